@@ -1,0 +1,129 @@
+"""Every error that dpsql raises.
+
+There are two families. A `DpsqlError` is for the reader to mend: it says what is wrong, where
+(the place in the SQL, if there is one), why, and ends in a hint that works when typed. An
+`InternalError` is a mistake of dpsql itself.
+
+No error carries data: messages are built from the SQL text and the public schema only, and
+`ExecutionError`, the only one raised after the data was touched, has a constant text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """A half-open range of characters in a SQL text."""
+
+    start: int
+    end: int
+
+
+class DpsqlError(Exception):
+    """Base of all errors that the caller can mend."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nHint: {self.hint}"
+
+
+class SqlError(DpsqlError):
+    """The SQL can't be answered; `span` marks the place in `sql`."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        sql: str | None = None,
+        span: Span | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.sql = sql
+        self.span = span
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.sql is not None and self.span is not None:
+            parts.append(highlight(self.sql, self.span))
+        if self.hint is not None:
+            parts.append(f"Hint: {self.hint}")
+        return "\n".join(parts)
+
+
+class SqlParseError(SqlError):
+    """The text is not one well-formed SQL statement."""
+
+
+class UnsupportedSqlError(SqlError):
+    """Well-formed SQL with a construct that dpsql refuses."""
+
+
+class SqlLimitError(SqlError):
+    """The text is longer or deeper than dpsql is willing to parse."""
+
+
+class SchemaError(DpsqlError):
+    """A table, column or domain is missing or badly declared."""
+
+
+class StaleSchemaError(SchemaError):
+    """The table is no longer the one that the schema describes."""
+
+
+class WorkloadError(DpsqlError):
+    """A workload is malformed: unknown attribute, wrong shape, bad weight."""
+
+
+class BudgetError(DpsqlError):
+    """A budget is malformed, or more is asked than is left."""
+
+
+class LedgerError(DpsqlError):
+    """The ledger can't record spending, so nothing is spent and no data is read."""
+
+
+class ResourceLimitError(DpsqlError):
+    """The request would need too much memory, as the public sizes alone show."""
+
+
+class ExecutionError(DpsqlError):
+    """Something failed after the data was touched. The charge stands; no detail is given."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The release failed after the data was touched; the charge stands "
+            "and nothing was released.",
+            hint="check disk space, memory and the database with the data owner, "
+            "then ask again; a new request is charged anew.",
+        )
+
+
+class InternalError(Exception):
+    """A check of dpsql on itself failed. This is a bug in dpsql, please report it."""
+
+
+def highlight(sql: str, span: Span) -> str:
+    """Show the first line that `span` covers, with carets under the covered part."""
+    start = min(max(span.start, 0), len(sql))
+    line_start = sql.rfind("\n", 0, start) + 1
+    line_end = sql.find("\n", start)
+    line_end = len(sql) if line_end < 0 else line_end
+    stop = max(start + 1, min(span.end, line_end))
+    number = sql.count("\n", 0, start) + 1
+    gutter = f"line {number}: "
+    line = printable(sql[line_start:line_end])
+    carets = "^" * (stop - start)
+    return f"  {gutter}{line}\n  {' ' * (len(gutter) + start - line_start)}{carets}"
+
+
+def printable(text: str) -> str:
+    """Replace control and direction characters, which could disguise a message."""
+    return "".join(c if c.isprintable() else ("\t" if c == "\t" else "�") for c in text).replace(
+        "\t", " "
+    )

@@ -1,0 +1,6 @@
+"""What is public about a table: columns and domains, declared or read from the catalog."""
+
+from dpsql.schema.domain import Domain
+from dpsql.schema.table import Schema, Table
+
+__all__ = ["Domain", "Schema", "Table"]

@@ -1,0 +1,122 @@
+"""What is public about a table, and about several."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.domain import INTEGER_TYPES, Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A base table with the public domains of its columns.
+
+    `columns` are the columns with a domain. `undeclared` are the other columns with their
+    DuckDB types: they can't be used, and are kept only to explain that well.
+    """
+
+    name: str
+    columns: Mapping[str, Domain]
+    undeclared: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
+    """Database, schema and table name, as the engine addresses it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        object.__setattr__(self, "undeclared", MappingProxyType(dict(self.undeclared)))
+
+    def column(self, name: str) -> str:
+        """Return the declared column that `name` means (SQL ignores case).
+
+        Raises:
+            SchemaError: there is no such column, or it has no public domain.
+        """
+        for known in self.columns:
+            if known.lower() == name.lower():
+                return known
+        for known, type_ in self.undeclared.items():
+            if known.lower() == name.lower():
+                raise SchemaError(
+                    f"The column {known} of {self.name} has no public domain, "
+                    "so it can't be grouped by or filtered on.",
+                    hint=declaration_hint(self.name, known, type_),
+                )
+        raise SchemaError(
+            f"There is no column {printable(name)} in {self.name}.",
+            hint=closest(name, [*self.columns, *self.undeclared]),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that is public about the table."""
+        lines = [repr(self.path or (self.name,))]
+        lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
+        lines += [f"{name!r}: {type_}" for name, type_ in self.undeclared.items()]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+class Schema(Mapping[str, Mapping[str, Domain]]):
+    """Domains that the data owner declares: table name → column name → domain.
+
+    A declared domain goes before what DuckDB's catalog says of the same column.
+
+        dpsql.Schema({"people": {"age": dpsql.Domain.integers(0, 115)}})
+    """
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Domain]]) -> None:
+        checked: dict[str, Mapping[str, Domain]] = {}
+        for table, columns in tables.items():
+            for column, domain in columns.items():
+                if not isinstance(domain, Domain):
+                    raise SchemaError(
+                        f"The domain of {table}.{column} is a {type(domain).__name__}.",
+                        hint="use dpsql.Domain.integers, .labels or .boolean.",
+                    )
+            checked[table] = MappingProxyType(dict(columns))
+        self._tables = MappingProxyType(checked)
+
+    def __getitem__(self, table: str) -> Mapping[str, Domain]:
+        return self._tables[table]
+
+    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __repr__(self) -> str:
+        return f"Schema({ {name: dict(columns) for name, columns in self._tables.items()} !r})"
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Word a hint that names the known names closest to `name`."""
+    names = list(known)
+    lowered = {n.lower(): n for n in names}
+    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    if matches:
+        return f"did you mean {lowered[matches[0]]}?"
+    return f"known names are {', '.join(names)}." if names else "there are none."
+
+
+def declaration_hint(table: str, column: str, type_: str) -> str:
+    """Word the declaration that would give a column of this type a public domain."""
+    if type_ in INTEGER_TYPES:
+        return (
+            f"create the table with CHECK ({column} BETWEEN 0 AND 100), or pass "
+            f'schema=dpsql.Schema({{"{table}": {{"{column}": dpsql.Domain.integers(0, 100)}}}}).'
+        )
+    if type_ == "VARCHAR":
+        return (
+            f"give the column an ENUM type or CHECK ({column} IN ('a', 'b')), or pass "
+            f"schema=dpsql.Schema({{\"{table}\": {{\"{column}\": "
+            f"dpsql.Domain.labels(['a', 'b'])}}}})."
+        )
+    return (
+        f"columns of type {type_} can't have a domain yet; add an integer, BOOLEAN or ENUM "
+        f"column derived from {column} to the table."
+    )

@@ -1,0 +1,160 @@
+"""Workloads: weighted families of linear queries over marginals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dpsql.errors import WorkloadError
+from dpsql.schema.table import closest
+from dpsql.workload.factors import Factor, Queries, is_factor
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Queries over the joint cells of one or more attributes (cells in C order)."""
+
+    attributes: tuple[str, ...]
+    shape: tuple[int, ...]
+    queries: Queries
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The Kronecker product of its blocks' queries, all with one weight.
+
+    The blocks touch disjoint attributes. Query (i_1, …, i_k) is the product of row i_1 of the
+    first block, row i_2 of the second, and so on; answers have shape `shape`. The product is
+    never written out.
+    """
+
+    name: str
+    blocks: tuple[Block, ...]
+    weight: float
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """All attributes that the queries touch."""
+        return frozenset(a for block in self.blocks for a in block.attributes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of queries along each block."""
+        return tuple(block.queries.rows for block in self.blocks)
+
+    @property
+    def count(self) -> int:
+        """The number of queries."""
+        return math.prod(self.shape)
+
+
+class Workload:
+    """Linear queries over a table whose attributes have public sizes.
+
+        w = Workload({"age": 100, "sex": 2})
+        w.add(["age", "sex"], [Prefix(), Identity()])      # one factor per attribute
+        w.add([("age", "sex")], [Matrix(q)], weight=2.0)   # one matrix over joint cells
+        w.add(["age", "sex"], Matrix(q), weight=2.0)       # the same, shorter
+
+    Nothing here ever has the size of the full domain.
+    """
+
+    def __init__(self, domain: Mapping[str, int]) -> None:
+        for name, size in domain.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise WorkloadError(
+                    f"The size of {name!r} is {size!r}.", hint="sizes are whole numbers from 1."
+                )
+        self._domain = MappingProxyType(dict(domain))
+        self._families: list[Family] = []
+
+    @property
+    def domain(self) -> Mapping[str, int]:
+        """Attribute → number of cells, in declaration order."""
+        return self._domain
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families in the order in which they were added."""
+        return tuple(self._families)
+
+    @property
+    def count(self) -> int:
+        """The number of queries in all families."""
+        return sum(family.count for family in self._families)
+
+    def add(
+        self,
+        attributes: Sequence[str | Sequence[str]],
+        factors: Factor | Sequence[Factor],
+        weight: float = 1.0,
+        *,
+        name: str | None = None,
+    ) -> Workload:
+        """Add one family of queries.
+
+        Args:
+            attributes: the attributes that the queries touch; a group of attributes in a tuple
+                shares one factor over its joint cells. Empty for the total.
+            factors: one factor per entry of `attributes`, or a single one over all of them.
+            weight: the importance of each query, positive and finite.
+            name: a label for reports; the attributes' names by default.
+
+        Returns:
+            The workload itself, so that calls can be chained.
+
+        Raises:
+            WorkloadError: an unknown or repeated attribute, a wrong number of factors, a matrix
+                of the wrong width, a weight that is not positive and finite.
+        """
+        groups = [(entry,) if isinstance(entry, str) else tuple(entry) for entry in attributes]
+        if not isinstance(factors, Sequence):
+            if not is_factor(factors):
+                raise WorkloadError(
+                    f"{factors!r} is not a query factor.", hint="for example Prefix()."
+                )
+            groups = [tuple(a for group in groups for a in group)] if groups else []
+            factors = [factors] if groups else []
+        if len(groups) != len(factors):
+            raise WorkloadError(
+                f"There are {len(groups)} attributes but {len(factors)} factors.",
+                hint="give one factor per attribute, or a single Matrix over all of them.",
+            )
+        flat = [a for group in groups for a in group]
+        for attribute in flat:
+            if attribute not in self._domain:
+                raise WorkloadError(
+                    f"There is no attribute {attribute!r} in the domain.",
+                    hint=closest(str(attribute), self._domain),
+                )
+        if len(set(flat)) != len(flat):
+            raise WorkloadError(
+                "An attribute is used twice in one family.",
+                hint="put both conditions into one Matrix over that attribute.",
+            )
+        blocks = tuple(self._bind(group, factor) for group, factor in zip(groups, factors))
+        label = name if name is not None else " x ".join(flat) or "total"
+        self._families.append(Family(label, blocks, _check_weight(weight)))
+        return self
+
+    def _bind(self, attributes: tuple[str, ...], factor: Factor) -> Block:
+        if not is_factor(factor):
+            raise WorkloadError(f"{factor!r} is not a query factor.", hint="for example Prefix().")
+        shape = tuple(self._domain[a] for a in attributes)
+        return Block(attributes, shape, factor.bind(math.prod(shape)))
+
+
+def _check_weight(weight: float) -> float:
+    message = f"The weight {weight!r} is not a positive finite number."
+    hint = "weights between 1e-9 and 1e9 say how much a family matters."
+    if isinstance(weight, (bool, str, bytes, complex)):
+        raise WorkloadError(message, hint=hint)
+    try:
+        value = float(weight)
+    except (TypeError, ValueError):
+        raise WorkloadError(message, hint=hint) from None
+    if not 1e-9 <= value <= 1e9:
+        raise WorkloadError(message, hint=hint)
+    return value
