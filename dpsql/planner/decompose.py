@@ -1,0 +1,167 @@
+"""Divide: split every query into pieces, one for each residual space that it touches.
+
+Notation (QuerySmasher, arXiv 2604.00868, §6.1; ResidualPlanner, arXiv 2305.08175, §4). For an
+attribute with n cells, `drop` averages a query over the cells and `keep` is what is left after
+that average is taken away. For a query q over attributes B and A ⊆ B,
+
+    q_A = (keep on every axis in A, drop on every axis in B∖A) q ,      q(x_B) = Σ_A q_A(x_A) .
+
+q_A lies in the residual space V_A, whose members sum to zero along every axis of A. The spaces
+are linearly independent, so that each can be measured on its own.
+
+A family is a Kronecker product over blocks, and both operations act on one axis at a time, so
+the pieces of a family are Kronecker products as well. They are never multiplied out here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.workload import Block, Family, Workload
+
+MAX_EXACT = 2.0**20
+"""Integer queries with coefficients up to this are split in exact integers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """What one block of queries asks of the residual space of `attributes`.
+
+    `matrix` has shape (rows, cells of `attributes`). `numerators` is the same matrix times
+    `denominator` in exact integers, or None where the queries are not integers.
+    """
+
+    attributes: tuple[str, ...]
+    shape: tuple[int, ...]
+    matrix: NDArray[np.float64]
+    numerators: NDArray[np.int64] | None
+    key: bytes
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether no query of the block touches this residual space."""
+        return not self.matrix.any()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A weighted Kronecker product of pieces: one family's share in a subworkload.
+
+    Its Gram matrix is `weight` times the Kronecker product of the pieces' Gram matrices.
+    """
+
+    weight: float
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subworkload:
+    """All pieces that fall in the residual space of `attributes` (in domain order)."""
+
+    attributes: tuple[str, ...]
+    terms: tuple[Term, ...]
+
+
+def decompose(workload: Workload) -> tuple[Subworkload, ...]:
+    """Collect the pieces of all families by residual space, the smallest spaces first."""
+    order = {name: i for i, name in enumerate(workload.domain)}
+    spaces: dict[tuple[str, ...], list[Term]] = {}
+    for family in workload.families:
+        for attributes, pieces in family_pieces(family):
+            space = tuple(sorted(attributes, key=order.__getitem__))
+            spaces.setdefault(space, []).append(_term(family, pieces))
+    ordered = sorted(spaces, key=lambda a: (len(a), [order[name] for name in a]))
+    return tuple(Subworkload(space, tuple(spaces[space])) for space in ordered)
+
+
+def family_pieces(family: Family) -> Iterator[tuple[tuple[str, ...], tuple[Piece, ...]]]:
+    """Yield every residual space that the family touches, with one piece per block."""
+    if not family.count:
+        return
+    choices = [
+        [p for p in (piece(block, kept) for kept in _subsets(block.attributes)) if not p.is_zero]
+        for block in family.blocks
+    ]
+    for pieces in product(*choices):
+        yield tuple(chain.from_iterable(p.attributes for p in pieces)), pieces
+
+
+def piece(block: Block, kept: tuple[str, ...]) -> Piece:
+    """Apply `keep` on the axes in `kept` and `drop` on the others."""
+    axes = tuple(a in kept for a in block.attributes)
+    matrix, numerators, key = _split(_Content(block), axes)
+    shape = tuple(n for n, keep in zip(block.shape, axes, strict=True) if keep)
+    attributes = tuple(a for a, keep in zip(block.attributes, axes, strict=True) if keep)
+    return Piece(attributes, shape, matrix, numerators, key)
+
+
+class _Content:
+    """A block seen as a cache key: equal when shape and queries are, whatever the names."""
+
+    def __init__(self, block: Block) -> None:
+        self.shape, self.queries = block.shape, block.queries
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.queries.key))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Content)
+            and self.shape == other.shape
+            and self.queries.key == other.queries.key
+        )
+
+
+@lru_cache(maxsize=512)
+def _split(
+    content: _Content, axes: tuple[bool, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.int64] | None, bytes]:
+    """Split a block's matrix; see `piece`. Exact where the coefficients are small integers."""
+    matrix = content.queries.matrix
+    tensor = matrix.reshape(-1, *content.shape)
+    exact = bool((matrix == np.rint(matrix)).all() and np.abs(matrix).max(initial=0) <= MAX_EXACT)
+    denominator = math.prod(content.shape)
+    exact = exact and denominator <= 2**32
+    work = tensor.astype(np.int64) if exact else tensor.copy()
+    for axis in reversed(range(len(axes))):
+        n = content.shape[axis]
+        sums = work.sum(axis=axis + 1, keepdims=True)
+        # In integers both operations are scaled by n, so that nothing is divided.
+        scaled = work * n if exact else work
+        means = sums if exact else sums / n
+        work = scaled - means if axes[axis] else means.squeeze(axis + 1)
+    flat = np.ascontiguousarray(work.reshape(matrix.shape[0], -1))
+    real = flat / denominator if exact else _flush(flat, matrix)
+    real.setflags(write=False)
+    key = hashlib.sha256(repr((axes, content.shape)).encode() + content.queries.key).digest()
+    return real, flat if exact else None, key
+
+
+def _flush(pieces: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Zero what only rounding left over, so that an absent piece is seen to be absent."""
+    scale = np.abs(queries).max(initial=0.0)
+    pieces[np.abs(pieces) <= 1e-13 * scale] = 0.0
+    return pieces
+
+
+def _term(family: Family, pieces: tuple[Piece, ...]) -> Term:
+    """Fold the blocks that the residual space does not touch into the weight."""
+    weight = family.weight
+    for p in pieces:
+        if not p.attributes:
+            weight *= float(np.square(p.matrix).sum())
+    return Term(weight, tuple(p for p in pieces if p.attributes))
+
+
+def _subsets(attributes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(
+        combinations(attributes, size) for size in range(len(attributes) + 1)
+    )

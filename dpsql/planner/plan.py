@@ -1,0 +1,150 @@
+"""A plan: what will be measured and how well every query will be answered, before any data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsql.planner.allocate import total_error
+from dpsql.planner.certify import CertifiedPlan
+from dpsql.planner.integer import BlockStrategy
+from dpsql.planner.recovery import RecoveryTable
+from dpsql.privacy import Budget
+from dpsql.workload import Family, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBlock:
+    """One residual space of a plan, with the certificate of its strategy."""
+
+    strategy: BlockStrategy
+    lower: float
+    """No strategy for this space has a smaller weighted variance at privacy cost 1."""
+    solver: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A certified plan for a workload. Reading it spends nothing and needs no data.
+
+    All variances are those of the integer measurements that will really be made, rounding
+    included. They are public: they depend on the workload, the domains and the budget.
+    """
+
+    workload: Workload
+    budget: Budget
+    planned: tuple[PlannedBlock, ...]
+    certified: CertifiedPlan
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """What the plan costs as μ², exactly; at most `budget.mu_squared`."""
+        return self.certified.privacy_cost
+
+    @cached_property
+    def recovery(self) -> RecoveryTable:
+        """How answers and variances follow from the measurements."""
+        return RecoveryTable(self.certified.blocks)
+
+    @cached_property
+    def variances(self) -> tuple[NDArray[np.float64], ...]:
+        """The variance of every answer: one array per family, in the family's shape."""
+        return tuple(self.recovery.variances(family) for family in self.workload.families)
+
+    @property
+    def rmse(self) -> float:
+        """√(Σ weight·variance / number of queries) at the plan's budget, in rows."""
+        count = self.workload.count
+        return math.sqrt(self._total / count) if count else 0.0
+
+    @property
+    def gap(self) -> float:
+        """How far the total is from the best with these residual spaces: relative, certified.
+
+        The lower bound is (Σ_A √lower_A)² / μ² (QuerySmasher, §6.4); the upper bound is the
+        total of the variances above, so rounding and the share of each space are included.
+        """
+        if not self.planned:
+            return 0.0
+        cost = float(self.budget.mu_squared)
+        return self._total / total_error([block.lower for block in self.planned], cost) - 1.0
+
+    @cached_property
+    def _total(self) -> float:
+        pairs = zip(self.workload.families, self.variances, strict=True)
+        return math.fsum(family.weight * float(v.sum()) for family, v in pairs)
+
+    def expected_error(self) -> pl.DataFrame:
+        """Return the expected error of each statement (or named family), in rows.
+
+        Columns: `statement`, `rows` (the number of answers), `rmse` (root of the mean variance)
+        and `worst_standard_error` (root of the largest variance).
+        """
+        named: dict[str, list[NDArray[np.float64]]] = {}
+        for family, variances in zip(self.workload.families, self.variances, strict=True):
+            named.setdefault(family.name, []).append(variances.ravel())
+        joined = {name: np.concatenate(parts) for name, parts in named.items()}
+        return pl.DataFrame(
+            {
+                "statement": list(joined),
+                "rows": [len(v) for v in joined.values()],
+                "rmse": [math.sqrt(v.mean()) if len(v) else 0.0 for v in joined.values()],
+                "worst_standard_error": [
+                    math.sqrt(v.max()) if len(v) else 0.0 for v in joined.values()
+                ],
+            },
+            schema={
+                "statement": pl.String,
+                "rows": pl.Int64,
+                "rmse": pl.Float64,
+                "worst_standard_error": pl.Float64,
+            },
+        )
+
+    def explain(self) -> str:
+        """Describe the plan: each residual space, its solver, its share of the budget."""
+        lines = [
+            f"QuerySmasher plan: {self.workload.count:,} queries in "
+            f"{len(self.workload.families)} families, {len(self.planned)} residual spaces",
+            f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
+            f"expected RMSE {self.rmse:.4g}; certified gap {self.gap:.2e}",
+            "",
+            f"{'share':>7}  {'measurements':>12}  {'noise sd':>9}  residual space: solver",
+        ]
+        lines += [self._explain_block(block) for block in self.planned]
+        lines += ["", "marginals needed: " + _listed(self.marginals)]
+        return "\n".join(lines)
+
+    def _explain_block(self, block: PlannedBlock) -> str:
+        strategy = block.strategy
+        cost = Fraction(strategy.sensitivity_squared, strategy.noise_variance)
+        share = float(cost / self.privacy_cost)
+        # The integers have a scale of their own; per unit of sensitivity the noise compares.
+        noise = math.sqrt(strategy.noise_variance / strategy.sensitivity_squared)
+        space = " x ".join(strategy.attributes) or "total"
+        return f"{share:7.2%}  {strategy.measurements:12,}  {noise:9.4g}  {space}: {block.solver}"
+
+    @property
+    def marginals(self) -> tuple[tuple[str, ...], ...]:
+        """The largest attribute sets whose marginals have to be counted."""
+        spaces = [set(block.strategy.attributes) for block in self.planned]
+        maximal = [
+            block.strategy.attributes
+            for block, space in zip(self.planned, spaces, strict=True)
+            if not any(space < other for other in spaces)
+        ]
+        return tuple(maximal)
+
+    def families(self, name: str) -> tuple[Family, ...]:
+        """Return the families of one statement."""
+        return tuple(f for f in self.workload.families if f.name == name)
+
+
+def _listed(marginals: tuple[tuple[str, ...], ...]) -> str:
+    return "; ".join(" x ".join(m) or "total" for m in marginals) or "none"

@@ -1,0 +1,81 @@
+"""Round real strategies to integers, wide enough that the loss is of second order."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.planner.integer import ENTRY_BITS, BlockStrategy, IntegerFactor
+from dpsql.planner.solvers.base import Solution
+from dpsql.planner.structure import Component
+
+NOISE_BITS = 44
+"""σ stays below about 2^44, so that noise never comes near the end of an int64."""
+MIN_BITS = 4
+
+
+def round_block(
+    attributes: tuple[str, ...],
+    solved: tuple[tuple[Component, Solution], ...],
+    cost: Fraction,
+) -> BlockStrategy:
+    """Round a block's strategy and give it the least noise variance that `cost` allows.
+
+    Args:
+        attributes: the residual space.
+        solved: its components with their real strategies; none for the total.
+        cost: the share of μ² that the block may spend.
+
+    Returns:
+        A block whose sensitivity² / noise variance is at most `cost`, exactly.
+    """
+    total = _bits(cost)
+    widths = _widths([s for _, s in solved], total)
+    factors = tuple(_round_factor(c, s, w) for (c, s), w in zip(solved, widths, strict=True))
+    if not solved:
+        factors = (IntegerFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
+    sensitivity = math.prod(f.largest_column_norm_squared for f in factors)
+    return BlockStrategy(attributes, factors, max(1, math.ceil(sensitivity / cost)))
+
+
+def _bits(cost: Fraction) -> int:
+    """Choose the width of a block's entries, from public numbers only.
+
+    Wide entries keep rounding harmless, but at a small cost they would blow σ = Δ/√cost up.
+    """
+    shrink = max(0.0, -math.log2(float(cost)) / 2)
+    return max(MIN_BITS, min(ENTRY_BITS - 1, int(NOISE_BITS - shrink)))
+
+
+def _widths(solutions: list[Solution], total: int) -> list[int]:
+    """Divide the width among the factors of a Kronecker product.
+
+    A strategy of one row is its basis, which any scale represents exactly, so it takes only the
+    bits that the basis has; the others, which do lose by rounding, share the rest.
+    """
+    own = [int(np.abs(s.basis).max()).bit_length() if len(s.basis) == 1 else 0 for s in solutions]
+    sharing = [i for i, bits in enumerate(own) if not bits] or list(range(len(own)))[:1]
+    rest = total - sum(bits for i, bits in enumerate(own) if i not in sharing)
+    share = max(MIN_BITS, rest // max(1, len(sharing)))
+    return [share if i in sharing else bits for i, bits in enumerate(own)]
+
+
+def _round_factor(component: Component, solution: Solution, bits: int) -> IntegerFactor:
+    """Scale coefficients @ basis to entries of `bits` bits and round the coefficients.
+
+    An upper triangular integer matrix with a diagonal of at least 1 has full rank, so the row
+    space of the product is exactly that of the basis.
+    """
+    largest = float(np.abs(solution.coefficients @ solution.basis).max())
+    scale = (1 << bits) / largest
+    for _ in range(60):
+        coefficients = np.rint(solution.coefficients * scale).astype(np.int64)
+        at = np.diag_indices(len(coefficients))
+        coefficients[at] = np.maximum(coefficients[at], 1)
+        matrix = coefficients @ solution.basis
+        if int(np.abs(matrix).max()) <= 1 << bits:
+            break
+        scale *= 0.9  # rounding tipped the largest entry over; a basis row may be 2^bits long
+    return IntegerFactor(component.attributes, component.shape, matrix)

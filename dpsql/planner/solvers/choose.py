@@ -1,0 +1,38 @@
+"""Choose the solver for a component."""
+
+from __future__ import annotations
+
+from dpsql.errors import ResourceLimitError
+from dpsql.planner.solvers.base import Solution, Solver
+from dpsql.planner.solvers.dual import DualSolver
+from dpsql.planner.solvers.identity import IdentitySolver
+from dpsql.planner.structure import Component
+
+SOLVERS: tuple[Solver, ...] = (IdentitySolver(), DualSolver())
+
+
+def choose(component: Component) -> Solver | None:
+    """Return the first solver that accepts the component.
+
+    1. All cells of one attribute, equally weighted: closed form.
+    2. Rank up to 1,200: the dual, over the queries' own rows where they are fewer than the
+       residual space's dimension (low rank), else over the whole residual space (dense).
+    3. Anything else: None, and the subworkload gets a product of one-attribute strategies.
+    """
+    return next((solver for solver in SOLVERS if solver.accepts(component)), None)
+
+
+def solve_component(component: Component, tolerance: float) -> Solution:
+    """Solve one component.
+
+    Raises:
+        ResourceLimitError: no solver accepts it.
+    """
+    solver = choose(component)
+    if solver is None:
+        raise ResourceLimitError(
+            f"The queries over {' x '.join(component.attributes)} have rank above 1,200 "
+            "and no structure that a solver knows.",
+            hint="use a coarser domain, or ask for fewer different ranges.",
+        )
+    return solver.solve(component, tolerance)

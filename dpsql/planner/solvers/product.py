@@ -1,0 +1,87 @@
+"""A product strategy for sums that are too large to solve as they are: honest, not optimal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.decompose import Piece, Subworkload
+from dpsql.planner.solvers.base import Solution
+from dpsql.planner.solvers.choose import solve_component
+from dpsql.planner.structure import Component
+
+
+def solve_product(
+    subworkload: Subworkload, tolerance: float
+) -> tuple[tuple[tuple[Component, Solution], ...], float, float]:
+    """Find one strategy per attribute and measure their Kronecker product.
+
+    Each attribute's strategy is optimal for the workload that the queries leave on it when the
+    other attributes' coefficients are taken as further queries. The product spans the whole
+    residual space, so every query can be answered.
+
+    Returns:
+        The solved components, and an upper and a lower bound on the error at cost 1. The lower
+        bound adds up one bound per term (the least error is superadditive in the Gram matrix),
+        so it is valid but may be loose: the gap of such a plan says so.
+    """
+    components = tuple(_shadow(subworkload, a) for a in subworkload.attributes)
+    solved = tuple((c, solve_component(c, tolerance)) for c in components)
+    inverses = {c.attributes[0]: _right_inverse(s) for c, s in solved}
+    upper = math.fsum(
+        t.weight * math.prod(_error(p, inverses) for p in t.pieces) for t in subworkload.terms
+    )
+    lower = math.fsum(
+        t.weight * math.prod(_least_error(p.matrix) for p in t.pieces) for t in subworkload.terms
+    )
+    return solved, upper, lower
+
+
+def _shadow(subworkload: Subworkload, attribute: str) -> Component:
+    """Collect what the terms ask along one attribute."""
+    parts: list[NDArray[np.float64]] = []
+    n = 0
+    for term in subworkload.terms:
+        p = next(p for p in term.pieces if attribute in p.attributes)
+        axis = p.attributes.index(attribute)
+        n = p.shape[axis]
+        along = np.moveaxis(p.matrix.reshape(-1, *p.shape), axis + 1, -1).reshape(-1, n)
+        gram = along.T @ along
+        values, vectors = np.linalg.eigh(gram)
+        keep = values > values[-1] * 1e-12
+        root = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
+        parts.append(math.sqrt(term.weight / values.sum()) * root)
+    rows = np.vstack(parts)
+    return Component((attribute,), (n,), rows, None, rows.tobytes())
+
+
+def _right_inverse(solution: Solution) -> NDArray[np.float64]:
+    return np.asarray(np.linalg.pinv(solution.coefficients @ solution.basis))
+
+
+def _error(p: Piece, inverses: dict[str, NDArray[np.float64]]) -> float:
+    """Return Σ over the piece's queries of ‖q (⊗B_i)⁺‖²."""
+    tensor: NDArray[np.float64] = p.matrix.reshape(-1, *p.shape)
+    for axis, attribute in enumerate(p.attributes):
+        tensor = np.moveaxis(np.tensordot(tensor, inverses[attribute], (axis + 1, 0)), -1, axis + 1)
+    return float(np.square(tensor).sum())
+
+
+def _least_error(rows: NDArray[np.float64]) -> float:
+    """Bound the least error of some queries from below, without a factorisation.
+
+    At uniform δ the dual gives (tr G^{1/2})² / N, and by Hölder's inequality
+    tr G^{1/2} >= (tr G)^{3/2} / (tr G²)^{1/2}.
+    """
+    m, n = rows.shape
+    gram = rows @ rows.T if m < n else rows.T @ rows
+    trace, squared = float(np.trace(gram)), float(np.square(gram).sum())
+    return trace**3 / squared / n
+
+
+def describe(components: Sequence[Component]) -> str:
+    """Name the solver for `explain`."""
+    return f"product of {len(components)} one-attribute strategies (not optimal; see the gap)"

@@ -1,0 +1,74 @@
+"""A dense, slow and obvious matrix mechanism over the full domain, for comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.planner.integer import BlockStrategy
+from dpsql.workload import Family
+
+
+def over_full_domain(matrix, attributes, domain: Mapping[str, int]) -> np.ndarray:
+    """Spread queries over the cells of `attributes` to queries over all cells of the domain."""
+    names = list(domain)
+    shape = [domain[a] for a in attributes]
+    tensor = np.asarray(matrix).reshape(-1, *shape)
+    order = sorted(range(len(attributes)), key=lambda i: names.index(attributes[i]))
+    tensor = tensor.transpose(0, *(i + 1 for i in order))
+    spread = [domain[a] if a in attributes else 1 for a in names]
+    tensor = tensor.reshape(-1, *spread)
+    full = np.broadcast_to(tensor, (tensor.shape[0], *domain.values()))
+    return full.reshape(tensor.shape[0], -1)
+
+
+def family_matrix(family: Family, domain: Mapping[str, int]) -> np.ndarray:
+    """Write a family out: shape (queries, cells of the full domain)."""
+    matrix, attributes = np.ones((1, 1)), []
+    for block in family.blocks:
+        matrix = np.kron(matrix, block.queries.matrix)
+        attributes += block.attributes
+    return over_full_domain(matrix, attributes, domain)
+
+
+def block_matrix(block: BlockStrategy, domain: Mapping[str, int]) -> np.ndarray:
+    """Write a block's integer measurements out over the full domain."""
+    matrix, attributes = np.ones((1, 1), dtype=object), []
+    for factor in block.factors:
+        matrix = np.kron(matrix, factor.matrix.astype(object))
+        attributes += factor.attributes
+    return over_full_domain(matrix, attributes, domain)
+
+
+def exact_cost(blocks, domain: Mapping[str, int]) -> Fraction:
+    """The squared change that one record makes, in units of noise, maximised over its cell."""
+    total = [Fraction(0)] * math.prod(domain.values())
+    for block in blocks:
+        matrix = block_matrix(block, domain)
+        for cell in range(matrix.shape[1]):
+            squared = sum(int(v) ** 2 for v in matrix[:, cell])
+            total[cell] += Fraction(squared, block.noise_variance)
+    return max(total)
+
+
+def generalised_least_squares(workload, blocks):
+    """Return (variances, bias): of the best linear unbiased estimate of every query.
+
+    `bias` is how far the workload is from the row space of the measurements.
+    """
+    domain = workload.domain
+    queries = np.vstack([family_matrix(f, domain) for f in workload.families])
+    rows, noise = [], []
+    for block in blocks:
+        matrix = block_matrix(block, domain).astype(float)
+        rows.append(matrix)
+        noise += [block.noise_variance + 1 / 12] * len(matrix)
+    # Scaled to unit noise, so that the pseudo-inverse is the least-squares estimate.
+    scaled = np.vstack(rows) / np.sqrt(noise)[:, None]
+    inverse = np.linalg.pinv(scaled, rcond=1e-12)
+    recovery = queries @ inverse
+    bias = np.abs(recovery @ scaled - queries).max()
+    return np.square(recovery).sum(axis=1), bias
