@@ -1,0 +1,1 @@
+"""From a charged plan to noisy measurements, and from those to answers."""

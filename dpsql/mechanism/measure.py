@@ -1,0 +1,113 @@
+"""Measure: exact integer answers plus exact noise. The only place where counts meet noise.
+
+Trusted core.
+
+Guarantees:
+    1. Only a `ChargedPlan`, that is, a certified plan with a durable receipt for at least its
+       cost from the ledger, can be measured.
+    2. Each block is measured once, with noise of its own from a generator keyed for this
+       release: y = B x + round(N(0, σ²)), where B x is computed in integers. If a table has more
+       than 2^31 rows, B x may wrap around modulo 2^64; as y is then a function of (B x + noise)
+       modulo 2^64, that is post-processing.
+    3. The order, number and shape of the operations depend on the plan only, never on counts.
+    4. Counts are not kept: `NoisyMeasurements` holds the noisy integers and the public plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError
+from dpsql.mechanism.noise import rounded_gaussian
+from dpsql.mechanism.randomness import RandomBits, fresh_bits
+from dpsql.planner.certify import CertifiedPlan
+from dpsql.planner.integer import BlockStrategy
+from dpsql.privacy import Receipt
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedPlan:
+    """A certified plan that has been paid for. Only this can be measured."""
+
+    certified: CertifiedPlan
+    receipt: Receipt
+
+    def __post_init__(self) -> None:
+        if self.receipt.plan != self.certified.digest:
+            raise InternalError("the receipt is for another plan")
+        if self.receipt.mu_squared < self.certified.privacy_cost:
+            raise InternalError("the receipt is for less than the plan costs")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyMeasurements:
+    """The noisy integers of one release. Everything made from them is post-processing."""
+
+    certified: CertifiedPlan
+    values: Mapping[frozenset[str], NDArray[np.int64]]
+    """Residual space → measurements, of shape (measurements of the first factor, …)."""
+
+
+def measure(
+    charged: ChargedPlan,
+    marginals: Mapping[tuple[str, ...], Counts],
+    *,
+    _bits: RandomBits | None = None,
+) -> NoisyMeasurements:
+    """Measure every block of a charged plan.
+
+    Args:
+        charged: what to measure.
+        marginals: for each block's attributes, in its order, the exact counts as int64 of shape
+            (cells of the first attribute, …).
+        _bits: a source of random bits for tests. The default is keyed by the operating system
+            for this call alone.
+
+    Raises:
+        InternalError: a marginal is missing or has the wrong shape.
+    """
+    bits = fresh_bits() if _bits is None else _bits
+    return NoisyMeasurements(
+        charged.certified,
+        {
+            frozenset(block.attributes): _measure_block(block, marginals, bits)
+            for block in charged.certified.blocks
+        },
+    )
+
+
+def _measure_block(
+    block: BlockStrategy, marginals: Mapping[tuple[str, ...], Counts], bits: RandomBits
+) -> NDArray[np.int64]:
+    counts = marginals.get(block.attributes)
+    if counts is None:
+        raise InternalError("a marginal is missing")
+    exact = apply(block, counts)
+    noise = rounded_gaussian(block.noise_variance, exact.size, bits)
+    # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
+    return exact + noise.reshape(exact.shape)
+
+
+def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:
+    """Return (⊗ factors) counts in int64, one factor at a time.
+
+    Nothing overflows for tables of up to 2^31 rows: a record lies in one cell, so each partial
+    sum is at most the product of the factors' largest entries, below 2^31, times the number of
+    rows.
+    """
+    sizes = dict(zip(block.attributes, counts.shape, strict=True))
+    if counts.dtype != np.int64 or any(
+        tuple(sizes[a] for a in f.attributes) != f.shape for f in block.factors
+    ):
+        raise InternalError("a marginal has the wrong shape or type")
+    order = [block.attributes.index(a) for f in block.factors for a in f.attributes]
+    result = counts.transpose(order).reshape([f.matrix.shape[1] for f in block.factors])
+    for axis, factor in enumerate(block.factors):
+        result = np.moveaxis(np.tensordot(factor.matrix, result, (1, axis)), 0, axis)
+    return np.ascontiguousarray(result)

@@ -1,0 +1,135 @@
+"""The ledger's file: tables, creation, connections and what their errors mean. Trusted.
+
+Guarantees:
+    1. A new ledger appears under its name in one atomic step, complete and readable only by its
+       owner, also if several processes create it at once.
+    2. A connection writes with a rollback journal and synchronous=EXTRA: what is committed is
+       on disk.
+    3. Nothing but `LedgerError` leaves `ledger_errors`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from dpsql.errors import LedgerError, printable
+from dpsql.privacy.history import damaged
+
+FORMAT = 1
+_TIMEOUT_SECONDS = 30.0
+
+DDL = (
+    "CREATE TABLE meta (format INTEGER NOT NULL, ledger TEXT NOT NULL, dataset TEXT NOT NULL)"
+    " STRICT",
+    "CREATE TABLE event (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " kind TEXT NOT NULL CHECK (kind IN ('total', 'charged', 'released')),"
+    " request TEXT NOT NULL, mu_squared TEXT NOT NULL, plan TEXT NOT NULL,"
+    " schema TEXT NOT NULL, time TEXT NOT NULL,"
+    " hash TEXT NOT NULL UNIQUE CHECK (length(hash) = 64), UNIQUE (kind, request)) STRICT",
+    "CREATE TABLE probe (opened INTEGER NOT NULL) STRICT",
+    *(
+        f"CREATE TRIGGER {table}_{verb} BEFORE {verb.upper()} ON {table}"
+        f" BEGIN SELECT RAISE(ABORT, 'a ledger is only appended to'); END"
+        for table in ("meta", "event")
+        for verb in ("delete", "update")
+    ),
+)
+
+_HINTS = {
+    "SQLITE_READONLY": "make the ledger and its folder writable for this user.",
+    "SQLITE_CANTOPEN": "check that the folder of the ledger exists and can be written to.",
+    "SQLITE_FULL": "free some disk space, then ask again.",
+    "SQLITE_BUSY": "another process holds the ledger; wait for it to end, then ask again.",
+    "SQLITE_IOERR": "check the disk; if the ledger is on a network drive, put it on a local one.",
+}
+_RESTORE = "if this file should be a ledger, restore its newest copy; else name another file."
+_SYSTEM_HINTS = {
+    errno.ENOENT: "create the folder first; if the ledger was there before, restore it.",
+    errno.EACCES: "make the ledger and its folder writable for this user.",
+    errno.EROFS: "make the ledger and its folder writable for this user.",
+    errno.ENOSPC: "free some disk space, then ask again.",
+}
+_OTHER_SYSTEM_HINT = "keep the ledger on a local disk of the usual kind."
+
+
+def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    """Open an existing ledger file.
+
+    Raises:
+        LedgerError: it is empty, as a truncated file is, or can't keep a rollback journal.
+        sqlite3.Error, OSError: it can't be opened.
+    """
+    if os.stat(path).st_size == 0:  # not open(): closing it would drop SQLite's locks
+        raise damaged("the file is empty")
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=_TIMEOUT_SECONDS
+    )
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA synchronous = EXTRA")
+        if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
+            raise damaged("its journal mode can't be set")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create(connection: sqlite3.Connection, dataset: str) -> None:
+    """Write the tables of a new ledger with a random identity."""
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in DDL:
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta VALUES (?, ?, ?)", (FORMAT, uuid.uuid4().hex, dataset))
+    connection.execute("INSERT INTO probe VALUES (0)")
+    connection.execute("COMMIT")
+
+
+def create_file(path: Path, dataset: str) -> None:
+    """Create a ledger in one atomic step: whoever finds the file finds it complete."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = EXTRA")
+            create(connection, dataset)
+        with suppress(FileExistsError):  # another process was first: use its ledger
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the file's name durable. Only POSIX systems can, and need to."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def ledger_errors(path: Path | str | None) -> Iterator[None]:
+    """Turn what SQLite and the operating system raise into a `LedgerError` with a hint."""
+    where = "The ledger in memory" if path is None else f"The ledger {printable(str(path))}"
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        hint = next((h for prefix, h in _HINTS.items() if name.startswith(prefix)), _RESTORE)
+        raise LedgerError(f"{where} can't be used: {error}.", hint=hint) from None
+    except OSError as error:
+        hint = _SYSTEM_HINTS.get(error.errno or 0, _OTHER_SYSTEM_HINT)
+        raise LedgerError(f"{where} can't be used: {error.strerror}.", hint=hint) from None
+    except ValueError as error:
+        raise LedgerError(
+            f"{where} can't be used: {error}.", hint="use a plain file name."
+        ) from None

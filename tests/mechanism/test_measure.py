@@ -1,0 +1,142 @@
+"""Measurement: only what was paid for, in exact integers, with every noise call accounted for."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dpsql.engines.cover import roll_up
+from dpsql.errors import InternalError
+from dpsql.mechanism import measure as module
+from dpsql.mechanism.measure import ChargedPlan, apply, measure
+from dpsql.mechanism.reconstruct import reconstruct
+from dpsql.planner.querysmasher import plan
+from dpsql.privacy import Budget, Ledger
+from dpsql.workload import Identity, Matrix, Prefix, Workload
+from tests.helpers.seeded import SeededBits
+from tests.oracle import block_matrix, family_matrix
+
+DOMAIN = {"a": 4, "b": 3, "c": 2}
+
+
+@pytest.fixture(scope="module")
+def planned():
+    workload = Workload(DOMAIN)
+    workload.add(["a", "c"], [Prefix(), Identity()])
+    workload.add(["b"], [Identity()])
+    workload.add(
+        ["b", "a"], Matrix(np.add.outer(range(3), range(4)).ravel() <= np.array([[2], [3]]))
+    )
+    return plan(workload, Budget(rho=50))
+
+
+def pay(planned) -> ChargedPlan:
+    receipt = Ledger.open(None, dataset="test").charge(
+        planned.budget.mu_squared,
+        asked=planned.budget,
+        plan=planned.certified.digest,
+        schema="0" * 64,
+    )
+    return ChargedPlan(planned.certified, receipt)
+
+
+def marginals_of(planned, counts):
+    wanted = [b.attributes for b in planned.certified.blocks]
+    return roll_up(wanted, {tuple(DOMAIN): counts})
+
+
+@pytest.fixture
+def counts():
+    return np.random.default_rng(7).integers(0, 50, tuple(DOMAIN.values()))
+
+
+def test_blocks_are_applied_as_the_dense_matrices(planned, counts):
+    marginals = marginals_of(planned, counts)
+    for block in planned.certified.blocks:
+        dense = block_matrix(block, DOMAIN) @ counts.ravel().astype(object)
+        assert apply(block, marginals[block.attributes]).ravel().tolist() == dense.tolist()
+
+
+def test_answers_are_unbiased_and_vary_as_stated(planned, counts):
+    """The mean and the covariance's diagonal over many releases, against the exact answers."""
+    charged, marginals = pay(planned), marginals_of(planned, counts)
+    bits = SeededBits(11)
+    runs = 1500
+    for index, family in enumerate(planned.workload.families):
+        exact = (family_matrix(family, DOMAIN) @ counts.ravel()).reshape(family.shape)
+        errors = np.array(
+            [
+                reconstruct(planned, measure(charged, marginals, _bits=bits), family) - exact
+                for _ in range(runs)
+            ]
+        )
+        stated = planned.variances[index]
+        # Means within 4.5 standard errors; variances have a relative standard error √(2/runs).
+        assert (np.abs(errors.mean(axis=0)) < 4.5 * np.sqrt(stated / runs)).all()
+        ratio = np.square(errors).mean(axis=0) / stated
+        assert (np.abs(ratio - 1) < 5 * np.sqrt(2 / runs)).all()
+
+
+def test_neighbours_differ_within_the_sensitivity_and_in_nothing_else(planned, counts, monkeypatch):
+    """Every noise call on neighbouring tables: same order, shapes and scale; distance <= Δ."""
+
+    def record(of_counts):
+        calls = []
+        real = module.rounded_gaussian
+
+        def recorder(variance, count, bits):
+            calls.append((variance, count))
+            return real(variance, count, bits)
+
+        monkeypatch.setattr(module, "rounded_gaussian", recorder)
+        marginals = marginals_of(planned, of_counts)
+        measure(pay(planned), marginals, _bits=SeededBits(3))
+        monkeypatch.setattr(module, "rounded_gaussian", real)
+        exact = [apply(b, marginals[b.attributes]) for b in planned.certified.blocks]
+        return calls, exact
+
+    calls, exact = record(counts)
+    for cell in itertools.product(*(range(n) for n in DOMAIN.values())):
+        neighbour = counts.copy()
+        neighbour[cell] += 1
+        other_calls, other = record(neighbour)
+        assert other_calls == calls
+        for block, x, y in zip(planned.certified.blocks, exact, other, strict=True):
+            distance = sum(int(d) ** 2 for d in (y - x).ravel())
+            assert distance <= block.sensitivity_squared
+
+
+def test_a_receipt_for_another_plan_is_refused(planned):
+    other = plan(Workload({"a": 2}).add(["a"], [Identity()]), planned.budget)
+    with pytest.raises(InternalError, match="another plan"):
+        ChargedPlan(other.certified, pay(planned).receipt)
+
+
+def test_a_missing_or_misshapen_marginal_is_refused(planned, counts):
+    marginals = marginals_of(planned, counts)
+    with pytest.raises(InternalError, match="missing"):
+        measure(pay(planned), {}, _bits=SeededBits(1))
+    wrong = {k: v.astype(np.int32) for k, v in marginals.items()}
+    with pytest.raises(InternalError, match="shape or type"):
+        measure(pay(planned), wrong, _bits=SeededBits(1))
+
+
+def test_no_two_releases_have_the_same_noise(planned, counts):
+    marginals = marginals_of(planned, counts)
+    first, second = (measure(pay(planned), marginals) for _ in range(2))
+    assert any((first.values[space] != second.values[space]).any() for space in first.values)
+
+
+def test_noise_comes_from_fresh_bits_when_none_are_given(planned, counts, monkeypatch):
+    """No global generator has any influence."""
+    import random
+
+    marginals = marginals_of(planned, counts)
+    results = []
+    for _ in range(2):
+        random.seed(0)
+        np.random.seed(0)
+        results.append(measure(pay(planned), marginals).values)
+    assert any((results[0][s] != results[1][s]).any() for s in results[0])
