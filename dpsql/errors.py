@@ -72,6 +72,10 @@ class SchemaError(DpsqlError):
     """A table, column or domain is missing or badly declared."""
 
 
+class SqlSchemaError(SqlError, SchemaError):
+    """The SQL names a table or column that the schema lacks, or has no public domain for."""
+
+
 class StaleSchemaError(SchemaError):
     """The table is no longer the one that the schema describes."""
 
@@ -101,6 +105,16 @@ class ExecutionError(DpsqlError):
             "and nothing was released.",
             hint="check disk space, memory and the database with the data owner, "
             "then ask again; a new request is charged anew.",
+        )
+
+
+class RandomnessError(DpsqlError):
+    """The operating system gives no random bits, so there is no noise and no answer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The operating system gave no random bits.",
+            hint="check the system's random number generator (/dev/urandom on Linux).",
         )
 
 

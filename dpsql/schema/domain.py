@@ -82,7 +82,7 @@ class Domain:
 
     @classmethod
     def labels(cls, labels: Sequence[str], *, nullable: bool = False) -> Domain:
-        """The given strings, in the given order."""
+        """List the strings that may occur, in order."""
         if isinstance(labels, str):
             raise SchemaError(
                 "Labels must be a list of strings, not one string.",
@@ -92,7 +92,7 @@ class Domain:
 
     @classmethod
     def boolean(cls, *, nullable: bool = False) -> Domain:
-        """False and true."""
+        """Declare false and true."""
         return cls("BOOLEAN", (False, True), nullable)
 
     @property

@@ -90,7 +90,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         return len(self._tables)
 
     def __repr__(self) -> str:
-        return f"Schema({ {name: dict(columns) for name, columns in self._tables.items()} !r})"
+        return f"Schema({ {name: dict(columns) for name, columns in self._tables.items()}!r})"
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -113,7 +113,7 @@ def declaration_hint(table: str, column: str, type_: str) -> str:
     if type_ == "VARCHAR":
         return (
             f"give the column an ENUM type or CHECK ({column} IN ('a', 'b')), or pass "
-            f"schema=dpsql.Schema({{\"{table}\": {{\"{column}\": "
+            f'schema=dpsql.Schema({{"{table}": {{"{column}": '
             f"dpsql.Domain.labels(['a', 'b'])}}}})."
         )
     return (

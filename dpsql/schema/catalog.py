@@ -1,0 +1,300 @@
+"""Read a table's public description from DuckDB's catalog; rows are never read.
+
+Estimated sizes and statistics are private although the catalog offers them, so each query below
+names the few catalog columns that it needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import SchemaError, StaleSchemaError, printable
+from dpsql.schema.checks import values_from_checks
+from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.table import Schema, Table, closest
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_TABLES = """
+    SELECT database_name, schema_name, table_name, temporary OR internal
+    FROM duckdb_tables() WHERE lower(table_name) = lower(?)
+"""
+_VIEWS = """
+    SELECT database_name, schema_name, view_name
+    FROM duckdb_views() WHERE lower(view_name) = lower(?) AND NOT internal
+"""
+_NAMES = """
+    SELECT table_name FROM duckdb_tables()
+    WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
+    ORDER BY table_name
+"""
+_IS_TABLE = """
+    SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?
+"""
+_COLUMNS = """
+    SELECT column_name, data_type, is_nullable, is_generated FROM duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
+"""
+_CHECKS = """
+    SELECT expression FROM duckdb_constraints()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
+    ORDER BY constraint_index
+"""
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+def read_table(
+    con: DuckDBPyConnection, name_parts: tuple[str, ...], declared: Schema | None = None
+) -> Table:
+    """Describe a base table: its columns with their public domains.
+
+    Args:
+        con: an open DuckDB connection; only its catalog is read.
+        name_parts: the table's name, optionally after its schema, or its database and schema.
+        declared: domains that go before those of the catalog.
+
+    Raises:
+        SchemaError: no such base table, or an ambiguous name; a declared domain for a column
+            that doesn't exist or can't hold it; the catalog can't be read.
+    """
+    path = _find(con, tuple(name_parts))
+    return _describe(con, path, _declared_columns(path[-1], declared))
+
+
+def verify_unchanged(con: DuckDBPyConnection, table: Table, declared: Schema | None = None) -> None:
+    """Check that the catalog still describes `table`.
+
+    Raises:
+        StaleSchemaError: it was dropped or altered since it was read.
+    """
+    try:
+        now = _describe(con, table.path, _declared_columns(table.name, declared))
+    except SchemaError:
+        now = None
+    if now is None or now.fingerprint != table.fingerprint:
+        raise StaleSchemaError(
+            f"The table {table.name} was altered or dropped since its schema was read.",
+            hint="plan again: the new plan will read the new schema.",
+        )
+
+
+def _find(con: DuckDBPyConnection, parts: tuple[str, ...]) -> tuple[str, str, str]:
+    """Resolve a name to the path of one base table of the current database."""
+    shown = printable(".".join(parts))
+    if not 1 <= len(parts) <= 3 or not all(_encodable(part) and part for part in parts):
+        raise SchemaError(
+            f"{shown or 'An empty text'} is not a table name.", hint="for example people."
+        )
+    ((database, schema),) = _fetch(con, "SELECT current_database(), current_schema()", [])
+    stored = [row[:3] for row in _fetch(con, _TABLES, [parts[-1]]) if not row[3]]
+    hidden = [row[:3] for row in _fetch(con, _TABLES, [parts[-1]]) if row[3]]
+    views = _fetch(con, _VIEWS, [parts[-1]])
+    wanted = _candidates(parts, database, schema)
+    found = [row for row in stored if _folded(row) in wanted]
+    if len(found) > 1:
+        raise SchemaError(
+            f"The name {shown} is ambiguous: it means {_listed(found)}.",
+            hint="write database.schema.table.",
+        )
+    if len(parts) == 1 and found and any(row[0].lower() == "temp" for row in hidden + views):
+        raise SchemaError(
+            f"The name {shown} is ambiguous: a temporary table or view hides the stored table.",
+            hint=f"write {schema}.{printable(found[0][2])}, or drop the temporary one.",
+        )
+    if found:
+        return found[0]
+    raise _not_found(shown, parts, stored + hidden, views, con)
+
+
+def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple[str, ...]]:
+    name = parts[-1]
+    paths: list[tuple[str, ...]]
+    if len(parts) == 1:
+        paths = [(database, schema, name)]
+    elif len(parts) == 2:  # the first is a schema or, as DuckDB allows, the database
+        paths = [(database, parts[0], name)]
+        paths += [(database, schema, name)] * (parts[0].lower() == database.lower())
+    else:
+        paths = [parts] * (parts[0].lower() == database.lower())
+    return {_folded(path) for path in paths}
+
+
+def _not_found(
+    shown: str,
+    parts: tuple[str, ...],
+    tables: list[tuple[Any, ...]],
+    views: list[tuple[Any, ...]],
+    con: DuckDBPyConnection,
+) -> SchemaError:
+    name = parts[-1]
+    if any(view[2].lower() == name.lower() for view in views):
+        return SchemaError(
+            f"{shown} is a view, or a registered frame; only base tables can be released from.",
+            hint=f"CREATE TABLE {printable(name)}_table AS FROM {shown}, with an ENUM type or "
+            "CHECK for each column, so that a row is one person's and the domains are public.",
+        )
+    if any(row[0].lower() == "temp" for row in tables):
+        return SchemaError(
+            f"{shown} is a temporary table; only stored base tables can be released from.",
+            hint="create it without TEMP.",
+        )
+    if tables:
+        return SchemaError(
+            f"There is no table {shown} in the current database and schema.",
+            hint=f"there is {_listed(tables)}: USE that database and schema first.",
+        )
+    known = [row[0] for row in _fetch(con, _NAMES, [])]
+    return SchemaError(f"There is no table {shown}.", hint=closest(name, known[:1000]))
+
+
+def _describe(
+    con: DuckDBPyConnection, path: tuple[str, ...], declared: Mapping[str, Domain]
+) -> Table:
+    rows = _fetch(con, _COLUMNS, list(path))
+    # A view has columns too: one that took the table's place must not pass for it.
+    if not rows or not _fetch(con, _IS_TABLE, list(path)):
+        raise SchemaError(f"There is no table {path[-1]}.", hint="was it dropped?")
+    checks = [row[0] for row in _fetch(con, _CHECKS, list(path))]
+    names = {row[0].lower(): row[0] for row in rows}
+    for column in declared:
+        if column.lower() not in names:
+            raise SchemaError(
+                f"The schema declares the column {printable(column)}, which {path[-1]} "
+                "doesn't have.",
+                hint=closest(column, names.values()),
+            )
+    domains = {column.lower(): domain for column, domain in declared.items()}
+    columns: dict[str, Domain] = {}
+    undeclared: dict[str, str] = {}
+    for name, type_, nullable, generated in rows:
+        # A generated column may call anything, random() too: it is not a fact about the row.
+        found = None if generated else _from_catalog(name, type_, nullable, checks)
+        if name.lower() in domains:
+            found = _from_declaration(name, type_, generated, domains[name.lower()])
+        if found is None:
+            undeclared[name] = f"GENERATED {type_}" if generated else type_
+        else:
+            columns[name] = found
+    return Table(path[-1], columns, undeclared, tuple(path))
+
+
+def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) -> Domain | None:
+    if type_ == "BOOLEAN":
+        return Domain.boolean(nullable=nullable)
+    labels = _enum_labels(type_)
+    if labels is not None:
+        return Domain("ENUM", labels, nullable) if labels else None
+    values = values_from_checks(name, type_, checks)
+    values = _within(type_, values) if values is not None and type_ in INTEGER_TYPES else values
+    return Domain(type_, values, nullable) if values else None
+
+
+def _from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> Domain:
+    """Give a declared domain the column's own type.
+
+    Raises:
+        SchemaError: the column can't hold the declared values.
+    """
+    labels = _enum_labels(type_)
+    if generated:
+        raise SchemaError(
+            f"The column {name} is generated, so it can't have a domain.",
+            hint="store its values in a column of its own.",
+        )
+    if labels is not None and domain.type in {"VARCHAR", "ENUM"}:
+        extra = [str(v) for v in domain.values if v not in set(labels)]
+        if extra:
+            raise SchemaError(
+                f"{extra[0]!r} is not a label of the ENUM column {name}.",
+                hint=closest(extra[0], labels),
+            )
+        declared = set(domain.values)
+        # DuckDB orders an ENUM by its labels, whatever the order of the declaration.
+        return Domain("ENUM", tuple(v for v in labels if v in declared), domain.nullable)
+    if type_ in INTEGER_TYPES and domain.type in INTEGER_TYPES:
+        if _within(type_, domain.values) != domain.values:
+            low, high = _type_range(type_)
+            raise SchemaError(
+                f"The domain {domain} of {name} goes beyond its type {type_}.",
+                hint=f"declare values between {low} and {high}.",
+            )
+        return domain.as_type(type_)
+    if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
+        return domain
+    shown = "ENUM" if labels is not None else type_
+    raise SchemaError(
+        f"The column {name} has the type {shown}, so it can't have the domain {domain}.",
+        hint="Domain.integers is for integer columns, .labels for VARCHAR and ENUM columns, "
+        ".boolean for BOOLEAN columns.",
+    )
+
+
+def _declared_columns(name: str, declared: Schema | None) -> Mapping[str, Domain]:
+    tables = [
+        key
+        for key in (declared.keys() if declared is not None else ())
+        if key.lower() == name.lower()
+    ]
+    if len(tables) > 1:
+        raise SchemaError(
+            f"The schema declares the table {name} twice.", hint="SQL ignores case: keep one."
+        )
+    return declared[tables[0]] if declared is not None and tables else {}
+
+
+def _enum_labels(type_: str) -> tuple[str, ...] | None:
+    """Read the labels from a type's text; None for other types."""
+    if not type_.startswith("ENUM("):
+        return None
+    labels = tuple(label.replace("''", "'") for label in _LABEL.findall(type_))
+    quoted = ", ".join("'" + label.replace("'", "''") + "'" for label in labels)
+    # Read back, so that a text which doesn't look as expected gives no domain, not a wrong one.
+    return labels if type_ == f"ENUM({quoted})" else ()
+
+
+def _type_range(type_: str) -> tuple[int, int]:
+    bits = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}[type_.removeprefix("U")]
+    return (0, 2**bits - 1) if type_.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _within(type_: str, values: Sequence[Value]) -> Sequence[Value]:
+    low, high = _type_range(type_)
+    if isinstance(values, range):
+        return range(max(values.start, low), min(values.stop, high + 1))
+    return tuple(v for v in values if low <= int(v) <= high)
+
+
+def _fetch(con: DuckDBPyConnection, sql: str, parameters: list[str]) -> list[tuple[Any, ...]]:
+    """Run a catalog query to its end, because an unread result would block the connection."""
+    try:
+        return con.execute(sql, parameters).fetchall()
+    except Exception as error:
+        # DuckDB is not imported here, so that a schema can be declared without it.
+        if type(error).__module__.split(".")[0] not in {"duckdb", "_duckdb"}:
+            raise
+        busy = type(error).__name__ == "ResourceInUseException"
+    if busy:
+        raise SchemaError(
+            "The connection is busy with a result that was not read to its end.",
+            hint="call fetchall() on it, or pass con.cursor().",
+        )
+    raise SchemaError(
+        "DuckDB's catalog can't be read on this connection.",
+        hint="is the connection closed, or in a failed transaction? "
+        'Try con.sql("SELECT current_database()").',
+    )
+
+
+def _encodable(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _folded(path: Sequence[str]) -> tuple[str, ...]:
+    return tuple(part.lower() for part in path)
+
+
+def _listed(paths: Sequence[Sequence[str]]) -> str:
+    return " and ".join(printable(".".join(path[:3])) for path in paths)

@@ -1,0 +1,196 @@
+"""Domains from CHECK constraints, as DuckDB's catalog spells them.
+
+Only constraints of one column against literals are understood; anything else says nothing, which
+is safe: a column without a domain can't be used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dpsql.schema.domain import INTEGER_TYPES, Value
+
+MAX_CHECK_CHARACTERS = 100_000
+"""Longer constraints would take seconds to parse."""
+
+_EXACT_CASTS = (exp.DataType.INTEGER_TYPES | {exp.DType.DECIMAL}) - {exp.DType.BIT}
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.EQ: exp.EQ,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What one constraint says about a column: an interval, a finite list, or both."""
+
+    low: int | None = None
+    high: int | None = None
+    values: tuple[Value, ...] | None = None
+
+    def __and__(self, other: _Limits) -> _Limits:
+        lows = [low for low in (self.low, other.low) if low is not None]
+        highs = [high for high in (self.high, other.high) if high is not None]
+        values = self.values if other.values is None else other.values
+        if self.values is not None and other.values is not None:
+            values = tuple(v for v in self.values if v in set(other.values))
+        return _Limits(max(lows, default=None), min(highs, default=None), values)
+
+
+_UNKNOWN = _Limits()
+
+
+def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequence[Value] | None:
+    """Return the values that CHECK constraints leave to a column.
+
+    Args:
+        column: the column's name.
+        type_: its DuckDB type.
+        checks: the text of the table's CHECK expressions.
+
+    Returns:
+        A `range` or a tuple, integers in ascending and labels in written order; None if the
+        constraints don't say, or contradict each other.
+    """
+    if type_ not in INTEGER_TYPES and type_ != "VARCHAR":
+        return None
+    limits = _UNKNOWN
+    for text in checks:
+        limits = limits & _read(text, column, type_)
+    return _integers(limits) if type_ in INTEGER_TYPES else limits.values or None
+
+
+def _integers(limits: _Limits) -> Sequence[Value] | None:
+    low, high = limits.low, limits.high
+    if limits.values is None:
+        if low is None or high is None or low > high:
+            return None
+        return range(low, high + 1)
+    kept = sorted(
+        int(v)
+        for v in limits.values
+        if (low is None or int(v) >= low) and (high is None or int(v) <= high)
+    )
+    if not kept:
+        return None
+    whole = range(kept[0], kept[-1] + 1)
+    return whole if len(whole) == len(kept) else tuple(kept)
+
+
+def _read(text: str, column: str, type_: str) -> _Limits:
+    if len(text) > MAX_CHECK_CHARACTERS:
+        return _UNKNOWN
+    try:
+        tree = sqlglot.parse_one(text, read="duckdb")
+        limits = _UNKNOWN
+        for conjunct in _conjuncts(tree):
+            limits = limits & _constraint(conjunct, column, type_)
+    except (SqlglotError, RecursionError):
+        return _UNKNOWN  # a constraint that isn't understood gives no domain
+    return limits
+
+
+def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
+    found, pending = [], [tree]
+    while pending:
+        node = pending.pop().unnest()
+        if isinstance(node, exp.And):
+            pending += [node.expression, node.this]
+        else:
+            found.append(node)
+    return found
+
+
+def _constraint(node: exp.Expr, column: str, type_: str) -> _Limits:
+    """Read one conjunct. A row may also pass by NULL, which is the domain's own NULL cell."""
+    if isinstance(node, exp.Or):
+        left = _constraint(node.this.unnest(), column, type_)
+        right = _constraint(node.expression.unnest(), column, type_)
+        if left.values is None or right.values is None:
+            return _UNKNOWN
+        return _Limits(values=tuple(dict.fromkeys(left.values + right.values)))
+    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+        return _compare(exp.GTE, node.this, node.args["low"], column, type_) & _compare(
+            exp.LTE, node.this, node.args["high"], column, type_
+        )
+    if isinstance(node, exp.In) and node.expressions:
+        return _listed(node, column, type_)
+    if type(node) in _FLIPPED:
+        if _is_column(node.this, column, type_):
+            return _compare(type(node), node.this, node.expression, column, type_)
+        return _compare(_FLIPPED[type(node)], node.expression, node.this, column, type_)
+    return _UNKNOWN
+
+
+def _listed(node: exp.In, column: str, type_: str) -> _Limits:
+    if not _is_column(node.this, column, type_):
+        return _UNKNOWN
+    values = [_literal(item, type_) for item in node.expressions]
+    if any(v is None for v in values):
+        return _UNKNOWN
+    exact = [int(v) if isinstance(v, Fraction) else v for v in values if _storable(v)]
+    return _Limits(values=tuple(dict.fromkeys(v for v in exact if v is not None)))
+
+
+def _compare(
+    operator: type[exp.Expr], left: exp.Expr, right: exp.Expr, column: str, type_: str
+) -> _Limits:
+    value = _literal(right, type_) if _is_column(left, column, type_) else None
+    if value is None:
+        return _UNKNOWN
+    if operator is exp.EQ and _storable(value):
+        return _Limits(values=(int(value) if isinstance(value, Fraction) else value,))
+    if not isinstance(value, Fraction):
+        return _UNKNOWN
+    if operator is exp.GTE:
+        return _Limits(low=math.ceil(value))
+    if operator is exp.GT:
+        return _Limits(low=math.floor(value) + 1)
+    if operator is exp.LTE:
+        return _Limits(high=math.floor(value))
+    return _Limits(high=math.ceil(value) - 1) if operator is exp.LT else _UNKNOWN
+
+
+def _storable(value: Fraction | str | None) -> bool:
+    """Tell whether a column can hold the value at all: no integer equals 4.5."""
+    return not isinstance(value, Fraction) or value.denominator == 1
+
+
+def _is_column(node: exp.Expr, column: str, type_: str) -> bool:
+    """Recognise the column itself, also under casts that keep every value as it is."""
+    node = node.unnest()
+    while type(node) is exp.Cast:
+        text = type_ == "VARCHAR" and node.to.this in exp.DataType.TEXT_TYPES
+        number = type_ in INTEGER_TYPES and node.to.this in _EXACT_CASTS
+        if not (text or number):
+            return False
+        node = node.this.unnest()
+    return isinstance(node, exp.Column) and node.name.lower() == column.lower()
+
+
+def _literal(node: exp.Expr, type_: str) -> Fraction | str | None:
+    node = node.unnest()
+    if isinstance(node, exp.Neg):
+        value = _literal(node.this, type_)
+        return -value if isinstance(value, Fraction) else None
+    if type(node) is exp.Cast:
+        value = _literal(node.this, type_)
+        whole = isinstance(value, Fraction) and value.denominator == 1
+        same = isinstance(value, str) and node.to.this in exp.DataType.TEXT_TYPES
+        return value if same or (whole and node.to.this in _EXACT_CASTS) else None
+    if not isinstance(node, exp.Literal) or node.is_string != (type_ == "VARCHAR"):
+        return None
+    if node.is_string:
+        return node.name
+    digits = node.name.replace(".", "", 1)
+    return Fraction(node.name) if digits.isascii() and digits.isdigit() else None

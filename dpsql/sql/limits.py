@@ -1,0 +1,112 @@
+"""Bounds on the text, checked before any parser sees it.
+
+The parser is recursive and takes about 0.1 ms for each token; these bounds keep it far from the
+recursion limit and below a second.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import Span, SqlLimitError, SqlParseError
+
+MAX_STATEMENT_BYTES = 100_000
+MAX_SCRIPT_BYTES = 1_000_000
+MAX_STATEMENTS = 1_000
+MAX_TOKENS = 10_000
+MAX_PARENTHESES = 32
+MAX_PREFIXES = 32
+MAX_DEPTH = 100
+
+_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
+_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+_PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.CASE}
+
+
+def check_text(text: object, limit: int = MAX_STATEMENT_BYTES) -> str:
+    """Return the text if it is short enough and made of ordinary characters.
+
+    Raises:
+        SqlLimitError: it is longer than `limit` bytes.
+        SqlParseError: it isn't a string, or has control characters or lone surrogates.
+    """
+    if not isinstance(text, str):
+        raise SqlParseError(
+            f"The SQL is a {type(text).__name__}, not a string.",
+            hint='for example "SELECT COUNT(*) FROM people".',
+        )
+    # The number of characters comes first: it costs nothing, however long the text is.
+    if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
+        raise SqlLimitError(
+            f"The SQL is longer than {limit:,} bytes.",
+            hint="shorten it, for example by a BETWEEN in place of a long list.",
+        )
+    for at, char in enumerate(text):
+        if char in "\t\n\r" or (" " <= char <= "~"):
+            continue
+        if unicodedata.category(char) in {"Cc", "Cs"} or char == "\ufeff":
+            raise SqlParseError(
+                f"The SQL has the invisible character U+{ord(char):04X}.",
+                sql=text.encode("utf-8", "replace").decode(),
+                span=Span(at, at + 1),
+                hint="delete it; it often comes from copying or from the file's encoding.",
+            )
+    return text
+
+
+def tokenize(text: str) -> list[Token]:
+    """Cut a text into tokens.
+
+    Raises:
+        SqlParseError: a string, quoted name or comment doesn't end.
+    """
+    try:
+        return list(DuckDB().tokenize(text))
+    except (SqlglotError, RecursionError, ValueError, IndexError, KeyError):
+        raise SqlParseError(
+            "The SQL can't be read: a string, a quoted name or a comment doesn't end.",
+            sql=text,
+            span=Span(*_last_quote(text)),
+            hint="close every ' and \" and /*.",
+        ) from None
+
+
+def check_tokens(text: str, tokens: list[Token]) -> None:
+    """Refuse statements that are too large or too deeply nested to be parsed.
+
+    Raises:
+        SqlLimitError: too many tokens, parentheses in parentheses, or prefix operators.
+    """
+    if len(tokens) > MAX_TOKENS:
+        raise _too_large(text, tokens[MAX_TOKENS], f"has more than {MAX_TOKENS:,} words and signs")
+    depth = prefixes = 0
+    for token in tokens:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        prefixes = prefixes + 1 if token.token_type in _PREFIXES else 0
+        if token.token_type is TokenType.CASE:
+            depth += 1
+        elif token.token_type is TokenType.END:
+            depth -= 1
+        if depth > MAX_PARENTHESES:
+            message = f"nests more than {MAX_PARENTHESES} parentheses"
+            raise _too_large(text, token, message)
+        if prefixes > MAX_PREFIXES:
+            raise _too_large(text, token, f"has more than {MAX_PREFIXES} prefix operators in a row")
+
+
+def _too_large(text: str, token: Token, what: str) -> SqlLimitError:
+    return SqlLimitError(
+        f"The statement {what}.",
+        sql=text,
+        span=Span(token.start, token.end + 1),
+        hint="write it more simply, or as several statements.",
+    )
+
+
+def _last_quote(text: str) -> tuple[int, int]:
+    at = max(text.rfind("'"), text.rfind('"'), text.rfind("/*"), 0)
+    return at, min(at + 1, len(text))

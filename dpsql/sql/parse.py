@@ -1,0 +1,190 @@
+"""Text → one SELECT statement as a syntax tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import TokenType
+
+from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, UnsupportedSqlError
+from dpsql.sql.limits import MAX_DEPTH, check_text, check_tokens, tokenize
+from dpsql.sql.spans import Source
+
+_WORDS = """
+    ABORT ALTER ANALYZE ATTACH BEGIN CALL CHECKPOINT COMMENT COMMIT CONNECT COPY CREATE DEALLOCATE
+    DELETE DESC DESCRIBE DETACH DROP EXECUTE EXPLAIN EXPORT FORCE GRANT IMPORT INSERT INSTALL LOAD
+    MERGE PIVOT PRAGMA PREPARE REFRESH RENAME REPLACE RESET REVOKE ROLLBACK SET SHOW START
+    SUMMARIZE TABLE TRUNCATE UNPIVOT UPDATE UPSERT USE VACUUM VALUES
+"""
+_OTHER_STATEMENTS = frozenset(_WORDS.split())
+_EXAMPLE = "SELECT sex, COUNT(*) FROM people GROUP BY sex"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """One SELECT: its syntax tree and its text."""
+
+    select: exp.Select
+    source: Source
+
+
+def parse_statement(sql: str) -> Parsed:
+    """Parse a text that must be exactly one SELECT.
+
+    Raises:
+        SqlParseError: the text is empty or not well-formed.
+        SqlError: it holds more than one statement.
+        UnsupportedSqlError: it is another kind of statement.
+        SqlLimitError: it is too long or too deep.
+    """
+    check_text(sql)
+    source = _only_statement(sql)
+    check_tokens(sql, source.tokens)
+    _check_first_word(source)
+    tree = _parse(source)
+    _check_depth(tree, source)
+    if isinstance(tree, exp.SetOperation):
+        span = source.rest("UNION", "EXCEPT", "INTERSECT") or source.whole()
+        raise UnsupportedSqlError(
+            f"{source.text(span).split()[0].upper()} is not supported: "
+            "each statement counts the rows of one table once.",
+            sql=sql,
+            span=span,
+            hint="release the parts as two statements, and combine the returned frames.",
+        )
+    if not isinstance(tree, exp.Select):
+        raise SqlParseError(
+            "This is not a SELECT statement.", sql=sql, span=source.whole(), hint=_EXAMPLE
+        )
+    return Parsed(tree, source)
+
+
+def _only_statement(sql: str) -> Source:
+    """Take the tokens of the one statement, without the semicolons behind it."""
+    tokens = tokenize(sql)
+    ends = [i for i, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON]
+    inside = [token for token in tokens if token.token_type is not TokenType.SEMICOLON]
+    if not inside:
+        raise SqlParseError(
+            "There is no statement here.",
+            sql=sql,
+            span=Span(0, len(sql)),
+            hint=f"for example {_EXAMPLE}",
+        )
+    first_end = next((i for i in ends if i > tokens.index(inside[0])), len(tokens))
+    second = [t for t in tokens[first_end:] if t.token_type is not TokenType.SEMICOLON]
+    if second:
+        raise SqlError(
+            "There must be exactly one statement here, but a second one follows.",
+            sql=sql,
+            span=Span(second[0].start, second[-1].end + 1),
+            hint="pass a list of statements, or a .sql script, to release several together.",
+        )
+    return Source(sql, inside)
+
+
+def _check_first_word(source: Source) -> None:
+    """Tell other kinds of statements by their first word; the parser accepts too many."""
+    word = source.word(0)
+    first = Span(source.tokens[0].start, source.tokens[0].end + 1)
+    if word == "SELECT":
+        return
+    if word == "WITH":
+        raise _unsupported(
+            "WITH (a common table expression) is not supported.",
+            source,
+            source.before("SELECT"),
+            "write one SELECT over the table itself; filter by WHERE.",
+        )
+    if word == "FROM":
+        raise _unsupported(
+            "A statement that begins with FROM is not supported.",
+            source,
+            source.before("SELECT"),
+            f"begin with SELECT: {_EXAMPLE}",
+        )
+    if word == "(":
+        raise _unsupported(
+            "Parentheses around the whole statement are not supported.",
+            source,
+            source.whole(),
+            "leave them out.",
+        )
+    if word in _OTHER_STATEMENTS:
+        raise _unsupported(
+            f"{word} is not supported: the only statement is SELECT, and nothing is ever written.",
+            source,
+            first,
+            f"for example {_EXAMPLE}",
+        )
+    raise SqlParseError(
+        "A statement begins with SELECT.",
+        sql=source.sql,
+        span=first,
+        hint=f"for example {_EXAMPLE}",
+    )
+
+
+def _parse(source: Source) -> exp.Expr:
+    try:
+        parser = DuckDB().parser()
+        trees = [tree for tree in parser.parse(source.tokens, source.sql) if tree is not None]
+    except ParseError as error:
+        raise SqlParseError(
+            "The SQL is not well-formed here.",
+            sql=source.sql,
+            span=_error_span(error, source),
+            hint=f"check the words before it; the form is {_EXAMPLE}",
+        ) from None
+    except RecursionError:
+        raise SqlLimitError(
+            "The statement is too deeply nested.",
+            sql=source.sql,
+            span=source.whole(),
+            hint="write it with fewer parentheses, or as several statements.",
+        ) from None
+    except Exception:  # whatever else the parser stumbles over in odd text is the text's fault
+        trees = []
+    if len(trees) != 1:
+        raise SqlParseError(
+            "The SQL can't be parsed.",
+            sql=source.sql,
+            span=source.whole(),
+            hint=f"the form is {_EXAMPLE}",
+        )
+    return trees[0]
+
+
+def _check_depth(tree: exp.Expr, source: Source) -> None:
+    """Refuse trees that are too deep for the recursive passes that follow.
+
+    Chains of AND and OR are as deep as they are long, but those passes flatten them.
+    """
+    pending = [(tree, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise SqlLimitError(
+                f"The statement nests more than {MAX_DEPTH} operators.",
+                sql=source.sql,
+                span=source.whole(),
+                hint="shorten the arithmetic.",
+            )
+        flat = isinstance(node, exp.Connector) and type(node.parent) is type(node)
+        pending += [(child, depth + (not flat)) for child in node.iter_expressions()]
+
+
+def _unsupported(message: str, source: Source, span: Span, hint: str) -> UnsupportedSqlError:
+    return UnsupportedSqlError(message, sql=source.sql, span=span, hint=hint)
+
+
+def _error_span(error: ParseError, source: Source) -> Span:
+    for detail in error.errors:
+        before, marked = detail.get("start_context") or "", detail.get("highlight") or ""
+        at = source.sql.find(before + marked)
+        if at >= 0 and marked:
+            return Span(at + len(before), at + len(before) + len(marked))
+    return source.whole()

@@ -1,0 +1,90 @@
+"""Cut a `.sql` file into named statements."""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError
+from dpsql.sql.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, check_text, tokenize
+
+_NAMING = re.compile(r"\s*name\s*:(.*)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+def split_script(text: str) -> list[tuple[str, str]]:
+    """Split a script at its semicolons.
+
+    A comment `-- name: by_sex` above a statement names it; the k-th statement is called
+    `query_k` if no comment does. Comments outside of the statements are left out.
+
+    Returns:
+        Name and text of each statement, in order.
+
+    Raises:
+        SqlParseError: no statement, or a text that can't be cut into tokens.
+        SqlLimitError: the script is too long.
+        SqlError: a name that is no identifier, or is given twice.
+    """
+    text = check_text(text, MAX_SCRIPT_BYTES)
+    pieces = _pieces(tokenize(text))
+    if not pieces:
+        raise SqlParseError(
+            "The script has no statement.", hint="for example SELECT COUNT(*) FROM people;"
+        )
+    if len(pieces) > MAX_STATEMENTS:
+        raise SqlLimitError(
+            f"The script has more than {MAX_STATEMENTS:,} statements.",
+            hint="release it in several parts.",
+        )
+    statements: list[tuple[str, str]] = []
+    taken: set[str] = set()
+    for number, (comments, tokens) in enumerate(pieces, start=1):
+        span = Span(tokens[0].start, tokens[-1].end + 1)
+        name = _name(comments, text, span) or f"query_{number}"
+        if name.lower() in taken:
+            raise SqlError(
+                f"Two statements are named {name}.",
+                sql=text,
+                span=span,
+                hint="give each its own name by a comment above it: -- name: by_sex",
+            )
+        taken.add(name.lower())
+        statements.append((name, text[span.start : span.end]))
+    return statements
+
+
+def _pieces(tokens: list[Token]) -> list[tuple[list[str], list[Token]]]:
+    """Group tokens by statement, each with the comments that stand before it."""
+    pieces: list[tuple[list[str], list[Token]]] = []
+    comments: list[str] = []
+    current: list[Token] = []
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            if current:
+                pieces.append((comments, current))
+            # The tokenizer hangs a comment behind a semicolon on the semicolon.
+            comments, current = list(token.comments), []
+            continue
+        if not current:
+            comments = comments + list(token.comments)
+        current.append(token)
+    if current:
+        pieces.append((comments, current))
+    return pieces
+
+
+def _name(comments: list[str], text: str, span: Span) -> str | None:
+    names = [match[1].strip() for match in map(_NAMING.fullmatch, comments) if match]
+    if not names:
+        return None
+    if len(names) > 1 or not _NAME.fullmatch(names[0]):
+        problem = "has two names" if len(names) > 1 else "has a name that is not an identifier"
+        raise SqlError(
+            f"The statement {problem}.",
+            sql=text,
+            span=span,
+            hint="use one comment with letters, digits and underscores: -- name: by_sex",
+        )
+    return names[0]

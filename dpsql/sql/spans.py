@@ -1,0 +1,185 @@
+"""Where a syntax node stands in the text."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import Span
+
+_CLAUSE_WORDS = """
+    FROM WHERE GROUP HAVING QUALIFY WINDOW ORDER LIMIT OFFSET FETCH TABLESAMPLE INTO FOR
+    UNION EXCEPT INTERSECT
+"""
+_JOIN_WORDS = """
+    , JOIN LEFT RIGHT FULL INNER OUTER CROSS SEMI ANTI NATURAL ASOF POSITIONAL LATERAL
+"""
+CLAUSES = frozenset(_CLAUSE_WORDS.split())
+"""Words that begin a new clause of a SELECT when they stand outside of parentheses."""
+JOINS = frozenset(_JOIN_WORDS.split())
+"""Words that begin a join."""
+_PREFIXES: dict[type[exp.Expr], str] = {
+    exp.Not: "NOT",
+    exp.Neg: "-",
+    exp.Exists: "EXISTS",
+    exp.Distinct: "DISTINCT",
+    exp.Where: "WHERE",
+}
+_CONSTANTS = frozenset({"TRUE", "FALSE", "NULL", "UNKNOWN"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A statement's text and tokens, to find where a syntax node was written.
+
+    The parser keeps positions of names, literals and functions only; the words and parentheses
+    around them are found among the tokens.
+    """
+
+    sql: str
+    tokens: list[Token]
+    _starts: list[int] = field(init=False, repr=False)
+    _ends: list[int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_starts", [token.start for token in self.tokens])
+        object.__setattr__(self, "_ends", [token.end for token in self.tokens])
+
+    def whole(self) -> Span:
+        """Return the span of all tokens."""
+        if not self.tokens:
+            return Span(0, len(self.sql))
+        return Span(self.tokens[0].start, self.tokens[-1].end + 1)
+
+    def text(self, span: Span) -> str:
+        """Return the marked text."""
+        return self.sql[span.start : span.end]
+
+    def node(self, node: exp.Expr) -> Span:
+        """Return the span of a node, or of the smallest node around it that has a position."""
+        known = _positions(node)
+        if known is None:
+            return self.node(node.parent) if node.parent is not None else self.whole()
+        first = bisect_right(self._starts, known[0]) - 1
+        last = bisect_left(self._ends, known[1])
+        return self._span(*self._extend(node, first, min(last, len(self.tokens) - 1)))
+
+    def clause(self, *words: str) -> Span | None:
+        """Return the span from the first of `words` outside parentheses to the next clause."""
+        found = [i for i in self._top_level() if self.word(i) in words]
+        if not found:
+            return None
+        rest = [i for i in self._top_level() if i > found[0] and self.word(i) in CLAUSES]
+        return self._span(found[0], rest[0] - 1 if rest else len(self.tokens) - 1)
+
+    def rest(self, *words: str) -> Span | None:
+        """Return the span from the first of `words` outside parentheses to the end."""
+        for i in self._top_level():
+            if self.word(i) in words:
+                return self._span(i, len(self.tokens) - 1)
+        return None
+
+    def before(self, *words: str) -> Span:
+        """Return the span up to the first of `words` outside parentheses."""
+        found = [i for i in self._top_level() if i > 0 and self.word(i) in words]
+        return self._span(0, found[0] - 1 if found else len(self.tokens) - 1)
+
+    def first(self, *types: TokenType) -> Span | None:
+        """Return the span of the first token of one of these types."""
+        for i, token in enumerate(self.tokens):
+            if token.token_type in types:
+                parameter = token.token_type is TokenType.PARAMETER
+                return self._span(i, min(i + parameter, len(self.tokens) - 1))
+        return None
+
+    def word(self, index: int) -> str:
+        """Return a token's first word in capitals; quoted names and strings have none."""
+        token = self.tokens[index]
+        if token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}:
+            return ""
+        if token.token_type is TokenType.TABLE_SAMPLE:
+            return "TABLESAMPLE"
+        return token.text.upper().split(maxsplit=1)[0] if token.text.strip() else ""
+
+    def _span(self, first: int, last: int) -> Span:
+        return Span(self.tokens[first].start, self.tokens[last].end + 1)
+
+    def _top_level(self) -> list[int]:
+        depth, found = 0, []
+        for i, token in enumerate(self.tokens):
+            depth -= token.token_type is TokenType.R_PAREN
+            if depth == 0:
+                found.append(i)
+            depth += token.token_type is TokenType.L_PAREN
+        return found
+
+    def _extend(self, node: exp.Expr, first: int, last: int) -> tuple[int, int]:
+        """Widen a range of tokens by the words and parentheses that belong to the node."""
+        if isinstance(node, (exp.Subquery, exp.Paren, exp.Tuple)):
+            first, last = self._enclosing(first, last)
+        last = self._balanced(first, last)
+        if isinstance(node, exp.Exists):
+            first, last = self._enclosing(first, last)
+        if isinstance(node, exp.Func) and self._type(last + 1) is TokenType.L_PAREN:
+            last = self._balanced(first, last + 1)
+        if isinstance(node, exp.Cast):
+            if self._type(last + 1) is TokenType.DCOLON:
+                return first, self._balanced(first, min(last + 2, len(self.tokens) - 1))
+            first, last = self._enclosing(first, last)
+            return max(first - 1, 0), last
+        if isinstance(node, exp.Window) and self._type(last + 1) is TokenType.OVER:
+            last = self._balanced(first, min(last + 2, len(self.tokens) - 1))
+        if isinstance(node, exp.Binary) and isinstance(node.expression, (exp.Boolean, exp.Null)):
+            while last < len(self.tokens) - 1 and self.word(last) not in _CONSTANTS:
+                last += 1
+        if isinstance(node, exp.Collate):
+            last += 2
+        if isinstance(node, exp.Case):
+            while first > 0 and self.word(first) != "CASE":
+                first -= 1
+            while self._type(last) not in {TokenType.END, None}:
+                last += 1
+        word = _PREFIXES.get(type(node))
+        while (
+            word and first > 0 and self.word(first) != word and self.word(first - 1) in {word, "("}
+        ):
+            first -= 1
+        return first, self._balanced(first, min(last, len(self.tokens) - 1))
+
+    def _type(self, index: int) -> TokenType | None:
+        return self.tokens[index].token_type if 0 <= index < len(self.tokens) else None
+
+    def _balanced(self, first: int, last: int) -> int:
+        """Move the end to the right until every parenthesis that was opened is closed."""
+        depth, at = 0, first
+        while at < len(self.tokens) and (at <= last or depth > 0):
+            depth += self._type(at) is TokenType.L_PAREN
+            depth -= self._type(at) is TokenType.R_PAREN
+            at += 1
+        return at - 1
+
+    def _enclosing(self, first: int, last: int) -> tuple[int, int]:
+        """Return the range of the innermost parentheses around a range of tokens."""
+        depth, left = 0, first
+        while left > 0:
+            left -= 1
+            depth += self._type(left) is TokenType.R_PAREN
+            if self._type(left) is TokenType.L_PAREN:
+                if depth == 0:
+                    return left, self._balanced(left, max(last, left))
+                depth -= 1
+        return first, last
+
+
+def _positions(node: exp.Expr) -> tuple[int, int] | None:
+    """Return the first and last known position among a node and its descendants."""
+    starts, ends = [], []
+    for child in node.walk():
+        start, end = child.meta.get("start"), child.meta.get("end")
+        if isinstance(start, int) and isinstance(end, int):
+            starts.append(start)
+            ends.append(end)
+    return (min(starts), max(ends)) if starts else None

@@ -1,0 +1,264 @@
+"""Oversized, broken and mutated text: always a dpsql error, and soon."""
+
+import random
+import time
+
+import pytest
+
+from dpsql.errors import (
+    DpsqlError,
+    ResourceLimitError,
+    SqlError,
+    SqlLimitError,
+    SqlParseError,
+    UnsupportedSqlError,
+)
+from dpsql.schema import Domain, Table
+from dpsql.sql import compile_script, split_script
+from tests.sql import reference
+from tests.sql.test_accepted import STATEMENTS
+from tests.sql.test_refused import REFUSED
+
+WHERE = "SELECT COUNT(*) FROM t WHERE "
+TABLE = Table(
+    "t",
+    {
+        "a": Domain.integers(0, 9_999),
+        "b": Domain.integers(0, 9_999),
+        "c": Domain.integers(0, 2**62),
+        "f": Domain.boolean(),
+    },
+)
+
+
+def compile_text(sql):
+    return compile_script([("q", sql)], lambda parts: TABLE)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        WHERE + "(" * 50 + "f" + ")" * 50,
+        WHERE + "(" * 5000 + "f" + ")" * 5000,
+        WHERE + "NOT " * 150 + "f",
+        WHERE + "NOT (" * 150 + "f" + ")" * 150,
+        WHERE + "a = " + "- " * 3000 + "1",
+        WHERE + "a = " + "(SELECT " * 150 + "1" + ")" * 150,
+        WHERE + "CASE WHEN " * 150 + "f" + " THEN f END" * 150,
+        WHERE + "a = " + " + ".join(["a"] * 3000) + " + 1",
+        WHERE + " OR ".join(["a = 1"] * 200_000),
+        WHERE + "a IN (" + ", ".join(["1"] * 200_000) + ")",
+        "SELECT " + ", ".join(["COUNT(*)"] * 30_000) + " FROM t",
+        WHERE + " OR ".join(["a = 1"] * 6_000),
+        "x" * 10_000_000,
+    ],
+    ids=lambda sql: sql[:60],
+)
+def test_too_large_or_too_deep(sql):
+    start = time.process_time()
+    with pytest.raises(SqlLimitError) as caught:
+        compile_text(sql)
+    assert time.process_time() - start < 2
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        " OR ".join(["a = 1"] * 2_000),
+        "a IN (" + ", ".join(map(str, range(4_000))) + ")",
+        " AND ".join(["NOT f"] * 3_000),
+        "a = " + " + ".join(["1"] * 90),
+        "(" * 30 + "f" + ")" * 30,
+        "NOT " * 30 + "f",
+    ],
+    ids=lambda text: text[:30],
+)
+def test_large_but_allowed(condition):
+    assert compile_text(WHERE + condition).statements[0].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "",
+        " ",
+        ";",
+        ";;",
+        "-- nothing",
+        "/* */",
+        "\x00",
+        "SELECT\x00 1",
+        "\ufeffSELECT COUNT(*) FROM t",
+        "SELECT COUNT(*) FROM t WHERE a = '\ud800'",
+        "\x1b[31m",
+        None,
+        3,
+        b"SELECT",
+        "“",
+        "ＳＥＬＥＣＴ",
+    ],
+)
+def test_not_a_statement(sql):
+    with pytest.raises(SqlParseError) as caught:
+        compile_text(sql)
+    str(caught.value).encode()
+
+
+def test_semicolons_at_the_end_are_fine():
+    assert compile_text("SELECT COUNT(*) FROM t ; ; -- the end").statements[0].shape == ()
+
+
+def test_joint_domain_too_large():
+    with pytest.raises(ResourceLimitError, match="100,000,000 cells"):
+        compile_text(WHERE + "a < b")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        WHERE + "c < 5",
+        "SELECT c, COUNT(*) FROM t GROUP BY c",
+        "SELECT a, b, COUNT(*) FROM t WHERE a < b GROUP BY a, b",
+    ],
+)
+def test_domain_too_large(sql):
+    with pytest.raises(ResourceLimitError):
+        compile_text(sql)
+
+
+def test_matrix_too_large():
+    table = Table("t", {"a": Domain.integers(0, 1_999), "b": Domain.integers(0, 999)})
+    sql = "SELECT a, COUNT(*) FROM t WHERE a < b GROUP BY a"
+    with pytest.raises(ResourceLimitError, match="matrix"):
+        compile_script([("q", sql)], lambda parts: table)
+
+
+def test_statements_must_share_the_table():
+    tables = {("t",): TABLE, ("u",): Table("u", TABLE.columns)}
+    texts = [("a", "SELECT COUNT(*) FROM t"), ("b", "SELECT COUNT(*) FROM u")]
+    with pytest.raises(SqlError, match="one script releases from one table") as caught:
+        compile_script(texts, tables.__getitem__)
+    assert caught.value.span == (21, 22)
+
+
+def test_no_statement_and_repeated_names():
+    with pytest.raises(SqlError, match="no statement"):
+        compile_script([], lambda parts: TABLE)
+    with pytest.raises(SqlError, match="Two statements"):
+        compile_script([("a", WHERE + "f"), ("A", WHERE + "f")], lambda parts: TABLE)
+    with pytest.raises(SqlLimitError):
+        compile_script([(str(i), WHERE + "f") for i in range(1001)], lambda parts: TABLE)
+
+
+def mutations(count):
+    rng = random.Random(7)  # noqa: S311
+    texts = [sql for _, sql in STATEMENTS] + [entry[3] for entry in REFUSED]
+    words = sorted({word for text in texts for word in text.split()})
+    for _ in range(count):
+        text = rng.choice(texts)
+        for _ in range(rng.randint(1, 3)):
+            at, to = sorted(rng.randint(0, len(text)) for _ in range(2))
+            choice = rng.randrange(5)
+            if choice == 0:
+                text = text[:at] + text[min(to, at + 6) :]
+            elif choice == 1:
+                text = text[:at] + rng.choice(words) + " " + text[at:]
+            elif choice == 2:
+                text = text[:at] + rng.choice("'\"();,*-/.$?[]{}\x00\u202e:=<>é") + text[at:]
+            elif choice == 3:
+                text = text[:at] + text[at:to] + text[at:]
+            else:
+                other = rng.choice(texts)
+                text = text[:at] + other[rng.randint(0, len(other)) :]
+        yield text
+
+
+def refusal(text, table):
+    try:
+        compile_script([("q", text)], lambda parts: table)
+    except DpsqlError as error:
+        return error
+    return None
+
+
+def test_mutated_text_gives_dpsql_errors_only(capfd, caplog):
+    con = reference.connect()
+    table = reference.read_table(con, ("people",))
+    accepted = 0
+    for text in mutations(600):
+        error = refusal(text, table)
+        accepted += error is None
+        if isinstance(error, SqlError) and error.span is not None and error.sql is not None:
+            assert 0 <= error.span.start <= error.span.end <= len(error.sql), text
+        assert error is None or error.hint, text
+    assert 0 < accepted < 300
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
+def test_private_connection_only_sees_catalog_queries():
+    con = reference.connect()
+    seen = []
+
+    class Recorder:
+        def execute(self, sql, parameters):
+            seen.append((sql, tuple(parameters)))
+            return con.execute(sql, parameters)
+
+    table = reference.read_table(Recorder(), ("people",))
+    asked = len(seen)
+    for name, sql in STATEMENTS:
+        compile_script([(name, sql)], lambda parts: table)
+    assert len(seen) == asked
+    assert all("duckdb_" in sql or "current_database()" in sql for sql, _ in seen)
+    assert not any("estimated_size" in sql for sql, _ in seen)
+
+
+class TestScripts:
+    def test_names_and_comments(self):
+        text = (
+            "-- a script\n-- name: by_sex\nSELECT 'a;b' -- name: not_this\n FROM t;\n\n"
+            "SELECT 2 /* ; */;; /* name: third */ SELECT 3; -- name: last\nSELECT 4\n-- end"
+        )
+        assert split_script(text) == [
+            ("by_sex", "SELECT 'a;b' -- name: not_this\n FROM t"),
+            ("query_2", "SELECT 2"),
+            ("third", "SELECT 3"),
+            ("last", "SELECT 4"),
+        ]
+
+    @pytest.mark.parametrize("text", ["", ";", "-- name: x\n", "'", "\x00", 3])
+    def test_nothing_to_split(self, text):
+        with pytest.raises(SqlParseError):
+            split_script(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "-- name: a\nSELECT 1; -- name: A\nSELECT 2",
+            "-- name: query_2\nSELECT 1; SELECT 2",
+            "-- name: a\n-- name: b\nSELECT 1",
+            "-- name: ../x\nSELECT 1",
+            "-- name:\nSELECT 1",
+            "-- name: 1a\nSELECT 1",
+            "-- name: " + "a" * 65 + "\nSELECT 1",
+        ],
+    )
+    def test_bad_names(self, text):
+        with pytest.raises(SqlError, match="name") as caught:
+            split_script(text)
+        assert caught.value.span is not None
+
+    def test_limits(self):
+        with pytest.raises(SqlLimitError):
+            split_script("SELECT 1;" * 1001)
+        with pytest.raises(SqlLimitError):
+            split_script(" " * 1_000_001)
+
+    def test_other_statements_are_kept_for_the_parser_to_refuse(self):
+        (_, sql), *rest = split_script("EXPLAIN SELECT 1; SELECT 2")
+        assert sql == "EXPLAIN SELECT 1"
+        assert len(rest) == 1
+        with pytest.raises(UnsupportedSqlError):
+            compile_text(sql)

@@ -1,0 +1,109 @@
+"""A corpus of queries that must be refused: which error, and which words it marks."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpsql.errors
+from dpsql.errors import SqlError, UnsupportedSqlError
+from tests.sql import reference
+
+_ENTRY = re.compile(r"^-- error: (\w+)\n-- span: (.*)\n", re.MULTILINE)
+
+
+def corpus():
+    entries = []
+    for path in sorted((reference.FIXTURES / "refused").glob("*.sql")):
+        parts = _ENTRY.split(path.read_text())[1:]
+        entries += [
+            (path.stem, kind, span.replace("\\n", "\n"), sql.strip("\n"))
+            for kind, span, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+        ]
+    return entries
+
+
+REFUSED = corpus()
+
+
+@pytest.fixture(scope="module")
+def con():
+    return reference.connect()
+
+
+def check(con, kind, span, sql):
+    try:
+        reference.compile_one(con, sql)
+    except SqlError as error:
+        found = error
+    else:
+        raise AssertionError(f"accepted: {sql}")
+    if type(found) is not getattr(dpsql.errors, kind):
+        raise AssertionError(f"{type(found)} in place of {kind}: {sql}")
+    if found.sql != sql or found.span is None or sql[found.span.start : found.span.end] != span:
+        raise AssertionError(f"another span: {found}")
+    if not found.hint or found.message not in str(found):
+        raise AssertionError(f"no hint: {found}")
+
+
+def test_enough_queries():
+    assert len(REFUSED) >= 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "span", "sql"), [e[1:] for e in REFUSED], ids=[f"{e[0]}: {e[3]}"[:90] for e in REFUSED]
+)
+def test_refused(con, kind, span, sql, caplog):
+    check(con, kind, span, sql)
+    assert not caplog.records
+
+
+def test_refused_without_asserts():
+    code = (
+        "from tests.sql import test_refused as t\n"
+        "con = t.reference.connect()\n"
+        "for _, kind, span, sql in t.REFUSED[::3]: t.check(con, kind, span, sql)\n"
+        "print(len(t.REFUSED[::3]))"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", code], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == str(len(REFUSED[::3])), done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELECT sex, COUNT(*) FROM people WHERE sex = 'Femal' GROUP BY sex", "mean 'Female'?"),
+        ("SELECT COUNT(*) FROM people WHERE edu = 'zz'", "'hs', 'ba', 'ma', 'phd''s', 'medium'."),
+        ("SELECT COUNT(*) FROM people WHERE ages > 3", "did you mean age?"),
+        ("SELECT COUNT(*) FROM peopel", "did you mean people?"),
+        ("SELECT COUNT(*) FROM people HAVING COUNT(*) > 1", "filter the returned frame"),
+        ("SELECT COUNT(*) FROM people ORDER BY 1", "sort the returned frame"),
+        ("SELECT AVG(age) FROM people", "COUNT(*) is the supported aggregate"),
+        ("SELECT COUNT(age) FROM people", "WHERE age IS NOT NULL"),
+        ("SELECT COUNT(*) FROM people WHERE name = 'Bob'", "dpsql.Domain.labels"),
+        ("SELECT COUNT(*) FROM people WHERE income > 3", "type DOUBLE can't have a domain"),
+        ("SELECT sex, age, COUNT(*) FROM people GROUP BY sex", "GROUP BY sex, age"),
+        ("SELECT COUNT(*) FROM people WHERE age = '30'", "age goes from 17 to 40."),
+    ],
+)
+def test_says_what_to_write_instead(con, sql, says):
+    with pytest.raises(SqlError) as caught:
+        reference.compile_one(con, sql)
+    assert says in (caught.value.hint or "")
+
+
+def test_message_shows_the_place(con):
+    with pytest.raises(UnsupportedSqlError) as caught:
+        reference.compile_one(con, "SELECT sex, COUNT(*)\nFROM people\nGROUP BY sex LIMIT 3")
+    assert str(caught.value) == (
+        "LIMIT is not supported.\n"
+        "  line 3: GROUP BY sex LIMIT 3\n"
+        "                       ^^^^^^^\n"
+        "Hint: cut the returned frame, it is free: frame.head(10)"
+    )
