@@ -1,0 +1,28 @@
+"""Where counts come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.schema import Table
+
+Marginal = tuple[str, ...]
+Counts = NDArray[np.int64]
+
+
+class Engine(Protocol):
+    """Counts rows. What it returns is private and goes to `mechanism` only."""
+
+    def marginals(self, table: Table, wanted: Sequence[Marginal]) -> Mapping[Marginal, Counts]:
+        """Count the rows of `table` in every cell of every wanted marginal.
+
+        All counts are of one snapshot and over the same rows: those whose value is in the
+        domain for every attribute of any wanted marginal.
+
+        It may fail with any exception whatever, and the text of that may quote values. The
+        session, which knows what was charged, replaces it by an `ExecutionError`.
+        """

@@ -1,0 +1,67 @@
+"""Cover many marginals by few scans.
+
+A block is a set of attributes that is counted in one scan over its mixed-radix key; each wanted
+marginal is summed from the smallest block that contains it. Few larger blocks are cheaper than
+one GROUP BY for every marginal, as long as a block's counters stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from dpsql.engines.base import Counts, Marginal
+
+MAX_BLOCK_CELLS = 20_000
+"""Blocks are merged up to this many cells. A wanted marginal may be larger on its own."""
+
+
+def cover(wanted: Iterable[Marginal], sizes: Mapping[str, int]) -> tuple[Marginal, ...]:
+    """Choose blocks that contain every wanted marginal.
+
+    Greedy: take the marginals from the largest down; put each where it adds the fewest cells
+    and the result stays within `MAX_BLOCK_CELLS`, or else open a block for it. Attributes are
+    in the order of `sizes`.
+    """
+    blocks: list[frozenset[str]] = []
+    marginals = sorted({frozenset(m) for m in wanted}, key=lambda m: (-_cells(m, sizes), sorted(m)))
+    for marginal in marginals:
+        if any(marginal <= block for block in blocks):
+            continue
+        grown = [(_cells(b | marginal, sizes) - _cells(b, sizes), i) for i, b in enumerate(blocks)]
+        fitting = [
+            (added, i)
+            for added, i in grown
+            if _cells(blocks[i] | marginal, sizes) <= MAX_BLOCK_CELLS
+        ]
+        if fitting:
+            index = min(fitting)[1]
+            blocks[index] |= marginal
+        else:
+            blocks.append(marginal)
+    kept = [
+        b for i, b in enumerate(blocks) if not any(b < o for o in blocks) and b not in blocks[:i]
+    ]
+    return tuple(tuple(a for a in sizes if a in block) for block in kept)
+
+
+def roll_up(
+    wanted: Sequence[Marginal], counted: Mapping[Marginal, Counts]
+) -> dict[Marginal, Counts]:
+    """Sum every wanted marginal from the smallest counted block that contains it."""
+    result: dict[Marginal, Counts] = {}
+    for marginal in wanted:
+        sources = [block for block in counted if set(marginal) <= set(block)]
+        source = min(sources, key=lambda block: counted[block].size)
+        drop = tuple(i for i, a in enumerate(source) if a not in marginal)
+        left = [a for a in source if a in marginal]
+        summed = counted[source].sum(axis=drop, dtype=np.int64)
+        order = [left.index(a) for a in marginal]
+        result[marginal] = np.asarray(summed).transpose(order).copy(order="C")
+    return result
+
+
+def _cells(attributes: Iterable[str], sizes: Mapping[str, int]) -> int:
+    return math.prod(sizes[a] for a in attributes)

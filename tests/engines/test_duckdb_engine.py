@@ -1,0 +1,148 @@
+"""Counts from DuckDB against counting in Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import duckdb
+import numpy as np
+import pytest
+
+from dpsql.engines.duckdb import DuckDBEngine, database_path, quote
+from dpsql.schema import Domain, Table
+
+ROWS = [
+    (-2, "x", True, "it's", 7),
+    (3, "y", False, 'b"', 9),
+    (3, "y", None, "it's", 7),
+    (0, "x", True, "outside", 7),
+    (99, "x", True, "it's", 7),
+    (None, "x", True, 'b"', 255),
+] * 3
+TABLE = Table(
+    "t",
+    {
+        "n": Domain("SMALLINT", range(-2, 4)),
+        "e": Domain("ENUM", ("x", "y", "z")),
+        'odd "name"': Domain("BOOLEAN", (False, True), nullable=True),
+        "v": Domain("VARCHAR", ("it's", 'b"', "'); DROP TABLE t; --"), nullable=True),
+        "u": Domain("UTINYINT", (7, 9)),
+    },
+    path=("memory", "main", "t"),
+)
+
+
+@pytest.fixture
+def con():
+    con = duckdb.connect()
+    con.execute("CREATE TYPE e AS ENUM ('x', 'y', 'z')").fetchall()
+    con.execute('CREATE TABLE t (n SMALLINT, e e, "odd ""name""" BOOLEAN, v VARCHAR, u UTINYINT)')
+    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", ROWS)
+    return con
+
+
+def expected(marginal, used):
+    codes = []
+    for row in ROWS:
+        coded = {}
+        for (name, domain), value in zip(TABLE.columns.items(), row, strict=True):
+            values = list(domain.values)
+            code = values.index(value) if value in values else None
+            coded[name] = len(values) if code is None and domain.nullable else code
+        if all(coded[a] is not None for a in used):
+            codes.append(tuple(coded[a] for a in marginal))
+    counts = np.zeros([TABLE.columns[a].size for a in marginal], dtype=np.int64)
+    for cell, count in Counter(codes).items():
+        counts[cell] = count
+    return counts
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [()],
+        [("n",), ()],
+        [("e", "v"), ("v",)],
+        [("n", "e"), ('odd "name"', "v"), ("u",)],
+        [("n", "e", 'odd "name"', "v", "u")],
+    ],
+)
+def test_counts_agree_with_python(con, wanted):
+    used = {a for m in wanted for a in m}
+    counted = DuckDBEngine(con).marginals(TABLE, wanted)
+    assert set(counted) == set(wanted)
+    for marginal in wanted:
+        np.testing.assert_array_equal(counted[marginal], expected(marginal, used))
+        assert counted[marginal].dtype == np.int64
+
+
+def test_marginals_of_one_call_are_consistent(con):
+    counted = DuckDBEngine(con).marginals(TABLE, [("n",), ("e", "u"), ()])
+    assert counted["n",].sum() == counted["e", "u"].sum() == counted[()]
+
+
+def test_an_empty_table_is_counted(con):
+    con.execute("DELETE FROM t").fetchall()
+    assert DuckDBEngine(con).marginals(TABLE, [("n",)])["n",].sum() == 0
+
+
+def test_the_callers_transaction_is_left_open(con):
+    con.begin()
+    con.execute("INSERT INTO t VALUES (1, 'z', false, NULL, 7)").fetchall()
+    counted = DuckDBEngine(con).marginals(TABLE, [("e",)])
+    assert counted["e",][2] == 1
+    con.rollback()
+    assert DuckDBEngine(con).marginals(TABLE, [("e",)])["e",][2] == 0
+
+
+def test_all_scans_see_one_snapshot(con, monkeypatch):
+    """Rows that another connection adds between two scans are not counted."""
+    monkeypatch.setattr("dpsql.engines.cover.MAX_BLOCK_CELLS", 1)
+    other = con.cursor()
+
+    def add(done, of):
+        assert of == 2
+        other.execute("INSERT INTO t VALUES (1, 'z', false, NULL, 7)").fetchall()
+
+    counted = DuckDBEngine(con, on_step=add).marginals(TABLE, [("e",), ("u",)])
+    assert counted["e",].sum() == counted["u",].sum()
+
+
+def test_a_read_only_database_can_be_counted(tmp_path):
+    path = tmp_path / "data.duckdb"
+    with duckdb.connect(path) as con:
+        con.execute("CREATE TABLE t (u UTINYINT)").fetchall()
+        con.execute("INSERT INTO t VALUES (7), (9), (7)").fetchall()
+    con = duckdb.connect(path, read_only=True)
+    table = Table("t", {"u": Domain("UTINYINT", (7, 9))}, path=("data", "main", "t"))
+    assert DuckDBEngine(con).marginals(table, [("u",)])["u",].tolist() == [2, 1]
+    assert database_path(con) == path
+    con.close()
+
+
+def test_an_in_memory_database_has_no_path(con):
+    assert database_path(con) is None
+
+
+def test_a_collation_does_not_merge_values():
+    """One row 'BOB' must not be able to move all rows 'bob' out of their cell."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE p (name VARCHAR COLLATE NOCASE)").fetchall()
+    con.execute("INSERT INTO p VALUES ('BOB'), ('bob'), ('bob'), ('Ann'), (NULL)").fetchall()
+    table = Table("p", {"name": Domain("VARCHAR", ("bob", "Ann"))}, path=("memory", "main", "p"))
+    assert DuckDBEngine(con).marginals(table, [("name",)])["name",].tolist() == [2, 1]
+
+
+def test_the_callers_settings_are_put_back(con):
+    before = con.execute("SELECT current_setting('perfect_ht_threshold')").fetchall()
+    DuckDBEngine(con).marginals(TABLE, [("n", "e")])
+    assert con.execute("SELECT current_setting('perfect_ht_threshold')").fetchall() == before
+
+
+def test_a_locked_configuration_is_counted_all_the_same(con):
+    con.execute("SET lock_configuration = true").fetchall()
+    assert DuckDBEngine(con).marginals(TABLE, [("e",)])["e",].sum() == len(ROWS)
+
+
+def test_identifiers_are_quoted():
+    assert quote('a"; DROP TABLE t; --') == '"a""; DROP TABLE t; --"'
