@@ -1,0 +1,1 @@
+"""From a workload to a certified plan: decompose, solve, allocate, round, certify."""

@@ -126,30 +126,44 @@ def _split(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64] | None, bytes]:
     """Split a block's matrix; see `piece`. Exact where the coefficients are small integers."""
     matrix = content.queries.matrix
-    tensor = matrix.reshape(-1, *content.shape)
-    exact = bool((matrix == np.rint(matrix)).all() and np.abs(matrix).max(initial=0) <= MAX_EXACT)
-    denominator = math.prod(content.shape)
-    exact = exact and denominator <= 2**32
-    work = tensor.astype(np.int64) if exact else tensor.copy()
-    for axis in reversed(range(len(axes))):
-        n = content.shape[axis]
-        sums = work.sum(axis=axis + 1, keepdims=True)
-        # In integers both operations are scaled by n, so that nothing is divided.
-        scaled = work * n if exact else work
-        means = sums if exact else sums / n
-        work = scaled - means if axes[axis] else means.squeeze(axis + 1)
-    flat = np.ascontiguousarray(work.reshape(matrix.shape[0], -1))
-    real = flat / denominator if exact else _flush(flat, matrix)
-    real.setflags(write=False)
     key = hashlib.sha256(repr((axes, content.shape)).encode() + content.queries.key).digest()
-    return real, flat if exact else None, key
+    denominator = math.prod(content.shape)
+    whole = bool((matrix == np.rint(matrix)).all())
+    if whole and np.abs(matrix).max(initial=0) <= MAX_EXACT and denominator <= 2**32:
+        numerators = _split_integers(matrix.astype(np.int64), content.shape, axes)
+        real = numerators / denominator
+        real.setflags(write=False)
+        return real, numerators, key
+    real = _flush(_split_reals(matrix, content.shape, axes), matrix)
+    real.setflags(write=False)
+    return real, None, key
+
+
+def _split_integers(
+    matrix: NDArray[np.int64], shape: tuple[int, ...], axes: tuple[bool, ...]
+) -> NDArray[np.int64]:
+    """Return the split matrix times ∏ n_i: both operations are scaled by n, nothing is divided."""
+    work = matrix.reshape(-1, *shape)
+    for axis in reversed(range(len(axes))):
+        sums = work.sum(axis=axis + 1, keepdims=True)
+        work = work * shape[axis] - sums if axes[axis] else sums.squeeze(axis + 1)
+    return np.ascontiguousarray(work.reshape(len(matrix), -1))
+
+
+def _split_reals(
+    matrix: NDArray[np.float64], shape: tuple[int, ...], axes: tuple[bool, ...]
+) -> NDArray[np.float64]:
+    work = matrix.reshape(-1, *shape)
+    for axis in reversed(range(len(axes))):
+        means = work.mean(axis=axis + 1, keepdims=True)
+        work = work - means if axes[axis] else means.squeeze(axis + 1)
+    return np.ascontiguousarray(work.reshape(len(matrix), -1))
 
 
 def _flush(pieces: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray[np.float64]:
     """Zero what only rounding left over, so that an absent piece is seen to be absent."""
     scale = np.abs(queries).max(initial=0.0)
-    pieces[np.abs(pieces) <= 1e-13 * scale] = 0.0
-    return pieces
+    return np.where(np.abs(pieces) <= 1e-13 * scale, 0.0, pieces)
 
 
 def _term(family: Family, pieces: tuple[Piece, ...]) -> Term:

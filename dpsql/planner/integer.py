@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,13 @@ ROW_BITS = 31
 
 A larger table would wrap around. That is a function of the exact answer plus noise, so it costs
 accuracy and not privacy; an error that depended on the number of rows would cost privacy.
+"""
+NOISE_ROUNDING_VARIANCE = Fraction(1, 12)
+"""What rounding adds to the variance σ².
+
+Var(round(N(0, σ²))) = σ² + 1/12 + Σ_{n≥1} (−1)^n (4σ² + 1/(π²n²)) e^{−2π²n²σ²}, from the Fourier
+series of the rounding error. The sum alternates with falling terms, so it is negative and below
+(4σ² + 1/π²) e^{−2π²σ²} < 1.1e-8 in absolute value for σ² ≥ 1: σ² + 1/12 is never too small.
 """
 _HALF = 1 << 16
 

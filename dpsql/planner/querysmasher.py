@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpsql.errors import ResourceLimitError, WorkloadError
+from dpsql.errors import WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.decompose import Subworkload, decompose
@@ -22,8 +22,6 @@ from dpsql.planner.structure import Component, analyse
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
-MAX_CELLS = 2**26
-"""Cells of one marginal: half a gibibyte of counts."""
 DEFAULT_TOLERANCE = 1e-3
 
 
@@ -48,7 +46,7 @@ def plan(workload: Workload, budget: Budget, *, tolerance: float = DEFAULT_TOLER
 
     Raises:
         WorkloadError: the workload is empty, or the tolerance is out of range.
-        ResourceLimitError: a marginal is too large, as the public sizes show.
+        ResourceLimitError: no solver can take a subworkload of this size.
     """
     _check(workload, tolerance)
     conquered = [conquer(s, tolerance / 4) for s in decompose(workload)]
@@ -84,11 +82,3 @@ def _check(workload: Workload, tolerance: float) -> None:
         raise WorkloadError(
             f"The tolerance {tolerance!r} is out of range.", hint="use 1e-8 to 1, e.g. 1e-3."
         )
-    for family in workload.families:
-        cells = math.prod(workload.domain[a] for a in family.attributes)
-        if cells > MAX_CELLS or family.count > MAX_CELLS:
-            raise ResourceLimitError(
-                f"{family.name!r} needs a marginal of {cells:,} cells for {family.count:,} "
-                f"answers; the limit is {MAX_CELLS:,} of each.",
-                hint="group by fewer columns, or declare coarser domains.",
-            )

@@ -12,10 +12,8 @@ same matrices give the answers and the variances.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -23,13 +21,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.planner.decompose import Piece, family_pieces
-from dpsql.planner.integer import BlockStrategy, IntegerFactor
+from dpsql.planner.integer import NOISE_ROUNDING_VARIANCE, BlockStrategy, IntegerFactor
 from dpsql.workload import Family
 
 Array = NDArray[np.float64]
-
-ROUNDING_VARIANCE = Fraction(1, 12)
-"""What rounding to integers adds to the variance of the noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +51,7 @@ class Recovery:
 
     def variances(self) -> Array:
         """Return the variance that this block's noise gives to each query."""
-        noise = float(self.block.noise_variance + ROUNDING_VARIANCE)
+        noise = float(self.block.noise_variance + NOISE_ROUNDING_VARIANCE)
         result = np.ones(())
         for part in self.parts:
             rows = np.square(part.matrix).sum(axis=1)
@@ -159,20 +154,24 @@ def _part(
     inverses: tuple[Array, ...],
 ) -> Array:
     """Multiply the group's queries, written out, by the pseudo-inverses, axis by axis."""
-    matrix = np.ones((1, 1))
+    matrix: Array = np.ones((1, 1))
     for b in blocks:
-        matrix = np.kron(matrix, pieces[b].matrix)
+        matrix = np.asarray(np.kron(matrix, pieces[b].matrix), dtype=np.float64)
     names = [a for b in blocks for a in pieces[b].attributes]
     shape = [n for b in blocks for n in pieces[b].shape]
-    tensor = matrix.reshape(-1, *shape)
+    tensor: Array = matrix.reshape(-1, *shape)
     for f in chosen:
         axes = [names.index(a) + 1 for a in factors[f].attributes]
         cells = factors[f].shape
         inverse = inverses[f].reshape(*cells, -1)
-        tensor = np.tensordot(tensor, inverse, (axes, list(range(len(cells)))))
+        tensor = _contract(tensor, inverse, axes, len(cells))
         names = [a for a in names if a not in factors[f].attributes]
     # Axes that are used up go, new ones come last, so the measurements end up in order.
     return tensor.reshape(matrix.shape[0], -1)
+
+
+def _contract(tensor: Array, inverse: Array, axes: list[int], count: int) -> Array:
+    return np.asarray(np.tensordot(tensor, inverse, (axes, list(range(count)))), dtype=np.float64)
 
 
 def _apply(parts: tuple[Part, ...], measured: Array, shape: tuple[int, ...]) -> Array:

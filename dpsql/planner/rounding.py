@@ -11,8 +11,8 @@ from dpsql.planner.integer import ENTRY_BITS, BlockStrategy, IntegerFactor
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.structure import Component
 
-NOISE_BITS = 44
-"""σ stays below about 2^44, so that noise never comes near the end of an int64."""
+NOISE_BITS = 40
+"""σ stays below about 2^40: far from the end of an int64, and where noise is drawn fast."""
 MIN_BITS = 4
 
 

@@ -158,7 +158,8 @@ def _multiply(factors: tuple[Component, ...], order: tuple[str, ...]) -> Compone
 
 def _fits(factors: tuple[Component, ...]) -> bool:
     """Whether the product of the integer factors stays below 2^62."""
-    largest = [int(np.abs(f.numerators).max(initial=1)) for f in factors if f.numerators is not None]
+    tables = [f.numerators for f in factors if f.numerators is not None]
+    largest = [int(np.abs(t).max(initial=1)) for t in tables]
     return math.prod(largest) < 2**62
 
 

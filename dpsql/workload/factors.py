@@ -17,8 +17,8 @@ from dpsql.errors import ResourceLimitError, WorkloadError
 
 FloatMatrix = NDArray[np.float64]
 
-MAX_ENTRIES = 2**27
-"""The largest matrix (rows × cells) that a factor may write out: 1 GiB of float64."""
+MAX_ENTRIES = 2**24
+"""The largest matrix (rows × cells) that a factor may write out: 128 MiB of float64."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dpsql.errors import WorkloadError
+from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.schema.table import closest
 from dpsql.workload.factors import Factor, Queries, is_factor
+
+MAX_CELLS = 2**26
+"""Cells of one marginal, or answers of one family: half a gibibyte of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,42 +111,66 @@ class Workload:
         Raises:
             WorkloadError: an unknown or repeated attribute, a wrong number of factors, a matrix
                 of the wrong width, a weight that is not positive and finite.
+            ResourceLimitError: the marginal, a factor or the answers are too large, as the sizes
+                alone show.
         """
-        groups = [(entry,) if isinstance(entry, str) else tuple(entry) for entry in attributes]
-        if not isinstance(factors, Sequence):
-            if not is_factor(factors):
-                raise WorkloadError(
-                    f"{factors!r} is not a query factor.", hint="for example Prefix()."
-                )
-            groups = [tuple(a for group in groups for a in group)] if groups else []
-            factors = [factors] if groups else []
-        if len(groups) != len(factors):
-            raise WorkloadError(
-                f"There are {len(groups)} attributes but {len(factors)} factors.",
-                hint="give one factor per attribute, or a single Matrix over all of them.",
-            )
+        groups, factors = _grouped(attributes, factors)
         flat = [a for group in groups for a in group]
-        for attribute in flat:
+        self._check_attributes(flat)
+        label = name if name is not None else " x ".join(flat) or "total"
+        _check_size(label, "cells of its marginal", math.prod(self._domain[a] for a in flat))
+        blocks = tuple(
+            self._bind(group, factor) for group, factor in zip(groups, factors, strict=True)
+        )
+        family = Family(label, blocks, _check_weight(weight))
+        _check_size(label, "answers", family.count)
+        self._families.append(family)
+        return self
+
+    def _check_attributes(self, attributes: list[str]) -> None:
+        for attribute in attributes:
             if attribute not in self._domain:
                 raise WorkloadError(
                     f"There is no attribute {attribute!r} in the domain.",
                     hint=closest(str(attribute), self._domain),
                 )
-        if len(set(flat)) != len(flat):
+        if len(set(attributes)) != len(attributes):
             raise WorkloadError(
                 "An attribute is used twice in one family.",
                 hint="put both conditions into one Matrix over that attribute.",
             )
-        blocks = tuple(self._bind(group, factor) for group, factor in zip(groups, factors))
-        label = name if name is not None else " x ".join(flat) or "total"
-        self._families.append(Family(label, blocks, _check_weight(weight)))
-        return self
 
     def _bind(self, attributes: tuple[str, ...], factor: Factor) -> Block:
         if not is_factor(factor):
             raise WorkloadError(f"{factor!r} is not a query factor.", hint="for example Prefix().")
         shape = tuple(self._domain[a] for a in attributes)
         return Block(attributes, shape, factor.bind(math.prod(shape)))
+
+
+def _grouped(
+    attributes: Sequence[str | Sequence[str]], factors: Factor | Sequence[Factor]
+) -> tuple[list[tuple[str, ...]], Sequence[Factor]]:
+    """Pair groups of attributes with factors; a single factor is over all attributes jointly."""
+    groups = [(entry,) if isinstance(entry, str) else tuple(entry) for entry in attributes]
+    if not isinstance(factors, Sequence):
+        if not is_factor(factors):
+            raise WorkloadError(f"{factors!r} is not a query factor.", hint="for example Prefix().")
+        groups = [tuple(a for group in groups for a in group)] if groups else []
+        factors = [factors] if groups else []
+    if len(groups) != len(factors):
+        raise WorkloadError(
+            f"There are {len(groups)} attributes but {len(factors)} factors.",
+            hint="give one factor per attribute, or a single Matrix over all of them.",
+        )
+    return groups, factors
+
+
+def _check_size(label: str, what: str, count: int) -> None:
+    if count > MAX_CELLS:
+        raise ResourceLimitError(
+            f"{label!r} has {count:,} {what}; the limit is {MAX_CELLS:,}.",
+            hint="use fewer attributes, or coarser domains.",
+        )
 
 
 def _check_weight(weight: float) -> float:

@@ -49,7 +49,7 @@ class DualSolver(Solver):
 
     def accepts(self, component: Component) -> bool:
         """Whether the rank can't exceed `MAX_RANK`."""
-        return min(component.rows.shape[0], component.dimension) <= MAX_RANK
+        return bool(min(component.rows.shape[0], component.dimension) <= MAX_RANK)
 
     def solve(self, component: Component, tolerance: float) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
@@ -155,7 +155,7 @@ def _quasi_newton(
         if best.gap <= tolerance:
             raise StopIteration
 
-    minimize(
+    minimize(  # type: ignore[call-overload]
         objective,
         np.sqrt(start.delta),
         jac=True,
@@ -196,4 +196,4 @@ def _over_basis(
     if inner.shape[0] < inner.shape[1]:
         inner = np.vstack([inner, SPARE * scipy.linalg.null_space(inner).T])
     upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]
-    return upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
+    return np.asarray(upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None], dtype=np.float64)

@@ -79,7 +79,7 @@ def _least_error(rows: NDArray[np.float64]) -> float:
     m, n = rows.shape
     gram = rows @ rows.T if m < n else rows.T @ rows
     trace, squared = float(np.trace(gram)), float(np.square(gram).sum())
-    return trace**3 / squared / n
+    return float(trace**3 / squared / n)
 
 
 def describe(components: Sequence[Component]) -> str:

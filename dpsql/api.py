@@ -1,0 +1,121 @@
+"""The one-shot calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import overload
+
+import duckdb
+import polars as pl
+
+from dpsql.errors import SqlError
+from dpsql.planner import querysmasher
+from dpsql.planner.plan import Plan
+from dpsql.privacy import Budget
+from dpsql.release import Release
+from dpsql.schema import Schema
+from dpsql.session import Session, Statements, check_budget, compile_statements
+from dpsql.sql.script import split_script
+from dpsql.workload import Workload
+
+
+@overload  # a str is a Sequence of str too, and then the first one is meant
+def query(  # type: ignore[overload-overlap]
+    con: duckdb.DuckDBPyConnection,
+    statements: str,
+    *,
+    budget: Budget,
+    schema: Schema | None = ...,
+    ledger: str | Path | None = ...,
+    confidence: float | None = ...,
+) -> pl.DataFrame: ...
+@overload
+def query(
+    con: duckdb.DuckDBPyConnection,
+    statements: Sequence[str] | Mapping[str, str],
+    *,
+    budget: Budget,
+    schema: Schema | None = ...,
+    ledger: str | Path | None = ...,
+    confidence: float | None = ...,
+) -> Release: ...
+def query(
+    con: duckdb.DuckDBPyConnection,
+    statements: Statements,
+    *,
+    budget: Budget,
+    schema: Schema | None = None,
+    ledger: str | Path | None = None,
+    confidence: float | None = None,
+) -> pl.DataFrame | Release:
+    """Answer SQL with differential privacy.
+
+        dpsql.query(con, "SELECT sex, COUNT(*) AS n FROM adult GROUP BY sex",
+                    budget=dpsql.Budget(epsilon=1, delta=1e-9))
+
+    Args:
+        con: the connection to the data.
+        statements: one SQL text for one frame; several, or name → text, for a `Release` that
+            is planned jointly.
+        budget: what the call is charged.
+        schema: domains that go before DuckDB's catalog, see `Session`.
+        ledger: the ledger's file, see `Session`.
+        confidence: adds interval columns, see `Session.release`.
+
+    Raises:
+        DpsqlError: see `Session.release`.
+    """
+    check_budget(budget)
+    session = Session(con, schema=schema, ledger=ledger)
+    if isinstance(statements, str):
+        return session.query(statements, budget=budget, confidence=confidence)
+    return session.release(statements, budget=budget, confidence=confidence)
+
+
+def plan(
+    source: duckdb.DuckDBPyConnection | Workload,
+    statements: Statements | None = None,
+    *,
+    budget: Budget,
+    schema: Schema | None = None,
+    tolerance: float = 1e-3,
+) -> Plan:
+    """Plan SQL statements, or a workload without SQL and data. Spends nothing.
+
+        dpsql.plan(con, {"by_sex": "SELECT …"}, budget=budget).expected_error()
+        dpsql.plan(workload, budget=dpsql.Budget(mu=1)).rmse
+
+    Args:
+        source: a connection, of which only the catalog is read, or a `Workload`.
+        statements: the SQL, if `source` is a connection.
+        budget: what the plan may spend.
+        schema: see `Session`.
+        tolerance: the certified relative gap to aim for.
+
+    Raises:
+        DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
+    """
+    check_budget(budget)
+    if isinstance(source, Workload):
+        if statements is not None:
+            raise SqlError(
+                "A workload is planned without statements.", hint="pass a connection with SQL."
+            )
+        return querysmasher.plan(source, budget, tolerance=tolerance)
+    if statements is None:
+        raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
+    workload = compile_statements(source, statements, schema).workload
+    return querysmasher.plan(workload, budget, tolerance=tolerance)
+
+
+def read_script(path: str | Path) -> dict[str, str]:
+    """Read a `.sql` file of several statements as name → text.
+
+    A comment `-- name: by_sex` above a SELECT names it.
+
+    Raises:
+        SqlParseError: the text can't be split into statements.
+        OSError: the file can't be read.
+    """
+    return dict(split_script(Path(path).read_text(encoding="utf-8")))

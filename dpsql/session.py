@@ -1,0 +1,221 @@
+"""Sessions: a schema, an engine and a ledger around one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import polars as pl
+
+from dpsql.engines.duckdb import DuckDBEngine, database_path
+from dpsql.errors import BudgetError, ExecutionError, SqlError
+from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, measure
+from dpsql.planner import querysmasher
+from dpsql.planner.plan import Plan
+from dpsql.privacy import Budget, Ledger, Receipt
+from dpsql.release import Release, build_release
+from dpsql.schema import Schema, Table
+from dpsql.schema.catalog import read_table, verify_unchanged
+from dpsql.sql.frontend import Script, compile_script
+
+Statements = str | Sequence[str] | Mapping[str, str]
+Progress = Callable[[str, int, int], None]
+"""Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
+
+
+class Session:
+    """Answers SQL on one DuckDB database and keeps account of what was spent.
+
+        session = dpsql.Session(con, budget=dpsql.Budget(rho=1))
+        release = session.release({"by_sex": "SELECT …"}, budget=dpsql.Budget(rho=0.1))
+
+    Args:
+        con: the caller's connection. It runs nothing but counting statements that the library
+            builds; the analyst's SQL never reaches it.
+        budget: the total for this data set, kept in the ledger across processes. It can be set
+            once. None takes the total that the ledger has; without any, spending is recorded
+            and not limited.
+        schema: domains that go before DuckDB's catalog.
+        ledger: the ledger's file; by default beside the database, as `<database>.ledger`. An
+            in-memory database has its ledger in memory, for as long as the session lives.
+
+    Raises:
+        LedgerError: the ledger can't be opened or written, or has another total.
+    """
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        *,
+        budget: Budget | None = None,
+        schema: Schema | None = None,
+        ledger: str | Path | None = None,
+    ) -> None:
+        if schema is not None and not isinstance(schema, Schema):
+            schema = Schema(schema)
+        if budget is not None:
+            check_budget(budget)
+        self._con = con
+        self._schema = schema
+        database = database_path(con)
+        path = Path(ledger) if ledger is not None else _beside(database)
+        name = database.name if database is not None else ":memory:"
+        self._ledger = Ledger.open(path, dataset=name)
+        if budget is not None:
+            self._ledger.set_total(budget)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The account of what was spent on this data set."""
+        return self._ledger
+
+    @property
+    def remaining(self) -> Fraction | None:
+        """What is left of the total, as an exact ρ; None if there is no total."""
+        left = self._ledger.remaining
+        return None if left is None else left / 2
+
+    def plan(self, statements: Statements, *, budget: Budget, tolerance: float = 1e-3) -> Plan:
+        """Plan statements jointly. Reads the catalog and no rows; spends nothing.
+
+        Raises:
+            SqlError: a statement can't be answered.
+            SchemaError: an unknown table or column, or one without a public domain.
+            ResourceLimitError: the answers or a marginal are too large.
+        """
+        check_budget(budget)
+        return querysmasher.plan(self._compile(statements).workload, budget, tolerance=tolerance)
+
+    def query(self, sql: str, *, budget: Budget, confidence: float | None = None) -> pl.DataFrame:
+        """Answer one statement; see `release`."""
+        if not isinstance(sql, str):
+            raise SqlError("A query is one SQL text.", hint="for several use session.release.")
+        return next(iter(self.release(sql, budget=budget, confidence=confidence).values()))
+
+    def release(
+        self,
+        statements: Statements,
+        *,
+        budget: Budget,
+        confidence: float | None = None,
+        progress: Progress | None = None,
+    ) -> Release:
+        """Answer statements jointly, with one plan and one charge.
+
+        Args:
+            statements: a text, several texts, or name → text.
+            budget: what this release is charged, exactly.
+            confidence: if given, the columns `<alias>_lower` and `<alias>_upper` bound each
+                value with this probability, for example 0.95.
+            progress: called as the work goes on, with public information only.
+
+        Raises:
+            SqlError, SchemaError, ResourceLimitError, BudgetError, LedgerError: before anything
+                is charged and before any row is read.
+            ExecutionError: after the charge; nothing is released, and the charge stands.
+        """
+        check_budget(budget)
+        _check_confidence(confidence)
+        tell = progress or (lambda phase, done, of: None)
+        tell("planning", 0, 1)
+        script = self._compile(statements)
+        plan = querysmasher.plan(script.workload, budget)
+        tell("planning", 1, 1)
+        if not plan.planned:
+            nothing = NoisyMeasurements(plan.certified, {})
+            return build_release(script, plan, nothing, None, confidence)
+        verify_unchanged(self._con, script.table, self._schema)
+        receipt = self._charge(plan, script.table)
+
+        def execute() -> Release:
+            measured = self._measure(plan, receipt, script.table, tell)
+            return build_release(script, plan, measured, receipt, confidence)
+
+        release = _opaquely(execute)
+        self._ledger.mark_released(receipt)
+        return release
+
+    def _compile(self, statements: Statements) -> Script:
+        return compile_statements(self._con, statements, self._schema)
+
+    def _charge(self, plan: Plan, table: Table) -> Receipt:
+        """Charge the whole budget that was asked for, durably, before any row is read."""
+        return self._ledger.charge(
+            plan.budget.mu_squared,
+            asked=plan.budget,
+            plan=plan.certified.digest,
+            schema=table.fingerprint,
+        )
+
+    def _measure(
+        self, plan: Plan, receipt: Receipt, table: Table, tell: Progress
+    ) -> NoisyMeasurements:
+        charged = ChargedPlan(plan.certified, receipt)
+        engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
+        wanted = [block.attributes for block in plan.certified.blocks]
+        marginals = engine.marginals(table, wanted)
+        tell("measuring", 0, 1)
+        measured = measure(charged, marginals)
+        tell("measuring", 1, 1)
+        return measured
+
+
+def named(statements: Statements) -> list[tuple[str, str]]:
+    """Give every statement a name: `query`, or `query_1`, `query_2`, … or the mapping's."""
+    if isinstance(statements, str):
+        return [("query", statements)]
+    if isinstance(statements, Mapping):
+        pairs = list(statements.items())
+    else:
+        pairs = [(f"query_{i + 1}", sql) for i, sql in enumerate(statements)]
+    if not pairs:
+        raise SqlError("There are no statements.", hint="pass at least one SELECT.")
+    for name, sql in pairs:
+        if not isinstance(name, str) or not isinstance(sql, str):
+            raise SqlError("Statements are SQL texts.", hint='pass {"name": "SELECT …"}.')
+    return pairs
+
+
+def _opaquely(work: Callable[[], Release]) -> Release:
+    """Let no error that is raised after the data was touched say anything about it."""
+    try:
+        return work()
+    except Exception:  # whatever it was, its text and frames may hold counts
+        error = ExecutionError()
+    # Raised outside the handler, so that it has no context that could be inspected.
+    raise error
+
+
+def compile_statements(
+    con: duckdb.DuckDBPyConnection, statements: Statements, schema: Schema | None
+) -> Script:
+    """Compile statements against the catalog of `con` and the declared domains."""
+    return compile_script(named(statements), lambda parts: read_table(con, parts, schema))
+
+
+def _beside(database: Path | None) -> Path | None:
+    return None if database is None else database.with_name(database.name + ".ledger")
+
+
+def check_budget(budget: Budget) -> None:
+    """Refuse anything that is not a budget."""
+    if not isinstance(budget, Budget):
+        raise BudgetError(
+            f"A budget must be a dpsql.Budget, not a {type(budget).__name__}.",
+            hint="write budget=dpsql.Budget(epsilon=1, delta=1e-9), or rho=0.5, or mu=1.",
+        )
+
+
+def _check_confidence(confidence: float | None) -> None:
+    if confidence is None:
+        return
+    if (
+        isinstance(confidence, bool)
+        or not isinstance(confidence, (int, float))
+        or not 0 < confidence < 1
+    ):
+        raise SqlError(
+            f"A confidence of {confidence!r} is not a probability.", hint="for example 0.95."
+        )

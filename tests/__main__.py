@@ -1,0 +1,35 @@
+"""`python -m tests`: lint, format, types and tests, as CI runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CHECKS = (
+    ("ruff", "check", "--quiet", "."),
+    ("ruff", "format", "--check", "--quiet", "."),
+    ("mypy",),
+    ("pytest", "-q"),
+)
+
+
+def main() -> int:
+    for check in CHECKS:
+        print(f"$ {' '.join(check)}", flush=True)
+        result = subprocess.run(
+            [sys.executable, "-m", *check, *_extra(check)], cwd=ROOT, check=False
+        )
+        if result.returncode:
+            return result.returncode
+    return 0
+
+
+def _extra(check: tuple[str, ...]) -> list[str]:
+    """Arguments of `python -m tests` go to pytest."""
+    return sys.argv[1:] if check[0] == "pytest" else []
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""The house rules: imports point down, vendors stay in their rooms, files stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "dpsql"
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if "examples" not in p.parts)
+
+RANKS = {
+    "errors": 0,
+    "schema": 1,
+    "privacy": 1,
+    "workload": 2,
+    "sql": 3,
+    "planner": 3,
+    "engines": 3,
+    "mechanism": 4,
+    "release": 5,
+    "session": 6,
+    "api": 7,
+    "cli": 8,
+    "__init__": 8,
+}
+"""Room → rank. A module may import from its own room and from rooms of lower rank."""
+
+VENDORS = {
+    "duckdb": {"engines", "sql", "schema", "session", "api"},
+    "sqlglot": {"sql", "schema"},
+    "scipy": {"planner", "mechanism"},
+    "flint": {"privacy", "planner", "mechanism"},
+    "cryptography": {"mechanism"},
+    "threadpoolctl": {"planner"},
+    "polars": {"planner", "release", "session", "api"},
+    "numpy": {"workload", "planner", "engines", "mechanism", "sql", "release"},
+    "sqlite3": {"privacy"},
+    "click": {"cli"},
+}
+"""Vendor → rooms that may import it. Any other third-party import is refused."""
+
+
+def room(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def submodule(package: str, name: str) -> str | None:
+    """Resolve `from package import name` if the name is a module of ours."""
+    path = ROOT.joinpath(*package.split("."), f"{name}.py")
+    return f"{package}.{name}" if package.startswith("dpsql") and path.exists() else None
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """Every imported module, and whether only type checkers see it."""
+    found: list[tuple[str, bool]] = []
+
+    def visit(node: ast.AST, typing_only: bool) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            typing_only = True
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, typing_only) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = "." * node.level + (node.module or "")
+            found.extend((submodule(package, a.name) or package, typing_only) for a in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child, typing_only)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), typing_only=False)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    here = room(path)
+    for module, _ in imports(path):
+        assert not module.startswith("."), "imports are absolute"
+        if not module.startswith("dpsql"):
+            continue
+        assert module != "dpsql", "no module imports the package root"
+        there = module.split(".")[1]
+        assert there == here or RANKS[there] < RANKS[here], f"{here} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_vendors_stay_in_their_rooms(path):
+    for module, typing_only in imports(path):
+        top = module.split(".")[0]
+        if top == "dpsql" or typing_only:
+            continue
+        if top in VENDORS:
+            assert room(path) in VENDORS[top], f"{top} is imported in {room(path)}"
+        else:
+            assert top in sys.stdlib_module_names, f"{top} has no room"
+
+
+def test_there_are_no_import_cycles():
+    graph = {}
+    for path in FILES:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        graph[name] = {m for m, _ in imports(path) if m.startswith("dpsql.")}
+    done: set[str] = set()
+
+    def walk(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, f"cycle: {' -> '.join([*trail, module])}"
+        if module in done:
+            return
+        for other in graph.get(module, set()):
+            walk(other, (*trail, module))
+        done.add(module)
+
+    for module in graph:
+        walk(module, ())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_stay_small(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+TRUSTED = (
+    "planner/certify.py",
+    "planner/integer.py",
+    "mechanism/noise.py",
+    "mechanism/randomness.py",
+    "mechanism/measure.py",
+    "privacy/conversions.py",
+    "privacy/ledger.py",
+)
+
+
+@pytest.mark.parametrize("name", TRUSTED)
+def test_trusted_files_state_their_guarantees(name):
+    docstring = ast.get_docstring(ast.parse((PACKAGE / name).read_text(encoding="utf-8")))
+    assert docstring is not None
+    assert "Guarantees:" in docstring
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_assert_and_no_seeded_randomness_in_shipped_code(path):
+    """`python -O` removes asserts; noise comes from the operating system only."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.Assert)]
+    names = {ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    assert not {n for n in names if n.startswith(("np.random", "numpy.random", "random."))}
+    assert "random" not in {m for m, _ in imports(path)}
+
+
+def test_no_public_signature_has_a_seed():
+    import inspect
+
+    import dpsql
+
+    for name in dpsql.__all__:
+        thing = getattr(dpsql, name)
+        if callable(thing) and not (isinstance(thing, type) and issubclass(thing, Exception)):
+            parameters = inspect.signature(thing).parameters
+            assert not {p for p in parameters if "seed" in p or "rng" in p}
+
+
+def test_importing_loads_nothing_heavy():
+    code = (
+        "import sys, dpsql; heavy = {'cvxpy', 'clarabel', 'scipy.optimize', 'rich', 'pandas'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
