@@ -30,3 +30,7 @@ def demo() -> None:
         runpy.run_path(str(examples_folder() / "demo.py"), run_name="__main__")
     except DpsqlError as error:
         raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main(prog_name="dpsql")

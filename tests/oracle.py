@@ -55,9 +55,10 @@ def exact_cost(blocks, domain: Mapping[str, int]) -> Fraction:
 
 
 def generalised_least_squares(workload, blocks):
-    """Return (variances, bias): of the best linear unbiased estimate of every query.
+    """Return (estimator, noise variances, bias) of the best linear unbiased estimate.
 
-    `bias` is how far the workload is from the row space of the measurements.
+    The estimator has shape (queries, measurements). `bias` is how far the workload is from the
+    row space of the measurements.
     """
     domain = workload.domain
     queries = np.vstack([family_matrix(f, domain) for f in workload.families])
@@ -68,7 +69,20 @@ def generalised_least_squares(workload, blocks):
         noise += [block.noise_variance + 1 / 12] * len(matrix)
     # Scaled to unit noise, so that the pseudo-inverse is the least-squares estimate.
     scaled = np.vstack(rows) / np.sqrt(noise)[:, None]
-    inverse = np.linalg.pinv(scaled, rcond=1e-12)
-    recovery = queries @ inverse
-    bias = np.abs(recovery @ scaled - queries).max()
-    return np.square(recovery).sum(axis=1), bias
+    estimator = queries @ np.linalg.pinv(scaled, rcond=1e-12)
+    bias = np.abs(estimator @ scaled - queries).max()
+    return estimator / np.sqrt(noise), np.array(noise), bias
+
+
+def planned_estimator(plan) -> np.ndarray:
+    """The matrix that a plan's recovery applies to the measurements, found by unit vectors."""
+    blocks = plan.certified.blocks
+    shapes = {frozenset(b.attributes): [len(f.matrix) for f in b.factors] for b in blocks}
+    columns = []
+    for block in blocks:
+        for index in range(block.measurements):
+            measured = {space: np.zeros(shape) for space, shape in shapes.items()}
+            measured[frozenset(block.attributes)].flat[index] = 1.0
+            answers = [plan.recovery.answers(f, measured).ravel() for f in plan.workload.families]
+            columns.append(np.concatenate(answers))
+    return np.array(columns).T

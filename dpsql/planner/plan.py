@@ -29,7 +29,7 @@ class PlannedBlock:
     solver: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A certified plan for a workload. Reading it spends nothing and needs no data.
 
@@ -41,6 +41,12 @@ class Plan:
     budget: Budget
     planned: tuple[PlannedBlock, ...]
     certified: CertifiedPlan
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.workload.count:,} queries, {self.budget}, rmse {self.rmse:.4g}, "
+            f"gap {self.gap:.1e})"
+        )
 
     @property
     def privacy_cost(self) -> Fraction:

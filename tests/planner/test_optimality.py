@@ -19,7 +19,8 @@ def least_error_by_conic_program(subworkload) -> float:
     """min tr(G X⁺), diag(X) <= 1, as a semidefinite program over the residual space."""
     import cvxpy as cp
 
-    sizes = {a: n for t in subworkload.terms for p in t.pieces for a, n in zip(p.attributes, p.shape)}
+    pieces = [p for t in subworkload.terms for p in t.pieces]
+    sizes = {a: n for p in pieces for a, n in zip(p.attributes, p.shape, strict=True)}
     domain = {a: sizes[a] for a in subworkload.attributes}
     gram = 0.0
     for term in subworkload.terms:

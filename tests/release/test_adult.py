@@ -142,3 +142,16 @@ def test_two_releases_differ(con):
     sql = "SELECT sex, COUNT(*) AS n FROM adult GROUP BY sex"
     first, second = (dpsql.query(con, sql, budget=BUDGET) for _ in range(2))
     assert (first["n"] != second["n"]).any()
+
+
+def test_repeated_counts_are_measured_once_and_answered_alike(con):
+    """Averaging fifty answers to one question gains nothing: they are the same answer."""
+    counts = ", ".join(f"COUNT(*) AS n{i}" for i in range(50))
+    once = dpsql.plan(con, "SELECT sex, COUNT(*) AS n FROM adult GROUP BY sex", budget=BUDGET)
+    sql = f"SELECT sex, {counts} FROM adult GROUP BY sex"
+    plan = dpsql.plan(con, sql, budget=BUDGET)
+    assert len(plan.planned) == len(once.planned)
+    assert plan.rmse == pytest.approx(once.rmse, rel=1e-9)
+    frame = dpsql.query(con, sql, budget=BUDGET)
+    first = frame["n0"].to_list()
+    assert all(frame[f"n{i}"].to_list() == first for i in range(50))
