@@ -25,7 +25,7 @@ def main() -> None:
 
 @main.command()
 def demo() -> None:
-    """Release real census data: plan, expected error, private answers, account."""
+    """Release real census data."""
     try:
         runpy.run_path(str(examples_folder() / "demo.py"), run_name="__main__")
     except DpsqlError as error:

@@ -9,15 +9,20 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from dpsql.engines.duckdb import DuckDBEngine, database_path
-from dpsql.errors import BudgetError, ExecutionError, SqlError
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.errors import BudgetError, ExecutionError, SchemaError, SqlError
 from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, measure
 from dpsql.planner import querysmasher
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import Release, build_release
 from dpsql.schema import Schema, Table
-from dpsql.schema.catalog import read_table, verify_unchanged
+from dpsql.schema.catalog import (
+    check_declared,
+    database_path,
+    read_table,
+    verify_unchanged,
+)
 from dpsql.sql.frontend import Script, compile_script
 
 Statements = str | Sequence[str] | Mapping[str, str]
@@ -53,8 +58,7 @@ class Session:
         schema: Schema | None = None,
         ledger: str | Path | None = None,
     ) -> None:
-        if schema is not None and not isinstance(schema, Schema):
-            schema = Schema(schema)
+        check_connection(con)
         if budget is not None:
             check_budget(budget)
         self._con = con
@@ -112,8 +116,10 @@ class Session:
             progress: called as the work goes on, with public information only.
 
         Raises:
-            SqlError, SchemaError, ResourceLimitError, BudgetError, LedgerError: before anything
-                is charged and before any row is read.
+            SqlError, SchemaError, ResourceLimitError, BudgetError: before anything is charged
+                and before any row is read.
+            LedgerError: the charge can't be recorded, and no row was read; or, after the charge,
+                the release can't be noted, and nothing is returned.
             ExecutionError: after the charge; nothing is released, and the charge stands.
         """
         check_budget(budget)
@@ -180,8 +186,11 @@ def named(statements: Statements) -> list[tuple[str, str]]:
 
 def _opaquely(work: Callable[[], Release]) -> Release:
     """Let no error that is raised after the data was touched say anything about it."""
+    error: BaseException
     try:
         return work()
+    except KeyboardInterrupt:
+        error = KeyboardInterrupt()
     except Exception:  # whatever it was, its text and frames may hold counts
         error = ExecutionError()
     # Raised outside the handler, so that it has no context that could be inspected.
@@ -192,11 +201,24 @@ def compile_statements(
     con: duckdb.DuckDBPyConnection, statements: Statements, schema: Schema | None
 ) -> Script:
     """Compile statements against the catalog of `con` and the declared domains."""
+    check_connection(con)
+    if schema is not None and not isinstance(schema, Schema):
+        schema = Schema(schema)
+    check_declared(con, schema)
     return compile_script(named(statements), lambda parts: read_table(con, parts, schema))
 
 
 def _beside(database: Path | None) -> Path | None:
     return None if database is None else database.with_name(database.name + ".ledger")
+
+
+def check_connection(con: duckdb.DuckDBPyConnection) -> None:
+    """Refuse what is not a connection, such as the path of a database."""
+    if not callable(getattr(con, "execute", None)):
+        raise SchemaError(
+            f"{type(con).__name__!r} is not a DuckDB connection.",
+            hint='pass duckdb.connect("data.duckdb").',
+        )
 
 
 def check_budget(budget: Budget) -> None:

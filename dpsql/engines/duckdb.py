@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -167,14 +166,6 @@ def _position(column: str, values: Sequence[Any], parameters: list[Any]) -> str:
         return f"list_position(${len(parameters)}::BLOB[], encode({column}))"
     parameters.append(list(values))
     return f"list_position(${len(parameters)}::HUGEINT[], {column}::HUGEINT)"
-
-
-def database_path(con: duckdb.DuckDBPyConnection) -> Path | None:
-    """Return the file of the current database; None if it is in memory."""
-    rows = con.execute(
-        "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
-    ).fetchall()
-    return Path(rows[0][0]) if rows and rows[0][0] else None
 
 
 def quote(identifier: str) -> str:

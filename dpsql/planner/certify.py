@@ -10,8 +10,8 @@ Guarantees:
     3. Measuring every block once with independent noise round(N(0, σ_A²)) is μ-GDP with
        μ² = privacy_cost. Proof: the exact answers are integers, so answer + round(noise) =
        round(answer + noise) is post-processing of the Gaussian mechanism, which is Δ_A/σ_A-GDP
-       (Dong, Roth and Su, "Gaussian differential privacy", Theorem 1); the squares add up under
-       composition (their Corollary 2).
+       (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383, Theorem 2.7); the
+       squares add up under composition (Corollary 3.3).
     4. No `CertifiedPlan` exists for which 1 and 2 don't hold: both are checked at birth, by
        raising, never by `assert`.
 """

@@ -1,6 +1,6 @@
 """Divide: split every query into pieces, one for each residual space that it touches.
 
-Notation (QuerySmasher, arXiv 2604.00868, §6.1; ResidualPlanner, arXiv 2305.08175, §4). For an
+Notation (QuerySmasher, arXiv 2604.00868, §6.2; ResidualPlanner, arXiv 2305.08175, §4). For an
 attribute with n cells, `drop` averages a query over the cells and `keep` is what is left after
 that average is taken away. For a query q over attributes B and A ⊆ B,
 

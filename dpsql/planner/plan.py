@@ -79,7 +79,9 @@ class Plan:
         if not self.planned:
             return 0.0
         cost = float(self.budget.mu_squared)
-        return self._total / total_error([block.lower for block in self.planned], cost) - 1.0
+        least = total_error([block.lower for block in self.planned], cost)
+        # Where the optimum is exact, rounding in floats could make this just negative.
+        return max(0.0, self._total / least - 1.0)
 
     @cached_property
     def _total(self) -> float:

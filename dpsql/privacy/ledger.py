@@ -327,11 +327,17 @@ def _too_much(asked: Budget, cost: Fraction, left: Fraction) -> BudgetError:
     affordable = asked.at_most(left)
     return BudgetError(
         f"Not enough budget: asked {asked.describe(cost)}, "
-        f"left {asked.describe(left, up=False)}, short by {asked.describe(cost - left)}.",
+        f"left {asked.describe(left, up=False)}, short by {_difference(asked, cost - left)}.",
         hint="nothing useful is left; only the data owner can decide on more."
         if affordable is None
         else f"ask for at most dpsql.{affordable!r}.",
     )
+
+
+def _difference(asked: Budget, amount: Fraction) -> str:
+    """Word a difference in ρ if the budget is in ε, which can't be subtracted."""
+    described = asked.describe(amount)
+    return described if asked.form == "rho" else described[described.index("ρ") :].rstrip(")")
 
 
 def _wrong_format(versions: list[tuple[object]]) -> LedgerError:

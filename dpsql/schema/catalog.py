@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import SchemaError, StaleSchemaError, printable
@@ -43,6 +44,7 @@ _CHECKS = """
     WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
     ORDER BY constraint_index
 """
+_PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -62,6 +64,26 @@ def read_table(
     """
     path = _find(con, tuple(name_parts))
     return _describe(con, path, _declared_columns(path[-1], declared))
+
+
+def database_path(con: DuckDBPyConnection) -> Path | None:
+    """Return the file of the current database; None if it is in memory.
+
+    Raises:
+        SchemaError: the catalog can't be read.
+    """
+    rows = _fetch(con, _PATH, [])
+    return Path(rows[0][0]) if rows and rows[0][0] else None
+
+
+def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
+    """Check every declaration, also of tables that are not asked for: none may be misspelt.
+
+    Raises:
+        SchemaError: a declared table or column doesn't exist, or can't hold its domain.
+    """
+    for name in declared or ():
+        read_table(con, (name,), declared)
 
 
 def verify_unchanged(con: DuckDBPyConnection, table: Table, declared: Schema | None = None) -> None:
@@ -211,9 +233,15 @@ def _from_declaration(name: str, type_: str, generated: bool, domain: Domain) ->
                 f"{extra[0]!r} is not a label of the ENUM column {name}.",
                 hint=closest(extra[0], labels),
             )
-        declared = set(domain.values)
+        missing = [label for label in labels if label not in set(domain.values)]
+        if missing:
+            # Rows with the missing labels would need a place, and the ENUM is public anyway.
+            raise SchemaError(
+                f"The domain of the ENUM column {name} lacks its label {missing[0]!r}.",
+                hint=f"leave {name} out of the schema: all labels of an ENUM are its domain.",
+            )
         # DuckDB orders an ENUM by its labels, whatever the order of the declaration.
-        return Domain("ENUM", tuple(v for v in labels if v in declared), domain.nullable)
+        return Domain("ENUM", labels, domain.nullable)
     if type_ in INTEGER_TYPES and domain.type in INTEGER_TYPES:
         if _within(type_, domain.values) != domain.values:
             low, high = _type_range(type_)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,12 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
 
     def __init__(self, tables: Mapping[str, Mapping[str, Domain]]) -> None:
         checked: dict[str, Mapping[str, Domain]] = {}
-        for table, columns in tables.items():
+        for table, columns in _items(tables, "A schema", "table"):
+            _items(columns, f"The schema of {table}", "column")
             for column, domain in columns.items():
                 if not isinstance(domain, Domain):
                     raise SchemaError(
-                        f"The domain of {table}.{column} is a {type(domain).__name__}.",
+                        f"The domain of {table}.{column} is {domain!r}.",
                         hint="use dpsql.Domain.integers, .labels or .boolean.",
                     )
             checked[table] = MappingProxyType(dict(columns))
@@ -83,7 +87,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
     def __getitem__(self, table: str) -> Mapping[str, Domain]:
         return self._tables[table]
 
-    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[str]:
         return iter(self._tables)
 
     def __len__(self) -> int:
@@ -91,6 +95,15 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
 
     def __repr__(self) -> str:
         return f"Schema({ {name: dict(columns) for name, columns in self._tables.items()}!r})"
+
+
+def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str, T]]:
+    if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
+        raise SchemaError(
+            f"{what} must map {key} names to something, it can't be {mapping!r}.",
+            hint='for example {"people": {"age": dpsql.Domain.integers(0, 115)}}.',
+        )
+    return mapping.items()
 
 
 def closest(name: str, known: Iterable[str]) -> str:

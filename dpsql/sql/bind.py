@@ -134,6 +134,12 @@ class _Binder:
             self._source.clause("WHERE") if where is not None else None,
         )
 
+    def _selected(self, keys: tuple[str, ...]) -> list[str]:
+        """Name the keys, and every plain column that is selected besides."""
+        columns = [node.unalias().unnest() for node in self._select.expressions]
+        plain = [c for c in columns if isinstance(c, exp.Column) and not c.is_star]
+        return list(dict.fromkeys([*keys, *(self._column(c) for c in plain)]))
+
     def _keys(self) -> tuple[str, ...]:
         group = self._select.args.get("group")
         nodes = group.expressions if group is not None else []
@@ -168,7 +174,7 @@ class _Binder:
                 raise self._unsupported(
                     f"The column {printable(column)} is selected but not grouped by.",
                     inner,
-                    f"add it to the end: GROUP BY {', '.join([*keys, column])}",
+                    f"write GROUP BY {', '.join(self._selected(keys))}",
                 )
             return BoundKey(alias or column, column)
         if isinstance(inner, exp.Count):

@@ -211,7 +211,7 @@ def _check_entries(rows: int, cells: int, columns: Sequence[str]) -> None:
         raise ResourceLimitError(
             f"The groups and conditions over {', '.join(columns)} need a matrix of "
             f"{rows:,} x {cells:,} entries, more than {MAX_ENTRIES:,}.",
-            hint="use coarser columns, or conditions that share fewer columns with the keys.",
+            hint="group by coarser columns, or by fewer of those in the condition.",
         )
 
 

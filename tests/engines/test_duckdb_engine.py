@@ -8,8 +8,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine, database_path, quote
+from dpsql.engines.duckdb import DuckDBEngine, quote
 from dpsql.schema import Domain, Table
+from dpsql.schema.catalog import database_path
 
 ROWS = [
     (-2, "x", True, "it's", 7),

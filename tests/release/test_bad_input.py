@@ -277,3 +277,42 @@ def test_wrong_workloads():
         with pytest.raises(dpsql.WorkloadError) as error:
             case()
         assert error.value.hint
+
+
+def test_what_is_not_an_open_connection(tmp_path):
+    with pytest.raises(dpsql.SchemaError, match="not a DuckDB connection") as error:
+        dpsql.query(str(tmp_path / "x.duckdb"), SQL, budget=BUDGET)
+    assert "duckdb.connect" in error.value.hint
+    closed = duckdb.connect()
+    closed.close()
+    with pytest.raises(dpsql.SchemaError, match="catalog can't be read"):
+        dpsql.query(closed, SQL, budget=BUDGET)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        {"people": 5},
+        {5: {}},
+        {"people": {"age": 5}},
+        {"peple": {"age": dpsql.Domain.integers(0, 9)}},
+        {"people": {"agee": dpsql.Domain.integers(0, 9)}},
+    ],
+)
+def test_schemas_with_mistakes(con, schema):
+    with pytest.raises(dpsql.SchemaError) as error:
+        dpsql.plan(con, SQL, budget=BUDGET, schema=schema)
+    assert error.value.hint
+
+
+def test_an_interrupt_after_the_charge_carries_nothing(session, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt(f"secret-{SECRET}")
+
+    monkeypatch.setattr(sessions.DuckDBEngine, "marginals", interrupt)
+    with pytest.raises(KeyboardInterrupt) as error:
+        session.query(SQL, budget=BUDGET)
+    assert str(SECRET) not in "".join(traceback.format_exception(error.value))
+    assert error.value.__context__ is None
+    assert session.ledger.spent == BUDGET.mu_squared

@@ -226,8 +226,8 @@ class TestDeclared:
 
     def test_enum_keeps_its_own_order(self, con):
         create(con, self.COLUMNS)
-        table = self.read(con, e=Domain.labels(["l", "s"]))
-        assert table.columns["e"] == Domain("ENUM", ("s", "l"))
+        table = self.read(con, e=Domain.labels(["l", "m", "s"]))
+        assert table.columns["e"] == Domain("ENUM", ("s", "m", "l"))
 
     @pytest.mark.parametrize(
         ("column", "domain", "message"),
@@ -239,6 +239,7 @@ class TestDeclared:
             ("i", Domain.labels(["1"]), "can't have"),
             ("v", Domain.integers(0, 1), "can't have"),
             ("e", Domain.labels(["s", "xl"]), "not a label"),
+            ("e", Domain.labels(["s", "m"]), "lacks its label 'l'"),
             ("e", Domain.integers(0, 1), "can't have"),
             ("f", Domain.labels(["true"]), "can't have"),
         ],

@@ -1,0 +1,1 @@
+"""Tests that keep the documentation true."""

@@ -1,0 +1,93 @@
+"""Read the pages: fenced blocks, prose, links, and running a page's Python."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_RAISES = re.compile(r"\A# raises (\w+)\n")
+
+
+class Block(NamedTuple):
+    """A fenced block, and the output that the page shows right below it."""
+
+    language: str
+    code: str
+    line: int
+    """The line of the page on which the code begins."""
+    shown: str | None
+
+    @property
+    def raises(self) -> str | None:
+        """The error that a first line `# raises SqlError` announces."""
+        match = _RAISES.match(self.code)
+        return match[1] if match else None
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    """Give all blocks; a `text` block that follows a `python` block is its output."""
+    text = read(page)
+    found = list(_FENCE.finditer(text))
+    result = []
+    for i, match in enumerate(found):
+        after = found[i + 1] if i + 1 < len(found) else None
+        follows = after is not None and not text[match.end() : after.start()].strip()
+        shown = after[2] if after is not None and follows and after[1] == "text" else None
+        line = text.count("\n", 0, match.start(2)) + 1
+        result.append(Block(match[1], match[2], line, shown))
+    return result
+
+
+def prose(page: Path) -> str:
+    """Give the page without its fenced blocks."""
+    return _FENCE.sub("", read(page))
+
+
+def run(page: Path) -> Iterator[tuple[Block, str, BaseException | None]]:
+    """Run the page's Python blocks in one namespace; give each block's output and error."""
+    namespace: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page):
+        if block.language != "python":
+            continue
+        # Leading newlines make a traceback point at the line of the page.
+        code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+        output, error = io.StringIO(), None
+        with contextlib.redirect_stdout(output):
+            try:
+                exec(code, namespace)  # noqa: S102  the pages are ours
+            except Exception as raised:
+                if block.raises is None:
+                    raise
+                error = raised
+                print(f"{type(raised).__module__}.{type(raised).__name__}: {raised}")
+        yield block, output.getvalue(), error
+    for value in namespace.values():
+        if hasattr(value, "close") and hasattr(value, "execute"):
+            value.close()
+
+
+def layout(text: str) -> list[str]:
+    """Give the lines of an output without what noise changes: numbers and column widths."""
+    text = re.sub(r"\b[0-9a-f]{32,64}\b", "#", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+(\+00:00)?", "#", text)
+    text = re.sub(r"-?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", "#", text)
+    text = re.sub(r"[─═^]+", "-", text)
+    text = re.sub(r"[ \t]+", " ", text)
+    return [line.strip() for line in text.splitlines() if line.strip()]

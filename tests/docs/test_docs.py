@@ -1,0 +1,173 @@
+"""The documentation runs, its links and paths exist, and it leaves nothing public out."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+
+import pytest
+
+import dpsql
+import dpsql.cli
+import dpsql.workload
+from dpsql import errors
+from dpsql.planner.solvers import dual
+from dpsql.sql import bind, evaluate, limits
+from dpsql.workload import factors
+from dpsql.workload import workload as workloads
+from tests.architecture.test_structure import RANKS, TRUSTED
+from tests.docs.pages import PAGES, README, ROOT, blocks, layout, name, prose, read, run
+from tests.release.adult import census_task, connect
+
+REFERENCE = "\n".join(read(page) for page in PAGES if "reference" in page.parts)
+EXAMPLES = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
+LONGEST_LINE = 110
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=name)
+def test_code_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block, output, error in run(page):
+        where = f"{name(page)}:{block.line}"
+        if block.raises is not None:
+            kinds = [c.__name__ for c in type(error).__mro__] if error is not None else []
+            assert block.raises in kinds, f"{where} announces {block.raises}"
+        if block.shown is not None:
+            assert layout(output) == layout(block.shown), where
+
+
+def test_there_are_examples_on_every_page_that_teaches():
+    named = {name(page) for page in EXAMPLES}
+    assert "README.md" in named
+    teaching = [p for p in PAGES if {"tutorial", "how-to"} & set(p.parts)]
+    assert not {name(p) for p in teaching} - named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", prose(file), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert anchor in slugs, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_named_paths_exist(page):
+    folders = r"dpsql|examples|tests|docs|\.ci"
+    for path in re.findall(rf"`((?:{folders})/[\w./*-]*)`", read(page)):
+        assert list(ROOT.glob(path.rstrip("/"))), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_lines_are_short_enough_to_review(page):
+    for line in prose(page).splitlines():
+        assert len(line) <= LONGEST_LINE or line.startswith("|") or "](" in line, line
+
+
+def test_every_page_can_be_found_from_the_index():
+    index = ROOT / "docs" / "index.md"
+    linked = {
+        (index.parent / target).resolve()
+        for target in re.findall(r"\]\(([^)#\s]+\.md)\)", read(index))
+    }
+    assert {p for p in PAGES if "docs" in p.relative_to(ROOT).parts} - {index} <= linked
+
+
+@pytest.mark.parametrize("public", [*dpsql.__all__, *dpsql.workload.__all__])
+def test_every_public_name_is_in_the_reference(public):
+    assert re.search(rf"\b{public}\b", REFERENCE), public
+
+
+def all_errors() -> list[str]:
+    for module in pkgutil.walk_packages(dpsql.__path__, "dpsql."):
+        if "examples" not in module.name:
+            importlib.import_module(module.name)
+    found, pending = [], [errors.DpsqlError, errors.InternalError]
+    while pending:
+        kind = pending.pop()
+        found.append(kind.__name__)
+        pending += [k for k in kind.__subclasses__() if k.__module__.startswith("dpsql")]
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("error", all_errors())
+def test_every_error_is_in_the_reference(error):
+    text = read(ROOT / "docs" / "reference" / "errors.md")
+    assert re.search(rf"`{error}`", text), error
+
+
+@pytest.mark.parametrize("command", sorted(dpsql.cli.main.commands))
+def test_every_command_is_in_the_reference(command):
+    assert f"dpsql {command}" in read(ROOT / "docs" / "reference" / "cli.md")
+
+
+def test_the_architecture_page_has_the_layers_that_are_enforced():
+    text = read(ROOT / "docs" / "explanation" / "architecture.md")
+    for room, rank in RANKS.items():
+        rows = [line for line in text.splitlines() if line.startswith(f"| {rank} |")]
+        shown = "__init__.py" if room == "__init__" else room
+        assert any(f"`{shown}" in row or f"`dpsql/{shown}" in row for row in rows), room
+
+
+def test_the_trusted_files_are_listed():
+    text = read(ROOT / "docs" / "explanation" / "privacy-promise.md")
+    for path in TRUSTED:
+        assert f"`dpsql/{path}`" in text, path
+
+
+def commands(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("python3 ")]
+
+
+def test_the_readme_has_the_two_commands_that_ci_runs():
+    shown = [c for b in blocks(README) if b.language == "sh" for c in commands(b.code)]
+    assert len(shown) == 2
+    assert sorted(shown) == sorted(commands(read(ROOT / ".ci" / "run")))
+
+
+def test_the_limits_in_the_reference_are_those_of_the_code():
+    text = read(ROOT / "docs" / "reference" / "sql.md").split("## Limits")[1]
+    for limit in (
+        limits.MAX_STATEMENT_BYTES, limits.MAX_SCRIPT_BYTES, limits.MAX_STATEMENTS,
+        limits.MAX_TOKENS, limits.MAX_PARENTHESES, limits.MAX_PREFIXES, limits.MAX_DEPTH,
+        bind.MAX_NAME_CHARACTERS, evaluate.MAX_JOINT_CELLS, factors.MAX_ENTRIES,
+        workloads.MAX_CELLS, dual.MAX_RANK + 1,
+    ):  # fmt: skip
+        assert re.search(rf"(?<![\d,]){limit:,}(?![\d,])", text), f"{limit:,}"
+
+
+def test_the_readme_shows_what_the_demo_prints():
+    """The table of expected errors is deterministic; of the rest, only the layout is."""
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        capture_output=True, encoding="utf-8", check=True,
+        env={**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
+    )  # fmt: skip
+    (shown,) = [
+        b.code for b in blocks(README) if b.language == "text" and "Expected error" in b.code
+    ]
+    fresh, table = result.stdout.splitlines(), shown.splitlines()
+    end = next(i for i, line in enumerate(fresh) if line.startswith("└"))
+    assert table[: end + 1] == fresh[: end + 1]
+    lines = iter(layout(result.stdout))
+    for line in layout(shown.replace("[…]", "")):
+        assert line in lines, f"the demo no longer prints: {line}"
+
+
+def test_the_census_figures_are_what_is_planned():
+    con = connect()
+    plan = dpsql.plan(con, census_task(), budget=dpsql.Budget(epsilon=1, delta=1e-9))
+    con.close()
+    text = read(README)
+    assert f"**{plan.rmse:.2f}**" in text
+    assert f"{plan.workload.count} answers" in text
