@@ -54,7 +54,9 @@ def main() -> None:
 def show_plan(console: Console, plan: dpsql.Plan) -> None:
     """Print what is known before any row is read."""
     console.print("Expected error of each statement, before anything is spent:", style="bold")
-    with pl.Config(tbl_rows=-1, tbl_hide_dataframe_shape=True, float_precision=2):
+    with pl.Config(
+        tbl_rows=-1, tbl_hide_dataframe_shape=True, fmt_str_lengths=40, float_precision=2
+    ):
         console.print(str(plan.expected_error()), highlight=False)
     console.print(
         f"overall RMSE {plan.rmse:.2f}, within {plan.gap:.2%} of the certified bound; "

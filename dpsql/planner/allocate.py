@@ -15,7 +15,7 @@ def allocate(errors: Sequence[float], total: Fraction) -> tuple[Fraction, ...]:
     The shares are exact rationals that sum to at most `total`.
     """
     roots = [math.sqrt(e) for e in errors]
-    largest = max(roots)
+    largest = max(roots, default=1.0)
     weights = [max(1, int(r / largest * _GRAIN)) for r in roots]
     return tuple(total * Fraction(w, sum(weights)) for w in weights)
 

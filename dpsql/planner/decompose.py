@@ -19,7 +19,6 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain, combinations, product
 
 import numpy as np
@@ -46,9 +45,9 @@ class Piece:
     key: bytes
 
     @property
-    def is_zero(self) -> bool:
-        """Whether no query of the block touches this residual space."""
-        return not self.matrix.any()
+    def touched(self) -> bool:
+        """Whether any query of the block touches this residual space."""
+        return bool(self.matrix.any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,71 +69,68 @@ class Subworkload:
     terms: tuple[Term, ...]
 
 
-def decompose(workload: Workload) -> tuple[Subworkload, ...]:
+def decompose(workload: Workload, pieces: Pieces) -> tuple[Subworkload, ...]:
     """Collect the pieces of all families by residual space, the smallest spaces first."""
     order = {name: i for i, name in enumerate(workload.domain)}
     spaces: dict[tuple[str, ...], list[Term]] = {}
     for family in workload.families:
-        for attributes, pieces in family_pieces(family):
+        for attributes, parts in pieces.of(family):
             space = tuple(sorted(attributes, key=order.__getitem__))
-            spaces.setdefault(space, []).append(_term(family, pieces))
+            spaces.setdefault(space, []).append(_term(family, parts))
     ordered = sorted(spaces, key=lambda a: (len(a), [order[name] for name in a]))
     return tuple(Subworkload(space, tuple(spaces[space])) for space in ordered)
 
 
-def family_pieces(family: Family) -> Iterator[tuple[tuple[str, ...], tuple[Piece, ...]]]:
-    """Yield every residual space that the family touches, with one piece per block."""
-    if not family.count:
-        return
-    choices = [
-        [p for p in (piece(block, kept) for kept in _subsets(block.attributes)) if not p.is_zero]
-        for block in family.blocks
-    ]
-    for pieces in product(*choices):
-        yield tuple(chain.from_iterable(p.attributes for p in pieces)), pieces
+Split = tuple[NDArray[np.float64], NDArray[np.int64] | None, bytes]
 
 
-def piece(block: Block, kept: tuple[str, ...]) -> Piece:
-    """Apply `keep` on the axes in `kept` and `drop` on the others."""
-    axes = tuple(a in kept for a in block.attributes)
-    matrix, numerators, key = _split(_Content(block), axes)
-    shape = tuple(n for n, keep in zip(block.shape, axes, strict=True) if keep)
-    attributes = tuple(a for a, keep in zip(block.attributes, axes, strict=True) if keep)
-    return Piece(attributes, shape, matrix, numerators, key)
+class Pieces:
+    """The pieces of one plan's blocks. Blocks of equal content are split once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], bytes, tuple[bool, ...]], Split] = {}
+
+    def of(self, family: Family) -> Iterator[tuple[tuple[str, ...], tuple[Piece, ...]]]:
+        """Yield every residual space that the family touches, with one piece per block."""
+        if not family.count:
+            return
+        choices = [
+            [
+                p
+                for p in (self.piece(block, kept) for kept in _subsets(block.attributes))
+                if p.touched
+            ]
+            for block in family.blocks
+        ]
+        for parts in product(*choices):
+            yield tuple(chain.from_iterable(p.attributes for p in parts)), parts
+
+    def _touched(self, block: Block) -> list[Piece]:
+        pieces = (self.piece(block, kept) for kept in _subsets(block.attributes))
+        return [p for p in pieces if p.touched]
+
+    def piece(self, block: Block, kept: tuple[str, ...]) -> Piece:
+        """Apply `keep` on the axes in `kept` and `drop` on the others."""
+        axes = tuple(a in kept for a in block.attributes)
+        content = (block.shape, block.queries.key, axes)
+        if content not in self._known:
+            self._known[content] = _split(block, axes)
+        shape = tuple(n for n, keep in zip(block.shape, axes, strict=True) if keep)
+        return Piece(kept, shape, *self._known[content])
 
 
-class _Content:
-    """A block seen as a cache key: equal when shape and queries are, whatever the names."""
-
-    def __init__(self, block: Block) -> None:
-        self.shape, self.queries = block.shape, block.queries
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.queries.key))
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Content)
-            and self.shape == other.shape
-            and self.queries.key == other.queries.key
-        )
-
-
-@lru_cache(maxsize=512)
-def _split(
-    content: _Content, axes: tuple[bool, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.int64] | None, bytes]:
-    """Split a block's matrix; see `piece`. Exact where the coefficients are small integers."""
-    matrix = content.queries.matrix
-    key = hashlib.sha256(repr((axes, content.shape)).encode() + content.queries.key).digest()
-    denominator = math.prod(content.shape)
+def _split(block: Block, axes: tuple[bool, ...]) -> Split:
+    """Split a block's matrix; exact where the coefficients are small integers."""
+    matrix = block.queries.matrix
+    key = hashlib.sha256(repr((axes, block.shape)).encode() + block.queries.key).digest()
+    denominator = math.prod(block.shape)
     whole = bool((matrix == np.rint(matrix)).all())
     if whole and np.abs(matrix).max(initial=0) <= MAX_EXACT and denominator <= 2**32:
-        numerators = _split_integers(matrix.astype(np.int64), content.shape, axes)
+        numerators = _split_integers(matrix.astype(np.int64), block.shape, axes)
         real = numerators / denominator
         real.setflags(write=False)
         return real, numerators, key
-    real = _flush(_split_reals(matrix, content.shape, axes), matrix)
+    real = _flush(_split_reals(matrix, block.shape, axes), matrix)
     real.setflags(write=False)
     return real, None, key
 

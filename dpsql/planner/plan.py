@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpsql.planner.allocate import total_error
 from dpsql.planner.certify import CertifiedPlan
+from dpsql.planner.decompose import Pieces
 from dpsql.planner.integer import BlockStrategy
 from dpsql.planner.recovery import RecoveryTable
 from dpsql.privacy import Budget
@@ -41,6 +42,7 @@ class Plan:
     budget: Budget
     planned: tuple[PlannedBlock, ...]
     certified: CertifiedPlan
+    pieces: Pieces
 
     def __repr__(self) -> str:
         return (
@@ -56,7 +58,7 @@ class Plan:
     @cached_property
     def recovery(self) -> RecoveryTable:
         """How answers and variances follow from the measurements."""
-        return RecoveryTable(self.certified.blocks)
+        return RecoveryTable(self.certified.blocks, self.pieces)
 
     @cached_property
     def variances(self) -> tuple[NDArray[np.float64], ...]:

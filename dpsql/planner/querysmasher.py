@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from dpsql.errors import WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
-from dpsql.planner.decompose import Subworkload, decompose
+from dpsql.planner.decompose import Pieces, Subworkload, decompose
 from dpsql.planner.plan import Plan, PlannedBlock
-from dpsql.planner.rounding import round_block
+from dpsql.planner.rounding import Rounding
 from dpsql.planner.solvers.base import Solution
-from dpsql.planner.solvers.choose import choose, solve_component
+from dpsql.planner.solvers.choose import Solutions, choose
 from dpsql.planner.solvers.product import describe, solve_product
 from dpsql.planner.structure import Component, analyse
 from dpsql.privacy import Budget
@@ -49,26 +49,25 @@ def plan(workload: Workload, budget: Budget, *, tolerance: float = DEFAULT_TOLER
         ResourceLimitError: no solver can take a subworkload of this size.
     """
     _check(workload, tolerance)
-    conquered = [conquer(s, tolerance / 4) for s in decompose(workload)]
-    if not conquered:
-        return Plan(workload, budget, (), CertifiedPlan((), budget))
+    pieces, solutions, rounding = Pieces(), Solutions(tolerance), Rounding()
+    conquered = [conquer(s, solutions) for s in decompose(workload, pieces)]
     shares = allocate([c.upper for c in conquered], budget.mu_squared)
     planned = tuple(
-        PlannedBlock(round_block(c.subworkload.attributes, c.solved, share), c.lower, c.solver)
+        PlannedBlock(rounding.block(c.subworkload.attributes, c.solved, share), c.lower, c.solver)
         for c, share in zip(conquered, shares, strict=True)
     )
     certified = CertifiedPlan(tuple(block.strategy for block in planned), budget)
-    return Plan(workload, budget, planned, certified)
+    return Plan(workload, budget, planned, certified, pieces)
 
 
-def conquer(subworkload: Subworkload, tolerance: float) -> Conquered:
+def conquer(subworkload: Subworkload, solutions: Solutions) -> Conquered:
     """Find a strategy for one subworkload."""
     structure = analyse(subworkload)
-    if structure.rest or any(choose(c) is None for c in structure.components):
-        solved, upper, lower = solve_product(subworkload, tolerance)
+    hard = structure.rest or any(choose(c) is None for c in structure.components)
+    if hard and len(subworkload.attributes) > 1:
+        solved, upper, lower = solve_product(subworkload, solutions)
         return Conquered(subworkload, solved, upper, lower, describe([c for c, _ in solved]))
-    each = tolerance / max(1, len(structure.components))
-    solved = tuple((c, solve_component(c, each)) for c in structure.components)
+    solved = tuple((c, solutions.of(c)) for c in structure.components)
     upper = structure.weight * math.prod(s.upper for _, s in solved)
     lower = structure.weight * math.prod(s.lower for _, s in solved)
     names = [f"{s.solver} on {' x '.join(c.attributes)}" for c, s in solved]

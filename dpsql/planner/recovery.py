@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.planner.decompose import Piece, family_pieces
+from dpsql.planner.decompose import Piece, Pieces
 from dpsql.planner.integer import NOISE_ROUNDING_VARIANCE, BlockStrategy, IntegerFactor
 from dpsql.workload import Family
 
@@ -61,23 +60,30 @@ class Recovery:
 
 
 class RecoveryTable:
-    """Recoveries of every family from the blocks of one plan; pseudo-inverses are made once."""
+    """Recoveries of every family from the blocks of one plan.
 
-    def __init__(self, blocks: tuple[BlockStrategy, ...]) -> None:
-        self._blocks = {frozenset(block.attributes): _Inverses(block) for block in blocks}
+    Pseudo-inverses, and their products with pieces, are made once for equal contents.
+    """
+
+    def __init__(self, blocks: tuple[BlockStrategy, ...], pieces: Pieces) -> None:
+        self._blocks = {frozenset(block.attributes): block for block in blocks}
+        self._pieces = pieces
+        # Factors with the same strategy share its matrix, which the blocks keep alive.
+        self._inverses: dict[int, Array] = {}
+        self._parts: dict[tuple[bytes, int], Array] = {}
 
     def of(self, family: Family) -> tuple[Recovery, ...]:
         """Return one recovery for every residual space that the family touches."""
         return tuple(
-            _recover(family, pieces, self._blocks[frozenset(attributes)])
-            for attributes, pieces in family_pieces(family)
+            self._recover(family, pieces, self._blocks[frozenset(attributes)])
+            for attributes, pieces in self._pieces.of(family)
         )
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
         total = np.zeros(family.shape)
         for recovery in self.of(family):
-            total = total + recovery.variances()
+            total += recovery.variances()
         return total
 
     def answers(self, family: Family, measured: Mapping[frozenset[str], Array]) -> Array:
@@ -88,20 +94,33 @@ class RecoveryTable:
         """
         total = np.zeros(family.shape)
         for recovery in self.of(family):
-            total = total + recovery.answers(measured[frozenset(recovery.block.attributes)])
+            total += recovery.answers(measured[frozenset(recovery.block.attributes)])
         return total
 
+    def _recover(self, family: Family, pieces: tuple[Piece, ...], block: BlockStrategy) -> Recovery:
+        parts = tuple(
+            Part(
+                tuple(bs),
+                tuple(fs),
+                self._part([pieces[b] for b in bs], [block.factors[f] for f in fs]),
+            )
+            for bs, fs in _groups(pieces, block.factors)
+        )
+        return Recovery(block, family.shape, parts)
 
-class _Inverses:
-    """A block with the pseudo-inverses of its factors."""
+    def _part(self, pieces: list[Piece], factors: list[IntegerFactor]) -> Array:
+        if len(pieces) != 1 or len(factors) != 1 or pieces[0].attributes != factors[0].attributes:
+            return _multiply(pieces, factors, [self._inverse(f) for f in factors])
+        key = (pieces[0].key, id(factors[0].matrix))
+        if key not in self._parts:
+            self._parts[key] = pieces[0].matrix @ self._inverse(factors[0])
+        return self._parts[key]
 
-    def __init__(self, block: BlockStrategy) -> None:
-        self.block = block
-
-    @cached_property
-    def of_factors(self) -> tuple[Array, ...]:
-        """One pseudo-inverse per factor, shape (cells, measurements)."""
-        return tuple(pseudo_inverse(f) for f in self.block.factors)
+    def _inverse(self, factor: IntegerFactor) -> Array:
+        key = id(factor.matrix)
+        if key not in self._inverses:
+            self._inverses[key] = pseudo_inverse(factor)
+        return self._inverses[key]
 
 
 def pseudo_inverse(factor: IntegerFactor) -> Array:
@@ -111,15 +130,6 @@ def pseudo_inverse(factor: IntegerFactor) -> Array:
     """
     q, r = scipy.linalg.qr(factor.matrix.T.astype(np.float64), mode="economic")
     return np.asarray(scipy.linalg.solve_triangular(r, q.T, trans="N", lower=False).T)
-
-
-def _recover(family: Family, pieces: tuple[Piece, ...], inverses: _Inverses) -> Recovery:
-    factors = inverses.block.factors
-    parts = tuple(
-        Part(tuple(bs), tuple(fs), _part(pieces, bs, factors, fs, inverses.of_factors))
-        for bs, fs in _groups(pieces, factors)
-    )
-    return Recovery(inverses.block, family.shape, parts)
 
 
 def _groups(
@@ -146,26 +156,17 @@ def _join(
     return [*apart, (blocks, factors, attributes)]
 
 
-def _part(
-    pieces: tuple[Piece, ...],
-    blocks: list[int],
-    factors: tuple[IntegerFactor, ...],
-    chosen: list[int],
-    inverses: tuple[Array, ...],
-) -> Array:
-    """Multiply the group's queries, written out, by the pseudo-inverses, axis by axis."""
+def _multiply(pieces: list[Piece], factors: list[IntegerFactor], inverses: list[Array]) -> Array:
+    """Multiply a group's queries, written out, by the pseudo-inverses, axis by axis."""
     matrix: Array = np.ones((1, 1))
-    for b in blocks:
-        matrix = np.asarray(np.kron(matrix, pieces[b].matrix), dtype=np.float64)
-    names = [a for b in blocks for a in pieces[b].attributes]
-    shape = [n for b in blocks for n in pieces[b].shape]
-    tensor: Array = matrix.reshape(-1, *shape)
-    for f in chosen:
-        axes = [names.index(a) + 1 for a in factors[f].attributes]
-        cells = factors[f].shape
-        inverse = inverses[f].reshape(*cells, -1)
-        tensor = _contract(tensor, inverse, axes, len(cells))
-        names = [a for a in names if a not in factors[f].attributes]
+    for p in pieces:
+        matrix = np.asarray(np.kron(matrix, p.matrix), dtype=np.float64)
+    names = [a for p in pieces for a in p.attributes]
+    tensor: Array = matrix.reshape(-1, *(n for p in pieces for n in p.shape))
+    for factor, inverse in zip(factors, inverses, strict=True):
+        axes = [names.index(a) + 1 for a in factor.attributes]
+        tensor = _contract(tensor, inverse.reshape(*factor.shape, -1), axes, len(factor.shape))
+        names = [a for a in names if a not in factor.attributes]
     # Axes that are used up go, new ones come last, so the measurements end up in order.
     return tensor.reshape(matrix.shape[0], -1)
 

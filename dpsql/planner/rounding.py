@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.planner.integer import ENTRY_BITS, BlockStrategy, IntegerFactor
 from dpsql.planner.solvers.base import Solution
@@ -16,28 +17,46 @@ NOISE_BITS = 40
 MIN_BITS = 4
 
 
-def round_block(
-    attributes: tuple[str, ...],
-    solved: tuple[tuple[Component, Solution], ...],
-    cost: Fraction,
-) -> BlockStrategy:
-    """Round a block's strategy and give it the least noise variance that `cost` allows.
+class Rounding:
+    """Rounds the strategies of one plan. A strategy that serves many blocks is rounded once."""
 
-    Args:
-        attributes: the residual space.
-        solved: its components with their real strategies; none for the total.
-        cost: the share of μ² that the block may spend.
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._kept: list[Solution] = []  # so that no id is given away while it is a key
 
-    Returns:
-        A block whose sensitivity² / noise variance is at most `cost`, exactly.
-    """
-    total = _bits(cost)
-    widths = _widths([s for _, s in solved], total)
-    factors = tuple(_round_factor(c, s, w) for (c, s), w in zip(solved, widths, strict=True))
-    if not solved:
-        factors = (IntegerFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
-    sensitivity = math.prod(f.largest_column_norm_squared for f in factors)
-    return BlockStrategy(attributes, factors, max(1, math.ceil(sensitivity / cost)))
+    def block(
+        self,
+        attributes: tuple[str, ...],
+        solved: tuple[tuple[Component, Solution], ...],
+        cost: Fraction,
+    ) -> BlockStrategy:
+        """Round a block's strategy and give it the least noise variance that `cost` allows.
+
+        Args:
+            attributes: the residual space.
+            solved: its components with their real strategies; none for the total.
+            cost: the share of μ² that the block may spend.
+
+        Returns:
+            A block whose sensitivity² / noise variance is at most `cost`, exactly.
+        """
+        total = _bits(cost)
+        widths = _widths([s for _, s in solved], total)
+        factors = tuple(
+            IntegerFactor(c.attributes, c.shape, self._matrix(s, w))
+            for (c, s), w in zip(solved, widths, strict=True)
+        )
+        if not solved:
+            factors = (IntegerFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
+        sensitivity = math.prod(f.largest_column_norm_squared for f in factors)
+        return BlockStrategy(attributes, factors, max(1, math.ceil(sensitivity / cost)))
+
+    def _matrix(self, solution: Solution, bits: int) -> NDArray[np.int64]:
+        key = (id(solution), bits)
+        if key not in self._known:
+            self._kept.append(solution)
+            self._known[key] = round_strategy(solution, bits)
+        return self._known[key]
 
 
 def _bits(cost: Fraction) -> int:
@@ -62,20 +81,19 @@ def _widths(solutions: list[Solution], total: int) -> list[int]:
     return [share if i in sharing else bits for i, bits in enumerate(own)]
 
 
-def _round_factor(component: Component, solution: Solution, bits: int) -> IntegerFactor:
+def round_strategy(solution: Solution, bits: int) -> NDArray[np.int64]:
     """Scale coefficients @ basis to entries of `bits` bits and round the coefficients.
 
     An upper triangular integer matrix with a diagonal of at least 1 has full rank, so the row
     space of the product is exactly that of the basis.
     """
-    largest = float(np.abs(solution.coefficients @ solution.basis).max())
-    scale = (1 << bits) / largest
-    for _ in range(60):
+    scale = (1 << bits) / float(np.abs(solution.coefficients @ solution.basis).max())
+    while True:
         coefficients = np.rint(solution.coefficients * scale).astype(np.int64)
         at = np.diag_indices(len(coefficients))
         coefficients[at] = np.maximum(coefficients[at], 1)
         matrix = coefficients @ solution.basis
-        if int(np.abs(matrix).max()) <= 1 << bits:
-            break
-        scale *= 0.9  # rounding tipped the largest entry over; a basis row may be 2^bits long
-    return IntegerFactor(component.attributes, component.shape, matrix)
+        # Rounding may tip the largest entry over. The unit matrix is as small as it gets.
+        if int(np.abs(matrix).max()) <= 1 << bits or not np.triu(coefficients, 1).any():
+            return matrix
+        scale *= 0.9

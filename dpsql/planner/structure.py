@@ -20,19 +20,28 @@ MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""
 
 
+Key = tuple[tuple[str, ...], bytes]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Component:
     """Weighted query rows over the joint cells of some attributes, to be solved as one problem.
 
     `rows` has shape (queries, cells). `numerators` spans the same row space in exact integers,
-    or is None. The weights are folded into `rows`.
+    or is None. The weights are folded into `rows`. Components of equal `content` are the same
+    problem, whatever their attributes are called.
     """
 
     attributes: tuple[str, ...]
     shape: tuple[int, ...]
     rows: NDArray[np.float64]
     numerators: NDArray[np.int64] | None
-    key: bytes
+    content: bytes
+
+    @property
+    def key(self) -> Key:
+        """Tell whether two components of one subworkload are the same factor."""
+        return self.attributes, self.content
 
     @property
     def dimension(self) -> int:
@@ -79,7 +88,7 @@ class _Factors:
     factors: tuple[Component, ...]
 
     @property
-    def keys(self) -> frozenset[bytes]:
+    def keys(self) -> frozenset[Key]:
         return frozenset(f.key for f in self.factors)
 
 
@@ -89,13 +98,12 @@ def _as_factors(term: Term) -> _Factors:
 
 def as_component(p: Piece) -> Component:
     """Take one piece as a problem of its own."""
-    key = p.key + repr(p.attributes).encode()
-    return Component(p.attributes, p.shape, p.matrix, p.numerators, key)
+    return Component(p.attributes, p.shape, p.matrix, p.numerators, p.key)
 
 
 def _merge(terms: list[_Factors]) -> list[_Factors]:
     """Add up the weights of terms with the same factors."""
-    merged: dict[frozenset[bytes], _Factors] = {}
+    merged: dict[frozenset[Key], _Factors] = {}
     for t in terms:
         seen = merged.get(t.keys)
         merged[t.keys] = _Factors(t.weight + (seen.weight if seen else 0.0), t.factors)
@@ -106,11 +114,11 @@ def _stack(terms: list[_Factors]) -> list[_Factors]:
     """Stack terms that differ in one factor over the same attributes."""
     spaces = sorted({f.attributes for t in terms for f in t.factors})
     for space in spaces:
-        groups: dict[frozenset[bytes], list[_Factors]] = {}
+        groups: dict[tuple[bool, frozenset[Key]], list[_Factors]] = {}
         for t in terms:
             others = frozenset(f.key for f in t.factors if f.attributes != space)
             has = any(f.attributes == space for f in t.factors)
-            groups.setdefault(others if has else t.keys | {b"whole"}, []).append(t)
+            groups.setdefault((has, others), []).append(t)
         terms = [g[0] if len(g) == 1 else _stack_group(g, space) for g in groups.values()]
     return terms
 
@@ -127,8 +135,8 @@ def _stack_rows(chosen: list[tuple[float, Component]]) -> Component:
     parts = [c.numerators for _, c in chosen]
     known = [p for p in parts if p is not None]
     numerators = np.vstack(known) if len(known) == len(parts) else None
-    key = repr(sorted((w, c.key) for w, c in chosen)).encode()
-    return Component(first.attributes, first.shape, rows, numerators, key)
+    content = repr([(w, c.content) for w, c in chosen]).encode()
+    return Component(first.attributes, first.shape, rows, numerators, content)
 
 
 def _expand(terms: list[_Factors], order: tuple[str, ...]) -> Component | None:
@@ -151,9 +159,9 @@ def _multiply(factors: tuple[Component, ...], order: tuple[str, ...]) -> Compone
     if exact and _fits(factors):
         tables = [f.numerators for f in factors if f.numerators is not None]
         numerators = _reorder(_kron(tables), shape, target)
-    key = b"".join(f.key for f in factors)
+    content = repr((target, [f.content for f in factors])).encode()
     names = tuple(attributes[i] for i in target)
-    return Component(names, tuple(shape[i] for i in target), rows, numerators, key)
+    return Component(names, tuple(shape[i] for i in target), rows, numerators, content)
 
 
 def _fits(factors: tuple[Component, ...]) -> bool:

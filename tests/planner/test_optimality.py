@@ -8,8 +8,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpsql.planner.decompose import decompose
+from dpsql.planner.decompose import Pieces, decompose
 from dpsql.planner.querysmasher import conquer, plan
+from dpsql.planner.solvers.choose import Solutions
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 from tests.oracle import over_full_domain
@@ -65,10 +66,10 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_bounds_enclose_the_conic_optimum(name):
-    for subworkload in decompose(SMALL[name]):
+    for subworkload in decompose(SMALL[name], Pieces()):
         if not subworkload.attributes:
             continue
-        found = conquer(subworkload, 1e-7)
+        found = conquer(subworkload, Solutions(1e-7))
         optimum = least_error_by_conic_program(subworkload)
         assert found.lower <= optimum * (1 + 1e-5)
         assert found.upper >= optimum * (1 - 1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.solvers.base import Solution, Solver
-from dpsql.planner.solvers.dual import DualSolver
+from dpsql.planner.solvers.dual import MAX_RANK, DualSolver
 from dpsql.planner.solvers.identity import IdentitySolver
 from dpsql.planner.structure import Component
 
@@ -22,17 +22,34 @@ def choose(component: Component) -> Solver | None:
     return next((solver for solver in SOLVERS if solver.accepts(component)), None)
 
 
-def solve_component(component: Component, tolerance: float) -> Solution:
-    """Solve one component.
+class Solutions:
+    """The solutions of one plan. Components of equal content are solved once.
 
-    Raises:
-        ResourceLimitError: no solver accepts it.
+    Every component gets an eighth of the plan's tolerance: gaps of up to three factors multiply,
+    and rounding needs room.
     """
-    solver = choose(component)
-    if solver is None:
-        raise ResourceLimitError(
-            f"The queries over {' x '.join(component.attributes)} have rank above 1,200 "
-            "and no structure that a solver knows.",
-            hint="use a coarser domain, or ask for fewer different ranges.",
-        )
-    return solver.solve(component, tolerance)
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance / 8
+        self._known: dict[tuple[tuple[int, ...], bytes], Solution] = {}
+
+    def of(self, component: Component) -> Solution:
+        """Solve one component, or remember it.
+
+        Raises:
+            ResourceLimitError: no solver accepts it.
+        """
+        content = (component.shape, component.content)
+        if content not in self._known:
+            self._known[content] = self._solve(component)
+        return self._known[content]
+
+    def _solve(self, component: Component) -> Solution:
+        solver = choose(component)
+        if solver is None:
+            raise ResourceLimitError(
+                f"The queries over {' x '.join(component.attributes)} have rank above "
+                f"{MAX_RANK:,} and no structure that a solver knows.",
+                hint="use a coarser domain, or ask for fewer different ranges.",
+            )
+        return solver.solve(component, self._tolerance)

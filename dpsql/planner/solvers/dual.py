@@ -37,6 +37,8 @@ WORK = 1e12
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
+WIDEST_ROW = 2**24
+"""Rows with larger integers would leave too few bits for the strategy's own coefficients."""
 SPARE = 2.0**-8
 SMALL = 300
 """Factorisations up to this size run faster on one BLAS thread than on several."""
@@ -174,7 +176,7 @@ def _integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
     """Take the queries' own integer rows where they span less than the residual space."""
     if rank < component.dimension and component.numerators is not None:
         rows = row_basis(component.numerators)
-        if len(rows) < component.dimension:
+        if len(rows) < component.dimension and int(np.abs(rows).max()) < WIDEST_ROW:
             return rows
     return residual_basis(component.shape)
 

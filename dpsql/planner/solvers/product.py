@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from dpsql.planner.decompose import Piece, Subworkload
 from dpsql.planner.solvers.base import Solution
-from dpsql.planner.solvers.choose import solve_component
+from dpsql.planner.solvers.choose import Solutions
 from dpsql.planner.structure import Component
 
 
 def solve_product(
-    subworkload: Subworkload, tolerance: float
+    subworkload: Subworkload, solutions: Solutions
 ) -> tuple[tuple[tuple[Component, Solution], ...], float, float]:
     """Find one strategy per attribute and measure their Kronecker product.
 
@@ -29,7 +29,7 @@ def solve_product(
         so it is valid but may be loose: the gap of such a plan says so.
     """
     components = tuple(_shadow(subworkload, a) for a in subworkload.attributes)
-    solved = tuple((c, solve_component(c, tolerance)) for c in components)
+    solved = tuple((c, solutions.of(c)) for c in components)
     inverses = {c.attributes[0]: _right_inverse(s) for c, s in solved}
     upper = math.fsum(
         t.weight * math.prod(_error(p, inverses) for p in t.pieces) for t in subworkload.terms
