@@ -158,8 +158,8 @@ def _split_reals(
 
 def _flush(pieces: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray[np.float64]:
     """Zero what only rounding left over, so that an absent piece is seen to be absent."""
-    scale = np.abs(queries).max(initial=0.0)
-    return np.where(np.abs(pieces) <= 1e-13 * scale, 0.0, pieces)
+    scales = np.abs(queries).max(axis=1, initial=0.0, keepdims=True)
+    return np.where(np.abs(pieces) <= 1e-13 * scales, 0.0, pieces)
 
 
 def _term(family: Family, pieces: tuple[Piece, ...]) -> Term:

@@ -37,6 +37,8 @@ Var(round(N(0, σ²))) = σ² + 1/12 + Σ_{n≥1} (−1)^n (4σ² + 1/(π²n²))
 series of the rounding error. The sum alternates with falling terms, so it is negative and below
 (4σ² + 1/π²) e^{−2π²σ²} < 1.1e-8 in absolute value for σ² ≥ 1: σ² + 1/12 is never too small.
 """
+VARIANCE_BITS = 100
+"""σ² < 2^100: noise stays far inside an int64, and every σ² that is planned can be drawn."""
 _HALF = 1 << 16
 
 
@@ -52,7 +54,9 @@ class IntegerFactor:
     matrix: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        matrix = np.ascontiguousarray(self.matrix)
+        matrix = self.matrix
+        if matrix.flags.writeable or matrix.base is not None or not matrix.flags.c_contiguous:
+            matrix = np.array(matrix, order="C")  # nobody else may hold a way to change it
         if matrix.dtype != np.int64 or matrix.ndim != 2:
             raise InternalError("an integer factor must be a matrix of int64")
         if matrix.shape[1] != math.prod(self.shape) or len(self.shape) != len(self.attributes):
@@ -63,6 +67,11 @@ class IntegerFactor:
             raise InternalError("an entry of an integer factor has 31 bits or more")
         matrix.setflags(write=False)
         object.__setattr__(self, "matrix", matrix)
+
+    @property
+    def largest_entry(self) -> int:
+        """The largest magnitude of an entry."""
+        return max(int(self.matrix.max(initial=0)), -int(self.matrix.min(initial=0)))
 
     @property
     def largest_column_norm_squared(self) -> int:
@@ -92,8 +101,13 @@ class BlockStrategy:
         covered = [a for f in self.factors for a in f.attributes]
         if sorted(covered) != sorted(self.attributes) or len(set(covered)) != len(covered):
             raise InternalError("the factors of a block must partition its attributes")
-        if type(self.noise_variance) is not int or self.noise_variance < 1:
-            raise InternalError("a noise variance must be a whole number from 1")
+        if (
+            type(self.noise_variance) is not int
+            or not 1 <= self.noise_variance < 1 << VARIANCE_BITS
+        ):
+            raise InternalError("a noise variance is out of range")
+        if math.prod(f.largest_entry for f in self.factors) >= 1 << ENTRY_BITS:
+            raise InternalError("the products of a block's entries have 31 bits or more")
 
     @property
     def sensitivity_squared(self) -> int:

@@ -57,7 +57,7 @@ def plan(workload: Workload, budget: Budget, *, tolerance: float = DEFAULT_TOLER
         for c, share in zip(conquered, shares, strict=True)
     )
     certified = CertifiedPlan(tuple(block.strategy for block in planned), budget)
-    return Plan(workload, budget, planned, certified, pieces)
+    return Plan(workload.copy(), budget, planned, certified, pieces)
 
 
 def conquer(subworkload: Subworkload, solutions: Solutions) -> Conquered:

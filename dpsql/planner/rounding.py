@@ -8,13 +8,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.integer import ENTRY_BITS, BlockStrategy, IntegerFactor
+from dpsql.errors import ResourceLimitError
+from dpsql.planner.integer import ENTRY_BITS, VARIANCE_BITS, BlockStrategy, IntegerFactor
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.structure import Component
 
 NOISE_BITS = 40
 """σ stays below about 2^40: far from the end of an int64, and where noise is drawn fast."""
-MIN_BITS = 4
 
 
 class Rounding:
@@ -39,23 +39,41 @@ class Rounding:
 
         Returns:
             A block whose sensitivity² / noise variance is at most `cost`, exactly.
+
+        Raises:
+            ResourceLimitError: no width fits 64-bit integers.
         """
-        total = _bits(cost)
+        for total in range(_bits(cost), 0, -2):
+            factors = self._factors(solved, total)
+            norms = math.prod(f.largest_column_norm_squared for f in factors)
+            variance = max(1, math.ceil(norms / cost))
+            fits = math.prod(f.largest_entry for f in factors) < 1 << ENTRY_BITS
+            if fits and variance < 1 << VARIANCE_BITS:
+                return BlockStrategy(attributes, factors, variance)
+        raise ResourceLimitError(
+            f"The queries over {' x '.join(attributes)} have coefficients too large to be "
+            "measured in 64-bit integers at this budget.",
+            hint="use fewer attributes, smaller coefficients, or a larger budget.",
+        )
+
+    def _factors(
+        self, solved: tuple[tuple[Component, Solution], ...], total: int
+    ) -> tuple[IntegerFactor, ...]:
+        if not solved:
+            return (IntegerFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
         widths = _widths([s for _, s in solved], total)
-        factors = tuple(
+        return tuple(
             IntegerFactor(c.attributes, c.shape, self._matrix(s, w))
             for (c, s), w in zip(solved, widths, strict=True)
         )
-        if not solved:
-            factors = (IntegerFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
-        sensitivity = math.prod(f.largest_column_norm_squared for f in factors)
-        return BlockStrategy(attributes, factors, max(1, math.ceil(sensitivity / cost)))
 
     def _matrix(self, solution: Solution, bits: int) -> NDArray[np.int64]:
         key = (id(solution), bits)
         if key not in self._known:
             self._kept.append(solution)
-            self._known[key] = round_strategy(solution, bits)
+            matrix = round_strategy(solution, bits)
+            matrix.setflags(write=False)
+            self._known[key] = matrix
         return self._known[key]
 
 
@@ -65,7 +83,7 @@ def _bits(cost: Fraction) -> int:
     Wide entries keep rounding harmless, but at a small cost they would blow σ = Δ/√cost up.
     """
     shrink = max(0.0, -math.log2(float(cost)) / 2)
-    return max(MIN_BITS, min(ENTRY_BITS - 1, int(NOISE_BITS - shrink)))
+    return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - shrink)))
 
 
 def _widths(solutions: list[Solution], total: int) -> list[int]:
@@ -77,7 +95,7 @@ def _widths(solutions: list[Solution], total: int) -> list[int]:
     own = [int(np.abs(s.basis).max()).bit_length() if len(s.basis) == 1 else 0 for s in solutions]
     sharing = [i for i, bits in enumerate(own) if not bits] or list(range(len(own)))[:1]
     rest = total - sum(bits for i, bits in enumerate(own) if i not in sharing)
-    share = max(MIN_BITS, rest // max(1, len(sharing)))
+    share = max(1, rest // max(1, len(sharing)))
     return [share if i in sharing else bits for i, bits in enumerate(own)]
 
 
@@ -92,8 +110,17 @@ def round_strategy(solution: Solution, bits: int) -> NDArray[np.int64]:
         coefficients = np.rint(solution.coefficients * scale).astype(np.int64)
         at = np.diag_indices(len(coefficients))
         coefficients[at] = np.maximum(coefficients[at], 1)
-        matrix = coefficients @ solution.basis
+        matrix = _product(coefficients, solution.basis)
         # Rounding may tip the largest entry over. The unit matrix is as small as it gets.
         if int(np.abs(matrix).max()) <= 1 << bits or not np.triu(coefficients, 1).any():
             return matrix
         scale *= 0.9
+
+
+def _product(coefficients: NDArray[np.int64], basis: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Multiply integer matrices, by the fast float product where all sums are exact in it."""
+    bound = int(np.abs(coefficients).max()) * int(np.abs(basis).max()) * len(basis)
+    if bound < 1 << 53:
+        product = coefficients.astype(np.float64) @ basis.astype(np.float64)
+        return product.astype(np.int64)
+    return coefficients @ basis

@@ -83,6 +83,12 @@ class Workload:
         """The families in the order in which they were added."""
         return tuple(self._families)
 
+    def copy(self) -> Workload:
+        """Return a workload of its own with the same families."""
+        other = Workload(self._domain)
+        other._families = list(self._families)
+        return other
+
     @property
     def count(self) -> int:
         """The number of queries in all families."""

@@ -32,7 +32,7 @@ Vector = NDArray[np.float64]
 
 MAX_RANK = 1200
 """Ranks above this go to the product strategy: one evaluation would take seconds."""
-WORK = 1e12
+WORK = 3e11
 """Multiplications that one component may cost. Counted, not timed: plans are reproducible."""
 CHECK = 8
 PATIENCE = 25
@@ -120,6 +120,9 @@ def maximise(q: NDArray[np.float64], tolerance: float) -> DualPoint:
     """
     r, n = q.shape
     steps = max(3, int(min(600, WORK / (2 * r * r * n + 10 * r**3))))
+    if r == 1:  # one query: all weight on its largest coefficients is optimal, E = max q²
+        largest = np.abs(q[0]) == np.abs(q[0]).max()
+        return evaluate(q, largest / largest.sum())
     best = point = evaluate(q, np.full(n, 1.0 / n))
     gaps = [point.gap]
     while best.gap > tolerance and len(gaps) < steps:
