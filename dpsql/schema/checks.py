@@ -83,8 +83,9 @@ def _integers(limits: _Limits) -> Sequence[Value] | None:
     )
     if not kept:
         return None
-    whole = range(kept[0], kept[-1] + 1)
-    return whole if len(whole) == len(kept) else tuple(kept)
+    # Not len(range): a list may span more than the length that Python can hold.
+    whole = kept[-1] - kept[0] + 1 == len(kept)
+    return range(kept[0], kept[-1] + 1) if whole else tuple(kept)
 
 
 def _read(text: str, column: str, type_: str) -> _Limits:
