@@ -89,7 +89,7 @@ class BudgetError(DpsqlError):
 
 
 class LedgerError(DpsqlError):
-    """The ledger can't record spending, so nothing is spent and no data is read."""
+    """The ledger can't be trusted or written, so nothing is released."""
 
 
 class ResourceLimitError(DpsqlError):

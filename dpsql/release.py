@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
@@ -79,15 +78,18 @@ def build_release(
     plan: Plan,
     measured: NoisyMeasurements,
     receipt: Receipt | None,
-    confidence: float | None,
+    quantile: float | None,
 ) -> Release:
-    """Turn noisy measurements into one frame per statement."""
-    frames = {s.name: _frame(s, plan, measured, confidence) for s in script.statements}
+    """Turn noisy measurements into one frame per statement.
+
+    With a `quantile`, bounds are that many standard deviations from the values.
+    """
+    frames = {s.name: _frame(s, plan, measured, quantile) for s in script.statements}
     return Release(frames, plan, receipt)
 
 
 def _frame(
-    statement: Statement, plan: Plan, measured: NoisyMeasurements, confidence: float | None
+    statement: Statement, plan: Plan, measured: NoisyMeasurements, quantile: float | None
 ) -> pl.DataFrame:
     keys = [c for c in statement.columns if isinstance(c, KeyColumn)]
     codes = [_spread(key, statement.shape) for key in keys]
@@ -99,7 +101,7 @@ def _frame(
             index = next(i for i, key in enumerate(keys) if key is column)
             columns.append(key_series(column.name, column.domain, codes[index][order]))
         else:
-            columns += _value_series(column, plan, measured, order, confidence)
+            columns += _value_series(column, plan, measured, order, quantile)
     return pl.DataFrame(columns)
 
 
@@ -115,15 +117,15 @@ def _value_series(
     plan: Plan,
     measured: NoisyMeasurements,
     order: NDArray[np.int64],
-    confidence: float | None,
+    quantile: float | None,
 ) -> list[pl.Series]:
     family = plan.workload.families[column.family]
     values = reconstruct(plan, measured, family).ravel()[order]
     variances = plan.variances[column.family].ravel()[order]
     alias = column.alias
     series = [pl.Series(alias, values), pl.Series(f"{alias}_variance", variances)]
-    if confidence is not None:
-        reach = statistics.NormalDist().inv_cdf(0.5 + confidence / 2) * np.sqrt(variances)
+    if quantile is not None:
+        reach = quantile * np.sqrt(variances)
         series.append(pl.Series(f"{alias}_lower", values - reach))
         series.append(pl.Series(f"{alias}_upper", values + reach))
     return series

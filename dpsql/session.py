@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,16 +13,23 @@ import duckdb
 import polars as pl
 
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.errors import BudgetError, ExecutionError, SchemaError, SqlError
+from dpsql.errors import (
+    BudgetError,
+    ExecutionError,
+    LedgerError,
+    SchemaError,
+    SqlError,
+    StaleSchemaError,
+)
 from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, measure
 from dpsql.planner import querysmasher
 from dpsql.planner.plan import Plan
-from dpsql.privacy import Budget, Ledger, Receipt
+from dpsql.privacy import Budget, Ledger
 from dpsql.release import Release, build_release
 from dpsql.schema import Schema, Table
 from dpsql.schema.catalog import (
     check_declared,
-    database_path,
+    current_database,
     read_table,
     verify_unchanged,
 )
@@ -38,7 +48,8 @@ class Session:
 
     Args:
         con: the caller's connection. It runs nothing but counting statements that the library
-            builds; the analyst's SQL never reaches it.
+            builds; the analyst's SQL never reaches it. An unread result of the caller's own on
+            it is lost, as with any statement. Give each thread a session and a cursor of its own.
         budget: the total for this data set, kept in the ledger across processes. It can be set
             once. None takes the total that the ledger has; without any, spending is recorded
             and not limited.
@@ -63,10 +74,11 @@ class Session:
             check_budget(budget)
         self._con = con
         self._schema = schema
-        database = database_path(con)
-        path = Path(ledger) if ledger is not None else _beside(database)
-        name = database.name if database is not None else ":memory:"
-        self._ledger = Ledger.open(path, dataset=name)
+        self._lock = threading.RLock()
+        self._database = current_database(con)
+        _, file = self._database
+        path = Path(ledger) if ledger is not None else _beside(file)
+        self._ledger = Ledger.open(path, dataset=":memory:" if file is None else file.name)
         if budget is not None:
             self._ledger.set_total(budget)
 
@@ -118,54 +130,66 @@ class Session:
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError: before anything is charged
                 and before any row is read.
-            LedgerError: the charge can't be recorded, and no row was read; or, after the charge,
-                the release can't be noted, and nothing is returned.
+            LedgerError: the charge can't be recorded; no row was read.
             ExecutionError: after the charge; nothing is released, and the charge stands.
         """
         check_budget(budget)
-        _check_confidence(confidence)
+        quantile = None if confidence is None else _quantile(confidence)
         tell = progress or (lambda phase, done, of: None)
-        tell("planning", 0, 1)
-        script = self._compile(statements)
-        plan = querysmasher.plan(script.workload, budget)
-        tell("planning", 1, 1)
-        if not plan.planned:
-            nothing = NoisyMeasurements(plan.certified, {})
-            return build_release(script, plan, nothing, None, confidence)
-        verify_unchanged(self._con, script.table, self._schema)
-        receipt = self._charge(plan, script.table)
+        with self._lock:
+            tell("planning", 0, 1)
+            script = self._compile(statements)
+            plan = querysmasher.plan(script.workload, budget)
+            tell("planning", 1, 1)
+            if not plan.planned:
+                nothing = NoisyMeasurements(plan.certified, {})
+                return build_release(script, plan, nothing, None, quantile)
+            return self._run(script, plan, quantile, tell)
 
-        def execute() -> Release:
-            measured = self._measure(plan, receipt, script.table, tell)
-            return build_release(script, plan, measured, receipt, confidence)
+    def _run(self, script: Script, plan: Plan, quantile: float | None, tell: Progress) -> Release:
+        """Check, charge and measure, all on one snapshot of the database."""
+        _ = plan.variances  # may run out of memory, so it comes before the charge
+        engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
+        with engine.snapshot():
+            self._verify(script.table)
+            charged = self._charge(plan, script.table)
 
-        release = _opaquely(execute)
-        self._ledger.mark_released(receipt)
+            def measure_charged() -> Release:
+                wanted = [block.attributes for block in plan.certified.blocks]
+                marginals = engine.marginals(script.table, wanted, script.columns)
+                tell("measuring", 0, 1)
+                measured = measure(charged, marginals)
+                tell("measuring", 1, 1)
+                return build_release(script, plan, measured, charged.receipt, quantile)
+
+            release = _opaquely(measure_charged)
+        # The charge is on disk, which is what counts. Not to hand out what was paid for because
+        # the note about it failed would help nobody.
+        with suppress(LedgerError):
+            self._ledger.mark_released(charged.receipt)
         return release
 
     def _compile(self, statements: Statements) -> Script:
         return compile_statements(self._con, statements, self._schema)
 
-    def _charge(self, plan: Plan, table: Table) -> Receipt:
+    def _verify(self, table: Table) -> None:
+        """Check that the table is the planned one, and in the database the ledger is for."""
+        if current_database(self._con) != self._database:
+            raise StaleSchemaError(
+                "The connection was moved to another database, and this ledger is not for that.",
+                hint="USE the first database again, or make a new session.",
+            )
+        verify_unchanged(self._con, table, self._schema)
+
+    def _charge(self, plan: Plan, table: Table) -> ChargedPlan:
         """Charge the whole budget that was asked for, durably, before any row is read."""
-        return self._ledger.charge(
+        receipt = self._ledger.charge(
             plan.budget.mu_squared,
             asked=plan.budget,
             plan=plan.certified.digest,
             schema=table.fingerprint,
         )
-
-    def _measure(
-        self, plan: Plan, receipt: Receipt, table: Table, tell: Progress
-    ) -> NoisyMeasurements:
-        charged = ChargedPlan(plan.certified, receipt)
-        engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
-        wanted = [block.attributes for block in plan.certified.blocks]
-        marginals = engine.marginals(table, wanted)
-        tell("measuring", 0, 1)
-        measured = measure(charged, marginals)
-        tell("measuring", 1, 1)
-        return measured
+        return ChargedPlan(plan.certified, receipt, self._ledger)
 
 
 def named(statements: Statements) -> list[tuple[str, str]]:
@@ -189,9 +213,9 @@ def _opaquely(work: Callable[[], Release]) -> Release:
     error: BaseException
     try:
         return work()
-    except KeyboardInterrupt:
-        error = KeyboardInterrupt()
-    except Exception:  # whatever it was, its text and frames may hold counts
+    except (KeyboardInterrupt, SystemExit) as asked:
+        error = type(asked)()
+    except BaseException:  # whatever it was, its text and frames may hold counts
         error = ExecutionError()
     # Raised outside the handler, so that it has no context that could be inspected.
     raise error
@@ -230,14 +254,12 @@ def check_budget(budget: Budget) -> None:
         )
 
 
-def _check_confidence(confidence: float | None) -> None:
-    if confidence is None:
-        return
-    if (
-        isinstance(confidence, bool)
-        or not isinstance(confidence, (int, float))
-        or not 0 < confidence < 1
-    ):
+def _quantile(confidence: float) -> float:
+    """Return how many standard deviations an interval reaches to each side."""
+    number = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
+    if not number or not 0 < confidence < 1:
         raise SqlError(
             f"A confidence of {confidence!r} is not a probability.", hint="for example 0.95."
         )
+    # The lower tail, because 1/2 + c/2 would round to 1 for a c just below 1.
+    return -statistics.NormalDist().inv_cdf((1 - confidence) / 2)

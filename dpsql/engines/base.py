@@ -17,11 +17,13 @@ Counts = NDArray[np.int64]
 class Engine(Protocol):
     """Counts rows. What it returns is private and goes to `mechanism` only."""
 
-    def marginals(self, table: Table, wanted: Sequence[Marginal]) -> Mapping[Marginal, Counts]:
+    def marginals(
+        self, table: Table, wanted: Sequence[Marginal], guards: Sequence[str] = ()
+    ) -> Mapping[Marginal, Counts]:
         """Count the rows of `table` in every cell of every wanted marginal.
 
         All counts are of one snapshot and over the same rows: those whose value is in the
-        domain for every attribute of any wanted marginal.
+        domain for every attribute of any wanted marginal and for every column in `guards`.
 
         It may fail with any exception whatever, and the text of that may quote values. The
         session, which knows what was charged, replaces it by an `ExecutionError`.

@@ -17,10 +17,18 @@ import numpy as np
 
 from dpsql.engines.base import Counts, Marginal
 from dpsql.engines.cover import cover, roll_up
+from dpsql.errors import ResourceLimitError
 from dpsql.schema import Domain, Table
+from dpsql.schema.catalog import fetch
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
+
+SETTINGS = """
+    SELECT system.main.current_setting('lock_configuration'),
+        system.main.current_setting('enable_profiling'),
+        system.main.current_setting('perfect_ht_threshold')
+"""
 
 Step = Callable[[int, int], None]
 """Called after each scan with the number of scans done and to do."""
@@ -33,29 +41,38 @@ class DuckDBEngine:
         self._con = con
         self._on_step = on_step
 
-    def marginals(self, table: Table, wanted: Sequence[Marginal]) -> Mapping[Marginal, Counts]:
+    def marginals(
+        self, table: Table, wanted: Sequence[Marginal], guards: Sequence[str] = ()
+    ) -> Mapping[Marginal, Counts]:
         """Count every wanted marginal; see `Engine.marginals`."""
-        used = {a for marginal in wanted for a in marginal}
-        sizes = {name: domain.size for name, domain in table.columns.items() if name in used}
+        sizes = {name: domain.size for name, domain in table.columns.items()}
         blocks = cover(wanted, sizes)
+        used = {a for marginal in wanted for a in marginal} | set(guards)
+        ordered = tuple(name for name in sizes if name in used)
         counted: dict[Marginal, Counts] = {}
-        with self._wide_counters(), self._snapshot():
+        with self.snapshot():
             for done, block in enumerate(blocks):
-                counted[block] = scan(table, block, tuple(sizes)).run(self._con)
+                counted[block] = scan(table, block, ordered).run(self._con)
                 if self._on_step is not None:
                     self._on_step(done + 1, len(blocks))
         return roll_up(wanted, counted)
 
     @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """Let all scans see the same rows."""
-        owned = self._begin()
-        try:
-            yield
-        finally:
-            if owned:
-                with suppress(duckdb.Error):
-                    self._con.rollback()
+    def snapshot(self) -> Iterator[None]:
+        """Let everything that is read inside see the same tables and rows.
+
+        Raises:
+            SchemaError: the connection is closed, busy, or in a failed transaction.
+            ResourceLimitError: profiling is on and can't be switched off; it would print counts.
+        """
+        with self._quiet_and_fast():
+            owned = self._begin()
+            try:
+                yield
+            finally:
+                if owned:
+                    with suppress(duckdb.Error):
+                        self._con.rollback()
 
     def _begin(self) -> bool:
         """Open a transaction, unless the caller has one open: then the snapshot is the caller's.
@@ -63,31 +80,41 @@ class DuckDBEngine:
         Just trying would not do, because a nested BEGIN aborts the caller's transaction. Outside
         a transaction every statement has a transaction number of its own.
         """
-        number = "SELECT txid_current()"
-        if self._con.execute(number).fetchall() == self._con.execute(number).fetchall():
+        number = "SELECT system.main.txid_current()"
+        if fetch(self._con, number) == fetch(self._con, number):
             return False
-        self._con.begin()
+        fetch(self._con, "BEGIN TRANSACTION")
         return True
 
     @contextmanager
-    def _wide_counters(self) -> Iterator[None]:
-        """Let DuckDB count a block in a plain array; by default that ends at 12 bits.
+    def _quiet_and_fast(self) -> Iterator[None]:
+        """Switch profiling off, and let DuckDB count a block in a plain array.
 
-        The setting is the connection's own and is put back. Where the configuration is locked,
-        trying would abort an open transaction, so counting is just slower there.
+        By default it does so up to 12 bits only. The settings are the connection's own and are
+        put back. Where the configuration is locked, trying would abort an open transaction.
         """
-        name = "perfect_ht_threshold"
-        query = f"SELECT current_setting('lock_configuration'), current_setting('{name}')"
-        locked, before = self._con.execute(query).fetchall()[0]
+        ((locked, profiling, bits),) = fetch(self._con, SETTINGS)
+        if locked and profiling is not None:
+            raise ResourceLimitError(
+                "Profiling is on, which would print exact counts, and the configuration is locked.",
+                hint="PRAGMA disable_profiling before the configuration is locked.",
+            )
         if locked:
             yield
             return
-        self._con.execute(f"SET {name} = {PERFECT_HASH_BITS}").fetchall()
+        changed = [f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}"]
+        back = [f"SET perfect_ht_threshold = {int(bits)}"]
+        if profiling is not None:
+            changed.append("PRAGMA disable_profiling")
+            back.append(f"PRAGMA enable_profiling = '{profiling}'")
+        for statement in changed:
+            fetch(self._con, statement)
         try:
             yield
         finally:
-            with suppress(duckdb.Error):
-                self._con.execute(f"SET {name} = {int(before)}").fetchall()
+            for statement in back:
+                with suppress(duckdb.Error):
+                    self._con.execute(statement).fetchall()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +126,17 @@ class Scan:
     shape: tuple[int, ...]
 
     def run(self, con: duckdb.DuckDBPyConnection) -> Counts:
-        """Count."""
+        """Count.
+
+        Rows with the same key are added up and keys without a cell are passed over, so that a
+        row changes one count by one at most, whatever DuckDB returned.
+        """
         found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
         counts = np.zeros(math.prod(self.shape), dtype=np.int64)
-        counts[np.asarray(found["key"], dtype=np.int64)] = np.asarray(found["n"], dtype=np.int64)
+        keys = np.ma.filled(found["key"], -1).astype(np.int64)
+        rows = np.ma.filled(found["n"], 0).astype(np.int64)
+        known = (keys >= 0) & (keys < counts.size)
+        np.add.at(counts, keys[known], rows[known])
         return counts.reshape(self.shape)
 
 
@@ -123,7 +157,7 @@ def scan(table: Table, block: Marginal, used: Sequence[str]) -> Scan:
     by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(block))) if block else ""
     sql = (
         f"SELECT ({key})::BIGINT AS key, n FROM "
-        f"(SELECT {grouped}count(*) AS n FROM {source} WHERE {inside} {by})"
+        f"(SELECT {grouped}system.main.count(*) AS n FROM {source} WHERE {inside} {by})"
     )
     return Scan(sql, tuple(parameters), tuple(table.columns[a].size for a in block))
 
@@ -144,7 +178,7 @@ class _Column:
         elif domain.type == "BOOLEAN":
             known, code = f"{column} IS NOT NULL", alias
         elif domain.type == "ENUM":
-            known, code = f"{column} IS NOT NULL", f"enum_code({alias})"
+            known, code = f"{column} IS NOT NULL", f"system.main.enum_code({alias})"
         else:
             self.stored = _position(column, values, parameters)
             known, code = f"{self.stored} IS NOT NULL", f"{alias} - 1"
@@ -163,9 +197,10 @@ def _position(column: str, values: Sequence[Any], parameters: list[Any]) -> str:
     """
     if isinstance(values[0], str):
         parameters.append([str(v).encode() for v in values])
-        return f"list_position(${len(parameters)}::BLOB[], encode({column}))"
+        stored = f"system.main.encode({column})"
+        return f"system.main.list_position(${len(parameters)}::BLOB[], {stored})"
     parameters.append(list(values))
-    return f"list_position(${len(parameters)}::HUGEINT[], {column}::HUGEINT)"
+    return f"system.main.list_position(${len(parameters)}::HUGEINT[], {column}::HUGEINT)"
 
 
 def quote(identifier: str) -> str:

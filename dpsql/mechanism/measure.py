@@ -3,8 +3,8 @@
 Trusted core.
 
 Guarantees:
-    1. Only a `ChargedPlan`, that is, a certified plan with a durable receipt for at least its
-       cost from the ledger, can be measured.
+    1. Only a `ChargedPlan` can be measured, and only once: a certified plan together with a
+       receipt for at least its cost, which its ledger holds on disk and has not noted as used.
     2. Each block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + round(N(0, σ²)), where B x is computed in integers. If a table has more
        than 2^31 rows, B x may wrap around modulo 2^64; as y is then a function of (B x + noise)
@@ -15,6 +15,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,23 +27,37 @@ from dpsql.mechanism.noise import rounded_gaussian
 from dpsql.mechanism.randomness import RandomBits, fresh_bits
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.integer import BlockStrategy
-from dpsql.privacy import Receipt
+from dpsql.privacy import Ledger, Receipt
 
 Counts = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
 class ChargedPlan:
-    """A certified plan that has been paid for. Only this can be measured."""
+    """A certified plan that has been paid for. Only this can be measured.
 
-    certified: CertifiedPlan
-    receipt: Receipt
+    Raises:
+        InternalError: the receipt is for another plan, or for less than it costs.
+        LedgerError: the ledger doesn't hold the receipt, or it was used before.
+    """
 
-    def __post_init__(self) -> None:
-        if self.receipt.plan != self.certified.digest:
+    def __init__(self, certified: CertifiedPlan, receipt: Receipt, ledger: Ledger) -> None:
+        if receipt.plan != certified.digest:
             raise InternalError("the receipt is for another plan")
-        if self.receipt.mu_squared < self.certified.privacy_cost:
+        if receipt.mu_squared < certified.privacy_cost:
             raise InternalError("the receipt is for less than the plan costs")
+        ledger.verify(receipt, unused=True)
+        self.certified = certified
+        self.receipt = receipt
+        self._use = threading.Lock()
+
+    def use_up(self) -> None:
+        """Let the first call pass, of any number and from any threads.
+
+        Raises:
+            InternalError: a second measurement would give away more than was paid for.
+        """
+        if not self._use.acquire(blocking=False):
+            raise InternalError("a charged plan can be measured once only")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,8 +85,10 @@ def measure(
             for this call alone.
 
     Raises:
-        InternalError: a marginal is missing or has the wrong shape.
+        InternalError: the plan was measured before, or a marginal is missing or has the wrong
+            shape.
     """
+    charged.use_up()
     bits = fresh_bits() if _bits is None else _bits
     return NoisyMeasurements(
         charged.certified,

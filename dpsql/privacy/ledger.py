@@ -180,22 +180,21 @@ class Ledger:
         """
         with self._writing() as (connection, history):
             entry = self._entry(history, receipt)
-            if entry.state == "released":
-                raise LedgerError(
-                    "This receipt was used before.", hint="charge anew for another release."
-                )
+            _refuse_used(entry)
             self._append(
                 connection, history, "released", receipt.request, Fraction(0),
                 receipt.plan, receipt.schema,
             )  # fmt: skip
 
-    def verify(self, receipt: Receipt) -> None:
-        """Check that the ledger still holds the charge of a receipt.
+    def verify(self, receipt: Receipt, *, unused: bool = False) -> None:
+        """Check that the ledger still holds the charge of a receipt, and, if asked, unused.
 
         Raises:
             LedgerError: it does not: an older copy was put back, or it is another ledger.
         """
-        self._entry(self._read(), receipt)
+        entry = self._entry(self._read(), receipt)
+        if unused:
+            _refuse_used(entry)
 
     def __repr__(self) -> str:
         return f"<Ledger of {self.dataset!r} {'in memory' if self.path is None else self.path}>"
@@ -308,6 +307,11 @@ class Ledger:
         if history.seq < seen[0] or history.seq != last:
             raise damaged("entries are missing")
         return history
+
+
+def _refuse_used(entry: Entry) -> None:
+    if entry.state == "released":
+        raise LedgerError("This receipt was used before.", hint="charge anew for another release.")
 
 
 def _recorded(mu_squared: Fraction, asked: Budget) -> Fraction:

@@ -1,7 +1,8 @@
 """Read a table's public description from DuckDB's catalog; rows are never read.
 
 Estimated sizes and statistics are private although the catalog offers them, so each query below
-names the few catalog columns that it needs.
+names the few catalog columns that it needs. Functions are named with their schema, so that no
+macro of the database can take their place.
 """
 
 from __future__ import annotations
@@ -21,30 +22,34 @@ if TYPE_CHECKING:
 
 _TABLES = """
     SELECT database_name, schema_name, table_name, temporary OR internal
-    FROM duckdb_tables() WHERE lower(table_name) = lower(?)
+    FROM system.main.duckdb_tables()
+    WHERE system.main.lower(table_name) = system.main.lower(?)
 """
 _VIEWS = """
     SELECT database_name, schema_name, view_name
-    FROM duckdb_views() WHERE lower(view_name) = lower(?) AND NOT internal
+    FROM system.main.duckdb_views()
+    WHERE system.main.lower(view_name) = system.main.lower(?) AND NOT internal
 """
+_CURRENT = "SELECT system.main.current_database(), system.main.current_schema()"
 _NAMES = """
-    SELECT table_name FROM duckdb_tables()
-    WHERE database_name = current_database() AND schema_name = current_schema() AND NOT internal
-    ORDER BY table_name
+    SELECT table_name FROM system.main.duckdb_tables()
+    WHERE database_name = ? AND schema_name = ? AND NOT internal ORDER BY table_name
 """
 _IS_TABLE = """
-    SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?
+    SELECT 1 FROM system.main.duckdb_tables()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
 _COLUMNS = """
-    SELECT column_name, data_type, is_nullable, is_generated FROM duckdb_columns()
+    SELECT column_name, data_type, is_nullable, is_generated FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
 _CHECKS = """
-    SELECT expression FROM duckdb_constraints()
+    SELECT expression FROM system.main.duckdb_constraints()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
     ORDER BY constraint_index
 """
-_PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+_PATH = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?"
+Row = tuple[Any, ...]
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -66,14 +71,15 @@ def read_table(
     return _describe(con, path, _declared_columns(path[-1], declared))
 
 
-def database_path(con: DuckDBPyConnection) -> Path | None:
-    """Return the file of the current database; None if it is in memory.
+def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
+    """Return the name of the current database and its file; None if it is in memory.
 
     Raises:
         SchemaError: the catalog can't be read.
     """
-    rows = _fetch(con, _PATH, [])
-    return Path(rows[0][0]) if rows and rows[0][0] else None
+    ((name, _),) = fetch(con, _CURRENT)
+    rows = fetch(con, _PATH, [name])
+    return name, Path(rows[0][0]) if rows and rows[0][0] else None
 
 
 def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
@@ -110,10 +116,10 @@ def _find(con: DuckDBPyConnection, parts: tuple[str, ...]) -> tuple[str, str, st
         raise SchemaError(
             f"{shown or 'An empty text'} is not a table name.", hint="for example people."
         )
-    ((database, schema),) = _fetch(con, "SELECT current_database(), current_schema()", [])
-    stored = [row[:3] for row in _fetch(con, _TABLES, [parts[-1]]) if not row[3]]
-    hidden = [row[:3] for row in _fetch(con, _TABLES, [parts[-1]]) if row[3]]
-    views = _fetch(con, _VIEWS, [parts[-1]])
+    ((database, schema),) = fetch(con, _CURRENT)
+    stored = [row[:3] for row in fetch(con, _TABLES, [parts[-1]]) if not row[3]]
+    hidden = [row[:3] for row in fetch(con, _TABLES, [parts[-1]]) if row[3]]
+    views = fetch(con, _VIEWS, [parts[-1]])
     wanted = _candidates(parts, database, schema)
     found = [row for row in stored if _folded(row) in wanted]
     if len(found) > 1:
@@ -168,18 +174,18 @@ def _not_found(
             f"There is no table {shown} in the current database and schema.",
             hint=f"there is {_listed(tables)}: USE that database and schema first.",
         )
-    known = [row[0] for row in _fetch(con, _NAMES, [])]
+    known = [row[0] for row in fetch(con, _NAMES, *fetch(con, _CURRENT))]
     return SchemaError(f"There is no table {shown}.", hint=closest(name, known[:1000]))
 
 
 def _describe(
     con: DuckDBPyConnection, path: tuple[str, ...], declared: Mapping[str, Domain]
 ) -> Table:
-    rows = _fetch(con, _COLUMNS, list(path))
+    rows = fetch(con, _COLUMNS, list(path))
     # A view has columns too: one that took the table's place must not pass for it.
-    if not rows or not _fetch(con, _IS_TABLE, list(path)):
+    if not rows or not fetch(con, _IS_TABLE, list(path)):
         raise SchemaError(f"There is no table {path[-1]}.", hint="was it dropped?")
-    checks = [row[0] for row in _fetch(con, _CHECKS, list(path))]
+    checks = [row[0] for row in fetch(con, _CHECKS, list(path))]
     names = {row[0].lower(): row[0] for row in rows}
     for column in declared:
         if column.lower() not in names:
@@ -295,10 +301,16 @@ def _within(type_: str, values: Sequence[Value]) -> Sequence[Value]:
     return tuple(v for v in values if low <= int(v) <= high)
 
 
-def _fetch(con: DuckDBPyConnection, sql: str, parameters: list[str]) -> list[tuple[Any, ...]]:
-    """Run a catalog query to its end, because an unread result would block the connection."""
+def fetch(con: DuckDBPyConnection, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
+    """Run a statement that reads no rows of tables, with typed errors.
+
+    It is run to its end, because an unread result would block the connection.
+
+    Raises:
+        SchemaError: it fails.
+    """
     try:
-        return con.execute(sql, parameters).fetchall()
+        return con.execute(sql, list(parameters)).fetchall()
     except Exception as error:
         # DuckDB is not imported here, so that a schema can be declared without it.
         if type(error).__module__.split(".")[0] not in {"duckdb", "_duckdb"}:

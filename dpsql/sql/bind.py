@@ -57,6 +57,11 @@ class BoundStatement:
     conditions: tuple[Condition, ...]
     where: Span | None
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Every column that the statement names."""
+        return frozenset(self.keys).union(*(c.columns for c in self.conditions))
+
 
 @dataclass(frozen=True, slots=True)
 class TableName:

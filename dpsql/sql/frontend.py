@@ -59,6 +59,9 @@ class Script:
     table: Table
     statements: tuple[Statement, ...]
     workload: Workload
+    columns: tuple[str, ...]
+    """Every column that a statement names, also where the answer doesn't depend on it: only rows
+    whose value is in the domain of each are counted."""
 
 
 def compile_script(
@@ -170,4 +173,5 @@ def _assemble(
             workload.add(groups, next(factors), name=statement.name)
         shape = block_shape(item)
         statements.append(Statement(statement.name, statement.sql, tuple(columns), shape))
-    return Script(table, tuple(statements), workload)
+    named = {c for statement in bound for c in statement.columns}
+    return Script(table, tuple(statements), workload, tuple(c for c in table.columns if c in named))

@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine, quote
 from dpsql.schema import Domain, Table
-from dpsql.schema.catalog import database_path
+from dpsql.schema.catalog import current_database
 
 ROWS = [
     (-2, "x", True, "it's", 7),
@@ -117,12 +117,12 @@ def test_a_read_only_database_can_be_counted(tmp_path):
     con = duckdb.connect(path, read_only=True)
     table = Table("t", {"u": Domain("UTINYINT", (7, 9))}, path=("data", "main", "t"))
     assert DuckDBEngine(con).marginals(table, [("u",)])["u",].tolist() == [2, 1]
-    assert database_path(con) == path
+    assert current_database(con) == (path.stem, path)
     con.close()
 
 
 def test_an_in_memory_database_has_no_path(con):
-    assert database_path(con) is None
+    assert current_database(con) == ("memory", None)
 
 
 def test_a_collation_does_not_merge_values():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from dpsql.engines.cover import roll_up
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, LedgerError
 from dpsql.mechanism import measure as module
 from dpsql.mechanism.measure import ChargedPlan, apply, measure
 from dpsql.mechanism.reconstruct import reconstruct
@@ -32,14 +34,20 @@ def planned():
     return plan(workload, Budget(rho=50))
 
 
-def pay(planned) -> ChargedPlan:
-    receipt = Ledger.open(None, dataset="test").charge(
+def charge(planned):
+    ledger = Ledger.open(None, dataset="test")
+    receipt = ledger.charge(
         planned.budget.mu_squared,
         asked=planned.budget,
         plan=planned.certified.digest,
         schema="0" * 64,
     )
-    return ChargedPlan(planned.certified, receipt)
+    return ledger, receipt
+
+
+def pay(planned) -> ChargedPlan:
+    ledger, receipt = charge(planned)
+    return ChargedPlan(planned.certified, receipt, ledger)
 
 
 def marginals_of(planned, counts):
@@ -61,14 +69,14 @@ def test_blocks_are_applied_as_the_dense_matrices(planned, counts):
 
 def test_answers_are_unbiased_and_vary_as_stated(planned, counts):
     """The mean and the covariance's diagonal over many releases, against the exact answers."""
-    charged, marginals = pay(planned), marginals_of(planned, counts)
+    marginals = marginals_of(planned, counts)
     bits = SeededBits(11)
     runs = 1500
     for index, family in enumerate(planned.workload.families):
         exact = (family_matrix(family, DOMAIN) @ counts.ravel()).reshape(family.shape)
         errors = np.array(
             [
-                reconstruct(planned, measure(charged, marginals, _bits=bits), family) - exact
+                reconstruct(planned, measure(pay(planned), marginals, _bits=bits), family) - exact
                 for _ in range(runs)
             ]
         )
@@ -110,8 +118,36 @@ def test_neighbours_differ_within_the_sensitivity_and_in_nothing_else(planned, c
 
 def test_a_receipt_for_another_plan_is_refused(planned):
     other = plan(Workload({"a": 2}).add(["a"], [Identity()]), planned.budget)
+    ledger, receipt = charge(planned)
     with pytest.raises(InternalError, match="another plan"):
-        ChargedPlan(other.certified, pay(planned).receipt)
+        ChargedPlan(other.certified, receipt, ledger)
+
+
+def test_a_receipt_for_less_than_the_plan_costs_is_refused(planned):
+    ledger, receipt = charge(planned)
+    less = dataclasses.replace(receipt, mu_squared=planned.privacy_cost - Fraction(1, 10**12))
+    with pytest.raises(InternalError, match="less"):
+        ChargedPlan(planned.certified, less, ledger)
+
+
+def test_a_receipt_that_the_ledger_does_not_hold_is_refused(planned):
+    _, receipt = charge(planned)
+    with pytest.raises(LedgerError, match="does not hold"):
+        ChargedPlan(planned.certified, receipt, Ledger.open(None, dataset="test"))
+
+
+def test_a_receipt_of_a_finished_release_is_refused(planned):
+    ledger, receipt = charge(planned)
+    ledger.mark_released(receipt)
+    with pytest.raises(LedgerError, match="used before"):
+        ChargedPlan(planned.certified, receipt, ledger)
+
+
+def test_a_charged_plan_is_measured_once(planned, counts):
+    charged, marginals = pay(planned), marginals_of(planned, counts)
+    measure(charged, marginals, _bits=SeededBits(1))
+    with pytest.raises(InternalError, match="once"):
+        measure(charged, marginals, _bits=SeededBits(2))
 
 
 def test_a_missing_or_misshapen_marginal_is_refused(planned, counts):
