@@ -147,12 +147,14 @@ def scan(table: Table, block: Marginal, used: Sequence[str]) -> Scan:
     are made of its few rows.
     """
     parameters: list[Any] = []
-    columns = {a: _Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(used)}
+    # Every row has a place in a nullable column: outside the block that needs no condition.
+    needed = [a for a in used if a in block or not table.columns[a].nullable]
+    columns = {a: _Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(needed)}
     key = "0"
     for attribute in block:
         key = f"({key}) * {table.columns[attribute].size} + {columns[attribute].code}"
     grouped = "".join(f"{columns[a].stored} AS {columns[a].alias}, " for a in block)
-    inside = " AND ".join(columns[a].inside for a in used) or "true"
+    inside = " AND ".join(column.inside for column in columns.values()) or "true"
     source = ".".join(quote(part) for part in table.path)
     by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(block))) if block else ""
     sql = (

@@ -64,7 +64,7 @@ def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequen
     """
     if type_ not in INTEGER_TYPES and type_ != "VARCHAR":
         return None
-    limits = _UNKNOWN
+    limits = _Limits(low=0) if type_.startswith("U") else _UNKNOWN
     for text in checks:
         limits = limits & _read(text, column, type_)
     return _integers(limits) if type_ in INTEGER_TYPES else limits.values or None
