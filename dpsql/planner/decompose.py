@@ -24,10 +24,14 @@ from itertools import chain, combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.errors import ResourceLimitError
 from dpsql.workload import Block, Family, Workload
 
 MAX_EXACT = 2.0**20
 """Integer queries with coefficients up to this are split in exact integers."""
+
+MAX_SPACES = 1 << 17
+"""Planning takes about a millisecond and 6 kB for each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,13 +74,22 @@ class Subworkload:
 
 
 def decompose(workload: Workload, pieces: Pieces) -> tuple[Subworkload, ...]:
-    """Collect the pieces of all families by residual space, the smallest spaces first."""
+    """Collect the pieces of all families by residual space, the smallest spaces first.
+
+    Raises:
+        ResourceLimitError: there are too many.
+    """
     order = {name: i for i, name in enumerate(workload.domain)}
     spaces: dict[tuple[str, ...], list[Term]] = {}
     for family in workload.families:
         for attributes, parts in pieces.of(family):
             space = tuple(sorted(attributes, key=order.__getitem__))
             spaces.setdefault(space, []).append(_term(family, parts))
+            if len(spaces) > MAX_SPACES:
+                raise ResourceLimitError(
+                    f"The queries touch more than {MAX_SPACES:,} residual spaces.",
+                    hint="group by fewer columns at once: k columns touch 2^k spaces.",
+                )
     ordered = sorted(spaces, key=lambda a: (len(a), [order[name] for name in a]))
     return tuple(Subworkload(space, tuple(spaces[space])) for space in ordered)
 
@@ -94,14 +107,7 @@ class Pieces:
         """Yield every residual space that the family touches, with one piece per block."""
         if not family.count:
             return
-        choices = [
-            [
-                p
-                for p in (self.piece(block, kept) for kept in _subsets(block.attributes))
-                if p.touched
-            ]
-            for block in family.blocks
-        ]
+        choices = [self._touched(block) for block in family.blocks]
         for parts in product(*choices):
             yield tuple(chain.from_iterable(p.attributes for p in parts)), parts
 
