@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import SchemaError, SqlError, SqlLimitError, SqlSchemaError
+from dpsql.errors import SchemaError, SqlError, SqlLimitError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.bind import BoundKey, BoundStatement, TableName, bind, table_name
@@ -100,12 +100,14 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
         raise SqlLimitError(
             f"There are more than {MAX_STATEMENTS:,} statements.", hint="release several parts."
         )
-    names = [name.lower() for name, _ in statements]
-    for name in names:
-        if names.count(name) > 1:
+    seen: set[str] = set()
+    for name, _ in statements:
+        if name.lower() in seen:
             raise SqlError(
-                f"Two statements are named {name!r}.", hint="give each statement its own name."
+                f"Two statements are named {printable(name)!r}; case makes no difference.",
+                hint="give each statement its own name.",
             )
+        seen.add(name.lower())
 
 
 def _read(sql: str) -> Parsed:
