@@ -46,11 +46,15 @@ class SqlError(DpsqlError):
         super().__init__(message, hint=hint)
         self.sql = sql
         self.span = span
+        self.statement: str | None = None
+        """The statement's name, where there are several; lines count from its beginning."""
 
     def __str__(self) -> str:
         parts = [self.message]
         if self.sql is not None and self.span is not None:
-            parts.append(highlight(self.sql, self.span))
+            parts.append(highlight(self.sql, self.span, self.statement))
+        elif self.statement is not None:
+            parts.append(f"  in statement {self.statement}")
         if self.hint is not None:
             parts.append(f"Hint: {self.hint}")
         return "\n".join(parts)
@@ -122,7 +126,7 @@ class InternalError(Exception):
     """A check of dpsql on itself failed. This is a bug in dpsql, please report it."""
 
 
-def highlight(sql: str, span: Span) -> str:
+def highlight(sql: str, span: Span, statement: str | None = None) -> str:
     """Show the first line that `span` covers, with carets under the covered part."""
     start = min(max(span.start, 0), len(sql))
     line_start = sql.rfind("\n", 0, start) + 1
@@ -130,7 +134,7 @@ def highlight(sql: str, span: Span) -> str:
     line_end = len(sql) if line_end < 0 else line_end
     stop = max(start + 1, min(span.end, line_end))
     number = sql.count("\n", 0, start) + 1
-    gutter = f"line {number}: "
+    gutter = f"line {number}: " if statement is None else f"{statement}, line {number}: "
     line = printable(sql[line_start:line_end])
     carets = "^" * (stop - start)
     return f"  {gutter}{line}\n  {' ' * (len(gutter) + start - line_start)}{carets}"

@@ -26,7 +26,7 @@ from dpsql.planner import querysmasher
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Ledger
 from dpsql.release import Release, build_release
-from dpsql.schema import Schema, Table
+from dpsql.schema import Domain, Schema, Table
 from dpsql.schema.catalog import (
     check_declared,
     current_database,
@@ -73,7 +73,7 @@ class Session:
         if budget is not None:
             check_budget(budget)
         self._con = con
-        self._schema = schema
+        self._schema = _as_schema(schema)
         self._lock = threading.RLock()
         self._database = current_database(con)
         _, file = self._database
@@ -198,8 +198,10 @@ def named(statements: Statements) -> list[tuple[str, str]]:
         return [("query", statements)]
     if isinstance(statements, Mapping):
         pairs = list(statements.items())
-    else:
+    elif isinstance(statements, Sequence):
         pairs = [(f"query_{i + 1}", sql) for i, sql in enumerate(statements)]
+    else:
+        pairs = [("", statements)]
     if not pairs:
         raise SqlError("There are no statements.", hint="pass at least one SELECT.")
     for name, sql in pairs:
@@ -226,10 +228,13 @@ def compile_statements(
 ) -> Script:
     """Compile statements against the catalog of `con` and the declared domains."""
     check_connection(con)
-    if schema is not None and not isinstance(schema, Schema):
-        schema = Schema(schema)
+    schema = _as_schema(schema)
     check_declared(con, schema)
     return compile_script(named(statements), lambda parts: read_table(con, parts, schema))
+
+
+def _as_schema(schema: Schema | Mapping[str, Mapping[str, Domain]] | None) -> Schema | None:
+    return schema if schema is None or isinstance(schema, Schema) else Schema(schema)
 
 
 def _beside(database: Path | None) -> Path | None:

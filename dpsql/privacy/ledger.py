@@ -134,7 +134,8 @@ class Ledger:
                     f"The total of {self.dataset} was fixed before, at "
                     f"{budget.describe(history.total)}, and can't become "
                     f"{budget.describe(budget.mu_squared)}.",
-                    hint="leave the total out to go on with what is left of the first one.",
+                    hint="leave the total out to go on with what is left of the first one. The "
+                    f"account is kept in {self.path or 'memory'}.",
                 )
             if history.spent > budget.mu_squared:
                 raise LedgerError(
@@ -293,7 +294,8 @@ class Ledger:
         if dataset != self.dataset:
             raise LedgerError(
                 f"This ledger belongs to another data set ({dataset!r}, not {self.dataset!r}).",
-                hint="open the data set under its first name, or use another ledger file.",
+                hint="the database file must keep the name under which its ledger began; it may be "
+                "in another folder. A new ledger would forget what was spent.",
             )
         self.id = self.id or identity
         history = History(json.dumps([FORMAT, identity, dataset]))
@@ -328,7 +330,7 @@ def _recorded(mu_squared: Fraction, asked: Budget) -> Fraction:
 
 
 def _too_much(asked: Budget, cost: Fraction, left: Fraction) -> BudgetError:
-    affordable = asked.at_most(left)
+    affordable = asked.at_most(left) if left * 1000 > cost else None
     return BudgetError(
         f"Not enough budget: asked {asked.describe(cost)}, "
         f"left {asked.describe(left, up=False)}, short by {_difference(asked, cost - left)}.",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.errors import SchemaError, StaleSchemaError, printable
 from dpsql.schema.checks import values_from_checks
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
-from dpsql.schema.table import Schema, Table, closest
+from dpsql.schema.table import Schema, Table, as_sql, closest
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -161,8 +161,9 @@ def _not_found(
     if any(view[2].lower() == name.lower() for view in views):
         return SchemaError(
             f"{shown} is a view, or a registered frame; only base tables can be released from.",
-            hint=f"CREATE TABLE {printable(name)}_table AS FROM {shown}, with an ENUM type or "
-            "CHECK for each column, so that a row is one person's and the domains are public.",
+            hint="store its rows in a table with declared domains, for example CREATE TABLE "
+            f"stored (sex ENUM('F', 'M'), age INTEGER CHECK (age BETWEEN 0 AND 99)); INSERT INTO "
+            f"stored SELECT sex, age FROM {as_sql(name)};",
         )
     if any(row[0].lower() == "temp" for row in tables):
         return SchemaError(
@@ -175,7 +176,7 @@ def _not_found(
             hint=f"there is {_listed(tables)}: USE that database and schema first.",
         )
     known = [row[0] for row in fetch(con, _NAMES, *fetch(con, _CURRENT))]
-    return SchemaError(f"There is no table {shown}.", hint=closest(name, known[:1000]))
+    return SchemaError(f"There is no table {shown}.", hint=closest(name, known[:1000], as_sql))
 
 
 def _describe(

@@ -92,13 +92,9 @@ def _read(text: str, column: str, type_: str) -> _Limits:
     if len(text) > MAX_CHECK_CHARACTERS:
         return _UNKNOWN
     try:
-        tree = sqlglot.parse_one(text, read="duckdb")
-        limits = _UNKNOWN
-        for conjunct in _conjuncts(tree):
-            limits = limits & _constraint(conjunct, column, type_)
+        return _conjunction(sqlglot.parse_one(text, read="duckdb"), column, type_)
     except (SqlglotError, RecursionError):
         return _UNKNOWN  # a constraint that isn't understood gives no domain
-    return limits
 
 
 def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
@@ -115,6 +111,10 @@ def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
 def _constraint(node: exp.Expr, column: str, type_: str) -> _Limits:
     """Read one conjunct. A row may also pass by NULL, which is the domain's own NULL cell."""
     if isinstance(node, exp.Or):
+        # x IS NULL OR …: a row passes by NULL anyway.
+        for one, other in ((node.this, node.expression), (node.expression, node.this)):
+            if _is_null_test(one.unnest(), column, type_):
+                return _conjunction(other, column, type_)
         left = _constraint(node.this.unnest(), column, type_)
         right = _constraint(node.expression.unnest(), column, type_)
         if left.values is None or right.values is None:
@@ -131,6 +131,18 @@ def _constraint(node: exp.Expr, column: str, type_: str) -> _Limits:
             return _compare(type(node), node.this, node.expression, column, type_)
         return _compare(_FLIPPED[type(node)], node.expression, node.this, column, type_)
     return _UNKNOWN
+
+
+def _conjunction(node: exp.Expr, column: str, type_: str) -> _Limits:
+    limits = _UNKNOWN
+    for conjunct in _conjuncts(node):
+        limits = limits & _constraint(conjunct, column, type_)
+    return limits
+
+
+def _is_null_test(node: exp.Expr, column: str, type_: str) -> bool:
+    null = isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
+    return null and _is_column(node.this, column, type_)
 
 
 def _listed(node: exp.In, column: str, type_: str) -> _Limits:

@@ -88,6 +88,12 @@ class Domain:
                 "Labels must be a list of strings, not one string.",
                 hint=f"write Domain.labels([{labels!r}]).",
             )
+        if not isinstance(labels, Sequence):
+            raise SchemaError(
+                f"Labels must be a list of strings, not a {type(labels).__name__}: their order "
+                "is the order of the answers.",
+                hint="write Domain.labels(sorted(labels)).",
+            )
         return cls("VARCHAR", tuple(labels), nullable)
 
     @classmethod

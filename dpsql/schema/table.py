@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
@@ -51,7 +51,7 @@ class Table:
                 )
         raise SchemaError(
             f"There is no column {printable(name)} in {self.name}.",
-            hint=closest(name, [*self.columns, *self.undeclared]),
+            hint=closest(name, [*self.columns, *self.undeclared], as_sql),
         )
 
     @property
@@ -106,26 +106,33 @@ def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str,
     return mapping.items()
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """Word a hint that names the known names closest to `name`."""
+def closest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """Word a hint that names the known names closest to `name`, each as `shown`."""
     names = list(known)
     lowered = {n.lower(): n for n in names}
     matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
     if matches:
-        return f"did you mean {lowered[matches[0]]}?"
-    return f"known names are {', '.join(names)}." if names else "there are none."
+        return f"did you mean {shown(lowered[matches[0]])}?"
+    return f"known names are {', '.join(map(shown, names))}." if names else "there are none."
+
+
+def as_sql(name: str) -> str:
+    """Write a name as it can be typed into SQL: in quotes if it needs them."""
+    plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    return name if plain else '"' + printable(name).replace('"', '""') + '"'
 
 
 def declaration_hint(table: str, column: str, type_: str) -> str:
     """Word the declaration that would give a column of this type a public domain."""
+    typed = as_sql(column)
     if type_ in INTEGER_TYPES:
         return (
-            f"create the table with CHECK ({column} BETWEEN 0 AND 100), or pass "
+            f"create the table with CHECK ({typed} BETWEEN 0 AND 100), or pass "
             f'schema=dpsql.Schema({{"{table}": {{"{column}": dpsql.Domain.integers(0, 100)}}}}).'
         )
     if type_ == "VARCHAR":
         return (
-            f"give the column an ENUM type or CHECK ({column} IN ('a', 'b')), or pass "
+            f"give the column an ENUM type or CHECK ({typed} IN ('a', 'b')), or pass "
             f'schema=dpsql.Schema({{"{table}": {{"{column}": '
             f"dpsql.Domain.labels(['a', 'b'])}}}})."
         )

@@ -64,6 +64,10 @@ _PLAIN = (
     "group by and filter on plain columns; prepare a derived column, with a public domain, "
     "in the table."
 )
+_BANDS = (
+    "store the groups as a column of the table, with an ENUM type or CHECK; or write one "
+    "statement for each of them: WHERE age BETWEEN 20 AND 29."
+)
 _NAMED_TABLE = "name a table of the database: FROM people."
 _LITERAL = "write the value itself into the SQL."
 
@@ -204,7 +208,8 @@ def _check_tokens(source: Source) -> None:
             span = Span(at, end + 2 if end >= 0 else len(source.sql))
             raise _error("An optimizer hint", source, span, "leave it out.")
         if token.token_type in {TokenType.L_BRACKET, TokenType.L_BRACE}:
-            raise _error("A list or struct in brackets", source, span, "write IN (1, 2).")
+            hint = 'a list of values is written IN (1, 2), and a quoted name "age".'
+            raise _error("A list or struct in brackets", source, span, hint)
         if token.token_type is TokenType.NOT and token.text == "!":
             raise _error("The operator !", source, span, "write NOT.")
 
@@ -251,7 +256,7 @@ def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
         span = source.clause("GROUP") or span
     for types, name, hint in _NODES:
         if isinstance(node, types):
-            return _error(name, source, span, hint)
+            return _error(name, source, span, _in_context(node, hint))
     word = source.text(span).split("(")[0].strip().upper()
     if isinstance(node, exp.AggFunc):
         hint = "COUNT(*) is the supported aggregate; averages and ranks can be had from counts."
@@ -262,6 +267,17 @@ def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
         hint = "supported are = <> < <= > >= + - * AND OR NOT BETWEEN IN and IS NULL."
         return _error("This operator", source, span, hint)
     return _error("This expression", source, span, _PLAIN)
+
+
+def _in_context(node: exp.Expr, hint: str) -> str:
+    """Word the hint for what a construct is mostly tried for at its place."""
+    if isinstance(node, exp.Cast) and node.to.this in exp.DataType.TEMPORAL_TYPES:
+        return (
+            "dates and times can't have a domain yet; store a whole number derived from them, "
+            "such as the year, in a column with a CHECK."
+        )
+    makes_groups = isinstance(node, (exp.Case, exp.If, exp.Div, exp.IntDiv, exp.Mod))
+    return _BANDS if makes_groups and node.find_ancestor(exp.Where) is None else hint
 
 
 def _error(name: str, source: Source, span: Span, hint: str) -> UnsupportedSqlError:

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError, printable
 from dpsql.schema import Table
-from dpsql.schema.table import closest
+from dpsql.schema.table import as_sql, closest
 from dpsql.sql.parse import Parsed
 from dpsql.sql.predicates import PredicateBinder
 from dpsql.sql.terms import Condition
@@ -121,7 +121,7 @@ class _Binder:
         self._renamed = {
             node.alias.lower(): node.this
             for node in parsed.select.expressions
-            if isinstance(node, exp.Alias) and isinstance(node.this, exp.Column)
+            if isinstance(node, exp.Alias)
         }
 
     def statement(self) -> BoundStatement:
@@ -179,7 +179,7 @@ class _Binder:
                 raise self._unsupported(
                     f"The column {printable(column)} is selected but not grouped by.",
                     inner,
-                    f"write GROUP BY {', '.join(self._selected(keys))}",
+                    f"write GROUP BY {', '.join(map(as_sql, self._selected(keys)))}",
                 )
             return BoundKey(alias or column, column)
         if isinstance(inner, exp.Count):
@@ -204,7 +204,7 @@ class _Binder:
             return
         hint = "write COUNT(*)."
         if isinstance(node.this, exp.Column):
-            name = printable(node.this.name)
+            name = as_sql(node.this.name)
             hint = f"write COUNT(*), and WHERE {name} IS NOT NULL to leave out NULL."
         raise self._unsupported("The only supported form of COUNT is COUNT(*).", node, hint)
 
@@ -228,15 +228,15 @@ class _Binder:
             raise self._unsupported(
                 f"The totals run along {printable(key)}, which is not grouped by.",
                 ordered,
-                f"add it to the end: GROUP BY {', '.join([*keys, key])}",
+                f"add it to the end: GROUP BY {', '.join(map(as_sql, [*keys, key]))}",
             )
         others = [k for k in keys if k != key]
         if set(parts) != set(others):
-            clause = f"PARTITION BY {', '.join(others)} " if others else ""
+            clause = f"PARTITION BY {', '.join(map(as_sql, others))} " if others else ""
             raise self._unsupported(
                 "The window must be partitioned by all other columns of GROUP BY, and no more.",
                 node,
-                f"write OVER ({clause}ORDER BY {key})",
+                f"write OVER ({clause}ORDER BY {as_sql(key)})",
             )
         descending, nulls_first = ordered.args.get("desc"), ordered.args.get("nulls_first")
         return Running(key, bool(descending), bool(nulls_first))
@@ -268,7 +268,7 @@ class _Binder:
                     f"The column {printable(key)} is grouped by but not selected.",
                     sql=self._source.sql,
                     span=self._source.clause("GROUP"),
-                    hint=f"select it: SELECT {printable(key)}, COUNT(*) ...",
+                    hint=f"select it: SELECT {as_sql(key)}, COUNT(*) ...",
                 )
         taken: set[str] = set()
         for output, node in zip(outputs, self._select.expressions, strict=True):
@@ -299,8 +299,16 @@ class _Binder:
         known = {c.lower() for c in (*self._table.columns, *self._table.undeclared)}
         original = self._renamed.get(name.lower())
         if name.lower() not in known and not node.table:
-            if original is not None and original is not node and original.name.lower() in known:
-                return self._column(original)
+            if isinstance(original, exp.Column) and original is not node:
+                if original.name.lower() in known:
+                    return self._column(original)
+            elif original is not None and original.find_ancestor(exp.Select):
+                raise self._unsupported(
+                    f"{printable(name)} is computed, and only columns of the table can be used.",
+                    node,
+                    "store it as a column of the table, with an ENUM type or CHECK; or write one "
+                    "statement for each group, with a condition in WHERE.",
+                )
             if name.lower() in _ROW_IDS:
                 raise self._unsupported(
                     f"{printable(name)} singles out rows.", node, "use columns of the table."
@@ -309,8 +317,19 @@ class _Binder:
             return self._table.column(name)
         except SchemaError as error:
             raise SqlSchemaError(
-                error.message, sql=self._source.sql, span=self._source.node(node), hint=error.hint
+                error.message,
+                sql=self._source.sql,
+                span=self._source.node(node),
+                hint=self._hint_for_label(name) or error.hint,
             ) from None
+
+    def _hint_for_label(self, name: str) -> str | None:
+        """Tell a string in the wrong quotes, or in none, from a misspelt column."""
+        labels = (d.values for d in self._table.columns.values() if isinstance(d.values[0], str))
+        if any(name in values for values in labels):
+            text = name.replace("'", "''")
+            return f"strings take single quotes: '{printable(text)}'."
+        return None
 
     def _check_qualifier(self, node: exp.Column) -> None:
         written = tuple(

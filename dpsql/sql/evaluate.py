@@ -138,7 +138,7 @@ def check_cells(domains: dict[str, Domain]) -> int:
         raise ResourceLimitError(
             f"Conditions over {sizes} together have {cells:,} cells, "
             f"more than {MAX_JOINT_CELLS:,}.",
-            hint="use coarser columns, or put the conditions into separate statements.",
+            hint="compare coarser columns, or fewer of them, in one condition.",
         )
     return cells
 

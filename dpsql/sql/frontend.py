@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from dpsql.sql.limits import MAX_STATEMENTS
 from dpsql.sql.lower import LoweredStatement, block_of_key, block_shape, lower
 from dpsql.sql.parse import Parsed, parse_statement
 from dpsql.workload import Workload
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,12 +83,20 @@ def compile_script(
         ResourceLimitError: a joint domain or a matrix is too large.
     """
     _check_names(statements)
-    parsed = [(name, _read(sql)) for name, sql in statements]
-    table = _one_table([tree for _, tree in parsed], resolve)
+    several = len(statements) > 1
+    parsed = [_naming(name, several, _read, sql) for name, sql in statements]
+    table = _one_table(parsed, resolve)
+    names = [name for name, _ in statements]
     try:
-        bound = [bind(name, tree, table) for name, tree in parsed]
+        bound = [
+            _naming(name, several, bind, name, tree, table)
+            for name, tree in zip(names, parsed, strict=True)
+        ]
         with Evaluator() as evaluator:
-            lowered = [lower(statement, table, evaluator) for statement in bound]
+            lowered = [
+                _naming(name, several, lower, statement, table, evaluator)
+                for name, statement in zip(names, bound, strict=True)
+            ]
     except RecursionError:  # the limits leave ample room, unless the caller has used it up
         raise SqlLimitError(
             "A statement is too deeply nested for the stack that is left.",
@@ -108,6 +120,15 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
                 hint="give each statement its own name.",
             )
         seen.add(name.lower())
+
+
+def _naming(name: str, several: bool, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Take one step with one of several statements; an error says with which."""
+    try:
+        return step(*args, **kwargs)
+    except SqlError as error:
+        error.statement = printable(name) if several else None
+        raise
 
 
 def _read(sql: str) -> Parsed:

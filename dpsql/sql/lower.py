@@ -82,7 +82,8 @@ def _blocks(bound: BoundStatement, table: Table, evaluator: Evaluator) -> tuple[
                 "WHERE is not true for any possible row, so there is no group to return.",
                 sql=bound.sql,
                 span=bound.where,
-                hint="are the conditions contradictory, or beyond the columns' domains?",
+                hint="are the conditions contradictory, beyond the columns' domains, or do they "
+                "compare with NULL? That is written IS NULL.",
             )
         if not mask.all():
             masks[columns] = mask

@@ -28,6 +28,7 @@ _PREFIXES: dict[type[exp.Expr], str] = {
     exp.Distinct: "DISTINCT",
     exp.Where: "WHERE",
 }
+_OPERATORS = frozenset({"SELECT", "AND", "OR", "NOT", "IN", "BY", "OVER", "ON", "BETWEEN", "IS"})
 _CONSTANTS = frozenset({"TRUE", "FALSE", "NULL", "UNKNOWN"})
 
 
@@ -68,12 +69,19 @@ class Source:
         return self._span(*self._extend(node, first, min(last, len(self.tokens) - 1)))
 
     def clause(self, *words: str) -> Span | None:
-        """Return the span from the first of `words` outside parentheses to the next clause."""
-        found = [i for i in self._top_level() if self.word(i) in words]
+        """Return the span from the first of `words` outside parentheses to the next clause.
+
+        A join begins after FROM: the commas of the SELECT list are none.
+        """
+        after = self._first_word("FROM") if JOINS.issuperset(words) else -1
+        found = [i for i in self._top_level() if i > after and self.word(i) in words]
         if not found:
             return None
         rest = [i for i in self._top_level() if i > found[0] and self.word(i) in CLAUSES]
         return self._span(found[0], rest[0] - 1 if rest else len(self.tokens) - 1)
+
+    def _first_word(self, word: str) -> int:
+        return next((i for i in self._top_level() if self.word(i) == word), -1)
 
     def rest(self, *words: str) -> Span | None:
         """Return the span from the first of `words` outside parentheses to the end."""
@@ -121,6 +129,9 @@ class Source:
         if isinstance(node, (exp.Subquery, exp.Paren, exp.Tuple)):
             first, last = self._enclosing(first, last)
         last = self._balanced(first, last)
+        if self._called(node, first):
+            first, last = self._enclosing(first, last)
+            first -= 1
         if isinstance(node, exp.Exists):
             first, last = self._enclosing(first, last)
         if isinstance(node, exp.Func) and self._type(last + 1) is TokenType.L_PAREN:
@@ -148,6 +159,18 @@ class Source:
         ):
             first -= 1
         return first, self._balanced(first, min(last, len(self.tokens) - 1))
+
+    def _called(self, node: exp.Expr, first: int) -> bool:
+        """Whether the node is a function of which only the arguments have positions."""
+        return (
+            isinstance(node, exp.Func)
+            and not isinstance(node, (exp.Binary, exp.Case, exp.Cast, exp.Exists))
+            and node.meta.get("start") is None
+            and self._type(first - 1) is TokenType.L_PAREN
+            and first > 1
+            and self.tokens[first - 2].text.replace("_", "").isalnum()
+            and self.word(first - 2) not in CLAUSES | JOINS | _OPERATORS
+        )
 
     def _type(self, index: int) -> TokenType | None:
         return self.tokens[index].token_type if 0 <= index < len(self.tokens) else None

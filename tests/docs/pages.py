@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(\w*(?: noisy)?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 _RAISES = re.compile(r"\A# raises (\w+)\n")
 
 
@@ -25,6 +26,8 @@ class Block(NamedTuple):
     line: int
     """The line of the page on which the code begins."""
     shown: str | None
+    noisy: bool
+    """Whether noise, or the machine, makes the numbers of that output differ each time."""
 
     @property
     def raises(self) -> str | None:
@@ -42,16 +45,21 @@ def name(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Give all blocks; a `text` block that follows a `python` block is its output."""
+    """Give all blocks; a `text` block that follows a `python` block is its output.
+
+    `text noisy` is output of which the numbers differ each time.
+    """
     text = read(page)
     found = list(_FENCE.finditer(text))
     result = []
     for i, match in enumerate(found):
         after = found[i + 1] if i + 1 < len(found) else None
         follows = after is not None and not text[match.end() : after.start()].strip()
-        shown = after[2] if after is not None and follows and after[1] == "text" else None
+        output = follows and after is not None and after[1] in {"text", "text noisy"}
+        shown = after[2] if after is not None and output else None
         line = text.count("\n", 0, match.start(2)) + 1
-        result.append(Block(match[1], match[2], line, shown))
+        noisy = after is not None and after[1] == "text noisy"
+        result.append(Block(match[1], match[2], line, shown, noisy))
     return result
 
 
@@ -91,3 +99,9 @@ def layout(text: str) -> list[str]:
     text = re.sub(r"[─═^]+", "-", text)
     text = re.sub(r"[ \t]+", " ", text)
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def numbers(text: str) -> list[float]:
+    """Give the numbers of an output, without digests and times."""
+    text = re.sub(r"\b[0-9a-f]{32,64}\b|\d{4}-\d\d-\d\dT[\d:]+(\+00:00)?", "#", text)
+    return [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
