@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.mechanism.measure import NoisyMeasurements
-from dpsql.mechanism.reconstruct import reconstruct
+from dpsql.mechanism.reconstruct import Reconstruction
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Receipt
 from dpsql.schema import Domain
@@ -84,12 +84,13 @@ def build_release(
 
     With a `quantile`, bounds are that many standard deviations from the values.
     """
-    frames = {s.name: _frame(s, plan, measured, quantile) for s in script.statements}
+    answers = Reconstruction(plan, measured)
+    frames = {s.name: _frame(s, plan, answers, quantile) for s in script.statements}
     return Release(frames, plan, receipt)
 
 
 def _frame(
-    statement: Statement, plan: Plan, measured: NoisyMeasurements, quantile: float | None
+    statement: Statement, plan: Plan, answers: Reconstruction, quantile: float | None
 ) -> pl.DataFrame:
     keys = [c for c in statement.columns if isinstance(c, KeyColumn)]
     codes = [_spread(key, statement.shape) for key in keys]
@@ -101,7 +102,7 @@ def _frame(
             index = next(i for i, key in enumerate(keys) if key is column)
             columns.append(key_series(column.name, column.domain, codes[index][order]))
         else:
-            columns += _value_series(column, plan, measured, order, quantile)
+            columns += _value_series(column, plan, answers, order, quantile)
     return pl.DataFrame(columns)
 
 
@@ -115,12 +116,12 @@ def _spread(key: KeyColumn, shape: tuple[int, ...]) -> NDArray[np.int64]:
 def _value_series(
     column: ValueColumn,
     plan: Plan,
-    measured: NoisyMeasurements,
+    answers: Reconstruction,
     order: NDArray[np.int64],
     quantile: float | None,
 ) -> list[pl.Series]:
     family = plan.workload.families[column.family]
-    values = reconstruct(plan, measured, family).ravel()[order]
+    values = answers.answers(family).ravel()[order]
     variances = plan.variances[column.family].ravel()[order]
     alias = column.alias
     series = [pl.Series(alias, values), pl.Series(f"{alias}_variance", variances)]

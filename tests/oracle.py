@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsql.mechanism.measure import NoisyMeasurements
+from dpsql.mechanism.reconstruct import reconstruct
 from dpsql.planner.integer import BlockStrategy
 from dpsql.workload import Family
 
@@ -74,15 +76,19 @@ def generalised_least_squares(workload, blocks):
     return estimator / np.sqrt(noise), np.array(noise), bias
 
 
+def answers_of(plan, measured, family) -> np.ndarray:
+    return reconstruct(plan, NoisyMeasurements(plan.certified, measured), family)
+
+
 def planned_estimator(plan) -> np.ndarray:
     """The matrix that a plan's recovery applies to the measurements, found by unit vectors."""
     blocks = plan.certified.blocks
-    shapes = {frozenset(b.attributes): [len(f.matrix) for f in b.factors] for b in blocks}
+    shapes = {frozenset(b.attributes): [f.measurements for f in b.factors] for b in blocks}
     columns = []
     for block in blocks:
         for index in range(block.measurements):
             measured = {space: np.zeros(shape) for space, shape in shapes.items()}
             measured[frozenset(block.attributes)].flat[index] = 1.0
-            answers = [plan.recovery.answers(f, measured).ravel() for f in plan.workload.families]
+            answers = [answers_of(plan, measured, f).ravel() for f in plan.workload.families]
             columns.append(np.concatenate(answers))
     return np.array(columns).T

@@ -15,6 +15,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:
     ):
         raise InternalError("a marginal has the wrong shape or type")
     order = [block.attributes.index(a) for f in block.factors for a in f.attributes]
-    result = counts.transpose(order).reshape([f.matrix.shape[1] for f in block.factors])
+    result = counts.transpose(order).reshape([math.prod(f.shape) for f in block.factors])
     for axis, factor in enumerate(block.factors):
-        result = np.moveaxis(np.tensordot(factor.matrix, result, (1, axis)), 0, axis)
+        result = factor.apply(result, axis)
     return np.ascontiguousarray(result)

@@ -19,6 +19,7 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -28,11 +29,9 @@ from dpsql.privacy import Budget
 
 
 def privacy_cost(blocks: tuple[BlockStrategy, ...]) -> Fraction:
-    """Return μ² = Σ_A Δ_A² / σ_A², exactly."""
-    return sum(
-        (Fraction(block.sensitivity_squared, block.noise_variance) for block in blocks),
-        Fraction(0),
-    )
+    """Return μ² = Σ_A Δ_A² / σ_A², exactly. Equal terms are counted, then added once."""
+    terms = Counter((block.sensitivity_squared, block.noise_variance) for block in blocks)
+    return sum((n * Fraction(*term) for term, n in terms.items()), Fraction(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +58,5 @@ class CertifiedPlan:
         for block in self.blocks:
             digest.update(repr((block.attributes, block.noise_variance)).encode())
             for factor in block.factors:
-                digest.update(repr((factor.attributes, factor.matrix.shape)).encode())
-                digest.update(factor.matrix.tobytes())
+                digest.update(repr((factor.attributes, factor.shape, factor.content)).encode())
         return digest.hexdigest()

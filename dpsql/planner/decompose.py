@@ -25,33 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.planner.component import Component
 from dpsql.workload import Block, Family, Workload
+from dpsql.workload.queries import CellQueries, IntervalQueries
 
 MAX_EXACT = 2.0**20
 """Integer queries with coefficients up to this are split in exact integers."""
 
 MAX_SPACES = 1 << 17
 """Planning takes about a millisecond and 6 kB for each."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """What one block of queries asks of the residual space of `attributes`.
-
-    `matrix` has shape (rows, cells of `attributes`). `numerators` is the same matrix times
-    `denominator` in exact integers, or None where the queries are not integers.
-    """
-
-    attributes: tuple[str, ...]
-    shape: tuple[int, ...]
-    matrix: NDArray[np.float64]
-    numerators: NDArray[np.int64] | None
-    key: bytes
-
-    @property
-    def touched(self) -> bool:
-        """Whether any query of the block touches this residual space."""
-        return bool(self.matrix.any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +44,7 @@ class Term:
     """
 
     weight: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Component, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,14 @@ def decompose(workload: Workload, pieces: Pieces) -> tuple[Subworkload, ...]:
     return tuple(Subworkload(space, tuple(spaces[space])) for space in ordered)
 
 
-Split = tuple[NDArray[np.float64], NDArray[np.int64] | None, bytes]
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """The content of a piece, whatever its attributes are called."""
+
+    content: bytes
+    rows: NDArray[np.float64] | None
+    numerators: NDArray[np.int64] | None = None
+    identity: float | None = None
 
 
 class Pieces:
@@ -103,7 +92,7 @@ class Pieces:
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[int, ...], bytes, tuple[bool, ...]], Split] = {}
 
-    def of(self, family: Family) -> Iterator[tuple[tuple[str, ...], tuple[Piece, ...]]]:
+    def of(self, family: Family) -> Iterator[tuple[tuple[str, ...], tuple[Component, ...]]]:
         """Yield every residual space that the family touches, with one piece per block."""
         if not family.count:
             return
@@ -111,34 +100,64 @@ class Pieces:
         for parts in product(*choices):
             yield tuple(chain.from_iterable(p.attributes for p in parts)), parts
 
-    def _touched(self, block: Block) -> list[Piece]:
+    def _touched(self, block: Block) -> list[Component]:
         pieces = (self.piece(block, kept) for kept in _subsets(block.attributes))
-        return [p for p in pieces if p.touched]
+        return [p for p in pieces if p.squares]
 
-    def piece(self, block: Block, kept: tuple[str, ...]) -> Piece:
+    def piece(self, block: Block, kept: tuple[str, ...]) -> Component:
         """Apply `keep` on the axes in `kept` and `drop` on the others."""
         axes = tuple(a in kept for a in block.attributes)
         content = (block.shape, block.queries.key, axes)
         if content not in self._known:
             self._known[content] = _split(block, axes)
+        split = self._known[content]
         shape = tuple(n for n, keep in zip(block.shape, axes, strict=True) if keep)
-        return Piece(kept, shape, *self._known[content])
+        return Component(kept, shape, split.content, split.rows, split.numerators, split.identity)
 
 
 def _split(block: Block, axes: tuple[bool, ...]) -> Split:
+    """Split a block's queries, by their Gram matrix where they are at least as many as cells."""
+    queries = block.queries
+    key = hashlib.sha256(repr((axes, block.shape)).encode() + queries.key).digest()
+    if len(axes) == 1 and isinstance(queries, CellQueries):
+        n = queries.cells
+        return Split(key, None, None, 1.0) if axes[0] else Split(key, np.full((1, 1), n**-0.5))
+    if len(axes) == 1 and isinstance(queries, IntervalQueries) and queries.rows >= queries.cells:
+        return Split(key, _frozen(_root(queries.gram(), axes[0])))
+    return _split_matrix(block, axes, key)
+
+
+def _root(gram: NDArray[np.float64], keep: bool) -> NDArray[np.float64]:
+    """Return rows whose Gram matrix is that of the kept, or dropped, part of some queries."""
+    means = gram.mean(axis=0)
+    if not keep:
+        return np.array([[math.sqrt(means.mean())]])
+    centred = gram - means - means[:, None] + means.mean()
+    values, vectors = np.linalg.eigh(centred)
+    found = values > max(values[-1], 0.0) * 1e-13 * len(gram)
+    return np.ascontiguousarray(np.sqrt(values[found])[:, None] * vectors[:, found].T)
+
+
+def split_rows(block: Block, axes: tuple[bool, ...]) -> NDArray[np.float64]:
+    """Split a block's queries row by row: shape (queries, cells of the kept axes)."""
+    matrix = block.queries.matrix
+    return _flush(_split_reals(matrix, block.shape, axes), matrix)
+
+
+def _split_matrix(block: Block, axes: tuple[bool, ...], key: bytes) -> Split:
     """Split a block's matrix; exact where the coefficients are small integers."""
     matrix = block.queries.matrix
-    key = hashlib.sha256(repr((axes, block.shape)).encode() + block.queries.key).digest()
     denominator = math.prod(block.shape)
     whole = bool((matrix == np.rint(matrix)).all())
     if whole and np.abs(matrix).max(initial=0) <= MAX_EXACT and denominator <= 2**32:
         numerators = _split_integers(matrix.astype(np.int64), block.shape, axes)
-        real = numerators / denominator
-        real.setflags(write=False)
-        return real, numerators, key
-    real = _flush(_split_reals(matrix, block.shape, axes), matrix)
-    real.setflags(write=False)
-    return real, None, key
+        return Split(key, _frozen(numerators / denominator), numerators)
+    return Split(key, _frozen(split_rows(block, axes)))
+
+
+def _frozen(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    matrix.setflags(write=False)
+    return matrix
 
 
 def _split_integers(
@@ -168,12 +187,12 @@ def _flush(pieces: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray
     return np.where(np.abs(pieces) <= 1e-13 * scales, 0.0, pieces)
 
 
-def _term(family: Family, pieces: tuple[Piece, ...]) -> Term:
+def _term(family: Family, pieces: tuple[Component, ...]) -> Term:
     """Fold the blocks that the residual space does not touch into the weight."""
     weight = family.weight
     for p in pieces:
         if not p.attributes:
-            weight *= float(np.square(p.matrix).sum())
+            weight *= p.squares
     return Term(weight, tuple(p for p in pieces if p.attributes))
 
 

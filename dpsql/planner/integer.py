@@ -3,9 +3,9 @@
 Trusted core. Nothing here depends on how good a plan is.
 
 Guarantees:
-    1. The entries of an `IntegerFactor` are integers of magnitude below 2^31, checked at birth,
-       and read-only.
-    2. `largest_column_norm_squared` is exact for every such matrix (proof at the function), so
+    1. The entries of a factor are integers of magnitude below 2^31, checked at birth, and
+       read-only.
+    2. `largest_column_norm_squared` is exact for every factor (proof at the functions), so
        `BlockStrategy.sensitivity_squared` is exact: a column of a Kronecker product is a
        Kronecker product of columns, hence its norm is the product of the norms, and the largest
        one is the product of the largest ones.
@@ -13,9 +13,12 @@ Guarantees:
 
 from __future__ import annotations
 
+import hashlib
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,38 +45,88 @@ VARIANCE_BITS = 100
 _HALF = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IntegerFactor:
-    """Integer measurements over the joint cells of some attributes.
+class IntegerFactor(ABC):
+    """Integer measurements (rows) over the joint cells of some attributes, cells in C order."""
 
-    `matrix` has shape (measurements, cells), cells in C order.
-    """
+    def __init__(self, attributes: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        self._attributes, self._shape = attributes, shape
 
-    attributes: tuple[str, ...]
-    shape: tuple[int, ...]
-    matrix: NDArray[np.int64]
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes, in the order of the cells."""
+        return self._attributes
 
-    def __post_init__(self) -> None:
-        matrix = self.matrix
-        if matrix.flags.writeable or matrix.base is not None or not matrix.flags.c_contiguous:
-            matrix = np.array(matrix, order="C")  # nobody else may hold a way to change it
-        if matrix.dtype != np.int64 or matrix.ndim != 2:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells of each attribute."""
+        return self._shape
+
+    @property
+    @abstractmethod
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements written out: shape (measurements, cells), read-only."""
+
+    @property
+    @abstractmethod
+    def measurements(self) -> int:
+        """The number of rows."""
+
+    @property
+    @abstractmethod
+    def largest_entry(self) -> int:
+        """The largest magnitude of an entry."""
+
+    @property
+    @abstractmethod
+    def largest_column_norm_squared(self) -> int:
+        """The largest squared Euclidean norm of a column, exact."""
+
+    @property
+    @abstractmethod
+    def content(self) -> bytes:
+        """Everything that tells the matrix from others."""
+
+    @abstractmethod
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Return matrix·counts along one axis, modulo 2^64."""
+
+
+class DenseFactor(IntegerFactor):
+    """Measurements that are written out."""
+
+    def __init__(
+        self, attributes: tuple[str, ...], shape: tuple[int, ...], given: NDArray[np.int64]
+    ) -> None:
+        super().__init__(attributes, shape)
+        if given.flags.writeable or given.base is not None or not given.flags.c_contiguous:
+            given = np.array(given, order="C")  # nobody else may hold a way to change it
+        if given.dtype != np.int64 or given.ndim != 2:
             raise InternalError("an integer factor must be a matrix of int64")
-        if matrix.shape[1] != math.prod(self.shape) or len(self.shape) != len(self.attributes):
+        if given.shape[1] != math.prod(self.shape) or len(self.shape) != len(self.attributes):
             raise InternalError("an integer factor does not fit its attributes")
         # Not np.abs: the magnitude of the smallest int64 does not fit an int64.
         limit = 1 << ENTRY_BITS
-        if matrix.size and not (-limit < int(matrix.min()) and int(matrix.max()) < limit):
+        if given.size and not (-limit < int(given.min()) and int(given.max()) < limit):
             raise InternalError("an entry of an integer factor has 31 bits or more")
-        matrix.setflags(write=False)
-        object.__setattr__(self, "matrix", matrix)
+        given.setflags(write=False)
+        self._matrix = given
 
     @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements themselves."""
+        return self._matrix
+
+    @property
+    def measurements(self) -> int:
+        """The number of rows."""
+        return int(self._matrix.shape[0])
+
+    @cached_property
     def largest_entry(self) -> int:
         """The largest magnitude of an entry."""
-        return max(int(self.matrix.max(initial=0)), -int(self.matrix.min(initial=0)))
+        return max(int(self._matrix.max(initial=0)), -int(self._matrix.min(initial=0)))
 
-    @property
+    @cached_property
     def largest_column_norm_squared(self) -> int:
         """The largest squared Euclidean norm of a column, exact.
 
@@ -81,12 +134,81 @@ class IntegerFactor:
         of h², hl and l² is at most 2^32 in magnitude and its sum over fewer than 2^30 rows fits
         an int64. The three sums are put together in Python integers, which have no width.
         """
-        if self.matrix.shape[0] >= 1 << 30:
+        if self._matrix.shape[0] >= 1 << 30:
             raise InternalError("an integer factor has 2^30 rows or more")
-        high, low = np.divmod(self.matrix, _HALF)
+        high, low = np.divmod(self._matrix, _HALF)
         squares = (high * high).sum(axis=0), (high * low).sum(axis=0), (low * low).sum(axis=0)
         columns = zip(*(s.tolist() for s in squares), strict=True)
         return max((_HALF**2 * hh + 2 * _HALF * hl + ll for hh, hl, ll in columns), default=0)
+
+    @cached_property
+    def content(self) -> bytes:
+        """A digest of the shape and the entries."""
+        shape = repr(self._matrix.shape).encode()
+        return hashlib.sha256(b"dense" + shape + self._matrix.tobytes()).digest()
+
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Multiply."""
+        product: NDArray[np.int64] = np.tensordot(self._matrix, counts, (1, axis))
+        return np.moveaxis(product, 0, axis)
+
+
+class CentredFactor(IntegerFactor):
+    """s·(n·I − J) over the n cells of one attribute, which need not be written out.
+
+    Every column has one entry s(n−1) and n−1 entries −s, so its squared norm is
+    s²((n−1)² + (n−1)) = s²n(n−1).
+    """
+
+    def __init__(self, attributes: tuple[str, ...], shape: tuple[int, ...], scale: int) -> None:
+        super().__init__(attributes, shape)
+        if len(self.attributes) != 1 or len(self.shape) != 1 or self.cells < 2:
+            raise InternalError("a centred factor is over 2 or more cells of one attribute")
+        if type(scale) is not int or scale < 1 or scale * self.cells >= 1 << ENTRY_BITS:
+            raise InternalError("an entry of an integer factor has 31 bits or more")
+        self._scale = scale
+
+    @property
+    def scale(self) -> int:
+        """How many times n·I − J."""
+        return self._scale
+
+    @property
+    def cells(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements, written out."""
+        written = self._scale * (self.cells * np.eye(self.cells, dtype=np.int64) - 1)
+        written.setflags(write=False)
+        return written
+
+    @property
+    def measurements(self) -> int:
+        """The number of rows."""
+        return self.cells
+
+    @property
+    def largest_entry(self) -> int:
+        """The diagonal."""
+        return self._scale * (self.cells - 1)
+
+    @property
+    def largest_column_norm_squared(self) -> int:
+        """The squared norm that all columns have."""
+        return self._scale**2 * self.cells * (self.cells - 1)
+
+    @property
+    def content(self) -> bytes:
+        """The kind, the size and the scale."""
+        return b"centred %d %d" % (self.cells, self._scale)
+
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Take n times each cell less the sum of all, s times."""
+        total: NDArray[np.int64] = counts.sum(axis=axis, keepdims=True, dtype=np.int64)
+        return np.asarray(self._scale * (self.cells * counts - total))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,4 +239,4 @@ class BlockStrategy:
     @property
     def measurements(self) -> int:
         """The number of noisy integers."""
-        return math.prod(f.matrix.shape[0] for f in self.factors)
+        return math.prod(f.measurements for f in self.factors)

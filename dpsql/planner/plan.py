@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from dpsql.planner.allocate import total_error
 from dpsql.planner.certify import CertifiedPlan
-from dpsql.planner.decompose import Pieces
 from dpsql.planner.integer import BlockStrategy
-from dpsql.planner.recovery import RecoveryTable
+from dpsql.planner.recovery import Recovery
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 
@@ -25,6 +24,8 @@ class PlannedBlock:
     """One residual space of a plan, with the certificate of its strategy."""
 
     strategy: BlockStrategy
+    error: float
+    """The weighted sum of variances that its noise gives to all queries, rounding included."""
     lower: float
     """No strategy for this space has a smaller weighted variance at privacy cost 1."""
     solver: str
@@ -42,7 +43,8 @@ class Plan:
     budget: Budget
     planned: tuple[PlannedBlock, ...]
     certified: CertifiedPlan
-    pieces: Pieces
+    recovery: Recovery
+    """How answers and variances follow from the measurements."""
 
     def __repr__(self) -> str:
         return (
@@ -54,11 +56,6 @@ class Plan:
     def privacy_cost(self) -> Fraction:
         """What the plan costs as μ², exactly; at most `budget.mu_squared`."""
         return self.certified.privacy_cost
-
-    @cached_property
-    def recovery(self) -> RecoveryTable:
-        """How answers and variances follow from the measurements."""
-        return RecoveryTable(self.certified.blocks, self.pieces)
 
     @cached_property
     def variances(self) -> tuple[NDArray[np.float64], ...]:
@@ -87,8 +84,7 @@ class Plan:
 
     @cached_property
     def _total(self) -> float:
-        pairs = zip(self.workload.families, self.variances, strict=True)
-        return math.fsum(family.weight * float(v.sum()) for family, v in pairs)
+        return math.fsum(block.error for block in self.planned)
 
     def expected_error(self) -> pl.DataFrame:
         """Return the expected error of each statement (or named family), in rows.

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from dpsql.errors import WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
+from dpsql.planner.component import Component
 from dpsql.planner.decompose import Pieces, Subworkload, decompose
 from dpsql.planner.plan import Plan, PlannedBlock
+from dpsql.planner.recovery import Recovery
 from dpsql.planner.rounding import Rounding
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.choose import Solutions, choose
 from dpsql.planner.solvers.product import describe, solve_product
-from dpsql.planner.structure import Component, analyse
+from dpsql.planner.structure import analyse
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -29,7 +31,9 @@ DEFAULT_TOLERANCE = 1e-3
 class Conquered:
     """A subworkload with a strategy and bounds on its error at privacy cost 1."""
 
-    subworkload: Subworkload
+    attributes: tuple[str, ...]
+    terms: tuple[tuple[float, tuple[Component, ...]], ...]
+    """What is asked: weights and Kronecker products, to be added up."""
     solved: tuple[tuple[Component, Solution], ...]
     upper: float
     lower: float
@@ -49,15 +53,19 @@ def plan(workload: Workload, budget: Budget, *, tolerance: float = DEFAULT_TOLER
         ResourceLimitError: no solver can take a subworkload of this size.
     """
     _check(workload, tolerance)
-    pieces, solutions, rounding = Pieces(), Solutions(tolerance), Rounding()
-    conquered = [conquer(s, solutions) for s in decompose(workload, pieces)]
+    solutions, rounding = Solutions(tolerance), Rounding()
+    conquered = [conquer(s, solutions) for s in decompose(workload, Pieces())]
     shares = allocate([c.upper for c in conquered], budget.mu_squared)
-    planned = tuple(
-        PlannedBlock(rounding.block(c.subworkload.attributes, c.solved, share), c.lower, c.solver)
+    blocks = tuple(
+        rounding.block(c.attributes, c.solved, share)
         for c, share in zip(conquered, shares, strict=True)
     )
-    certified = CertifiedPlan(tuple(block.strategy for block in planned), budget)
-    return Plan(workload.copy(), budget, planned, certified, pieces)
+    recovery = Recovery(blocks)
+    planned = tuple(
+        PlannedBlock(block, recovery.error(c.terms, block), c.lower, c.solver)
+        for c, block in zip(conquered, blocks, strict=True)
+    )
+    return Plan(workload.copy(), budget, planned, CertifiedPlan(blocks, budget), recovery)
 
 
 def conquer(subworkload: Subworkload, solutions: Solutions) -> Conquered:
@@ -66,12 +74,16 @@ def conquer(subworkload: Subworkload, solutions: Solutions) -> Conquered:
     hard = structure.rest or any(choose(c) is None for c in structure.components)
     if hard and len(subworkload.attributes) > 1:
         solved, upper, lower = solve_product(subworkload, solutions)
-        return Conquered(subworkload, solved, upper, lower, describe([c for c, _ in solved]))
+        terms = tuple((t.weight, t.pieces) for t in subworkload.terms)
+        solver = describe([c for c, _ in solved])
+        return Conquered(subworkload.attributes, terms, solved, upper, lower, solver)
     solved = tuple((c, solutions.of(c)) for c in structure.components)
     upper = structure.weight * math.prod(s.upper for _, s in solved)
     lower = structure.weight * math.prod(s.lower for _, s in solved)
     names = [f"{s.solver} on {' x '.join(c.attributes)}" for c, s in solved]
-    return Conquered(subworkload, solved, upper, lower, " (x) ".join(names) or "closed form")
+    terms = ((structure.weight, structure.components),)
+    solver = " (x) ".join(names) or "closed form"
+    return Conquered(subworkload.attributes, terms, solved, upper, lower, solver)
 
 
 def _check(workload: Workload, tolerance: float) -> None:

@@ -9,9 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.integer import ENTRY_BITS, VARIANCE_BITS, BlockStrategy, IntegerFactor
-from dpsql.planner.solvers.base import Solution
-from dpsql.planner.structure import Component
+from dpsql.planner.component import Component
+from dpsql.planner.integer import (
+    ENTRY_BITS,
+    VARIANCE_BITS,
+    BlockStrategy,
+    CentredFactor,
+    DenseFactor,
+    IntegerFactor,
+)
+from dpsql.planner.solvers.base import Centred, Solution, Triangular
 
 NOISE_BITS = 40
 """σ stays below about 2^40: far from the end of an int64, and where noise is drawn fast."""
@@ -21,7 +28,8 @@ class Rounding:
     """Rounds the strategies of one plan. A strategy that serves many blocks is rounded once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._known: dict[tuple[int, int, tuple[str, ...]], IntegerFactor] = {}
+        self._matrices: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._kept: list[Solution] = []  # so that no id is given away while it is a key
 
     def block(
@@ -60,21 +68,26 @@ class Rounding:
         self, solved: tuple[tuple[Component, Solution], ...], total: int
     ) -> tuple[IntegerFactor, ...]:
         if not solved:
-            return (IntegerFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
-        widths = _widths([s for _, s in solved], total)
-        return tuple(
-            IntegerFactor(c.attributes, c.shape, self._matrix(s, w))
-            for (c, s), w in zip(solved, widths, strict=True)
-        )
+            return (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
+        widths = _widths([s.strategy for _, s in solved], total)
+        return tuple(self._factor(c, s, w) for (c, s), w in zip(solved, widths, strict=True))
 
-    def _matrix(self, solution: Solution, bits: int) -> NDArray[np.int64]:
-        key = (id(solution), bits)
+    def _factor(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
+        key = (id(solution), bits, component.attributes)
         if key not in self._known:
             self._kept.append(solution)
-            matrix = round_strategy(solution, bits)
-            matrix.setflags(write=False)
-            self._known[key] = matrix
+            self._known[key] = self._rounded(component, solution, bits)
         return self._known[key]
+
+    def _rounded(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
+        """Round, or take the matrix from the same solution over other attributes."""
+        if isinstance(solution.strategy, Centred):
+            return _centred(component, bits)
+        key = (id(solution), bits)
+        if key not in self._matrices:
+            self._matrices[key] = round_strategy(solution.strategy, bits)
+            self._matrices[key].setflags(write=False)
+        return DenseFactor(component.attributes, component.shape, self._matrices[key])
 
 
 def _bits(cost: Fraction) -> int:
@@ -86,20 +99,38 @@ def _bits(cost: Fraction) -> int:
     return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - shrink)))
 
 
-def _widths(solutions: list[Solution], total: int) -> list[int]:
+def _widths(strategies: list[Triangular | Centred], total: int) -> list[int]:
     """Divide the width among the factors of a Kronecker product.
 
-    A strategy of one row is its basis, which any scale represents exactly, so it takes only the
-    bits that the basis has; the others, which do lose by rounding, share the rest.
+    A centred identity is in integers, and so is a strategy of one row, which is its basis. They
+    take only the bits that they have; the others, which do lose by rounding, share the rest.
     """
-    own = [int(np.abs(s.basis).max()).bit_length() if len(s.basis) == 1 else 0 for s in solutions]
+    own = [_own_bits(s) for s in strategies]
     sharing = [i for i, bits in enumerate(own) if not bits] or list(range(len(own)))[:1]
     rest = total - sum(bits for i, bits in enumerate(own) if i not in sharing)
     share = max(1, rest // max(1, len(sharing)))
     return [share if i in sharing else bits for i, bits in enumerate(own)]
 
 
-def round_strategy(solution: Solution, bits: int) -> NDArray[np.int64]:
+def _centred(component: Component, bits: int) -> IntegerFactor:
+    """Scale a centred identity to entries of `bits` bits; over two cells one row says it all."""
+    (n,) = component.shape
+    scale = 1 << max(0, bits - n.bit_length())
+    if n == 2:
+        row = np.array([[-scale, scale]], dtype=np.int64)
+        return DenseFactor(component.attributes, component.shape, row)
+    return CentredFactor(component.attributes, component.shape, scale)
+
+
+def _own_bits(strategy: Triangular | Centred) -> int:
+    """Return the width of a strategy that is in integers already; 0 for the others."""
+    if isinstance(strategy, Centred):
+        return strategy.cells.bit_length()
+    one_row = len(strategy.basis) == 1
+    return int(np.abs(strategy.basis).max()).bit_length() if one_row else 0
+
+
+def round_strategy(solution: Triangular, bits: int) -> NDArray[np.int64]:
     """Scale coefficients @ basis to entries of `bits` bits and round the coefficients.
 
     An upper triangular integer matrix with a diagonal of at least 1 has full rank, so the row

@@ -14,39 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.decompose import Piece, Subworkload, Term
+from dpsql.planner.component import Component, Key
+from dpsql.planner.decompose import Subworkload, Term
 
 MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""
-
-
-Key = tuple[tuple[str, ...], bytes]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Component:
-    """Weighted query rows over the joint cells of some attributes, to be solved as one problem.
-
-    `rows` has shape (queries, cells). `numerators` spans the same row space in exact integers,
-    or is None. The weights are folded into `rows`. Components of equal `content` are the same
-    problem, whatever their attributes are called.
-    """
-
-    attributes: tuple[str, ...]
-    shape: tuple[int, ...]
-    rows: NDArray[np.float64]
-    numerators: NDArray[np.int64] | None
-    content: bytes
-
-    @property
-    def key(self) -> Key:
-        """Tell whether two components of one subworkload are the same factor."""
-        return self.attributes, self.content
-
-    @property
-    def dimension(self) -> int:
-        """The dimension of the residual space."""
-        return math.prod(n - 1 for n in self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +65,7 @@ class _Factors:
 
 
 def _as_factors(term: Term) -> _Factors:
-    return _Factors(term.weight, tuple(as_component(p) for p in term.pieces))
-
-
-def as_component(p: Piece) -> Component:
-    """Take one piece as a problem of its own."""
-    return Component(p.attributes, p.shape, p.matrix, p.numerators, p.key)
+    return _Factors(term.weight, term.pieces)
 
 
 def _merge(terms: list[_Factors]) -> list[_Factors]:
@@ -131,12 +98,15 @@ def _stack_group(group: list[_Factors], space: tuple[str, ...]) -> _Factors:
 
 def _stack_rows(chosen: list[tuple[float, Component]]) -> Component:
     first = chosen[0][1]
+    content = repr([(w, c.content) for w, c in chosen]).encode()
+    if all(c.identity is not None for _, c in chosen):
+        weight = math.fsum(w * (c.identity or 0.0) for w, c in chosen)
+        return Component(first.attributes, first.shape, content, None, None, weight)
     rows = np.vstack([math.sqrt(w) * c.rows for w, c in chosen])
     parts = [c.numerators for _, c in chosen]
     known = [p for p in parts if p is not None]
     numerators = np.vstack(known) if len(known) == len(parts) else None
-    content = repr([(w, c.content) for w, c in chosen]).encode()
-    return Component(first.attributes, first.shape, rows, numerators, content)
+    return Component(first.attributes, first.shape, content, rows, numerators)
 
 
 def _expand(terms: list[_Factors], order: tuple[str, ...]) -> Component | None:
@@ -161,7 +131,7 @@ def _multiply(factors: tuple[Component, ...], order: tuple[str, ...]) -> Compone
         numerators = _reorder(_kron(tables), shape, target)
     content = repr((target, [f.content for f in factors])).encode()
     names = tuple(attributes[i] for i in target)
-    return Component(names, tuple(shape[i] for i in target), rows, numerators, content)
+    return Component(names, tuple(shape[i] for i in target), content, rows, numerators)
 
 
 def _fits(factors: tuple[Component, ...]) -> bool:

@@ -18,7 +18,7 @@ from dpsql.sql.bind import BoundKey, BoundStatement, BoundValue, Running
 from dpsql.sql.evaluate import Evaluator, check_cells
 from dpsql.sql.terms import Condition
 from dpsql.workload import Factor, Identity, Matrix, Prefix, Suffix
-from dpsql.workload.factors import MAX_ENTRIES
+from dpsql.workload.queries import MAX_ENTRIES
 
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -121,8 +121,7 @@ def _block(
 ) -> LoweredBlock:
     inner = tuple(name for name in columns if name in keys)
     if mask is None:  # a single key, all of its values
-        size = table.columns[columns[0]].size
-        _check_entries(size, size, columns)
+        size = check_cells({name: table.columns[name] for name in columns})
         codes = np.arange(size, dtype=np.int64)
         return LoweredBlock(columns, inner, None, len(codes), (codes,))
     if not inner:

@@ -2,25 +2,29 @@
 
 from dpsql.workload.factors import (
     AllRange,
+    CircularRange,
     Factor,
     Identity,
     Matrix,
     Prefix,
-    Queries,
+    Ranges,
     Suffix,
     Total,
 )
+from dpsql.workload.queries import Queries
 from dpsql.workload.workload import Block, Family, Workload
 
 __all__ = [
     "AllRange",
     "Block",
+    "CircularRange",
     "Factor",
     "Family",
     "Identity",
     "Matrix",
     "Prefix",
     "Queries",
+    "Ranges",
     "Suffix",
     "Total",
     "Workload",

@@ -1,56 +1,26 @@
-"""Query factors: small named matrices over the cells of one attribute, or of a few together.
+"""Query factors: named families of queries over one attribute, or over a few together.
 
-A factor has no size of its own; `bind` gives it one. Cells are numbered 0..n-1 in domain order,
-queries are rows.
+A factor has no size of its own; `bind` gives it one. Cells are numbered 0..n-1 in domain order.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsql.errors import ResourceLimitError, WorkloadError
+from dpsql.workload.queries import CellQueries, DenseQueries, IntervalQueries, Queries
 
-FloatMatrix = NDArray[np.float64]
-
-MAX_ENTRIES = 2**24
-"""The largest matrix (rows × cells) that a factor may write out: 128 MiB of float64."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Queries:
-    """A bound factor: queries (rows) over the cells (columns) of a block of attributes."""
-
-    matrix: FloatMatrix
-    """Shape (rows, cells), finite, read-only."""
-    key: bytes
-    """A digest of the content: equal matrices have equal keys."""
-
-    @classmethod
-    def of(cls, matrix: FloatMatrix) -> Queries:
-        """Freeze a matrix."""
-        frozen = np.ascontiguousarray(matrix, dtype=np.float64)
-        frozen.setflags(write=False)
-        digest = hashlib.sha256(repr(frozen.shape).encode() + frozen.tobytes()).digest()
-        return cls(frozen, digest)
-
-    @property
-    def rows(self) -> int:
-        """The number of queries."""
-        return int(self.matrix.shape[0])
-
-    @property
-    def cells(self) -> int:
-        """The number of cells that each query weighs."""
-        return int(self.matrix.shape[1])
+MAX_CELLS = 2**26
+"""Cells of one marginal, or answers of one family: half a gibibyte of numbers."""
 
 
 class Factor(Protocol):
-    """Anything that becomes a matrix of queries once the number of cells is known."""
+    """Anything that becomes queries once the number of cells is known."""
 
     def bind(self, cells: int) -> Queries:
         """Return the queries over `cells` cells."""
@@ -61,9 +31,8 @@ class Identity:
     """One query per cell: a group-by."""
 
     def bind(self, cells: int) -> Queries:
-        """Return the n×n identity."""
-        _check_size(cells, cells)
-        return Queries.of(np.eye(cells))
+        """Return the cells themselves."""
+        return CellQueries(cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +40,8 @@ class Total:
     """One query that sums all cells."""
 
     def bind(self, cells: int) -> Queries:
-        """Return a row of ones."""
-        _check_size(1, cells)
-        return Queries.of(np.ones((1, cells)))
+        """Return one run over all cells."""
+        return IntervalQueries(cells, np.array([0]), np.array([cells]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +49,8 @@ class Prefix:
     """`x <= c` for every cell c: a cumulative distribution."""
 
     def bind(self, cells: int) -> Queries:
-        """Return the lower triangle of ones."""
-        _check_size(cells, cells)
-        return Queries.of(np.tri(cells))
+        """Return the runs from the first cell on."""
+        return IntervalQueries(cells, np.zeros(cells, dtype=np.int64), np.arange(1, cells + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +58,8 @@ class Suffix:
     """`x >= c` for every cell c."""
 
     def bind(self, cells: int) -> Queries:
-        """Return the upper triangle of ones."""
-        _check_size(cells, cells)
-        return Queries.of(np.tri(cells).T)
+        """Return the runs up to the last cell."""
+        return IntervalQueries(cells, np.arange(cells), np.full(cells, cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +67,57 @@ class AllRange:
     """`a <= x <= b` for all pairs of cells a <= b, in the order (0,0), (0,1), …, (n-1,n-1)."""
 
     def bind(self, cells: int) -> Queries:
-        """Return the n(n+1)/2 intervals."""
-        _check_size(cells * (cells + 1) // 2, cells)
+        """Return the n(n+1)/2 runs."""
+        _check_count(cells * (cells + 1) // 2)
         low, high = np.triu_indices(cells)
-        at = np.arange(cells)
-        return Queries.of(((low[:, None] <= at) & (at <= high[:, None])).astype(float))
+        return IntervalQueries(cells, low, high + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CircularRange:
+    """Runs of every length from every cell, going on from the last cell to the first.
+
+    For times of day, months or directions. Query a·n + l starts at cell a and has l + 1 cells.
+    """
+
+    def bind(self, cells: int) -> Queries:
+        """Return the n² runs."""
+        _check_count(cells * cells)
+        low = np.repeat(np.arange(cells), cells)
+        return IntervalQueries(cells, low, low + np.tile(np.arange(1, cells + 1), cells))
+
+
+class Ranges:
+    """`a <= x <= b` for listed pairs of cells (a, b)."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        try:
+            table = np.array([[low, high] for low, high in pairs])
+        except (TypeError, ValueError):
+            table = np.zeros((0, 2))
+        if not table.size or table.dtype.kind not in "iu":
+            raise WorkloadError(
+                "Ranges are pairs of cell numbers.", hint="for example Ranges([(0, 9), (10, 19)])."
+            )
+        self._low, self._high = table.astype(np.int64).T
+
+    def bind(self, cells: int) -> Queries:
+        """Check the bounds and return the runs.
+
+        Raises:
+            WorkloadError: a range is empty or leaves the domain.
+        """
+        wrong = (self._low < 0) | (self._high >= cells) | (self._low > self._high)
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            raise WorkloadError(
+                f"({self._low[at]}, {self._high[at]}) is no range of cells 0 to {cells - 1}.",
+                hint="each pair is the first and the last cell, counted from 0.",
+            )
+        return IntervalQueries(cells, self._low.copy(), self._high + 1)
+
+    def __repr__(self) -> str:
+        return f"Ranges({len(self._low)})"
 
 
 class Matrix:
@@ -128,7 +140,7 @@ class Matrix:
             raise WorkloadError(
                 "A query matrix has NaN or infinite entries.", hint="use finite coefficients."
             )
-        self._queries = Queries.of(matrix)
+        self._queries = DenseQueries(matrix)
 
     def bind(self, cells: int) -> Queries:
         """Check the width and return the matrix.
@@ -148,10 +160,10 @@ class Matrix:
         return f"Matrix({self._queries.rows}x{self._queries.cells})"
 
 
-def _check_size(rows: int, cells: int) -> None:
-    if rows * cells > MAX_ENTRIES:
+def _check_count(rows: int) -> None:
+    if rows > MAX_CELLS:
         raise ResourceLimitError(
-            f"A factor of {rows:,} queries over {cells:,} cells is too large to write out.",
+            f"A factor of {rows:,} queries is too large; the limit is {MAX_CELLS:,}.",
             hint="use a coarser domain or fewer queries.",
         )
 

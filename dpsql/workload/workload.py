@@ -9,10 +9,8 @@ from types import MappingProxyType
 
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.schema.table import closest
-from dpsql.workload.factors import Factor, Queries, is_factor
-
-MAX_CELLS = 2**26
-"""Cells of one marginal, or answers of one family: half a gibibyte of numbers."""
+from dpsql.workload.factors import MAX_CELLS, Factor, is_factor
+from dpsql.workload.queries import Queries
 
 
 @dataclass(frozen=True, slots=True)

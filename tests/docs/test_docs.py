@@ -17,7 +17,7 @@ import dpsql.workload
 from dpsql import errors
 from dpsql.planner.solvers import dual
 from dpsql.sql import bind, evaluate, limits
-from dpsql.workload import factors
+from dpsql.workload import queries
 from dpsql.workload import workload as workloads
 from tests.architecture.test_structure import RANKS, TRUSTED
 from tests.docs.pages import PAGES, README, ROOT, blocks, layout, name, numbers, prose, read, run
@@ -144,7 +144,7 @@ def test_the_limits_in_the_reference_are_those_of_the_code():
     for limit in (
         limits.MAX_STATEMENT_BYTES, limits.MAX_SCRIPT_BYTES, limits.MAX_STATEMENTS,
         limits.MAX_TOKENS, limits.MAX_PARENTHESES, limits.MAX_PREFIXES, limits.MAX_DEPTH,
-        bind.MAX_NAME_CHARACTERS, evaluate.MAX_JOINT_CELLS, factors.MAX_ENTRIES,
+        bind.MAX_NAME_CHARACTERS, evaluate.MAX_JOINT_CELLS, queries.MAX_ENTRIES,
         workloads.MAX_CELLS, dual.MAX_RANK + 1,
     ):  # fmt: skip
         assert re.search(rf"(?<![\d,]){limit:,}(?![\d,])", text), f"{limit:,}"

@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError
 from dpsql.mechanism.measure import apply
-from dpsql.planner.integer import ENTRY_BITS, VARIANCE_BITS, BlockStrategy, IntegerFactor
+from dpsql.planner.integer import ENTRY_BITS, VARIANCE_BITS, BlockStrategy, DenseFactor
 from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
@@ -102,7 +102,7 @@ def test_large_coefficients_are_planned_or_refused(matrix):
 def test_blocks_beyond_the_limits_cannot_exist(factors, variance):
     names = tuple(f"a{i}" for i in range(len(factors)))
     parts = tuple(
-        IntegerFactor((name,), (1,), np.array([[entry]], dtype=np.int64))
+        DenseFactor((name,), (1,), np.array([[entry]], dtype=np.int64))
         for name, entry in zip(names, factors, strict=True)
     )
     with pytest.raises(InternalError):
@@ -111,7 +111,7 @@ def test_blocks_beyond_the_limits_cannot_exist(factors, variance):
 
 def test_an_integer_factor_keeps_its_own_matrix():
     matrix = np.eye(2, dtype=np.int64)
-    factor = IntegerFactor(("a",), (2,), matrix)
+    factor = DenseFactor(("a",), (2,), matrix)
     matrix[0, 0] = 5
     assert factor.largest_entry == 1
     with pytest.raises(ValueError, match="read-only"):

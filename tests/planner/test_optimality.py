@@ -27,7 +27,7 @@ def least_error_by_conic_program(subworkload) -> float:
     for term in subworkload.terms:
         matrix, attributes = np.ones((1, 1)), []
         for p in term.pieces:
-            matrix = np.kron(matrix, p.matrix)
+            matrix = np.kron(matrix, p.rows)
             attributes += p.attributes
         rows = over_full_domain(matrix, attributes, domain)
         gram = gram + term.weight * rows.T @ rows

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.structure import Component
+from dpsql.planner.component import Component
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Solution:
-    """A strategy for one component, with a certificate.
+class Triangular:
+    """B = coefficients @ basis: `coefficients` is upper triangular with a positive diagonal.
 
-    The strategy is B = coefficients @ basis, where the integer `basis` spans every query of the
-    component, and `coefficients` is upper triangular with a positive diagonal. B measured at
-    privacy cost 1 (its columns have norm at most 1) gives a total weighted variance of `upper`
-    before rounding; no strategy gives less than `lower`.
+    The integer `basis` spans every query of the component.
     """
 
     coefficients: NDArray[np.float64]
     """Shape (r, r)."""
     basis: NDArray[np.int64]
     """Shape (r, cells)."""
+
+    def inverse(self) -> NDArray[np.float64]:
+        """Return B⁺, of shape (cells, r)."""
+        return np.asarray(np.linalg.pinv(self.coefficients @ self.basis))
+
+
+@dataclass(frozen=True, slots=True)
+class Centred:
+    """B = (I − J/n)·√(n/(n−1)): every cell against the mean of all cells."""
+
+    cells: int
+
+    def inverse(self) -> NDArray[np.float64]:
+        """Return B⁺, of shape (cells, cells)."""
+        n = self.cells
+        return (np.eye(n) - 1 / n) * math.sqrt((n - 1) / n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """A strategy for one component, with a certificate.
+
+    The strategy measured at privacy cost 1 (its columns have norm at most 1) gives a total
+    weighted variance of `upper` before rounding; no strategy gives less than `lower`.
+    """
+
+    strategy: Triangular | Centred
     upper: float
     lower: float
     solver: str

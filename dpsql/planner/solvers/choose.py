@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dpsql.errors import ResourceLimitError
+from dpsql.planner.component import Component
 from dpsql.planner.solvers.base import Solution, Solver
 from dpsql.planner.solvers.dual import MAX_RANK, DualSolver
 from dpsql.planner.solvers.identity import IdentitySolver
-from dpsql.planner.structure import Component
 
 SOLVERS: tuple[Solver, ...] = (IdentitySolver(), DualSolver())
 

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dpsql.planner.basis import inner_cells, residual_basis, row_basis
-from dpsql.planner.solvers.base import Solution, Solver
-from dpsql.planner.structure import Component
+from dpsql.planner.component import Component
+from dpsql.planner.solvers.base import Solution, Solver, Triangular
 
 Vector = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class DualSolver(Solver):
 
     def accepts(self, component: Component) -> bool:
         """Whether the rank can't exceed `MAX_RANK`."""
-        return bool(min(component.rows.shape[0], component.dimension) <= MAX_RANK)
+        return component.dimension <= MAX_RANK or len(component.rows) <= MAX_RANK
 
     def solve(self, component: Component, tolerance: float) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
@@ -62,7 +62,7 @@ class DualSolver(Solver):
             coefficients = _over_basis(best.root, basis, component.shape)
         low_rank = len(basis) < component.dimension
         name = f"dual ({'low rank' if low_rank else 'dense'}, rank {len(basis)})"
-        return Solution(coefficients, basis, best.upper, best.lower, name)
+        return Solution(Triangular(coefficients, basis), best.upper, best.lower, name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

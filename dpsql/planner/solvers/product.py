@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.decompose import Piece, Subworkload
+from dpsql.planner.component import Component
+from dpsql.planner.decompose import Subworkload
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.choose import Solutions
-from dpsql.planner.structure import Component
 
 
 def solve_product(
@@ -30,12 +30,12 @@ def solve_product(
     """
     components = tuple(_shadow(subworkload, a) for a in subworkload.attributes)
     solved = tuple((c, solutions.of(c)) for c in components)
-    inverses = {c.attributes[0]: _right_inverse(s) for c, s in solved}
+    inverses = {c.attributes[0]: s.strategy.inverse() for c, s in solved}
     upper = math.fsum(
         t.weight * math.prod(_error(p, inverses) for p in t.pieces) for t in subworkload.terms
     )
     lower = math.fsum(
-        t.weight * math.prod(_least_error(p.matrix) for p in t.pieces) for t in subworkload.terms
+        t.weight * math.prod(_least_error(p.rows) for p in t.pieces) for t in subworkload.terms
     )
     return solved, upper, lower
 
@@ -48,23 +48,19 @@ def _shadow(subworkload: Subworkload, attribute: str) -> Component:
         p = next(p for p in term.pieces if attribute in p.attributes)
         axis = p.attributes.index(attribute)
         n = p.shape[axis]
-        along = np.moveaxis(p.matrix.reshape(-1, *p.shape), axis + 1, -1).reshape(-1, n)
+        along = np.moveaxis(p.rows.reshape(-1, *p.shape), axis + 1, -1).reshape(-1, n)
         gram = along.T @ along
         values, vectors = np.linalg.eigh(gram)
         keep = values > values[-1] * 1e-12
         root = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
         parts.append(math.sqrt(term.weight / values.sum()) * root)
     rows = np.vstack(parts)
-    return Component((attribute,), (n,), rows, None, rows.tobytes())
+    return Component((attribute,), (n,), rows.tobytes(), rows)
 
 
-def _right_inverse(solution: Solution) -> NDArray[np.float64]:
-    return np.asarray(np.linalg.pinv(solution.coefficients @ solution.basis))
-
-
-def _error(p: Piece, inverses: dict[str, NDArray[np.float64]]) -> float:
+def _error(p: Component, inverses: dict[str, NDArray[np.float64]]) -> float:
     """Return Σ over the piece's queries of ‖q (⊗B_i)⁺‖²."""
-    tensor: NDArray[np.float64] = p.matrix.reshape(-1, *p.shape)
+    tensor: NDArray[np.float64] = p.rows.reshape(-1, *p.shape)
     for axis, attribute in enumerate(p.attributes):
         tensor = np.moveaxis(np.tensordot(tensor, inverses[attribute], (axis + 1, 0)), -1, axis + 1)
     return float(np.square(tensor).sum())

@@ -1,0 +1,71 @@
+"""What some queries ask of one residual space: the problems that solvers solve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ResourceLimitError
+
+MAX_IDENTITY = 2**13
+"""Cells up to which an identity is written out, where it is not alone."""
+
+Key = tuple[tuple[str, ...], bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """Weighted query rows over the joint cells of some attributes, in their residual space.
+
+    Only their Gram matrix matters for a strategy, so `rows` may be any rows with the same one.
+    Components of equal `content` are the same problem, whatever their attributes are called.
+    """
+
+    attributes: tuple[str, ...]
+    shape: tuple[int, ...]
+    content: bytes
+    given: NDArray[np.float64] | None
+    """The rows, of shape (any number, cells); None if `identity` says it all."""
+    numerators: NDArray[np.int64] | None = None
+    """Integer rows that span the same space, if they are known."""
+    identity: float | None = None
+    """If given, the Gram matrix is this times I − J/n: all cells of one attribute."""
+
+    @cached_property
+    def rows(self) -> NDArray[np.float64]:
+        """The rows, written out: shape (any number, cells).
+
+        Raises:
+            ResourceLimitError: an identity over too many cells.
+        """
+        if self.given is not None:
+            return self.given
+        (n,) = self.shape
+        if n > MAX_IDENTITY:
+            raise ResourceLimitError(
+                f"The {n:,} values of {self.attributes[0]} can be counted, but not together with "
+                "running totals or ranges over them.",
+                hint="use a coarser domain for those, or release them apart.",
+            )
+        return math.sqrt(self.identity or 0.0) * (np.eye(n) - 1 / n)
+
+    @property
+    def key(self) -> Key:
+        """Tell whether two components of one subworkload are the same factor."""
+        return self.attributes, self.content
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of the residual space."""
+        return math.prod(n - 1 for n in self.shape)
+
+    @cached_property
+    def squares(self) -> float:
+        """The sum of the rows' squared norms: the trace of the Gram matrix."""
+        if self.given is None:
+            return (self.identity or 0.0) * (self.shape[0] - 1)
+        return float(np.einsum("ij,ij->", self.given, self.given))
