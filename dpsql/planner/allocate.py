@@ -17,7 +17,8 @@ def allocate(errors: Sequence[float], total: Fraction) -> tuple[Fraction, ...]:
     roots = [math.sqrt(e) for e in errors]
     largest = max(roots, default=1.0)
     weights = [max(1, int(r / largest * _GRAIN)) for r in roots]
-    return tuple(total * Fraction(w, sum(weights)) for w in weights)
+    unit = total / max(1, sum(weights))
+    return tuple(unit * w for w in weights)
 
 
 def total_error(errors: Sequence[float], cost: float) -> float:

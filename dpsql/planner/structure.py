@@ -41,6 +41,9 @@ def analyse(subworkload: Subworkload) -> Structure:
     3. What is left is one factor (a component), or a sum small enough to be written out (one
        joint component), or stays a sum of products (`rest`).
     """
+    if len(subworkload.terms) == 1:
+        (term,) = subworkload.terms
+        return Structure(term.weight, term.pieces)
     terms = _stack(_merge([_as_factors(t) for t in subworkload.terms]))
     shared = [f for f in terms[0].factors if all(f.key in t.keys for t in terms)]
     if len(terms) == 1:
