@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from dpsql.errors import Span, UnsupportedSqlError
+from dpsql.errors import Span, SqlParseError, UnsupportedSqlError
 from dpsql.sql.parse import Parsed
 from dpsql.sql.spans import JOINS, Source
 
@@ -174,13 +174,20 @@ def check_allowed(parsed: Parsed) -> None:
 
     Raises:
         UnsupportedSqlError: names the first such construct, where it is, and what to write.
+        SqlParseError: an operator lacks an operand.
     """
-    _check_tokens(parsed.source)
     pending: list[exp.Expr] = [parsed.select]
     while pending:
         node = pending.pop()
         if type(node) not in ALLOWED or (isinstance(node, exp.Select) and node.parent):
             raise _refused_node(node, parsed.source)
+        if any(need and node.args.get(key) is None for key, need in node.arg_types.items()):
+            raise SqlParseError(
+                "Something is missing here.",
+                sql=parsed.source.sql,
+                span=parsed.source.node(node),
+                hint="check the operators: each needs its operands.",
+            )
         refused = [
             _refused_argument(node, key, value, parsed.source)
             for key, value in node.args.items()
@@ -196,22 +203,6 @@ def check_allowed(parsed: Parsed) -> None:
 
 def _given(value: object) -> bool:
     return value is not None and value is not False and value != []
-
-
-def _check_tokens(source: Source) -> None:
-    """Refuse what leaves no trace in the syntax tree."""
-    for token in source.tokens:
-        span = Span(token.start, token.end + 1)
-        if "/*+" in source.sql and any(c.startswith("+") for c in token.comments):
-            at = max(source.sql.find("/*+"), 0)
-            end = source.sql.find("*/", at)
-            span = Span(at, end + 2 if end >= 0 else len(source.sql))
-            raise _error("An optimizer hint", source, span, "leave it out.")
-        if token.token_type in {TokenType.L_BRACKET, TokenType.L_BRACE}:
-            hint = 'a list of values is written IN (1, 2), and a quoted name "age".'
-            raise _error("A list or struct in brackets", source, span, hint)
-        if token.token_type is TokenType.NOT and token.text == "!":
-            raise _error("The operator !", source, span, "write NOT.")
 
 
 def _refused_argument(

@@ -21,9 +21,15 @@ MAX_TOKENS = 10_000
 MAX_PARENTHESES = 32
 MAX_PREFIXES = 32
 MAX_DEPTH = 100
+MAX_CALLS = 4
+"""Calls in calls: the parser tries each as a type first, and so takes time exponential in them."""
+MAX_JOINS = 4
+"""They are refused in any case, but more of them take the parser exponential time."""
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+_GROUPING = {"ABS", "AND", "BETWEEN", "BY", "FROM", "IN", "NOT", "OR", "OVER", "SELECT", "WHERE"}
+"""Words before a parenthesis that don't make it a call, and ABS, which is no type."""
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.CASE}
 
 
@@ -79,10 +85,15 @@ def check_tokens(text: str, tokens: list[Token]) -> None:
     """Refuse statements that are too large or too deeply nested to be parsed.
 
     Raises:
-        SqlLimitError: too many tokens, parentheses in parentheses, or prefix operators.
+        SqlLimitError: too many tokens, joins, calls in calls, parentheses in parentheses, or
+            prefix operators.
     """
     if len(tokens) > MAX_TOKENS:
         raise _too_large(text, tokens[MAX_TOKENS], f"has more than {MAX_TOKENS:,} words and signs")
+    joins = [token for token in tokens if token.token_type is TokenType.JOIN]
+    if len(joins) > MAX_JOINS:
+        raise _too_large(text, joins[MAX_JOINS], f"has more than {MAX_JOINS} joins")
+    _check_calls(text, tokens)
     depth = prefixes = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -96,6 +107,21 @@ def check_tokens(text: str, tokens: list[Token]) -> None:
             raise _too_large(text, token, message)
         if prefixes > MAX_PREFIXES:
             raise _too_large(text, token, f"has more than {MAX_PREFIXES} prefix operators in a row")
+
+
+def _check_calls(text: str, tokens: list[Token]) -> None:
+    calls: list[bool] = []
+    before = ""
+    for token in tokens:
+        if token.token_type is TokenType.L_PAREN:
+            word = before.replace("_", "a").isalnum() and before not in _GROUPING
+            calls.append(word)
+            if sum(calls) > MAX_CALLS:
+                raise _too_large(text, token, f"nests more than {MAX_CALLS} function calls")
+        elif token.token_type is TokenType.R_PAREN and calls:
+            calls.pop()
+        quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
+        before = "" if quoted else token.text.upper()
 
 
 def _too_large(text: str, token: Token, what: str) -> SqlLimitError:

@@ -44,6 +44,7 @@ def parse_statement(sql: str) -> Parsed:
     source = _only_statement(sql)
     check_tokens(sql, source.tokens)
     _check_first_word(source)
+    _check_signs(source)
     tree = _parse(source)
     _check_depth(tree, source)
     if isinstance(tree, exp.SetOperation):
@@ -126,6 +127,22 @@ def _check_first_word(source: Source) -> None:
         span=first,
         hint=f"for example {_EXAMPLE}",
     )
+
+
+def _check_signs(source: Source) -> None:
+    """Refuse what leaves no trace in the syntax tree, or takes the parser exponential time."""
+    for token in source.tokens:
+        span = Span(token.start, token.end + 1)
+        if "/*+" in source.sql and any(c.startswith("+") for c in token.comments):
+            at = max(source.sql.find("/*+"), 0)
+            end = source.sql.find("*/", at)
+            span = Span(at, end + 2 if end >= 0 else len(source.sql))
+            raise _unsupported("An optimizer hint is not supported.", source, span, "leave it out.")
+        if token.token_type in {TokenType.L_BRACKET, TokenType.L_BRACE}:
+            hint = 'a list of values is written IN (1, 2), and a quoted name "age".'
+            raise _unsupported("A list or struct in brackets is not supported.", source, span, hint)
+        if token.token_type is TokenType.NOT and token.text == "!":
+            raise _unsupported("The operator ! is not supported.", source, span, "write NOT.")
 
 
 def _parse(source: Source) -> exp.Expr:

@@ -262,3 +262,27 @@ class TestScripts:
         assert len(rest) == 1
         with pytest.raises(UnsupportedSqlError):
             compile_text(sql)
+
+
+NESTED = ("INT(", "DATE (", "DECIMAL(", "STRUCT(", "UNION(", "CAST(", "foo(", "ARRAY[", "INT[")
+
+
+@pytest.mark.parametrize("opening", NESTED)
+def test_nested_calls_are_refused_before_they_take_exponential_time(opening):
+    closing = "]" if "[" in opening else ")"
+    sql = f"SELECT COUNT(*) FROM people WHERE {opening * 31}rich{closing * 31}"
+    with pytest.raises(SqlError) as error:
+        reference.compile_one(None, sql)
+    assert error.value.hint
+
+
+def test_many_joins_are_refused_before_they_take_exponential_time():
+    with pytest.raises(SqlLimitError, match="joins"):
+        reference.compile_one(None, "SELECT COUNT(*) FROM people" + " JOIN people" * 40)
+
+
+@pytest.mark.parametrize("where", ["@", "NOT @", "@ < 3 AND rich", "rich = @"])
+def test_an_operator_without_its_operand(where):
+    with pytest.raises(SqlError) as error:
+        reference.compile_one(None, f"SELECT COUNT(*) FROM people WHERE {where}")
+    assert error.value.hint
