@@ -48,12 +48,19 @@ def row_basis(rows: NDArray[np.int64]) -> NDArray[np.int64]:
         Shape (rank, cells).
     """
     divisors = np.gcd.reduce(rows, axis=1)
-    reduced = np.unique(rows[divisors > 0] // divisors[divisors > 0, None], axis=0)
+    reduced = _distinct(rows[divisors > 0] // divisors[divisors > 0, None])
+    if len(reduced) < 2:
+        return reduced
     # Column j of the transpose is row j: the pivots of its echelon form are the rows to keep.
     table = flint.nmod_mat(reduced.shape[1], reduced.shape[0], reduced.T.ravel().tolist(), _PRIME)
     echelon, rank = table.rref()
     pivots = [_first_nonzero(echelon, i, reduced.shape[0]) for i in range(rank)]
     return np.ascontiguousarray(reduced[pivots])
+
+
+def _distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Drop repeated rows, without sorting them as np.unique does: rows may be wide."""
+    return np.stack(list({row.tobytes(): row for row in rows}.values()))
 
 
 def _first_nonzero(table: flint.nmod_mat, row: int, columns: int) -> int:

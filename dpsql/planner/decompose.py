@@ -35,6 +35,9 @@ MAX_EXACT = 2.0**20
 MAX_SPACES = 1 << 18
 """Planning takes about 0.15 milliseconds and 4 kB for each."""
 
+MAX_JOINT_ATTRIBUTES = 12
+"""A matrix over k attributes has 2^k pieces, each taking time in its cells, 2^k or more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -104,6 +107,12 @@ class Pieces:
     def _touched(self, block: Block) -> list[Component]:
         key = (block.attributes, block.queries.key)
         if key not in self._of_blocks:
+            if len(block.attributes) > MAX_JOINT_ATTRIBUTES:
+                raise ResourceLimitError(
+                    f"One condition joins {len(block.attributes)} columns, more than "
+                    f"{MAX_JOINT_ATTRIBUTES}.",
+                    hint="store what it says as a column of its own, or join fewer columns by OR.",
+                )
             pieces = (self._piece(block, kept) for kept in _subsets(block.attributes))
             self._of_blocks[key] = [p for p in pieces if p.squares]
         return self._of_blocks[key]

@@ -9,7 +9,14 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import SchemaError, SqlError, SqlLimitError, SqlSchemaError, printable
+from dpsql.errors import (
+    ResourceLimitError,
+    SchemaError,
+    SqlError,
+    SqlLimitError,
+    SqlSchemaError,
+    printable,
+)
 from dpsql.schema import Domain, Table
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.bind import BoundKey, BoundStatement, TableName, bind, table_name
@@ -18,6 +25,9 @@ from dpsql.sql.limits import MAX_STATEMENTS
 from dpsql.sql.lower import LoweredStatement, block_of_key, block_shape, lower
 from dpsql.sql.parse import Parsed, parse_statement
 from dpsql.workload import Workload
+
+MAX_SCRIPT_ENTRIES = 2**24
+"""Coefficients of all statements together that are written out: they take memory and time."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,16 +103,25 @@ def compile_script(
             for name, tree in zip(names, parsed, strict=True)
         ]
         with Evaluator() as evaluator:
-            lowered = [
-                _naming(name, several, lower, statement, table, evaluator)
-                for name, statement in zip(names, bound, strict=True)
-            ]
+            lowered: list[LoweredStatement] = []
+            for name, statement in zip(names, bound, strict=True):
+                lowered.append(_naming(name, several, lower, statement, table, evaluator))
+                _check_entries(sum(item.entries for item in lowered))
     except RecursionError:  # the limits leave ample room, unless the caller has used it up
         raise SqlLimitError(
             "A statement is too deeply nested for the stack that is left.",
             hint="call dpsql from less deeply nested code, or write the statement more simply.",
         ) from None
     return _assemble(table, bound, lowered)
+
+
+def _check_entries(entries: int) -> None:
+    if entries > MAX_SCRIPT_ENTRIES:
+        raise ResourceLimitError(
+            f"The conditions that join columns have more than {MAX_SCRIPT_ENTRIES:,} coefficients "
+            "together.",
+            hint="release the statements in several parts, or compare coarser columns.",
+        )
 
 
 def _check_names(statements: Sequence[tuple[str, str]]) -> None:

@@ -45,6 +45,12 @@ class LoweredStatement:
     blocks: tuple[LoweredBlock, ...]
     factors: tuple[tuple[Factor, ...], ...]
 
+    @property
+    def entries(self) -> int:
+        """The number of coefficients that are written out."""
+        masked = (block.rows * block.mask.size for block in self.blocks if block.mask is not None)
+        return sum(masked) * len(set(map(id, self.factors)))
+
 
 def lower(bound: BoundStatement, table: Table, evaluator: Evaluator) -> LoweredStatement:
     """Turn a statement into matrices over the public domain.

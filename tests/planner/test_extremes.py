@@ -124,6 +124,14 @@ def test_a_rank_that_no_solver_takes_is_refused_at_once():
     assert error.value.hint
 
 
+def test_a_condition_over_many_columns_is_refused():
+    names = [f"b{i}" for i in range(14)]
+    workload = Workload(dict.fromkeys(names, 2)).add(names, Matrix(np.arange(2**14)[None, :] > 0))
+    with pytest.raises(ResourceLimitError, match="joins 14 columns") as error:
+        plan(workload, Budget(mu=1))
+    assert "column of its own" in error.value.hint
+
+
 def test_too_many_residual_spaces_are_refused():
     with pytest.raises(ResourceLimitError, match="residual spaces") as error:
         plan(cube(20, 2, Prefix()), Budget(mu=1))

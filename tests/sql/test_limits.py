@@ -264,6 +264,14 @@ class TestScripts:
             compile_text(sql)
 
 
+def test_a_script_of_many_wide_conditions_is_refused_before_it_fills_the_memory():
+    statements = [(f"q{i}", f"{WHERE}a > 3 AND a * 2 + b <= {999 + i}") for i in range(6)]
+    domains = {"a": Domain.integers(0, 1999), "b": Domain.integers(0, 1999)}
+    with pytest.raises(ResourceLimitError, match="coefficients together") as error:
+        compile_script(statements, lambda parts: Table("t", domains))
+    assert "several parts" in error.value.hint
+
+
 NESTED = ("INT(", "DATE (", "DECIMAL(", "STRUCT(", "UNION(", "CAST(", "foo(", "ARRAY[", "INT[")
 
 

@@ -34,6 +34,10 @@ MAX_RANK = 1200
 """Ranks above this go to the product strategy: one evaluation would take seconds."""
 WORK = 3e11
 """Multiplications that one component may cost. Counted, not timed: plans are reproducible."""
+OVERHEAD = 500
+"""What a cell costs beside the multiplications, in as many of them."""
+WIDE = 10**5
+"""Cells from which L-BFGS remembers fewer steps: each takes memory and time in the cells."""
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
@@ -119,7 +123,7 @@ def maximise(q: NDArray[np.float64], tolerance: float) -> DualPoint:
     some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz² takes over.
     """
     r, n = q.shape
-    steps = max(3, int(min(600, WORK / (2 * r * r * n + 10 * r**3))))
+    steps = max(3, int(min(600, WORK / (2 * r * r * n + 10 * r**3 + OVERHEAD * n))))
     if r == 1:  # one query: all weight on its largest coefficients is optimal, E = max q²
         largest = np.abs(q[0]) == np.abs(q[0]).max()
         return evaluate(q, largest / largest.sum())
@@ -166,7 +170,13 @@ def _quasi_newton(
         jac=True,
         method="L-BFGS-B",
         callback=stop_when_certified,
-        options={"maxfun": steps, "maxiter": steps, "maxcor": 30, "ftol": 0.0, "gtol": 0.0},
+        options={
+            "maxfun": steps,
+            "maxiter": steps,
+            "maxcor": 30 if len(start.delta) <= WIDE else 8,
+            "ftol": 0.0,
+            "gtol": 0.0,
+        },
     )
     return best
 
