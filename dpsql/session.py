@@ -102,7 +102,9 @@ class Session:
             ResourceLimitError: the answers or a marginal are too large.
         """
         check_budget(budget)
-        return querysmasher.plan(self._compile(statements).workload, budget, tolerance=tolerance)
+        with self._lock:  # a release in another thread must not have its rows read as a catalog
+            script = self._compile(statements)
+        return querysmasher.plan(script.workload, budget, tolerance=tolerance)
 
     def query(self, sql: str, *, budget: Budget, confidence: float | None = None) -> pl.DataFrame:
         """Answer one statement; see `release`."""

@@ -16,7 +16,9 @@ SMALLEST_MU_SQUARED = Fraction(1, 10**12)
 LARGEST_MU_SQUARED = Fraction(10**15)
 _SMALLEST_EPSILON = Fraction(1, 10**12)
 _LARGEST_EXPONENT = 400
-_LARGEST_BITS = 8192
+# Enough for every float. Amounts are added up exactly and kept as decimal text, which Python
+# reads up to 4,300 digits.
+_LARGEST_BITS = 1400
 _SHOWN_DIGITS = 6
 
 _EXAMPLES = {

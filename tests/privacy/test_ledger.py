@@ -177,6 +177,16 @@ def test_bad_costs(ledger: Ledger, cost: object) -> None:
     assert ledger.spent == 0
 
 
+def test_the_longest_amounts_can_be_read_again(ledger: Ledger) -> None:
+    """Python refuses to read integers of more than 4,300 digits."""
+    longest = (1 << 1399) + 1
+    for amount in (Q(longest, 100 * (longest >> 8)), Q(longest >> 10, longest)):
+        before = ledger.spent
+        budget = Budget(mu=amount)
+        ledger.charge(budget.mu_squared, asked=budget, plan="ab", schema="cd")
+        assert ledger.spent == before + budget.mu_squared
+
+
 def test_a_cost_above_what_was_asked(ledger: Ledger) -> None:
     with pytest.raises(BudgetError, match="more than was asked"):
         ledger.charge(Q(2), asked=Budget(rho=0.5), plan=PLAN, schema=SCHEMA)

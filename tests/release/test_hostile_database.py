@@ -264,3 +264,26 @@ def test_threads_may_share_a_session(con):
     assert errors == []
     assert [[round(n) for n in frame["n"]] for frame in frames] == [[2, 2]] * 6
     assert session.ledger.spent == 6 * HUGE.mu_squared
+
+
+def test_plans_and_releases_may_run_at_once(con):
+    """One must not take the other's rows for its catalog."""
+    session = dpsql.Session(con)
+    sql = "SELECT l, COUNT(*) AS n FROM t GROUP BY l"
+    errors = []
+
+    def repeat(work):
+        try:
+            for _ in range(15):
+                work(sql, budget=HUGE)
+        except BaseException as error:
+            errors.append(error)
+
+    works = (session.query, session.plan, session.plan)
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert session.ledger.spent == 15 * HUGE.mu_squared
