@@ -157,7 +157,7 @@ class Session:
             charged = self._charge(plan, script.table)
 
             def measure_charged() -> Release:
-                wanted = [block.attributes for block in plan.certified.blocks]
+                wanted = [space for block in plan.certified.blocks for space in block.spaces]
                 marginals = engine.marginals(script.table, wanted, script.columns)
                 tell("measuring", 0, 1)
                 measured = measure(charged, marginals)

@@ -36,20 +36,25 @@ def family_matrix(family: Family, domain: Mapping[str, int]) -> np.ndarray:
     return over_full_domain(matrix, attributes, domain)
 
 
-def block_matrix(block: BlockStrategy, domain: Mapping[str, int]) -> np.ndarray:
-    """Write a block's integer measurements out over the full domain."""
+def every_space(blocks):
+    """Yield each block with each of its spaces, in the order in which they are measured."""
+    return [(block, space) for block in blocks for space in block.spaces]
+
+
+def space_matrix(block: BlockStrategy, space, domain: Mapping[str, int]) -> np.ndarray:
+    """Write the integer measurements of one space of a block out over the full domain."""
     matrix, attributes = np.ones((1, 1), dtype=object), []
     for factor in block.factors:
         matrix = np.kron(matrix, factor.matrix.astype(object))
-        attributes += factor.attributes
+        attributes += [space[axis] for axis in factor.axes]
     return over_full_domain(matrix, attributes, domain)
 
 
 def exact_cost(blocks, domain: Mapping[str, int]) -> Fraction:
     """The squared change that one record makes, in units of noise, maximised over its cell."""
     total = [Fraction(0)] * math.prod(domain.values())
-    for block in blocks:
-        matrix = block_matrix(block, domain)
+    for block, space in every_space(blocks):
+        matrix = space_matrix(block, space, domain)
         for cell in range(matrix.shape[1]):
             squared = sum(int(v) ** 2 for v in matrix[:, cell])
             total[cell] += Fraction(squared, block.noise_variance)
@@ -65,8 +70,8 @@ def generalised_least_squares(workload, blocks):
     domain = workload.domain
     queries = np.vstack([family_matrix(f, domain) for f in workload.families])
     rows, noise = [], []
-    for block in blocks:
-        matrix = block_matrix(block, domain).astype(float)
+    for block, space in every_space(blocks):
+        matrix = space_matrix(block, space, domain).astype(float)
         rows.append(matrix)
         noise += [block.noise_variance + 1 / 12] * len(matrix)
     # Scaled to unit noise, so that the pseudo-inverse is the least-squares estimate.
@@ -83,12 +88,12 @@ def answers_of(plan, measured, family) -> np.ndarray:
 def planned_estimator(plan) -> np.ndarray:
     """The matrix that a plan's recovery applies to the measurements, found by unit vectors."""
     blocks = plan.certified.blocks
-    shapes = {frozenset(b.attributes): [f.measurements for f in b.factors] for b in blocks}
+    shapes = {frozenset(s): [f.measurements for f in b.factors] for b, s in every_space(blocks)}
     columns = []
-    for block in blocks:
+    for block, measured_space in every_space(blocks):
         for index in range(block.measurements):
             measured = {space: np.zeros(shape) for space, shape in shapes.items()}
-            measured[frozenset(block.attributes)].flat[index] = 1.0
+            measured[frozenset(measured_space)].flat[index] = 1.0
             answers = [answers_of(plan, measured, f).ravel() for f in plan.workload.families]
             columns.append(np.concatenate(answers))
     return np.array(columns).T

@@ -5,7 +5,7 @@ Trusted core.
 Guarantees:
     1. Only a `ChargedPlan` can be measured, and only once: a certified plan together with a
        receipt for at least its cost, which its ledger holds on disk and has not noted as used.
-    2. Each block is measured once, with noise of its own from a generator keyed for this
+    2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + round(N(0, σ²)), where B x is computed in integers. If a table has more
        than 2^31 rows, B x may wrap around modulo 2^64; as y is then a function of (B x + noise)
        modulo 2^64, that is post-processing.
@@ -76,11 +76,11 @@ def measure(
     *,
     _bits: RandomBits | None = None,
 ) -> NoisyMeasurements:
-    """Measure every block of a charged plan.
+    """Measure every residual space of a charged plan.
 
     Args:
         charged: what to measure.
-        marginals: for each block's attributes, in its order, the exact counts as int64 of shape
+        marginals: for each space's attributes, in its order, the exact counts as int64 of shape
             (cells of the first attribute, …).
         _bits: a source of random bits for tests. The default is keyed by the operating system
             for this call alone.
@@ -94,16 +94,20 @@ def measure(
     return NoisyMeasurements(
         charged.certified,
         {
-            frozenset(block.attributes): _measure_block(block, marginals, bits)
+            frozenset(space): _measure_space(block, space, marginals, bits)
             for block in charged.certified.blocks
+            for space in block.spaces
         },
     )
 
 
-def _measure_block(
-    block: BlockStrategy, marginals: Mapping[tuple[str, ...], Counts], bits: RandomBits
+def _measure_space(
+    block: BlockStrategy,
+    space: tuple[str, ...],
+    marginals: Mapping[tuple[str, ...], Counts],
+    bits: RandomBits,
 ) -> NDArray[np.int64]:
-    counts = marginals.get(block.attributes)
+    counts = marginals.get(space)
     if counts is None:
         raise InternalError("a marginal is missing")
     exact = apply(block, counts)
@@ -119,12 +123,9 @@ def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:
     sum is at most the product of the factors' largest entries, below 2^31, times the number of
     rows.
     """
-    sizes = dict(zip(block.attributes, counts.shape, strict=True))
-    if counts.dtype != np.int64 or any(
-        tuple(sizes[a] for a in f.attributes) != f.shape for f in block.factors
-    ):
+    if counts.dtype != np.int64 or counts.shape != block.shape:
         raise InternalError("a marginal has the wrong shape or type")
-    order = [block.attributes.index(a) for f in block.factors for a in f.attributes]
+    order = [axis for f in block.factors for axis in f.axes]
     result = counts.transpose(order).reshape([math.prod(f.shape) for f in block.factors])
     for axis, factor in enumerate(block.factors):
         result = factor.apply(result, axis)

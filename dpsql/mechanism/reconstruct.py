@@ -36,8 +36,7 @@ class Reconstruction:
     def _marginal(self, attributes: tuple[str, ...]) -> NDArray[np.float64]:
         """Make the noisy marginal, or take the last one again: several families may use it."""
         if self._last is None or self._last[0] != attributes:
-            sizes = [self._plan.workload.domain[a] for a in attributes]
-            made = self._plan.recovery.marginal(attributes, sizes, self._values)
+            made = self._plan.recovery.marginal(attributes, self._values)
             made.setflags(write=False)
             self._last = attributes, made
         return self._last[1]

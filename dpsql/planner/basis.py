@@ -7,34 +7,66 @@ that reconstruction stays exactly unbiased.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import flint
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.errors import InternalError
+from dpsql.planner.reference import Reference
+
 _PRIME = (1 << 61) - 1
 """A Mersenne prime that fits a machine word. A rank modulo a prime never exceeds the true rank."""
 
 
-def residual_basis(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the basis ⊗S_i of a residual space; S_i has the rows e_j − e_0.
+def residual_basis(references: Sequence[Reference]) -> NDArray[np.int64]:
+    """Return the integer basis ⊗S_i of a residual space: short vectors that ℓ_i makes zero.
 
-    Shape: (∏(n_i − 1), ∏ n_i). Restricted to the cells whose coordinates are all nonzero it is
-    the identity.
+    Shape: (∏(n_i − 1), ∏ n_i).
     """
     basis = np.ones((1, 1), dtype=np.int64)
-    for n in shape:
-        differences = np.eye(n, dtype=np.int64)[1:]
-        differences[:, 0] = -1
-        basis = np.kron(basis, differences)
+    for reference in references:
+        basis = np.kron(basis, axis_basis(reference))
     return basis
 
 
-def inner_cells(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the flat indices of the cells whose coordinates are all nonzero."""
-    cells = np.arange(math.prod(shape)).reshape(shape)
-    return cells[tuple(slice(1, None) for _ in shape)].ravel()
+def axis_basis(reference: Reference) -> NDArray[np.int64]:
+    """Return n − 1 independent integer vectors v with v·p = 0, for ℓ = p/P.
+
+    For the uniform reference they are e_j − e_0. Else cells of equal p are compared with each
+    other, and one cell for each value of p with the others by short vectors of the lattice
+    {v : v·p = 0}, found by the algorithm of Lenstra, Lenstra and Lovász: e_i·p_j − e_j·p_i would
+    do, but its large entries leave fewer bits for the strategy's own coefficients.
+    """
+    n = len(reference.weights)
+    if reference.uniform:
+        differences = np.eye(n, dtype=np.int64)[1:]
+        differences[:, 0] = -1
+        return differences
+    if reference.numerators is None:
+        raise InternalError("only references in integers can be measured")
+    values, first, which = np.unique(reference.numerators, return_index=True, return_inverse=True)
+    equal = np.eye(n, dtype=np.int64)
+    equal[np.arange(n), first[which]] -= 1
+    short = np.zeros((len(values) - 1, n), dtype=np.int64)
+    short[:, first] = _short_vectors([int(v) for v in values])
+    return np.vstack([equal[np.arange(n) != first[which]], short])
+
+
+def _short_vectors(p: list[int]) -> NDArray[np.int64]:
+    """Return short independent integer vectors v with v·p = 0: shape (len(p) − 1, len(p)).
+
+    In the lattice of all (v, c·v·p) with a large c, vectors with v·p ≠ 0 are long, so a reduced
+    basis has all of the others first.
+    """
+    large = 2 ** len(p) * max(1, *map(abs, p)) ** 2
+    rows = [[int(i == j) for j in range(len(p))] + [large * v] for i, v in enumerate(p)]
+    reduced = flint.fmpz_mat(rows).lll().tolist()
+    found = [[int(x) for x in row[:-1]] for row in reduced if row[-1] == 0]
+    if len(found) != len(p) - 1:
+        raise InternalError("the basis of a residual space was not found")
+    return np.array(found, dtype=np.int64).reshape(len(p) - 1, len(p))
 
 
 def row_basis(rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,10 +4,11 @@ Trusted core. The planner, its solvers and its floating point are not trusted: w
 hand over, the privacy cost is recomputed here in exact integers and rationals.
 
 Guarantees:
-    1. `privacy_cost` of a `CertifiedPlan` is Σ_A Δ_A² / σ_A² over its blocks, exactly, where Δ_A
-       is the largest change of the block's exact answers when one record is added or removed.
+    1. `privacy_cost` of a `CertifiedPlan` is Σ_A Δ_A² / σ_A² over the residual spaces A of its
+       blocks, exactly, where Δ_A is the largest change of the exact answers in A when one record
+       is added or removed.
     2. It is at most the budget's μ², compared as rationals.
-    3. Measuring every block once with independent noise round(N(0, σ_A²)) is μ-GDP with
+    3. Measuring every space once with independent noise round(N(0, σ_A²)) is μ-GDP with
        μ² = privacy_cost. Proof: the exact answers are integers, so answer + round(noise) =
        round(answer + noise) is post-processing of the Gaussian mechanism, which is Δ_A/σ_A-GDP
        (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383, Theorem 2.7); the
@@ -19,7 +20,6 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -29,9 +29,8 @@ from dpsql.privacy import Budget
 
 
 def privacy_cost(blocks: tuple[BlockStrategy, ...]) -> Fraction:
-    """Return μ² = Σ_A Δ_A² / σ_A², exactly. Equal terms are counted, then added once."""
-    terms = Counter((block.sensitivity_squared, block.noise_variance) for block in blocks)
-    return sum((n * Fraction(*term) for term, n in terms.items()), Fraction(0))
+    """Return μ² = Σ_A Δ_A² / σ_A² over all residual spaces, exactly."""
+    return sum((block.privacy_cost for block in blocks), Fraction(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +42,7 @@ class CertifiedPlan:
     privacy_cost: Fraction = field(init=False)
 
     def __post_init__(self) -> None:
-        spaces = [block.attributes for block in self.blocks]
+        spaces = [frozenset(space) for block in self.blocks for space in block.spaces]
         if len(set(spaces)) != len(spaces):
             raise InternalError("a residual space is measured twice in one plan")
         cost = privacy_cost(self.blocks)
@@ -56,7 +55,7 @@ class CertifiedPlan:
         """A hash of everything that will be measured, for the ledger."""
         digest = hashlib.sha256()
         for block in self.blocks:
-            digest.update(repr((block.attributes, block.noise_variance)).encode())
+            digest.update(repr((block.spaces, block.noise_variance)).encode())
             for factor in block.factors:
-                digest.update(repr((factor.attributes, factor.shape, factor.content)).encode())
+                digest.update(repr((factor.axes, factor.shape, factor.content)).encode())
         return digest.hexdigest()

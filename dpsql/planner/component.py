@@ -10,23 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.planner.reference import Reference
 
 MAX_IDENTITY = 2**13
 """Cells up to which an identity is written out, where it is not alone."""
 
-Key = tuple[tuple[str, ...], bytes]
+Key = tuple[tuple[int, ...], bytes]
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """Weighted query rows over the joint cells of some attributes, in their residual space.
+    """Weighted query rows over the joint cells of some axes of a residual space.
 
     Only their Gram matrix matters for a strategy, so `rows` may be any rows with the same one.
-    Components of equal `content` are the same problem, whatever their attributes are called.
+    Components of equal `content` are the same problem, wherever they are placed.
     """
 
-    attributes: tuple[str, ...]
-    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    """Where the residual space has the attributes, ascending."""
+    references: tuple[Reference, ...]
+    """One for each axis: the space holds what they make zero."""
     content: bytes
     given: NDArray[np.float64] | None
     """The rows, of shape (any number, cells); None if `identity` says it all."""
@@ -34,6 +37,11 @@ class Component:
     """Integer rows that span the same space, if they are known."""
     identity: float | None = None
     """If given, the Gram matrix is this times I − J/n: all cells of one attribute."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells along each axis."""
+        return tuple(len(r.weights) for r in self.references)
 
     @cached_property
     def rows(self) -> NDArray[np.float64]:
@@ -47,8 +55,8 @@ class Component:
         (n,) = self.shape
         if n > MAX_IDENTITY:
             raise ResourceLimitError(
-                f"The {n:,} values of {self.attributes[0]} can be counted, but not together with "
-                "running totals or ranges over them.",
+                f"The {n:,} values of one column can be counted, but not together with running "
+                "totals or ranges over them.",
                 hint="use a coarser domain for those, or release them apart.",
             )
         return math.sqrt(self.identity or 0.0) * (np.eye(n) - 1 / n)
@@ -56,7 +64,7 @@ class Component:
     @property
     def key(self) -> Key:
         """Tell whether two components of one subworkload are the same factor."""
-        return self.attributes, self.content
+        return self.axes, self.content
 
     @property
     def dimension(self) -> int:

@@ -1,23 +1,24 @@
 """Divide: split every query into pieces, one for each residual space that it touches.
 
 Notation (QuerySmasher, arXiv 2604.00868, §6.2; ResidualPlanner, arXiv 2305.08175, §4). For an
-attribute with n cells, `drop` averages a query over the cells and `keep` is what is left after
-that average is taken away. For a query q over attributes B and A ⊆ B,
+attribute with the reference ℓ, `drop` contracts a query with ℓ and `keep` is what is left after
+that number is taken away. For a query q over attributes B and A ⊆ B,
 
     q_A = (keep on every axis in A, drop on every axis in B∖A) q ,      q(x_B) = Σ_A q_A(x_A) .
 
-q_A lies in the residual space V_A, whose members sum to zero along every axis of A. The spaces
-are linearly independent, so that each can be measured on its own.
+q_A lies in the residual space V_A, whose members contract to zero with ℓ along every axis of A.
+The spaces are linearly independent, so that each can be measured on its own.
 
 A family is a Kronecker product over blocks, and both operations act on one axis at a time, so
-the pieces of a family are Kronecker products as well. They are never multiplied out here.
+the pieces of a family are Kronecker products as well. They are never multiplied out here, and
+spaces of which the same is asked are described once, as one subworkload.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations, product
 
@@ -25,191 +26,227 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.component import Component
-from dpsql.workload import Block, Family, Workload
-from dpsql.workload.queries import CellQueries, IntervalQueries
+from dpsql.planner.pieces import Piece
+from dpsql.workload import Block, Workload
 
-MAX_EXACT = 2.0**20
-"""Integer queries with coefficients up to this are split in exact integers."""
+Indices = NDArray[np.int64]
+Weights = NDArray[np.float64]
 
 MAX_SPACES = 1 << 18
-"""Planning takes about 0.15 milliseconds and 4 kB for each."""
+"""Where all are asked for other things, planning takes about 0.15 milliseconds for each."""
 
 MAX_JOINT_ATTRIBUTES = 12
 """A matrix over k attributes has 2^k pieces, each taking time in its cells, 2^k or more."""
 
+Layout = tuple[tuple[Piece, tuple[int, ...]], ...]
+"""Pieces and the axes of the residual space that they take."""
+Dropped = tuple[Piece, ...]
+Asked = tuple[int, float]
+"""Which layout with which dropped pieces, and the weight of the families that ask it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A weighted Kronecker product of pieces: one family's share in a subworkload.
+    """A weighted Kronecker product of pieces: what some families ask of a residual space.
 
-    Its Gram matrix is `weight` times the Kronecker product of the pieces' Gram matrices.
+    Its weight is Σ share · ∏ (squares of the dropped pieces).
     """
 
-    weight: float
-    pieces: tuple[Component, ...]
+    shares: tuple[tuple[float, Dropped], ...]
+    layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
 class Subworkload:
-    """All pieces that fall in the residual space of `attributes` (in domain order)."""
+    """What is asked of each of some residual spaces: the same of all, attributes renamed."""
 
-    attributes: tuple[str, ...]
     terms: tuple[Term, ...]
+    spaces: tuple[tuple[str, ...], ...]
+    """Their attributes, in domain order."""
 
 
-def decompose(workload: Workload, pieces: Pieces) -> tuple[Subworkload, ...]:
+@dataclass(frozen=True, slots=True)
+class Colouring:
+    """A colour for each attribute. Attributes of one colour have one size and one reference."""
+
+    colours: tuple[int, ...]
+    """In domain order."""
+    sizes: tuple[int, ...]
+    """Of each colour."""
+
+
+def by_size(workload: Workload) -> Colouring:
+    """Give all attributes of one size one colour."""
+    sizes = tuple(sorted(set(workload.domain.values())))
+    return Colouring(tuple(sizes.index(n) for n in workload.domain.values()), sizes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Families that have equal queries, over any attributes of equal colours."""
+
+    blocks: tuple[Block, ...]
+    """Of one of them."""
+    attributes: Indices
+    """Shape (families, attributes of all blocks)."""
+    weights: Weights
+    """Shape (families,)."""
+
+
+def kinds(workload: Workload, colouring: Colouring | None = None) -> list[Kind]:
+    """Sort the families that have any queries by kind; by size alone if there are no colours."""
+    order = {name: i for i, name in enumerate(workload.domain)}
+    colours = (by_size(workload) if colouring is None else colouring).colours
+    found: dict[object, tuple[tuple[Block, ...], list[list[int]], list[float]]] = {}
+    for family in workload.families:
+        if not family.count:
+            continue
+        row = [order[a] for block in family.blocks for a in block.attributes]
+        shape = tuple((len(block.attributes), block.queries.key) for block in family.blocks)
+        key = shape, tuple(colours[i] for i in row)
+        _, rows, weights = found.setdefault(key, (family.blocks, [], []))
+        rows.append(row)
+        weights.append(family.weight)
+    return [
+        Kind(blocks, np.array(rows, dtype=np.int64), np.array(weights))
+        for blocks, rows, weights in found.values()
+    ]
+
+
+def decompose(
+    workload: Workload, colouring: Colouring, squares: Callable[[Piece], float]
+) -> tuple[Subworkload, ...]:
     """Collect the pieces of all families by residual space, the smallest spaces first.
+
+    Args:
+        workload: the families.
+        colouring: which attributes share a reference.
+        squares: tells how large a piece is; pieces of 0 are left out.
 
     Raises:
         ResourceLimitError: there are too many.
     """
-    order = {name: i for i, name in enumerate(workload.domain)}
-    spaces: dict[tuple[str, ...], list[Term]] = {}
-    for family in workload.families:
-        for attributes, parts in pieces.of(family):
-            space = tuple(sorted(attributes, key=order.__getitem__))
-            spaces.setdefault(space, []).append(_term(family, parts))
-            if len(spaces) > MAX_SPACES:
-                raise ResourceLimitError(
-                    f"The queries touch more than {MAX_SPACES:,} residual spaces.",
-                    hint="group by fewer columns at once: k columns touch 2^k spaces.",
-                )
-    ordered = sorted(spaces, key=lambda a: (len(a), [order[name] for name in a]))
-    return tuple(Subworkload(space, tuple(spaces[space])) for space in ordered)
+    table = _Table(workload, colouring)
+    for kind in kinds(workload, colouring):
+        table.add(kind, squares)
+    return tuple(chain.from_iterable(table.subworkloads(size) for size in sorted(table.sizes)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """The content of a piece, whatever its attributes are called."""
+class _Table:
+    """Number of attributes → (layout, dropped) → spaces and weights, as they are found."""
 
-    content: bytes
-    rows: NDArray[np.float64] | None
-    numerators: NDArray[np.int64] | None = None
-    identity: float | None = None
+    def __init__(self, workload: Workload, colouring: Colouring) -> None:
+        self._names = tuple(workload.domain)
+        self._colours = colouring.colours
+        self._found: dict[int, dict[tuple[Layout, Dropped], list[tuple[Indices, Weights]]]]
+        self._found = defaultdict(lambda: defaultdict(list))
 
+    @property
+    def sizes(self) -> set[int]:
+        return set(self._found)
 
-class Pieces:
-    """The pieces of one plan's blocks. Blocks of equal content are split once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[int, ...], bytes, tuple[bool, ...]], Split] = {}
-        self._of_blocks: dict[tuple[tuple[str, ...], bytes], list[Component]] = {}
-
-    def of(self, family: Family) -> Iterator[tuple[tuple[str, ...], tuple[Component, ...]]]:
-        """Yield every residual space that the family touches, with one piece per block."""
-        if not family.count:
-            return
-        choices = [self._touched(block) for block in family.blocks]
+    def add(self, kind: Kind, squares: Callable[[Piece], float]) -> None:
+        """Add what the families of one kind ask of each residual space that they touch."""
+        choices, begin = [], 0
+        for block in kind.blocks:
+            end = begin + len(block.attributes)
+            colours = tuple(self._colours[i] for i in kind.attributes[0, begin:end])
+            choices.append([p for p in _pieces(block, colours, begin) if squares(p[0])])
+            begin = end
+        if math.prod(map(len, choices)) > MAX_SPACES:
+            raise _too_many_spaces()
         for parts in product(*choices):
-            yield tuple(chain.from_iterable(p.attributes for p in parts)), parts
+            self._place(
+                kind, [p for p in parts if p[1]], [p for p, columns in parts if not columns]
+            )
 
-    def _touched(self, block: Block) -> list[Component]:
-        key = (block.attributes, block.queries.key)
-        if key not in self._of_blocks:
-            if len(block.attributes) > MAX_JOINT_ATTRIBUTES:
-                raise ResourceLimitError(
-                    f"One condition joins {len(block.attributes)} columns, more than "
-                    f"{MAX_JOINT_ATTRIBUTES}.",
-                    hint="store what it says as a column of its own, or join fewer columns by OR.",
-                )
-            pieces = (self._piece(block, kept) for kept in _subsets(block.attributes))
-            self._of_blocks[key] = [p for p in pieces if p.squares]
-        return self._of_blocks[key]
+    def _place(
+        self, kind: Kind, kept: list[tuple[Piece, tuple[int, ...]]], dropped: list[Piece]
+    ) -> None:
+        columns = [c for _, cs in kept for c in cs]
+        attributes = kind.attributes[:, columns]
+        order = attributes.argsort(axis=1)
+        spaces = np.take_along_axis(attributes, order, axis=1)
+        ranks = order.argsort(axis=1)
+        for rank, rows in _alike(ranks):
+            axis = dict(zip(columns, rank, strict=True))
+            layout = [(piece, tuple(axis[c] for c in cs)) for piece, cs in kept]
+            layout.sort(key=lambda placed: placed[1])
+            key = tuple(layout), tuple(sorted(dropped, key=lambda p: (p.key, p.colours)))
+            self._found[len(columns)][key].append((spaces[rows], kind.weights[rows]))
 
-    def _piece(self, block: Block, kept: tuple[str, ...]) -> Component:
-        """Apply `keep` on the axes in `kept` and `drop` on the others."""
-        axes = tuple(a in kept for a in block.attributes)
-        content = (block.shape, block.queries.key, axes)
-        if content not in self._known:
-            self._known[content] = _split(block, axes)
-        split = self._known[content]
-        shape = tuple(n for n, keep in zip(block.shape, axes, strict=True) if keep)
-        return Component(kept, shape, split.content, split.rows, split.numerators, split.identity)
+    def subworkloads(self, size: int) -> Iterator[Subworkload]:
+        """Group the residual spaces of some size by what is asked of them."""
+        keys = list(self._found[size])
+        parts = [part for key in keys for part in self._found[size][key]]
+        counts = [sum(len(w) for _, w in self._found[size][key]) for key in keys]
+        codes, spaces = _distinct(np.concatenate([s for s, _ in parts]), len(self._names))
+        if len(spaces) > MAX_SPACES:
+            raise _too_many_spaces()
+        weights = np.split(np.concatenate([w for _, w in parts]), np.cumsum(counts)[:-1])
+        asked: list[list[Asked]] = [[] for _ in spaces]
+        for number, (at, weight) in enumerate(
+            zip(np.split(codes, np.cumsum(counts)[:-1]), weights, strict=True)
+        ):
+            sums = np.bincount(at, weight)
+            for space in np.flatnonzero(np.bincount(at)).tolist():
+                asked[space].append((number, float(sums[space])))
+        # Equal layouts have equal colours, so that spaces of one group differ in names only.
+        groups: dict[tuple[Asked, ...], list[int]] = defaultdict(list)
+        for space, what in enumerate(asked):
+            groups[tuple(what)].append(space)
+        for same, members in groups.items():
+            yield Subworkload(_terms(same, keys), tuple(self._named(spaces[m]) for m in members))
 
-
-def _split(block: Block, axes: tuple[bool, ...]) -> Split:
-    """Split a block's queries, by their Gram matrix where they are at least as many as cells."""
-    queries = block.queries
-    key = hashlib.sha256(repr((axes, block.shape)).encode() + queries.key).digest()
-    if len(axes) == 1 and isinstance(queries, CellQueries):
-        n = queries.cells
-        return Split(key, None, None, 1.0) if axes[0] else Split(key, np.full((1, 1), n**-0.5))
-    if len(axes) == 1 and isinstance(queries, IntervalQueries) and queries.rows >= queries.cells:
-        return Split(key, _frozen(_root(queries.gram(), axes[0])))
-    return _split_matrix(block, axes, key)
-
-
-def _root(gram: NDArray[np.float64], keep: bool) -> NDArray[np.float64]:
-    """Return rows whose Gram matrix is that of the kept, or dropped, part of some queries."""
-    means = gram.mean(axis=0)
-    if not keep:
-        return np.array([[math.sqrt(means.mean())]])
-    centred = gram - means - means[:, None] + means.mean()
-    values, vectors = np.linalg.eigh(centred)
-    found = values > max(values[-1], 0.0) * 1e-13 * len(gram)
-    return np.ascontiguousarray(np.sqrt(values[found])[:, None] * vectors[:, found].T)
+    def _named(self, space: Indices) -> tuple[str, ...]:
+        return tuple(self._names[i] for i in space.tolist())
 
 
-def split_rows(block: Block, axes: tuple[bool, ...]) -> NDArray[np.float64]:
-    """Split a block's queries row by row: shape (queries, cells of the kept axes)."""
-    matrix = block.queries.matrix
-    return _flush(_split_reals(matrix, block.shape, axes), matrix)
-
-
-def _split_matrix(block: Block, axes: tuple[bool, ...], key: bytes) -> Split:
-    """Split a block's matrix; exact where the coefficients are small integers."""
-    matrix = block.queries.matrix
-    denominator = math.prod(block.shape)
-    whole = bool((matrix == np.rint(matrix)).all())
-    if whole and np.abs(matrix).max(initial=0) <= MAX_EXACT and denominator <= 2**32:
-        numerators = _split_integers(matrix.astype(np.int64), block.shape, axes)
-        return Split(key, _frozen(numerators / denominator), numerators)
-    return Split(key, _frozen(split_rows(block, axes)))
-
-
-def _frozen(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    matrix.setflags(write=False)
-    return matrix
-
-
-def _split_integers(
-    matrix: NDArray[np.int64], shape: tuple[int, ...], axes: tuple[bool, ...]
-) -> NDArray[np.int64]:
-    """Return the split matrix times ∏ n_i: both operations are scaled by n, nothing is divided."""
-    work = matrix.reshape(-1, *shape)
-    for axis in reversed(range(len(axes))):
-        sums = work.sum(axis=axis + 1, keepdims=True)
-        work = work * shape[axis] - sums if axes[axis] else sums.squeeze(axis + 1)
-    return np.ascontiguousarray(work.reshape(len(matrix), -1))
-
-
-def _split_reals(
-    matrix: NDArray[np.float64], shape: tuple[int, ...], axes: tuple[bool, ...]
-) -> NDArray[np.float64]:
-    work = matrix.reshape(-1, *shape)
-    for axis in reversed(range(len(axes))):
-        means = work.mean(axis=axis + 1, keepdims=True)
-        work = work - means if axes[axis] else means.squeeze(axis + 1)
-    return np.ascontiguousarray(work.reshape(len(matrix), -1))
-
-
-def _flush(pieces: NDArray[np.float64], queries: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Zero what only rounding left over, so that an absent piece is seen to be absent."""
-    scales = np.abs(queries).max(axis=1, initial=0.0, keepdims=True)
-    return np.where(np.abs(pieces) <= 1e-13 * scales, 0.0, pieces)
-
-
-def _term(family: Family, pieces: tuple[Component, ...]) -> Term:
-    """Fold the blocks that the residual space does not touch into the weight."""
-    weight = family.weight
-    for p in pieces:
-        if not p.attributes:
-            weight *= p.squares
-    return Term(weight, tuple(p for p in pieces if p.attributes))
-
-
-def _subsets(attributes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    return chain.from_iterable(
-        combinations(attributes, size) for size in range(len(attributes) + 1)
+def _too_many_spaces() -> ResourceLimitError:
+    return ResourceLimitError(
+        f"The queries touch more than {MAX_SPACES:,} residual spaces.",
+        hint="group by fewer columns at once: k columns touch 2^k spaces.",
     )
+
+
+def _terms(what: tuple[Asked, ...], keys: list[tuple[Layout, Dropped]]) -> tuple[Term, ...]:
+    """Put the shares of one layout together."""
+    shares: dict[Layout, list[tuple[float, Dropped]]] = defaultdict(list)
+    for number, weight in what:
+        layout, dropped = keys[number]
+        shares[layout].append((weight, dropped))
+    return tuple(Term(tuple(found), layout) for layout, found in shares.items())
+
+
+def _pieces(
+    block: Block, colours: tuple[int, ...], begin: int
+) -> Iterator[tuple[Piece, tuple[int, ...]]]:
+    """Yield every piece of a block with the columns that it keeps."""
+    width = len(block.attributes)
+    if width > MAX_JOINT_ATTRIBUTES:
+        raise ResourceLimitError(
+            f"One condition joins {width} columns, more than {MAX_JOINT_ATTRIBUTES}.",
+            hint="store what it says as a column of its own, or join fewer columns by OR.",
+        )
+    for size in range(width + 1):
+        for columns in combinations(range(width), size):
+            kept = tuple(i in columns for i in range(width))
+            piece = Piece(block.queries.key, colours, kept, block.queries)
+            yield piece, tuple(begin + c for c in columns)
+
+
+def _alike(ranks: Indices) -> Iterator[tuple[tuple[int, ...], Indices]]:
+    """Group rows that are equal: yield each with where it is."""
+    codes, distinct = _distinct(ranks, max(1, ranks.shape[1]))
+    for number, rank in enumerate(distinct.tolist()):
+        yield tuple(rank), np.flatnonzero(codes == number)
+
+
+def _distinct(rows: Indices, base: int) -> tuple[Indices, Indices]:
+    """Return for each row, of numbers below `base`, which of the distinct rows it is; and those."""
+    codes = np.zeros(len(rows), dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
+    for column in rows.T:
+        # Numbered anew after each column, so that the codes stay small.
+        _, first, codes = np.unique(codes * base + column, return_index=True, return_inverse=True)
+    return codes, rows[first] if len(rows) else rows

@@ -46,19 +46,19 @@ _HALF = 1 << 16
 
 
 class IntegerFactor(ABC):
-    """Integer measurements (rows) over the joint cells of some attributes, cells in C order."""
+    """Integer measurements (rows) over the joint cells of some axes, cells in C order."""
 
-    def __init__(self, attributes: tuple[str, ...], shape: tuple[int, ...]) -> None:
-        self._attributes, self._shape = attributes, shape
+    def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        self._axes, self._shape = axes, shape
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes, in the order of the cells."""
-        return self._attributes
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the block's marginals, in the order of the cells."""
+        return self._axes
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of cells of each attribute."""
+        """The number of cells along each axis."""
         return self._shape
 
     @property
@@ -95,15 +95,15 @@ class DenseFactor(IntegerFactor):
     """Measurements that are written out."""
 
     def __init__(
-        self, attributes: tuple[str, ...], shape: tuple[int, ...], given: NDArray[np.int64]
+        self, axes: tuple[int, ...], shape: tuple[int, ...], given: NDArray[np.int64]
     ) -> None:
-        super().__init__(attributes, shape)
+        super().__init__(axes, shape)
         if given.flags.writeable or given.base is not None or not given.flags.c_contiguous:
             given = np.array(given, order="C")  # nobody else may hold a way to change it
         if given.dtype != np.int64 or given.ndim != 2:
             raise InternalError("an integer factor must be a matrix of int64")
-        if given.shape[1] != math.prod(self.shape) or len(self.shape) != len(self.attributes):
-            raise InternalError("an integer factor does not fit its attributes")
+        if given.shape[1] != math.prod(self.shape) or len(self.shape) != len(self.axes):
+            raise InternalError("an integer factor does not fit its axes")
         # Not np.abs: the magnitude of the smallest int64 does not fit an int64.
         limit = 1 << ENTRY_BITS
         if given.size and not (-limit < int(given.min()) and int(given.max()) < limit):
@@ -154,16 +154,16 @@ class DenseFactor(IntegerFactor):
 
 
 class CentredFactor(IntegerFactor):
-    """s·(n·I − J) over the n cells of one attribute, which need not be written out.
+    """s·(n·I − J) over the n cells of one axis, which need not be written out.
 
     Every column has one entry s(n−1) and n−1 entries −s, so its squared norm is
     s²((n−1)² + (n−1)) = s²n(n−1).
     """
 
-    def __init__(self, attributes: tuple[str, ...], shape: tuple[int, ...], scale: int) -> None:
-        super().__init__(attributes, shape)
-        if len(self.attributes) != 1 or len(self.shape) != 1 or self.cells < 2:
-            raise InternalError("a centred factor is over 2 or more cells of one attribute")
+    def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...], scale: int) -> None:
+        super().__init__(axes, shape)
+        if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < 2:
+            raise InternalError("a centred factor is over 2 or more cells of one axis")
         if type(scale) is not int or scale < 1 or scale * self.cells >= 1 << ENTRY_BITS:
             raise InternalError("an entry of an integer factor has 31 bits or more")
         self._scale = scale
@@ -213,16 +213,24 @@ class CentredFactor(IntegerFactor):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockStrategy:
-    """The measurements of one residual space: ⊗ factors, each plus round(N(0, noise_variance))."""
+    """The same measurements of one or more residual spaces, each with noise of its own.
 
-    attributes: tuple[str, ...]
+    Each space is measured once on its marginal: ⊗ factors, plus round(N(0, noise_variance)).
+    """
+
+    spaces: tuple[tuple[str, ...], ...]
+    """The attributes of each space, one for each axis of the factors."""
     factors: tuple[IntegerFactor, ...]
     noise_variance: int
 
     def __post_init__(self) -> None:
-        covered = [a for f in self.factors for a in f.attributes]
-        if sorted(covered) != sorted(self.attributes) or len(set(covered)) != len(covered):
-            raise InternalError("the factors of a block must partition its attributes")
+        covered = sorted(axis for f in self.factors for axis in f.axes)
+        if covered != list(range(len(covered))):
+            raise InternalError("the factors of a block must partition its axes")
+        if not self.spaces or any(len(space) != len(covered) for space in self.spaces):
+            raise InternalError("the spaces of a block must have one attribute for each axis")
+        if any(len(set(space)) != len(space) for space in self.spaces):
+            raise InternalError("a space of a block has an attribute twice")
         if (
             type(self.noise_variance) is not int
             or not 1 <= self.noise_variance < 1 << VARIANCE_BITS
@@ -232,11 +240,22 @@ class BlockStrategy:
             raise InternalError("the products of a block's entries have 31 bits or more")
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells along each axis."""
+        sizes = {axis: n for f in self.factors for axis, n in zip(f.axes, f.shape, strict=True)}
+        return tuple(sizes[axis] for axis in range(len(sizes)))
+
+    @property
     def sensitivity_squared(self) -> int:
-        """The largest squared change that adding or removing one record can make, exact."""
+        """The largest squared change of one space's answers by one record, exact."""
         return math.prod(f.largest_column_norm_squared for f in self.factors)
 
     @property
+    def privacy_cost(self) -> Fraction:
+        """What measuring all the spaces costs as μ², exact."""
+        return len(self.spaces) * Fraction(self.sensitivity_squared, self.noise_variance)
+
+    @property
     def measurements(self) -> int:
-        """The number of noisy integers."""
+        """The number of noisy integers of one space."""
         return math.prod(f.measurements for f in self.factors)

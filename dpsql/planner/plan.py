@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -21,13 +22,13 @@ from dpsql.workload import Family, Workload
 
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
-    """One residual space of a plan, with the certificate of its strategy."""
+    """Residual spaces that are measured alike, with the certificate of their strategy."""
 
     strategy: BlockStrategy
     error: float
-    """The weighted sum of variances that its noise gives to all queries, rounding included."""
+    """The weighted sum of variances that their noise gives to all queries, rounding included."""
     lower: float
-    """No strategy for this space has a smaller weighted variance at privacy cost 1."""
+    """No strategy for one of them has a smaller weighted variance at privacy cost 1."""
     solver: str
 
 
@@ -78,7 +79,8 @@ class Plan:
         if not self.planned:
             return 0.0
         cost = float(self.budget.mu_squared)
-        least = total_error([block.lower for block in self.planned], cost)
+        counts = [len(block.strategy.spaces) for block in self.planned]
+        least = total_error([block.lower for block in self.planned], counts, cost)
         # Where the optimum is exact, rounding in floats could make this just negative.
         return max(0.0, self._total / least - 1.0)
 
@@ -114,10 +116,11 @@ class Plan:
         )
 
     def explain(self) -> str:
-        """Describe the plan: each residual space, its solver, its share of the budget."""
+        """Describe the plan: the residual spaces, their solvers and shares of the budget."""
+        count = sum(len(block.strategy.spaces) for block in self.planned)
         lines = [
             f"QuerySmasher plan: {self.workload.count:,} queries in "
-            f"{len(self.workload.families)} families, {len(self.planned)} residual spaces",
+            f"{len(self.workload.families)} families, {count} residual spaces",
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
             f"expected RMSE {self.rmse:.4g}; certified gap {self.gap:.2e}",
             "",
@@ -129,23 +132,26 @@ class Plan:
 
     def _explain_block(self, block: PlannedBlock) -> str:
         strategy = block.strategy
-        cost = Fraction(strategy.sensitivity_squared, strategy.noise_variance)
-        share = float(cost / self.privacy_cost)
+        share = float(strategy.privacy_cost / self.privacy_cost)
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
         noise = math.sqrt(strategy.noise_variance / strategy.sensitivity_squared)
-        space = " x ".join(strategy.attributes) or "total"
-        return f"{share:7.2%}  {strategy.measurements:12,}  {noise:9.4g}  {space}: {block.solver}"
+        rows = len(strategy.spaces) * strategy.measurements
+        space = " x ".join(strategy.spaces[0]) or "total"
+        if len(strategy.spaces) > 1:
+            space += f" and {len(strategy.spaces) - 1:,} like it"
+        return f"{share:7.2%}  {rows:12,}  {noise:9.4g}  {space}: {block.solver}"
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets whose marginals have to be counted."""
-        spaces = [set(block.strategy.attributes) for block in self.planned]
-        maximal = [
-            block.strategy.attributes
-            for block, space in zip(self.planned, spaces, strict=True)
-            if not any(space < other for other in spaces)
-        ]
-        return tuple(maximal)
+        spaces = [space for block in self.planned for space in block.strategy.spaces]
+        parts = {
+            frozenset(part)
+            for space in spaces
+            for size in range(len(space))
+            for part in combinations(space, size)
+        }
+        return tuple(space for space in spaces if frozenset(space) not in parts)
 
     def families(self, name: str) -> tuple[Family, ...]:
         """Return the families of one statement."""

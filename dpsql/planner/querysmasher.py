@@ -1,7 +1,8 @@
 """QuerySmasher (arXiv 2604.00868, Algorithm 1): divide, conquer, stitch.
 
-Where this differs from the paper: products of queries stay products, every subworkload is
-solved to a certified gap by its dual, and what comes out is a strategy in integers.
+Where this differs from the paper: products of queries stay products, spaces of which the same is
+asked are planned once, every subworkload is solved to a certified gap by its dual, and what
+comes out is a strategy in integers.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpsql.errors import WorkloadError
+from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.component import Component
-from dpsql.planner.decompose import Pieces, Subworkload, decompose
+from dpsql.planner.decompose import Colouring, Subworkload, by_size, decompose
+from dpsql.planner.pieces import Splitter
 from dpsql.planner.plan import Plan, PlannedBlock
 from dpsql.planner.recovery import Recovery
+from dpsql.planner.reference import Reference
 from dpsql.planner.rounding import Rounding
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.choose import Solutions, choose
+from dpsql.planner.solvers.dual import MAX_RANK
 from dpsql.planner.solvers.product import describe, solve_product
-from dpsql.planner.structure import analyse
+from dpsql.planner.structure import Product, analyse, products
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -29,11 +33,10 @@ DEFAULT_TOLERANCE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Conquered:
-    """A subworkload with a strategy and bounds on its error at privacy cost 1."""
+    """A subworkload with a strategy, and bounds on the error of one space at privacy cost 1."""
 
-    attributes: tuple[str, ...]
-    terms: tuple[tuple[float, tuple[Component, ...]], ...]
-    """What is asked: weights and Kronecker products, to be added up."""
+    spaces: tuple[tuple[str, ...], ...]
+    terms: tuple[Product, ...]
     solved: tuple[tuple[Component, Solution], ...]
     upper: float
     lower: float
@@ -53,37 +56,69 @@ def plan(workload: Workload, budget: Budget, *, tolerance: float = DEFAULT_TOLER
         ResourceLimitError: no solver can take a subworkload of this size.
     """
     _check(workload, tolerance)
-    solutions, rounding = Solutions(tolerance), Rounding()
-    conquered = [conquer(s, solutions) for s in decompose(workload, Pieces())]
-    shares = allocate([c.upper for c in conquered], budget.mu_squared)
+    colouring = by_size(workload)
+    references = [Reference.of_cells(n) for n in colouring.sizes]
+    conquered = divide_and_conquer(workload, colouring, references, tolerance)
+    return _stitch(workload, budget, colouring, references, conquered)
+
+
+def divide_and_conquer(
+    workload: Workload, colouring: Colouring, references: list[Reference], tolerance: float
+) -> list[Conquered]:
+    """Split a workload and find a strategy for each subworkload."""
+    splitter, solutions = Splitter(references), Solutions(tolerance)
+    subworkloads = decompose(workload, colouring, splitter.squares)
+    return [conquer(s, splitter, solutions) for s in subworkloads]
+
+
+def conquer(subworkload: Subworkload, splitter: Splitter, solutions: Solutions) -> Conquered:
+    """Find a strategy for one subworkload.
+
+    Raises:
+        ResourceLimitError: no solver can take it.
+    """
+    terms, spaces = products(subworkload, splitter), subworkload.spaces
+    structure = analyse(terms)
+    hard = structure.rest or any(choose(c) is None for c in structure.components)
+    if hard and len(spaces[0]) == 1:
+        raise ResourceLimitError(
+            f"The queries over {spaces[0][0]} have rank above {MAX_RANK:,} and no structure that "
+            "a solver knows.",
+            hint="use a coarser domain, or ask for fewer different ranges.",
+        )
+    if hard:
+        solved, upper, lower = solve_product(terms, solutions)
+        return Conquered(spaces, terms, solved, upper, lower, describe([c for c, _ in solved]))
+    solved = tuple((c, solutions.of(c)) for c in structure.components)
+    upper = structure.weight * math.prod(s.upper for _, s in solved)
+    lower = structure.weight * math.prod(s.lower for _, s in solved)
+    names = [f"{s.solver} on {' x '.join(spaces[0][axis] for axis in c.axes)}" for c, s in solved]
+    asked = (Product(structure.weight, structure.components),)
+    return Conquered(spaces, asked, solved, upper, lower, " (x) ".join(names) or "closed form")
+
+
+def _stitch(
+    workload: Workload,
+    budget: Budget,
+    colouring: Colouring,
+    references: list[Reference],
+    conquered: list[Conquered],
+) -> Plan:
+    """Share the budget, and round the strategies to integers."""
+    counts = [len(c.spaces) for c in conquered]
+    shares = allocate([c.upper for c in conquered], counts, budget.mu_squared)
+    rounding = Rounding()
     blocks = tuple(
-        rounding.block(c.attributes, c.solved, share)
+        rounding.block(c.spaces, c.solved, share)
         for c, share in zip(conquered, shares, strict=True)
     )
-    recovery = Recovery(blocks)
+    by_name = zip(workload.domain, colouring.colours, strict=True)
+    recovery = Recovery(blocks, {name: references[colour] for name, colour in by_name})
     planned = tuple(
         PlannedBlock(block, recovery.error(c.terms, block), c.lower, c.solver)
         for c, block in zip(conquered, blocks, strict=True)
     )
     return Plan(workload.copy(), budget, planned, CertifiedPlan(blocks, budget), recovery)
-
-
-def conquer(subworkload: Subworkload, solutions: Solutions) -> Conquered:
-    """Find a strategy for one subworkload."""
-    structure = analyse(subworkload)
-    hard = structure.rest or any(choose(c) is None for c in structure.components)
-    if hard and len(subworkload.attributes) > 1:
-        solved, upper, lower = solve_product(subworkload, solutions)
-        terms = tuple((t.weight, t.pieces) for t in subworkload.terms)
-        solver = describe([c for c, _ in solved])
-        return Conquered(subworkload.attributes, terms, solved, upper, lower, solver)
-    solved = tuple((c, solutions.of(c)) for c in structure.components)
-    upper = structure.weight * math.prod(s.upper for _, s in solved)
-    lower = structure.weight * math.prod(s.lower for _, s in solved)
-    names = [f"{s.solver} on {' x '.join(c.attributes)}" for c, s in solved]
-    terms = ((structure.weight, structure.components),)
-    solver = " (x) ".join(names) or "closed form"
-    return Conquered(subworkload.attributes, terms, solved, upper, lower, solver)
 
 
 def _check(workload: Workload, tolerance: float) -> None:

@@ -1,10 +1,11 @@
 """Recovery: how answers follow from measurements, and with which variance.
 
-On the residual space V_A, the measurements y = B_A x_A + z give the estimate t_A = B_A⁺ y over
-the cells of A. Spread evenly over the other attributes of B and added up, the estimates make a
-marginal over B,
+On the residual space V_A, the measurements y = B_A x_A + z give the estimate t_A = C_A B_A⁺ y
+over the cells of A, where C_A = ⊗(I − ℓ1ᵀ) lets a query on t_A count what it keeps. Spread over
+the other attributes of B as their references say and added up, the estimates make a marginal
+over B,
 
-    x̂_B = Σ_{A⊆B} t_A ⊗ (1/n_i for i in B∖A) ,
+    x̂_B = Σ_{A⊆B} t_A ⊗ (ℓ_i for i in B∖A) ,
 
 and every query q over B that was planned for has q(x̂_B) = Σ_A q_A(t_A): exactly unbiased, with
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
@@ -25,22 +27,33 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.planner.component import Component
-from dpsql.planner.decompose import split_rows
 from dpsql.planner.integer import (
     NOISE_ROUNDING_VARIANCE,
     BlockStrategy,
     CentredFactor,
     IntegerFactor,
 )
+from dpsql.planner.pieces import split_rows
+from dpsql.planner.reference import Reference
+from dpsql.planner.structure import Product
 from dpsql.workload import Block, Family
 from dpsql.workload.queries import DenseQueries
 
 Array = NDArray[np.float64]
 
-WeightedProduct = tuple[float, Sequence[Component]]
-
 CHUNK = 2**24
 """Entries of a product that are held at once while its squares are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """One residual space of a block: its attributes, by the axes of the factors."""
+
+    attributes: tuple[str, ...]
+    strategy: BlockStrategy
+
+    def of(self, factor: IntegerFactor) -> tuple[str, ...]:
+        return tuple(self.attributes[axis] for axis in factor.axes)
 
 
 class Recovery:
@@ -49,115 +62,150 @@ class Recovery:
     What depends on the contents only is made once for equal contents.
     """
 
-    def __init__(self, blocks: Sequence[BlockStrategy]) -> None:
-        self._blocks = {frozenset(b.attributes): b for b in blocks}
-        self._inverses: dict[bytes, Array] = {}
-        self._norms: dict[tuple[bytes, bytes], Array] = {}
-        self._errors: dict[tuple[bytes, bytes], float] = {}
+    def __init__(
+        self, blocks: Sequence[BlockStrategy], references: Mapping[str, Reference]
+    ) -> None:
+        self._spaces = {frozenset(s): _Space(s, b) for b in blocks for s in b.spaces}
+        self._references = references
+        self._inverses: dict[tuple[bytes, ...], Array] = {}
+        self._norms: dict[tuple[bytes, ...], Array] = {}
 
     def marginal(
         self,
         attributes: Sequence[str],
-        sizes: Sequence[int],
         values: Mapping[frozenset[str], Array],
     ) -> Array:
         """Return x̂_B from the noisy measurements of each residual space."""
-        total = np.zeros(tuple(sizes))
-        for block in self._inside(attributes):
-            estimate = self._estimate(block, values[frozenset(block.attributes)])
-            places = [attributes.index(a) for f in block.factors for a in f.attributes]
-            here = [n if i in places else 1 for i, n in enumerate(sizes)]
-            spread = estimate.transpose(np.argsort(places)).reshape(here)
-            total += spread * (spread.size / total.size)
+        references = [self._references[a] for a in attributes]
+        total = np.zeros([len(r.weights) for r in references])
+        for space in self._inside(attributes):
+            estimate = self._estimate(space, values[frozenset(space.attributes)])
+            names = [a for f in space.strategy.factors for a in space.of(f)]
+            places = [attributes.index(a) for a in names]
+            here = [n if i in places else 1 for i, n in enumerate(total.shape)]
+            spread: Array = estimate.transpose(np.argsort(places)).reshape(here)
+            for i, reference in enumerate(references):
+                if i not in places:
+                    along = [-1 if j == i else 1 for j in range(total.ndim)]
+                    spread = np.multiply(spread, reference.weights.reshape(along))
+            total += spread
         return total
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
         total = np.zeros(family.shape)
         attributes = [a for block in family.blocks for a in block.attributes]
-        for strategy in self._inside(attributes):
-            total += _noise(strategy) * self._squares(family.blocks, strategy)
+        for space in self._inside(attributes):
+            total += _noise(space.strategy) * self._squares(family.blocks, space)
         return total
 
-    def error(self, terms: Iterable[WeightedProduct], block: BlockStrategy) -> float:
-        """Return the weighted sum of variances that a block gives to the terms of its space."""
-        return _noise(block) * math.fsum(
-            weight * math.prod(self._component_errors(components, block))
-            for weight, components in terms
-        )
+    def error(self, terms: Iterable[Product], block: BlockStrategy) -> float:
+        """Return the weighted sum of variances that a block gives to the terms of its spaces."""
+        space = self._spaces[frozenset(block.spaces[0])]
+        errors = [t.weight * math.prod(self._errors(t.pieces, space)) for t in terms]
+        return len(block.spaces) * _noise(block) * math.fsum(errors)
 
-    def _inside(self, attributes: Sequence[str]) -> Iterator[BlockStrategy]:
+    def _inside(self, attributes: Sequence[str]) -> Iterator[_Space]:
         sizes = range(len(attributes) + 1)
         for subset in chain.from_iterable(combinations(attributes, size) for size in sizes):
-            block = self._blocks.get(frozenset(subset))
-            if block is not None:
-                yield block
+            space = self._spaces.get(frozenset(subset))
+            if space is not None:
+                yield space
 
-    def _estimate(self, block: BlockStrategy, values: Array) -> Array:
-        """Return ⊗B⁺ y over the cells of the factors' attributes, in the order of the factors."""
+    def _estimate(self, space: _Space, values: Array) -> Array:
+        """Return ⊗CB⁺ y over the cells of the factors' attributes, in the order of the factors."""
         result = values
-        for axis, factor in enumerate(block.factors):
-            result = self._invert(factor, result, axis)
-        return result.reshape([n for f in block.factors for n in f.shape])
+        for axis, factor in enumerate(space.strategy.factors):
+            result = self._invert(factor, space.of(factor), result, axis)
+        return result.reshape([n for f in space.strategy.factors for n in f.shape])
 
-    def _invert(self, factor: IntegerFactor, values: Array, axis: int) -> Array:
+    def _invert(
+        self, factor: IntegerFactor, names: tuple[str, ...], values: Array, axis: int
+    ) -> Array:
         if isinstance(factor, CentredFactor):
             # (s(nI − J))⁺ = (I − J/n)/(sn)
             centred = values - values.mean(axis=axis, keepdims=True)
             return np.asarray(centred / (factor.scale * factor.cells))
-        return np.moveaxis(np.tensordot(self.inverse(factor), values, (1, axis)), 0, axis)
+        inverse = self.inverse(factor, names)
+        return np.moveaxis(np.tensordot(inverse, values, (1, axis)), 0, axis)
 
-    def inverse(self, factor: IntegerFactor) -> Array:
-        """Return B⁺ of a factor, written out: shape (cells, measurements)."""
-        if factor.content not in self._inverses:
-            self._inverses[factor.content] = pseudo_inverse(factor)
-        return self._inverses[factor.content]
+    def inverse(self, factor: IntegerFactor, names: tuple[str, ...]) -> Array:
+        """Return CB⁺ of a factor on some attributes: shape (cells, measurements)."""
+        references = [self._references[a] for a in names]
+        key = (factor.content, *(r.key for r in references))
+        if key not in self._inverses:
+            self._inverses[key] = _keeping(pseudo_inverse(factor), references)
+        return self._inverses[key]
 
-    def _squares(self, blocks: Sequence[Block], strategy: BlockStrategy) -> Array:
+    def _squares(self, blocks: Sequence[Block], space: _Space) -> Array:
         """Return ‖q_A B_A⁺‖² of every query."""
+        factors = space.strategy.factors
         result, order = np.ones(()), []
-        for bs, fs in _groups([b.attributes for b in blocks], strategy.factors):
-            group = [blocks[b] for b in bs]
-            norms = self._group_squares(group, [strategy.factors[f] for f in fs])
+        for bs, fs in _groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
+            norms = self._group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
             result = np.multiply.outer(result, norms)
             order += bs
         return result.transpose(np.argsort(order))
 
-    def _group_squares(self, blocks: Sequence[Block], factors: Sequence[IntegerFactor]) -> Array:
+    def _group_squares(
+        self, blocks: Sequence[Block], factors: Sequence[IntegerFactor], space: _Space
+    ) -> Array:
         if not blocks:  # the total's own factor
-            return np.asarray(math.prod(float(np.square(self.inverse(f)).sum()) for f in factors))
+            squares = [float(np.square(self.inverse(f, ())).sum()) for f in factors]
+            return np.asarray(math.prod(squares))
         if not factors:
             (block,) = blocks
-            return np.asarray(np.square(block.queries.sums() / block.queries.cells))
+            return np.asarray(np.square(self._dropped(block)))
         if len(blocks) == len(factors) == 1 and len(blocks[0].attributes) == 1:
-            key = (blocks[0].queries.key, factors[0].content)
-            if key not in self._norms:
-                self._norms[key] = self._axis_squares(blocks[0], factors[0])
-            return self._norms[key]
+            return self._axis_squares(blocks[0], factors[0])
         if len(factors) == 1 and all(len(b.attributes) == 1 for b in blocks):
-            return self._joint_squares(blocks, factors[0])
-        kept = {a for f in factors for a in f.attributes}
-        rows = [split_rows(b, tuple(a in kept for a in b.attributes)) for b in blocks]
+            return self._joint_squares(blocks, factors[0], space.of(factors[0]))
+        kept = {a for f in factors for a in space.of(f)}
+        rows = [
+            split_rows(
+                b.queries.matrix,
+                [self._references[a].weights for a in b.attributes],
+                tuple(a in kept for a in b.attributes),
+            )
+            for b in blocks
+        ]
         names = [a for b in blocks for a in b.attributes if a in kept]
-        squares: Array = np.square(self._multiply(rows, names, factors)).sum(axis=1)
-        return squares.reshape([b.queries.rows for b in blocks])
+        product = self._multiply(rows, names, [(f, space.of(f)) for f in factors])
+        squares_: Array = np.square(product).sum(axis=1)
+        return squares_.reshape([b.queries.rows for b in blocks])
+
+    def _dropped(self, block: Block) -> Array:
+        """Contract all axes of a block's queries with their references."""
+        weights: Array = np.ones(1)
+        for name in block.attributes:
+            weights = np.multiply.outer(weights, self._references[name].weights).ravel()
+        return block.queries.apply(weights, 0)
 
     def _axis_squares(self, block: Block, factor: IntegerFactor) -> Array:
-        """Return ‖q_A B⁺‖² of one attribute's queries; the columns of B⁺ are centred already."""
+        """Return ‖q_A B⁺‖² of one attribute's queries."""
+        (name,) = block.attributes
+        key = (block.queries.key, factor.content, self._references[name].key)
+        if key not in self._norms:
+            self._norms[key] = self._new_axis_squares(block, factor)
+        return self._norms[key]
+
+    def _new_axis_squares(self, block: Block, factor: IntegerFactor) -> Array:
         queries = block.queries
         if isinstance(factor, CentredFactor):
             n = factor.cells
             centred = queries.squares() - np.square(queries.sums()) / n
             return np.asarray(np.maximum(centred, 0.0) / (factor.scale * n) ** 2)
         if isinstance(queries, DenseQueries):
-            table = split_rows(block, (True,)) @ self.inverse(factor)
+            table = queries.matrix @ self.inverse(factor, block.attributes)
             return np.asarray(np.square(table).sum(axis=1))
-        return self._joint_squares([block], factor)
+        return self._joint_squares([block], factor, block.attributes)
 
-    def _joint_squares(self, blocks: Sequence[Block], factor: IntegerFactor) -> Array:
-        """Apply each attribute's queries to the columns of B⁺, some columns at a time."""
-        inverse = self.inverse(factor)
-        order = [factor.attributes.index(b.attributes[0]) for b in blocks]
+    def _joint_squares(
+        self, blocks: Sequence[Block], factor: IntegerFactor, names: tuple[str, ...]
+    ) -> Array:
+        """Apply each attribute's queries to the columns of CB⁺, some columns at a time."""
+        inverse = self.inverse(factor, names)
+        order = [names.index(b.attributes[0]) for b in blocks]
         tensor = inverse.reshape(*factor.shape, -1).transpose(*order, -1)
         result = np.zeros([b.queries.rows for b in blocks])
         step = max(1, CHUNK // max(1, result.size))
@@ -168,47 +216,44 @@ class Recovery:
             result += np.square(columns).sum(axis=-1)
         return result
 
-    def _component_errors(
-        self, components: Sequence[Component], strategy: BlockStrategy
-    ) -> Iterator[float]:
-        for cs, fs in _groups([c.attributes for c in components], strategy.factors):
-            group = [components[c] for c in cs]
-            factors = [strategy.factors[f] for f in fs]
-            if len(group) == len(factors) == 1:
-                key = (group[0].content, factors[0].content)
-                if key not in self._errors:
-                    self._errors[key] = self._error(group, factors)
-                yield self._errors[key]
-            else:
-                yield self._error(group, factors)
+    def _errors(self, pieces: Sequence[Component], space: _Space) -> Iterator[float]:
+        """Yield Σ ‖row B⁺‖² over the rows of the pieces' product, group by group."""
+        factors = space.strategy.factors
+        names = [tuple(space.attributes[axis] for axis in p.axes) for p in pieces]
+        for ps, fs in _groups(names, [space.of(f) for f in factors]):
+            yield self._error([pieces[p] for p in ps], [factors[f] for f in fs], space)
 
-    def _error(self, components: Sequence[Component], factors: Sequence[IntegerFactor]) -> float:
-        """Return Σ ‖row B⁺‖² over the rows of the components' product."""
+    def _error(
+        self, pieces: Sequence[Component], factors: Sequence[IntegerFactor], space: _Space
+    ) -> float:
         only = factors[0]
-        if len(components) == len(factors) == 1:
+        if len(pieces) == len(factors) == 1:
             if isinstance(only, CentredFactor):
-                return components[0].squares / (only.scale * only.cells) ** 2
-            if components[0].attributes == only.attributes:
-                return float(np.square(components[0].rows @ self.inverse(only)).sum())
-        names = [a for c in components for a in c.attributes]
-        matrix = self._multiply([c.rows for c in components], names, factors)
-        return float(np.square(matrix).sum())
+                return pieces[0].squares / (only.scale * only.cells) ** 2
+            if pieces[0].axes == only.axes:
+                inverse = self.inverse(only, space.of(only))
+                return float(np.square(pieces[0].rows @ inverse).sum())
+        names = [space.attributes[axis] for p in pieces for axis in p.axes]
+        placed = [(f, space.of(f)) for f in factors]
+        return float(np.square(self._multiply([p.rows for p in pieces], names, placed)).sum())
 
     def _multiply(
-        self, rows: Sequence[Array], names: list[str], factors: Sequence[IntegerFactor]
+        self,
+        rows: Sequence[Array],
+        names: list[str],
+        factors: Sequence[tuple[IntegerFactor, tuple[str, ...]]],
     ) -> Array:
-        """Write out the product of `rows`, and multiply it by the B⁺ axis by axis."""
+        """Write out the product of `rows`, and multiply it by the CB⁺ axis by axis."""
         matrix: Array = np.ones((1, 1))
         for table in rows:
             matrix = np.asarray(np.kron(matrix, table), dtype=np.float64)
-        size = {a: n for f in factors for a, n in zip(f.attributes, f.shape, strict=True)}
-        tensor: Array = matrix.reshape(-1, *(size[a] for a in names))
-        for factor in factors:
-            axes = [names.index(a) + 1 for a in factor.attributes]
-            inverse = self.inverse(factor).reshape(*factor.shape, -1)
+        tensor: Array = matrix.reshape(-1, *(len(self._references[a].weights) for a in names))
+        for factor, its in factors:
+            axes = [names.index(a) + 1 for a in its]
+            inverse = self.inverse(factor, its).reshape(*factor.shape, -1)
             tensor = np.asarray(np.tensordot(tensor, inverse, (axes, list(range(len(axes))))))
             # Axes that are used up go, new ones come last.
-            names = [a for a in names if a not in factor.attributes]
+            names = [a for a in names if a not in its]
         return tensor.reshape(matrix.shape[0], -1)
 
 
@@ -225,19 +270,28 @@ def pseudo_inverse(factor: IntegerFactor) -> Array:
     return np.asarray(scipy.linalg.solve_triangular(r, q.T, trans="N", lower=False).T)
 
 
+def _keeping(inverse: Array, references: Sequence[Reference]) -> Array:
+    """Apply I − ℓ1ᵀ along every axis of the cells."""
+    tensor = inverse.reshape(*(len(r.weights) for r in references), -1)
+    for axis, reference in enumerate(references):
+        along = [-1 if i == axis else 1 for i in range(tensor.ndim)]
+        tensor = tensor - reference.weights.reshape(along) * tensor.sum(axis=axis, keepdims=True)
+    return np.asarray(tensor.reshape(inverse.shape))
+
+
 def _noise(block: BlockStrategy) -> float:
     return float(block.noise_variance + NOISE_ROUNDING_VARIANCE)
 
 
 def _groups(
-    attributes: Sequence[tuple[str, ...]], factors: Sequence[IntegerFactor]
+    parts: Sequence[tuple[str, ...]], others: Sequence[tuple[str, ...]]
 ) -> list[tuple[list[int], list[int]]]:
-    """Group blocks (given by their attributes) and factors that common attributes connect."""
+    """Group what common attributes connect: numbers of parts, and of others."""
     groups: list[tuple[list[int], list[int], set[str]]] = []
-    for b, names in enumerate(attributes):
+    for b, names in enumerate(parts):
         groups = _join(groups, [b], [], set(names))
-    for f, factor in enumerate(factors):
-        groups = _join(groups, [], [f], set(factor.attributes))
+    for f, names in enumerate(others):
+        groups = _join(groups, [], [f], set(names))
     return [(bs, fs) for bs, fs, _ in groups]
 
 

@@ -28,22 +28,22 @@ class Rounding:
     """Rounds the strategies of one plan. A strategy that serves many blocks is rounded once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, tuple[str, ...]], IntegerFactor] = {}
+        self._known: dict[tuple[int, int, tuple[int, ...]], IntegerFactor] = {}
         self._matrices: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._kept: list[Solution] = []  # so that no id is given away while it is a key
 
     def block(
         self,
-        attributes: tuple[str, ...],
+        spaces: tuple[tuple[str, ...], ...],
         solved: tuple[tuple[Component, Solution], ...],
         cost: Fraction,
     ) -> BlockStrategy:
         """Round a block's strategy and give it the least noise variance that `cost` allows.
 
         Args:
-            attributes: the residual space.
-            solved: its components with their real strategies; none for the total.
-            cost: the share of μ² that the block may spend.
+            spaces: the residual spaces that it measures.
+            solved: their components with the real strategies; none for the total.
+            cost: the share of μ² that each of the spaces may spend.
 
         Returns:
             A block whose sensitivity² / noise variance is at most `cost`, exactly.
@@ -57,9 +57,9 @@ class Rounding:
             variance = max(1, math.ceil(norms / cost))
             fits = math.prod(f.largest_entry for f in factors) < 1 << ENTRY_BITS
             if fits and variance < 1 << VARIANCE_BITS:
-                return BlockStrategy(attributes, factors, variance)
+                return BlockStrategy(spaces, factors, variance)
         raise ResourceLimitError(
-            f"The queries over {' x '.join(attributes)} have coefficients too large to be "
+            f"The queries over {' x '.join(spaces[0])} have coefficients too large to be "
             "measured in 64-bit integers at this budget.",
             hint="use fewer attributes, smaller coefficients, or a larger budget.",
         )
@@ -73,21 +73,21 @@ class Rounding:
         return tuple(self._factor(c, s, w) for (c, s), w in zip(solved, widths, strict=True))
 
     def _factor(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
-        key = (id(solution), bits, component.attributes)
+        key = (id(solution), bits, component.axes)
         if key not in self._known:
             self._kept.append(solution)
             self._known[key] = self._rounded(component, solution, bits)
         return self._known[key]
 
     def _rounded(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
-        """Round, or take the matrix from the same solution over other attributes."""
+        """Round, or take the matrix from the same solution on other axes."""
         if isinstance(solution.strategy, Centred):
             return _centred(component, bits)
         key = (id(solution), bits)
         if key not in self._matrices:
             self._matrices[key] = round_strategy(solution.strategy, bits)
             self._matrices[key].setflags(write=False)
-        return DenseFactor(component.attributes, component.shape, self._matrices[key])
+        return DenseFactor(component.axes, component.shape, self._matrices[key])
 
 
 def _bits(cost: Fraction) -> int:
@@ -118,8 +118,8 @@ def _centred(component: Component, bits: int) -> IntegerFactor:
     scale = 1 << max(0, bits - n.bit_length())
     if n == 2:
         row = np.array([[-scale, scale]], dtype=np.int64)
-        return DenseFactor(component.attributes, component.shape, row)
-    return CentredFactor(component.attributes, component.shape, scale)
+        return DenseFactor(component.axes, component.shape, row)
+    return CentredFactor(component.axes, component.shape, scale)
 
 
 def _own_bits(strategy: Triangular | Centred) -> int:

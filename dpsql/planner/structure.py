@@ -7,6 +7,7 @@ X_i is optimal for G_i then ⊗X_i is optimal, errors multiply), so only small p
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.planner.component import Component, Key
-from dpsql.planner.decompose import Subworkload, Term
+from dpsql.planner.decompose import Subworkload
+from dpsql.planner.pieces import Splitter, reorder
 
 MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A weighted Kronecker product of pieces.
+
+    Its Gram matrix is `weight` times the Kronecker product of the pieces' Gram matrices.
+    """
+
+    weight: float
+    pieces: tuple[Component, ...]
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """The pieces, in no order."""
+        return frozenset(p.key for p in self.pieces)
+
+
+def products(subworkload: Subworkload, splitter: Splitter) -> tuple[Product, ...]:
+    """Put the splitter's numbers into a subworkload. Blocks that it drops become weight."""
+    return tuple(
+        Product(
+            math.fsum(
+                share * math.prod(splitter.squares(piece) for piece in dropped)
+                for share, dropped in term.shares
+            ),
+            tuple(splitter.component(piece, axes) for piece, axes in term.layout),
+        )
+        for term in subworkload.terms
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +59,10 @@ class Structure:
 
     weight: float
     components: tuple[Component, ...]
-    rest: tuple[Term, ...] = ()
+    rest: tuple[Product, ...] = ()
 
 
-def analyse(subworkload: Subworkload) -> Structure:
+def analyse(terms: tuple[Product, ...]) -> Structure:
     """Factor out what all terms share, then join what is left into one component.
 
     The decision list:
@@ -41,107 +73,90 @@ def analyse(subworkload: Subworkload) -> Structure:
     3. What is left is one factor (a component), or a sum small enough to be written out (one
        joint component), or stays a sum of products (`rest`).
     """
-    if len(subworkload.terms) == 1:
-        (term,) = subworkload.terms
-        return Structure(term.weight, term.pieces)
-    terms = _stack(_merge([_as_factors(t) for t in subworkload.terms]))
-    shared = [f for f in terms[0].factors if all(f.key in t.keys for t in terms)]
     if len(terms) == 1:
-        return Structure(terms[0].weight, tuple(shared))
-    keys = {f.key for f in shared}
-    left = [_Factors(t.weight, tuple(f for f in t.factors if f.key not in keys)) for t in terms]
-    order = subworkload.attributes
-    joint = _expand(left, order)
+        return Structure(terms[0].weight, terms[0].pieces)
+    stacked = _stack(_merge(terms))
+    shared = [p for p in stacked[0].pieces if all(p.key in t.keys for t in stacked)]
+    if len(stacked) == 1:
+        return Structure(stacked[0].weight, tuple(shared))
+    keys = {p.key for p in shared}
+    left = [Product(t.weight, tuple(p for p in t.pieces if p.key not in keys)) for t in stacked]
+    joint = _expand(left)
     if joint is None:
-        return Structure(1.0, (), subworkload.terms)
+        return Structure(1.0, (), terms)
     return Structure(1.0, (*shared, joint))
 
 
-@dataclass(frozen=True, slots=True)
-class _Factors:
-    weight: float
-    factors: tuple[Component, ...]
-
-    @property
-    def keys(self) -> frozenset[Key]:
-        return frozenset(f.key for f in self.factors)
-
-
-def _as_factors(term: Term) -> _Factors:
-    return _Factors(term.weight, term.pieces)
-
-
-def _merge(terms: list[_Factors]) -> list[_Factors]:
-    """Add up the weights of terms with the same factors."""
-    merged: dict[frozenset[Key], _Factors] = {}
+def _merge(terms: tuple[Product, ...]) -> list[Product]:
+    """Add up the weights of terms with the same pieces."""
+    merged: dict[frozenset[Key], Product] = {}
     for t in terms:
         seen = merged.get(t.keys)
-        merged[t.keys] = _Factors(t.weight + (seen.weight if seen else 0.0), t.factors)
+        merged[t.keys] = Product(t.weight + (seen.weight if seen else 0.0), t.pieces)
     return list(merged.values())
 
 
-def _stack(terms: list[_Factors]) -> list[_Factors]:
-    """Stack terms that differ in one factor over the same attributes."""
-    spaces = sorted({f.attributes for t in terms for f in t.factors})
-    for space in spaces:
-        groups: dict[tuple[bool, frozenset[Key]], list[_Factors]] = {}
+def _stack(terms: list[Product]) -> list[Product]:
+    """Stack terms that differ in one piece over the same axes."""
+    for axes in sorted({p.axes for t in terms for p in t.pieces}):
+        groups: dict[tuple[bool, frozenset[Key]], list[Product]] = {}
         for t in terms:
-            others = frozenset(f.key for f in t.factors if f.attributes != space)
-            has = any(f.attributes == space for f in t.factors)
+            others = frozenset(p.key for p in t.pieces if p.axes != axes)
+            has = any(p.axes == axes for p in t.pieces)
             groups.setdefault((has, others), []).append(t)
-        terms = [g[0] if len(g) == 1 else _stack_group(g, space) for g in groups.values()]
+        terms = [g[0] if len(g) == 1 else _stack_group(g, axes) for g in groups.values()]
     return terms
 
 
-def _stack_group(group: list[_Factors], space: tuple[str, ...]) -> _Factors:
-    chosen = [(t.weight, next(f for f in t.factors if f.attributes == space)) for t in group]
-    others = tuple(f for f in group[0].factors if f.attributes != space)
-    return _Factors(1.0, (*others, _stack_rows(chosen)))
+def _stack_group(group: list[Product], axes: tuple[int, ...]) -> Product:
+    chosen = [(t.weight, next(p for p in t.pieces if p.axes == axes)) for t in group]
+    others = tuple(p for p in group[0].pieces if p.axes != axes)
+    return Product(1.0, (*others, _stack_rows(chosen)))
 
 
 def _stack_rows(chosen: list[tuple[float, Component]]) -> Component:
     first = chosen[0][1]
-    content = repr([(w, c.content) for w, c in chosen]).encode()
+    content = hashlib.sha256(repr([(w, c.content) for w, c in chosen]).encode()).digest()
     if all(c.identity is not None for _, c in chosen):
         weight = math.fsum(w * (c.identity or 0.0) for w, c in chosen)
-        return Component(first.attributes, first.shape, content, None, None, weight)
+        return Component(first.axes, first.references, content, None, None, weight)
     rows = np.vstack([math.sqrt(w) * c.rows for w, c in chosen])
     parts = [c.numerators for _, c in chosen]
     known = [p for p in parts if p is not None]
     numerators = np.vstack(known) if len(known) == len(parts) else None
-    return Component(first.attributes, first.shape, content, rows, numerators)
+    return Component(first.axes, first.references, content, rows, numerators)
 
 
-def _expand(terms: list[_Factors], order: tuple[str, ...]) -> Component | None:
+def _expand(terms: list[Product]) -> Component | None:
     """Write a sum of products out as rows over the joint cells, if that is small enough."""
-    cells = math.prod(n for f in terms[0].factors for n in f.shape)
-    count = sum(math.prod(f.rows.shape[0] for f in t.factors) for t in terms)
+    cells = math.prod(n for p in terms[0].pieces for n in p.shape)
+    count = sum(math.prod(p.rows.shape[0] for p in t.pieces) for t in terms)
     if count * cells > MAX_EXPANDED:
         return None
-    return _stack_rows([(t.weight, _multiply(t.factors, order)) for t in terms])
+    return _stack_rows([(t.weight, multiply(t.pieces)) for t in terms])
 
 
-def _multiply(factors: tuple[Component, ...], order: tuple[str, ...]) -> Component:
-    """Write out the Kronecker product of factors over cells in the order of `order`."""
-    attributes = tuple(a for f in factors for a in f.attributes)
-    shape = tuple(n for f in factors for n in f.shape)
-    target = sorted(range(len(attributes)), key=lambda i: order.index(attributes[i]))
-    exact = all(f.numerators is not None for f in factors)
-    rows = _reorder(_kron([f.rows for f in factors]), shape, target)
+def multiply(pieces: tuple[Component, ...]) -> Component:
+    """Write out the Kronecker product of pieces over cells in the order of the axes."""
+    if len(pieces) == 1:
+        return pieces[0]
+    axes = [axis for p in pieces for axis in p.axes]
+    shape = tuple(n for p in pieces for n in p.shape)
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    references = [r for p in pieces for r in p.references]
+    rows = reorder(_kron([p.rows for p in pieces]), shape, order)
+    tables = [p.numerators for p in pieces if p.numerators is not None]
     numerators = None
-    if exact and _fits(factors):
-        tables = [f.numerators for f in factors if f.numerators is not None]
-        numerators = _reorder(_kron(tables), shape, target)
-    content = repr((target, [f.content for f in factors])).encode()
-    names = tuple(attributes[i] for i in target)
-    return Component(names, tuple(shape[i] for i in target), content, rows, numerators)
+    if len(tables) == len(pieces) and _fits(tables):
+        numerators = reorder(_kron(tables), shape, order)
+    content = hashlib.sha256(repr((order, [p.content for p in pieces])).encode()).digest()
+    target = tuple(axes[i] for i in order)
+    return Component(target, tuple(references[i] for i in order), content, rows, numerators)
 
 
-def _fits(factors: tuple[Component, ...]) -> bool:
-    """Whether the product of the integer factors stays below 2^62."""
-    tables = [f.numerators for f in factors if f.numerators is not None]
-    largest = [int(np.abs(t).max(initial=1)) for t in tables]
-    return math.prod(largest) < 2**62
+def _fits(tables: list[NDArray[np.int64]]) -> bool:
+    """Whether the product of integer tables stays below 2^62."""
+    return math.prod(int(np.abs(t).max(initial=1)) for t in tables) < 2**62
 
 
 def _kron(tables: list[NDArray[Any]]) -> NDArray[Any]:
@@ -149,10 +164,3 @@ def _kron(tables: list[NDArray[Any]]) -> NDArray[Any]:
     for table in tables[1:]:
         result = np.kron(result, table)
     return result
-
-
-def _reorder(rows: NDArray[Any], shape: tuple[int, ...], target: list[int]) -> NDArray[Any]:
-    """Permute the axes of the cells."""
-    tensor = rows.reshape(-1, *shape)
-    moved = tensor.transpose(0, *(i + 1 for i in target))
-    return np.ascontiguousarray(moved.reshape(rows.shape[0], -1))

@@ -18,7 +18,7 @@ from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget, Ledger
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.seeded import SeededBits
-from tests.oracle import block_matrix, family_matrix
+from tests.oracle import every_space, family_matrix, space_matrix
 
 DOMAIN = {"a": 4, "b": 3, "c": 2}
 
@@ -51,7 +51,7 @@ def pay(planned) -> ChargedPlan:
 
 
 def marginals_of(planned, counts):
-    wanted = [b.attributes for b in planned.certified.blocks]
+    wanted = [space for _, space in every_space(planned.certified.blocks)]
     return roll_up(wanted, {tuple(DOMAIN): counts})
 
 
@@ -62,9 +62,9 @@ def counts():
 
 def test_blocks_are_applied_as_the_dense_matrices(planned, counts):
     marginals = marginals_of(planned, counts)
-    for block in planned.certified.blocks:
-        dense = block_matrix(block, DOMAIN) @ counts.ravel().astype(object)
-        assert apply(block, marginals[block.attributes]).ravel().tolist() == dense.tolist()
+    for block, space in every_space(planned.certified.blocks):
+        dense = space_matrix(block, space, DOMAIN) @ counts.ravel().astype(object)
+        assert apply(block, marginals[space]).ravel().tolist() == dense.tolist()
 
 
 def test_answers_are_unbiased_and_vary_as_stated(planned, counts):
@@ -89,6 +89,7 @@ def test_answers_are_unbiased_and_vary_as_stated(planned, counts):
 
 def test_neighbours_differ_within_the_sensitivity_and_in_nothing_else(planned, counts, monkeypatch):
     """Every noise call on neighbouring tables: same order, shapes and scale; distance <= Δ."""
+    measured = every_space(planned.certified.blocks)
 
     def record(of_counts):
         calls = []
@@ -102,7 +103,7 @@ def test_neighbours_differ_within_the_sensitivity_and_in_nothing_else(planned, c
         marginals = marginals_of(planned, of_counts)
         measure(pay(planned), marginals, _bits=SeededBits(3))
         monkeypatch.setattr(module, "rounded_gaussian", real)
-        exact = [apply(b, marginals[b.attributes]) for b in planned.certified.blocks]
+        exact = [apply(b, marginals[space]) for b, space in measured]
         return calls, exact
 
     calls, exact = record(counts)
@@ -111,7 +112,7 @@ def test_neighbours_differ_within_the_sensitivity_and_in_nothing_else(planned, c
         neighbour[cell] += 1
         other_calls, other = record(neighbour)
         assert other_calls == calls
-        for block, x, y in zip(planned.certified.blocks, exact, other, strict=True):
+        for (block, _), x, y in zip(measured, exact, other, strict=True):
             distance = sum(int(d) ** 2 for d in (y - x).ravel())
             assert distance <= block.sensitivity_squared
 

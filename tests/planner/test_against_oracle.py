@@ -78,7 +78,7 @@ def test_zero_queries_cost_nothing():
 
 def test_a_domain_of_size_one_needs_the_total_only():
     planned = plan(Workload({"a": 1}).add(["a"], [Prefix()]), Budget(mu=1))
-    assert [b.attributes for b in planned.certified.blocks] == [()]
+    assert [b.spaces for b in planned.certified.blocks] == [((),)]
     assert planned.rmse == pytest.approx(1.0, rel=1e-6)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError
 from dpsql.mechanism.measure import apply
+from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.integer import ENTRY_BITS, VARIANCE_BITS, BlockStrategy, DenseFactor
 from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget
@@ -41,8 +42,8 @@ def test_products_stay_within_their_bits(workload, rho):
 def test_a_wide_product_is_applied_without_wrapping_around():
     """Against exact integers of Python, at the 2^31 rows that a count may have."""
     planned = plan(cube(10, 3, Identity()), Budget(rho=1))
-    block = max(planned.certified.blocks, key=lambda b: len(b.attributes))
-    counts = np.zeros((3,) * len(block.attributes), dtype=np.int64)
+    block = max(planned.certified.blocks, key=lambda b: len(b.shape))
+    counts = np.zeros(block.shape, dtype=np.int64)
     counts[(1,) * counts.ndim] = 2**31
     columns = [f.matrix[:, 1].astype(object) for f in block.factors]
     expected = np.array([2**31], dtype=object)
@@ -91,27 +92,40 @@ def test_large_coefficients_are_planned_or_refused(matrix):
 
 
 @pytest.mark.parametrize(
-    ("factors", "variance"),
+    ("entries", "axes", "spaces", "variance"),
     [
-        ([2**20, 2**11], 1),
-        ([1], 0),
-        ([1], 2**VARIANCE_BITS),
-        ([1], 1.0),
+        ([2**20, 2**11], [0, 1], [("a", "b")], 1),
+        ([1], [0], [("a",)], 0),
+        ([1], [0], [("a",)], 2**VARIANCE_BITS),
+        ([1], [0], [("a",)], 1.0),
+        ([1], [1], [("a",)], 1),
+        ([1, 1], [0, 0], [("a", "b")], 1),
+        ([1, 1], [0, 1], [("a", "b"), ("a",)], 1),
+        ([1, 1], [0, 1], [("a", "a")], 1),
+        ([1], [0], [], 1),
     ],
 )
-def test_blocks_beyond_the_limits_cannot_exist(factors, variance):
-    names = tuple(f"a{i}" for i in range(len(factors)))
+def test_blocks_beyond_the_limits_cannot_exist(entries, axes, spaces, variance):
     parts = tuple(
-        DenseFactor((name,), (1,), np.array([[entry]], dtype=np.int64))
-        for name, entry in zip(names, factors, strict=True)
+        DenseFactor((axis,), (1,), np.array([[entry]], dtype=np.int64))
+        for axis, entry in zip(axes, entries, strict=True)
     )
     with pytest.raises(InternalError):
-        BlockStrategy(names, parts, variance)
+        BlockStrategy(tuple(spaces), parts, variance)
+
+
+def test_no_residual_space_is_measured_twice():
+    """Also not under its attributes in another order."""
+    part = DenseFactor((0,), (1,), np.array([[1]], dtype=np.int64))
+    other = DenseFactor((1,), (1,), np.array([[1]], dtype=np.int64))
+    block = BlockStrategy((("a", "b"), ("b", "a")), (part, other), 1)
+    with pytest.raises(InternalError, match="twice"):
+        CertifiedPlan((block,), Budget(mu=1e3))
 
 
 def test_an_integer_factor_keeps_its_own_matrix():
     matrix = np.eye(2, dtype=np.int64)
-    factor = DenseFactor(("a",), (2,), matrix)
+    factor = DenseFactor((0,), (2,), matrix)
     matrix[0, 0] = 5
     assert factor.largest_entry == 1
     with pytest.raises(ValueError, match="read-only"):

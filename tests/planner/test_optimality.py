@@ -8,29 +8,22 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpsql.planner.decompose import Pieces, decompose
+from dpsql.planner.decompose import by_size, decompose
+from dpsql.planner.pieces import Splitter
 from dpsql.planner.querysmasher import conquer, plan
+from dpsql.planner.reference import Reference
 from dpsql.planner.solvers.choose import Solutions
+from dpsql.planner.structure import multiply, products
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
-from tests.oracle import over_full_domain
 
 
-def least_error_by_conic_program(subworkload) -> float:
+def least_error_by_conic_program(terms) -> float:
     """min tr(G X⁺), diag(X) <= 1, as a semidefinite program over the residual space."""
     import cvxpy as cp
 
-    pieces = [p for t in subworkload.terms for p in t.pieces]
-    sizes = {a: n for p in pieces for a, n in zip(p.attributes, p.shape, strict=True)}
-    domain = {a: sizes[a] for a in subworkload.attributes}
-    gram = 0.0
-    for term in subworkload.terms:
-        matrix, attributes = np.ones((1, 1)), []
-        for p in term.pieces:
-            matrix = np.kron(matrix, p.rows)
-            attributes += p.attributes
-        rows = over_full_domain(matrix, attributes, domain)
-        gram = gram + term.weight * rows.T @ rows
+    rows = [np.sqrt(t.weight) * multiply(t.pieces).rows for t in terms]
+    gram = np.vstack(rows).T @ np.vstack(rows)
     values, vectors = np.linalg.eigh(gram)
     root = vectors[:, values > values[-1] * 1e-10] * np.sqrt(values[values > values[-1] * 1e-10])
     n, r = root.shape
@@ -66,11 +59,13 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_bounds_enclose_the_conic_optimum(name):
-    for subworkload in decompose(SMALL[name], Pieces()):
-        if not subworkload.attributes:
+    colouring = by_size(SMALL[name])
+    splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
+    for subworkload in decompose(SMALL[name], colouring, splitter.squares):
+        if subworkload.spaces == ((),):
             continue
-        found = conquer(subworkload, Solutions(1e-7))
-        optimum = least_error_by_conic_program(subworkload)
+        found = conquer(subworkload, splitter, Solutions(1e-7))
+        optimum = least_error_by_conic_program(products(subworkload, splitter))
         assert found.lower <= optimum * (1 + 1e-5)
         assert found.upper >= optimum * (1 - 1e-5)
         assert found.upper / found.lower - 1 <= 1e-6

@@ -48,7 +48,7 @@ class Solutions:
         solver = choose(component)
         if solver is None:
             raise ResourceLimitError(
-                f"The queries over {' x '.join(component.attributes)} have rank above "
+                f"Some queries over {' x '.join(map(str, component.shape))} cells have rank above "
                 f"{MAX_RANK:,} and no structure that a solver knows.",
                 hint="use a coarser domain, or ask for fewer different ranges.",
             )

@@ -24,7 +24,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpsql.planner.basis import inner_cells, residual_basis, row_basis
+from dpsql.planner.basis import axis_basis, residual_basis, row_basis
 from dpsql.planner.component import Component
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
 
@@ -63,7 +63,7 @@ class DualSolver(Solver):
         with threadpool_limits(1 if len(q) <= SMALL else None):
             best = maximise(q, tolerance)
             basis = _integer_basis(component, len(q))
-            coefficients = _over_basis(best.root, basis, component.shape)
+            coefficients = _over_basis(best.root, basis, component)
         low_rank = len(basis) < component.dimension
         name = f"dual ({'low rank' if low_rank else 'dense'}, rank {len(basis)})"
         return Solution(Triangular(coefficients, basis), best.upper, best.lower, name)
@@ -191,11 +191,11 @@ def _integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
         rows = row_basis(component.numerators)
         if len(rows) < component.dimension and int(np.abs(rows).max()) < WIDEST_ROW:
             return rows
-    return residual_basis(component.shape)
+    return residual_basis(component.references)
 
 
 def _over_basis(
-    root: NDArray[np.float64], basis: NDArray[np.int64], shape: tuple[int, ...]
+    root: NDArray[np.float64], basis: NDArray[np.int64], component: Component
 ) -> NDArray[np.float64]:
     """Return upper triangular L of full rank with X = basisᵀ LᵀL basis, diag(X) <= 1.
 
@@ -204,11 +204,20 @@ def _over_basis(
     rounding error of the other directions answerable.
     """
     scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
-    if len(basis) == math.prod(n - 1 for n in shape):
-        inner = scaled[:, inner_cells(shape)]
+    if len(basis) == component.dimension:
+        inner = _inner(scaled, component)
     else:
         inner = scaled @ scipy.linalg.pinv(basis.astype(np.float64))
     if inner.shape[0] < inner.shape[1]:
         inner = np.vstack([inner, SPARE * scipy.linalg.null_space(inner).T])
     upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]
     return np.asarray(upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None], dtype=np.float64)
+
+
+def _inner(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
+    """Return the coefficients of rows over the basis ⊗S_i of the residual space, axis by axis."""
+    tensor: NDArray[np.float64] = root.reshape(-1, *component.shape)
+    for axis, reference in enumerate(component.references):
+        inverse = scipy.linalg.pinv(axis_basis(reference).astype(np.float64))
+        tensor = np.moveaxis(np.tensordot(tensor, inverse, (axis + 1, 0)), -1, axis + 1)
+    return np.asarray(tensor.reshape(len(root), -1))

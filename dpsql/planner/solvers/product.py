@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 
@@ -9,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.planner.component import Component
-from dpsql.planner.decompose import Subworkload
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.choose import Solutions
+from dpsql.planner.structure import Product
 
 
 def solve_product(
-    subworkload: Subworkload, solutions: Solutions
+    terms: Sequence[Product], solutions: Solutions
 ) -> tuple[tuple[tuple[Component, Solution], ...], float, float]:
-    """Find one strategy per attribute and measure their Kronecker product.
+    """Find one strategy per axis and measure their Kronecker product.
 
-    Each attribute's strategy is optimal for the workload that the queries leave on it when the
-    other attributes' coefficients are taken as further queries. The product spans the whole
+    Each axis's strategy is optimal for the workload that the queries leave on it when the other
+    axes' coefficients are taken as further queries. The product spans the whole
     residual space, so every query can be answered.
 
     Returns:
@@ -28,41 +29,36 @@ def solve_product(
         bound adds up one bound per term (the least error is superadditive in the Gram matrix),
         so it is valid but may be loose: the gap of such a plan says so.
     """
-    components = tuple(_shadow(subworkload, a) for a in subworkload.attributes)
+    axes = sorted(axis for p in terms[0].pieces for axis in p.axes)
+    components = tuple(_shadow(terms, axis) for axis in axes)
     solved = tuple((c, solutions.of(c)) for c in components)
-    inverses = {c.attributes[0]: s.strategy.inverse() for c, s in solved}
-    upper = math.fsum(
-        t.weight * math.prod(_error(p, inverses) for p in t.pieces) for t in subworkload.terms
-    )
-    lower = math.fsum(
-        t.weight * math.prod(_least_error(p.rows) for p in t.pieces) for t in subworkload.terms
-    )
+    inverses = {c.axes[0]: s.strategy.inverse() for c, s in solved}
+    upper = math.fsum(t.weight * math.prod(_error(p, inverses) for p in t.pieces) for t in terms)
+    lower = math.fsum(t.weight * math.prod(_least_error(p.rows) for p in t.pieces) for t in terms)
     return solved, upper, lower
 
 
-def _shadow(subworkload: Subworkload, attribute: str) -> Component:
-    """Collect what the terms ask along one attribute."""
+def _shadow(terms: Sequence[Product], axis: int) -> Component:
+    """Collect what the terms ask along one axis."""
     parts: list[NDArray[np.float64]] = []
-    n = 0
-    for term in subworkload.terms:
-        p = next(p for p in term.pieces if attribute in p.attributes)
-        axis = p.attributes.index(attribute)
-        n = p.shape[axis]
-        along = np.moveaxis(p.rows.reshape(-1, *p.shape), axis + 1, -1).reshape(-1, n)
-        gram = along.T @ along
-        values, vectors = np.linalg.eigh(gram)
+    for term in terms:
+        p = next(p for p in term.pieces if axis in p.axes)
+        at = p.axes.index(axis)
+        reference = p.references[at]
+        along = np.moveaxis(p.rows.reshape(-1, *p.shape), at + 1, -1).reshape(-1, p.shape[at])
+        values, vectors = np.linalg.eigh(along.T @ along)
         keep = values > values[-1] * 1e-12
         root = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
         parts.append(math.sqrt(term.weight / values.sum()) * root)
     rows = np.vstack(parts)
-    return Component((attribute,), (n,), rows.tobytes(), rows)
+    return Component((axis,), (reference,), hashlib.sha256(rows.tobytes()).digest(), rows)
 
 
-def _error(p: Component, inverses: dict[str, NDArray[np.float64]]) -> float:
+def _error(p: Component, inverses: dict[int, NDArray[np.float64]]) -> float:
     """Return Σ over the piece's queries of ‖q (⊗B_i)⁺‖²."""
     tensor: NDArray[np.float64] = p.rows.reshape(-1, *p.shape)
-    for axis, attribute in enumerate(p.attributes):
-        tensor = np.moveaxis(np.tensordot(tensor, inverses[attribute], (axis + 1, 0)), -1, axis + 1)
+    for at, axis in enumerate(p.axes):
+        tensor = np.moveaxis(np.tensordot(tensor, inverses[axis], (at + 1, 0)), -1, at + 1)
     return float(np.square(tensor).sum())
 
 
