@@ -80,6 +80,7 @@ def plan(
     budget: Budget,
     schema: Schema | None = None,
     tolerance: float = 1e-3,
+    residuals: querysmasher.Residuals = "weighted",
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -92,6 +93,8 @@ def plan(
         budget: what the plan may spend.
         schema: see `Session`.
         tolerance: the certified relative gap to aim for.
+        residuals: `weighted`, which releases use, or `uniform`, the paper's, which is never more
+            accurate.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
@@ -102,11 +105,11 @@ def plan(
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
             )
-        return querysmasher.plan(source, budget, tolerance=tolerance)
+        return querysmasher.plan(source, budget, tolerance=tolerance, residuals=residuals)
     if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
     workload = compile_statements(source, statements, schema).workload
-    return querysmasher.plan(workload, budget, tolerance=tolerance)
+    return querysmasher.plan(workload, budget, tolerance=tolerance, residuals=residuals)
 
 
 def read_script(path: str | Path) -> dict[str, str]:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.planner.colours import Colouring, Kind, distinct_rows, kinds
 from dpsql.planner.pieces import Piece
 from dpsql.workload import Block, Workload
 
@@ -63,54 +64,6 @@ class Subworkload:
     terms: tuple[Term, ...]
     spaces: tuple[tuple[str, ...], ...]
     """Their attributes, in domain order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Colouring:
-    """A colour for each attribute. Attributes of one colour have one size and one reference."""
-
-    colours: tuple[int, ...]
-    """In domain order."""
-    sizes: tuple[int, ...]
-    """Of each colour."""
-
-
-def by_size(workload: Workload) -> Colouring:
-    """Give all attributes of one size one colour."""
-    sizes = tuple(sorted(set(workload.domain.values())))
-    return Colouring(tuple(sizes.index(n) for n in workload.domain.values()), sizes)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """Families that have equal queries, over any attributes of equal colours."""
-
-    blocks: tuple[Block, ...]
-    """Of one of them."""
-    attributes: Indices
-    """Shape (families, attributes of all blocks)."""
-    weights: Weights
-    """Shape (families,)."""
-
-
-def kinds(workload: Workload, colouring: Colouring | None = None) -> list[Kind]:
-    """Sort the families that have any queries by kind; by size alone if there are no colours."""
-    order = {name: i for i, name in enumerate(workload.domain)}
-    colours = (by_size(workload) if colouring is None else colouring).colours
-    found: dict[object, tuple[tuple[Block, ...], list[list[int]], list[float]]] = {}
-    for family in workload.families:
-        if not family.count:
-            continue
-        row = [order[a] for block in family.blocks for a in block.attributes]
-        shape = tuple((len(block.attributes), block.queries.key) for block in family.blocks)
-        key = shape, tuple(colours[i] for i in row)
-        _, rows, weights = found.setdefault(key, (family.blocks, [], []))
-        rows.append(row)
-        weights.append(family.weight)
-    return [
-        Kind(blocks, np.array(rows, dtype=np.int64), np.array(weights))
-        for blocks, rows, weights in found.values()
-    ]
 
 
 def decompose(
@@ -180,7 +133,7 @@ class _Table:
         keys = list(self._found[size])
         parts = [part for key in keys for part in self._found[size][key]]
         counts = [sum(len(w) for _, w in self._found[size][key]) for key in keys]
-        codes, spaces = _distinct(np.concatenate([s for s, _ in parts]), len(self._names))
+        codes, spaces = distinct_rows(np.concatenate([s for s, _ in parts]), len(self._names))
         if len(spaces) > MAX_SPACES:
             raise _too_many_spaces()
         weights = np.split(np.concatenate([w for _, w in parts]), np.cumsum(counts)[:-1])
@@ -237,16 +190,6 @@ def _pieces(
 
 def _alike(ranks: Indices) -> Iterator[tuple[tuple[int, ...], Indices]]:
     """Group rows that are equal: yield each with where it is."""
-    codes, distinct = _distinct(ranks, max(1, ranks.shape[1]))
+    codes, distinct = distinct_rows(ranks, max(1, ranks.shape[1]))
     for number, rank in enumerate(distinct.tolist()):
         yield tuple(rank), np.flatnonzero(codes == number)
-
-
-def _distinct(rows: Indices, base: int) -> tuple[Indices, Indices]:
-    """Return for each row, of numbers below `base`, which of the distinct rows it is; and those."""
-    codes = np.zeros(len(rows), dtype=np.int64)
-    first = np.zeros(1, dtype=np.int64)
-    for column in rows.T:
-        # Numbered anew after each column, so that the codes stay small.
-        _, first, codes = np.unique(codes * base + column, return_index=True, return_inverse=True)
-    return codes, rows[first] if len(rows) else rows

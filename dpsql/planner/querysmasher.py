@@ -2,19 +2,23 @@
 
 Where this differs from the paper: products of queries stay products, spaces of which the same is
 asked are planned once, every subworkload is solved to a certified gap by its dual, and what
-comes out is a strategy in integers.
+comes out is a strategy in integers. Residual spaces are weighted unless asked otherwise, which
+is more accurate than the paper's.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
+from dpsql.planner.colours import Colouring, by_role, by_size
 from dpsql.planner.component import Component
-from dpsql.planner.decompose import Colouring, Subworkload, by_size, decompose
+from dpsql.planner.decompose import Subworkload, decompose
 from dpsql.planner.pieces import Splitter
 from dpsql.planner.plan import Plan, PlannedBlock
 from dpsql.planner.recovery import Recovery
@@ -25,10 +29,13 @@ from dpsql.planner.solvers.choose import Solutions, choose
 from dpsql.planner.solvers.dual import MAX_RANK
 from dpsql.planner.solvers.product import describe, solve_product
 from dpsql.planner.structure import Product, analyse, products
+from dpsql.planner.weighted import choose_references
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
 DEFAULT_TOLERANCE = 1e-3
+
+Residuals = Literal["weighted", "uniform"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +50,77 @@ class Conquered:
     solver: str
 
 
-def plan(workload: Workload, budget: Budget, *, tolerance: float = DEFAULT_TOLERANCE) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A workload split by references, with a strategy for each subworkload."""
+
+    references: Mapping[str, Reference]
+    conquered: tuple[Conquered, ...]
+
+    @property
+    def roots(self) -> float:
+        """Σ √E over all residual spaces: the root of the total error at privacy cost 1."""
+        return math.fsum(len(c.spaces) * math.sqrt(c.upper) for c in self.conquered)
+
+
+def plan(
+    workload: Workload,
+    budget: Budget,
+    *,
+    tolerance: float = DEFAULT_TOLERANCE,
+    residuals: Residuals = "weighted",
+) -> Plan:
     """Plan the measurements that answer a workload with the least total weighted variance.
 
     Args:
         workload: what to answer.
         budget: what may be spent.
         tolerance: the relative gap to aim for, between 1e-8 and 1.
+        residuals: `weighted` chooses the references that need the least error; `uniform` takes
+            means, as the paper does.
 
     Raises:
-        WorkloadError: the workload is empty, or the tolerance is out of range.
+        WorkloadError: the workload is empty, or an option is out of range.
         ResourceLimitError: no solver can take a subworkload of this size.
     """
-    _check(workload, tolerance)
-    colouring = by_size(workload)
-    references = [Reference.of_cells(n) for n in colouring.sizes]
-    conquered = divide_and_conquer(workload, colouring, references, tolerance)
-    return _stitch(workload, budget, colouring, references, conquered)
+    _check(workload, tolerance, residuals)
+    if residuals == "weighted":
+        better = _weighted(workload, tolerance)
+        if better is not None:
+            return _stitch(workload, budget, better)
+    return _stitch(
+        workload, budget, divide_and_conquer(workload, by_size(workload), None, tolerance)
+    )
+
+
+def _weighted(workload: Workload, tolerance: float) -> Divided | None:
+    """Plan with the best references found; None if uniform ones do better."""
+    colouring = by_role(workload)
+    choice = choose_references(workload, colouring)
+    if choice is None:
+        return None
+    weighted = divide_and_conquer(workload, colouring, choice.references, tolerance)
+    if weighted.roots < choice.uniform_roots:
+        return weighted
+    # The gain is within the bounds' distance, so that only the uniform plan itself can tell.
+    uniform = divide_and_conquer(workload, colouring, None, tolerance)
+    return weighted if weighted.roots < uniform.roots else uniform
 
 
 def divide_and_conquer(
-    workload: Workload, colouring: Colouring, references: list[Reference], tolerance: float
-) -> list[Conquered]:
-    """Split a workload and find a strategy for each subworkload."""
+    workload: Workload,
+    colouring: Colouring,
+    references: Sequence[Reference] | None,
+    tolerance: float,
+) -> Divided:
+    """Split a workload by references, uniform if there are none, and solve each subworkload."""
+    if references is None:
+        references = [Reference.of_cells(n) for n in colouring.sizes]
     splitter, solutions = Splitter(references), Solutions(tolerance)
     subworkloads = decompose(workload, colouring, splitter.squares)
-    return [conquer(s, splitter, solutions) for s in subworkloads]
+    conquered = tuple(conquer(s, splitter, solutions) for s in subworkloads)
+    by_name = zip(workload.domain, colouring.colours, strict=True)
+    return Divided({name: references[colour] for name, colour in by_name}, conquered)
 
 
 def conquer(subworkload: Subworkload, splitter: Splitter, solutions: Solutions) -> Conquered:
@@ -97,14 +149,9 @@ def conquer(subworkload: Subworkload, splitter: Splitter, solutions: Solutions) 
     return Conquered(spaces, asked, solved, upper, lower, " (x) ".join(names) or "closed form")
 
 
-def _stitch(
-    workload: Workload,
-    budget: Budget,
-    colouring: Colouring,
-    references: list[Reference],
-    conquered: list[Conquered],
-) -> Plan:
+def _stitch(workload: Workload, budget: Budget, divided: Divided) -> Plan:
     """Share the budget, and round the strategies to integers."""
+    conquered = divided.conquered
     counts = [len(c.spaces) for c in conquered]
     shares = allocate([c.upper for c in conquered], counts, budget.mu_squared)
     rounding = Rounding()
@@ -112,8 +159,7 @@ def _stitch(
         rounding.block(c.spaces, c.solved, share)
         for c, share in zip(conquered, shares, strict=True)
     )
-    by_name = zip(workload.domain, colouring.colours, strict=True)
-    recovery = Recovery(blocks, {name: references[colour] for name, colour in by_name})
+    recovery = Recovery(blocks, divided.references)
     planned = tuple(
         PlannedBlock(block, recovery.error(c.terms, block), c.lower, c.solver)
         for c, block in zip(conquered, blocks, strict=True)
@@ -121,10 +167,14 @@ def _stitch(
     return Plan(workload.copy(), budget, planned, CertifiedPlan(blocks, budget), recovery)
 
 
-def _check(workload: Workload, tolerance: float) -> None:
+def _check(workload: Workload, tolerance: float, residuals: str) -> None:
     if not workload.families:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
     if not 1e-8 <= tolerance <= 1:
         raise WorkloadError(
             f"The tolerance {tolerance!r} is out of range.", hint="use 1e-8 to 1, e.g. 1e-3."
+        )
+    if residuals not in ("weighted", "uniform"):
+        raise WorkloadError(
+            f"There are no residuals {residuals!r}.", hint='use "weighted" or "uniform".'
         )

@@ -21,12 +21,13 @@ SETTINGS = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+RESIDUALS = st.sampled_from(["uniform", "weighted"])
 
 
 @SETTINGS
-@given(workloads(), st.sampled_from([Fraction(1, 50), Fraction(1), Fraction(400)]))
-def test_unbiased_with_the_stated_variances_at_the_stated_cost(workload, mu_squared):
-    planned = plan(workload, Budget(rho=mu_squared / 2))
+@given(workloads(), st.sampled_from([Fraction(1, 50), Fraction(1), Fraction(400)]), RESIDUALS)
+def test_unbiased_with_the_stated_variances_at_the_stated_cost(workload, mu_squared, residuals):
+    planned = plan(workload, Budget(rho=mu_squared / 2), residuals=residuals)
     blocks = planned.certified.blocks
     assert planned.privacy_cost <= mu_squared
     if not blocks:
@@ -47,16 +48,16 @@ def test_unbiased_with_the_stated_variances_at_the_stated_cost(workload, mu_squa
 
 
 @SETTINGS
-@given(workloads())
-def test_total_is_within_the_certified_gap(workload):
-    planned = plan(workload, Budget(mu=1), tolerance=1e-4)
+@given(workloads(), RESIDUALS)
+def test_total_is_within_the_certified_gap(workload, residuals):
+    planned = plan(workload, Budget(mu=1), tolerance=1e-4, residuals=residuals)
     assert -1e-9 <= planned.gap <= 2e-3
 
 
 @SETTINGS
-@given(workloads())
-def test_the_privacy_cost_is_nearly_the_budget(workload):
-    planned = plan(workload, Budget(mu=1))
+@given(workloads(), RESIDUALS)
+def test_the_privacy_cost_is_nearly_the_budget(workload, residuals):
+    planned = plan(workload, Budget(mu=1), residuals=residuals)
     if planned.planned:
         assert 1 - 1e-4 <= planned.privacy_cost <= 1
 

@@ -43,7 +43,7 @@ PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
 WIDEST_ROW = 2**24
 """Rows with larger integers would leave too few bits for the strategy's own coefficients."""
-SPARE = 2.0**-8
+SPARE = 2.0**-7
 SMALL = 300
 """Factorisations up to this size run faster on one BLAS thread than on several."""
 
@@ -116,7 +116,7 @@ def evaluate(q: NDArray[np.float64], delta: Vector) -> DualPoint:
     return DualPoint(delta, float(np.sqrt(values).sum()), root, diagonal)
 
 
-def maximise(q: NDArray[np.float64], tolerance: float) -> DualPoint:
+def maximise(q: NDArray[np.float64], tolerance: float, start: Vector | None = None) -> DualPoint:
     """Maximise the dual until the gap is at most `tolerance` or the work is used up.
 
     Full-rank problems converge by the fixed point δ ← δ·diag(X)/f in a few dozen steps; where
@@ -127,7 +127,7 @@ def maximise(q: NDArray[np.float64], tolerance: float) -> DualPoint:
     if r == 1:  # one query: all weight on its largest coefficients is optimal, E = max q²
         largest = np.abs(q[0]) == np.abs(q[0]).max()
         return evaluate(q, largest / largest.sum())
-    best = point = evaluate(q, np.full(n, 1.0 / n))
+    best = point = evaluate(q, np.full(n, 1.0 / n) if start is None else start)
     gaps = [point.gap]
     while best.gap > tolerance and len(gaps) < steps:
         if len(gaps) % CHECK == 0 and _steps_left(gaps, tolerance) > PATIENCE:
@@ -204,14 +204,20 @@ def _over_basis(
     rounding error of the other directions answerable.
     """
     scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
+    if len(scaled) < len(basis):
+        scaled = np.vstack([scaled, SPARE * _complement(scaled, basis)])
     if len(basis) == component.dimension:
         inner = _inner(scaled, component)
     else:
         inner = scaled @ scipy.linalg.pinv(basis.astype(np.float64))
-    if inner.shape[0] < inner.shape[1]:
-        inner = np.vstack([inner, SPARE * scipy.linalg.null_space(inner).T])
     upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]
     return np.asarray(upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None], dtype=np.float64)
+
+
+def _complement(rows: NDArray[np.float64], basis: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return orthonormal rows in the span of the basis that are orthogonal to some of its rows."""
+    spanning = scipy.linalg.qr(basis.T.astype(np.float64), mode="economic")[0].T
+    return np.asarray(scipy.linalg.null_space(rows @ spanning.T).T @ spanning)
 
 
 def _inner(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:

@@ -1,0 +1,92 @@
+"""Balance: round so that no column of a strategy gets longer than it was.
+
+What a strategy costs is its longest column. Rounding coefficients to the nearest integers makes
+some columns longer and others shorter, by chance, and the longest one of a hundred by a few
+standard deviations: that is a loss of first order in the rounding errors, while that of accuracy
+is of second order. So some coefficients are rounded to their other neighbour.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+ENOUGH = 1e-5
+"""Excess, relative to the squared length, at which a column counts as balanced."""
+STEPS_PER_COLUMN = 4
+CHOICES = 6
+"""Coefficients that are tried for a column."""
+
+
+def balance(
+    coefficients: Array, rounded: NDArray[np.int64], basis: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Move some rounded coefficients by one, so that the columns of rounded·basis get shorter.
+
+    No coefficient ends more than 1 from its exact value, and exact zeros stay zero.
+
+    Args:
+        coefficients: the exact ones, of shape (r, r).
+        rounded: the nearest integers.
+        basis: of shape (r, cells).
+
+    Returns:
+        The integers to take.
+    """
+    work = _Columns(coefficients, rounded.astype(np.float64), basis.astype(np.float64))
+    for _ in range(STEPS_PER_COLUMN * basis.shape[1]):
+        if not work.improve():
+            break
+    return work.rounded.astype(np.int64)
+
+
+class _Columns:
+    """The squared lengths of the columns, kept up to date."""
+
+    def __init__(self, exact: Array, rounded: Array, basis: Array) -> None:
+        self._exact, self.rounded, self._basis = exact, rounded, basis
+        self._matrix = rounded @ basis
+        target = np.square(exact @ basis).sum(axis=0)
+        self._enough = ENOUGH * float(target.max())
+        self._excess = np.square(self._matrix).sum(axis=0) - target
+        self._supports = [np.flatnonzero(row) for row in basis]
+        self._touching = [np.flatnonzero(column)[:CHOICES].tolist() for column in basis.T]
+
+    def improve(self) -> bool:
+        """Mend one column, the most wrong that can be mended, by the best single move."""
+        for column in np.argsort(-np.abs(self._excess)).tolist():
+            if abs(self._excess[column]) <= self._enough:
+                break
+            change, k, row, sign = min(
+                (*self._best_row(k, sign), sign)
+                for k in self._touching[column]
+                for sign in (-1.0, 1.0)
+            )
+            if change < 0:
+                self._move(k, row, sign)
+                return True
+        return False
+
+    def _move(self, k: int, row: int, sign: float) -> None:
+        at = self._supports[k]
+        self._excess[at] += self._growth(k, sign)[row]
+        self._matrix[row, at] += sign * self._basis[k, at]
+        self.rounded[row, k] += sign
+
+    def _best_row(self, k: int, sign: float) -> tuple[float, int, int]:
+        """Return how much the squared excesses change at best if coefficient k moves; and where."""
+        excess = self._excess[self._supports[k]]
+        after = np.square(excess + self._growth(k, sign)).sum(axis=1)
+        exact = self._exact[:, k]
+        allowed = (np.abs(self.rounded[:, k] + sign - exact) <= 1) & (exact != 0)
+        after[~allowed] = np.inf
+        row = int(after.argmin())
+        return float(after[row] - np.square(excess).sum()), k, row
+
+    def _growth(self, k: int, sign: float) -> Array:
+        """Return by how much the columns grow, of shape (rows, support of basis row k)."""
+        at = self._supports[k]
+        step = sign * self._basis[k, at]
+        return np.asarray(2 * self._matrix[:, at] * step + step * step)

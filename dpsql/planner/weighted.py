@@ -1,0 +1,310 @@
+"""Weighted residuals: choose the references that need the least error.
+
+Any reference is as good for privacy, and Σ_A √E_A, which decides the total error (see
+`allocate`), is a smooth function of them. One attribute alone has its best reference in closed
+form, from the strategy X that is optimal over all its cells: ℓ ∝ X⁻¹1. From there a quasi-Newton
+method goes on with the derivatives of `gradient`. What it finds is only used if the certified
+total error is below the one with uniform references.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dpsql.planner import gradient
+from dpsql.planner.colours import Colouring, kinds
+from dpsql.planner.component import Component
+from dpsql.planner.decompose import Subworkload, decompose
+from dpsql.planner.gradient import Slopes
+from dpsql.planner.pieces import Piece, Splitter, reorder
+from dpsql.planner.reference import Reference, rounded
+from dpsql.planner.solvers.choose import choose
+from dpsql.planner.solvers.dual import DualPoint, compress, maximise
+from dpsql.planner.structure import analyse, products
+from dpsql.workload import Workload
+from dpsql.workload.queries import CellQueries, Queries
+
+Array = NDArray[np.float64]
+
+MAX_CELLS = 1200
+"""Attributes of more cells keep the uniform reference."""
+EVALUATIONS = 30
+PROGRESS = 1e-5
+"""The search ends where a step gains less, relative to the total."""
+TOLERANCE = 5e-3
+"""Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
+RESOLUTION = 16
+"""References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
+COARSEST = 64
+MIXED = 1e-4
+"""How much of the uniform δ is mixed in when a dual is solved anew: no δ may start at zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """References that promise less error than uniform ones."""
+
+    references: list[Reference]
+    """One for each colour."""
+    uniform_roots: float
+    """A lower bound on Σ_A √E_A with uniform references."""
+
+
+def choose_references(workload: Workload, colouring: Colouring) -> Choice | None:
+    """Search for the best references; None if uniform ones are best or others too dear."""
+    free = _free(workload, colouring)
+    if not free:
+        return None
+    search = _Search(workload, colouring, free)
+    with threadpool_limits(1):  # many small factorisations are faster on one thread
+        found = search.minimise()
+    if found is None:
+        return None
+    best, uniform_roots = found
+    references = [
+        rounded(best[c], max(COARSEST, RESOLUTION * n)) if c in free else Reference.of_cells(n)
+        for c, n in enumerate(colouring.sizes)
+    ]
+    return Choice(references, uniform_roots)
+
+
+def _free(workload: Workload, colouring: Colouring) -> list[int]:
+    """List the colours whose best reference need not be uniform.
+
+    Where every block on an attribute is over it alone and looks the same from all its cells, as
+    group-bys and circular ranges do, uniform is best by symmetry.
+    """
+    found: set[int] = set()
+    for kind in kinds(workload, colouring):
+        column = 0
+        for block in kind.blocks:
+            width = len(block.attributes)
+            if width > 1 or not _cyclic(block.queries):
+                found |= {colouring.colours[i] for i in kind.attributes[0, column : column + width]}
+            column += width
+    return sorted(c for c in found if 1 < colouring.sizes[c] <= MAX_CELLS)
+
+
+def _cyclic(queries: Queries) -> bool:
+    """Whether the Gram matrix stays the same when the cells move on by one."""
+    if isinstance(queries, CellQueries) or queries.cells > MAX_CELLS:
+        return True
+    gram = queries.gram()
+    return bool(np.allclose(gram, np.roll(gram, 1, (0, 1)), rtol=1e-12, atol=0))
+
+
+@dataclass(slots=True)
+class _Solved:
+    """A component's least error, and the root H of its covariance."""
+
+    error: float
+    root: Array | None
+    """None where the uniform references are known to be best."""
+
+
+class _Search:
+    def __init__(self, workload: Workload, colouring: Colouring, free: list[int]) -> None:
+        self._workload, self._colouring, self._free = workload, colouring, free
+        self._uniform = [Reference.of_cells(n) for n in colouring.sizes]
+        # No reference may make a piece vanish here that is there with others.
+        some = [1 + np.arange(n) * math.sqrt(2) % 1 for n in colouring.sizes]
+        references = [
+            Reference.of_reals(w / w.sum()) if c in free else self._uniform[c]
+            for c, w in enumerate(some)
+        ]
+        self._subworkloads = decompose(workload, colouring, Splitter(references).squares)
+        self._deltas: dict[tuple[int, int], Array] = {}
+
+    def minimise(self) -> tuple[list[Array], float] | None:
+        """Return the best references found, and Σ √E for uniform ones; None if those are best."""
+        from scipy.optimize import minimize  # half a second to import
+
+        uniform = [r.weights for r in self._uniform]
+        least = self.objective(uniform)
+        if least is None:
+            return None
+        start = self._each_alone()
+        found = self.objective(start)
+        if found is None or found[0] > least[0]:
+            start = uniform
+        best = (least[0], uniform)
+
+        def objective(x: Array) -> tuple[float, Array]:
+            nonlocal best
+            weights = self._unpacked(start, x)
+            result = self.objective(weights)
+            if result is None:
+                return math.inf, np.zeros_like(x)
+            if result[0] < best[0]:
+                best = (result[0], weights)
+            return result[0] / least[0], self._packed(result[1]) / least[0]
+
+        zero = np.zeros(sum(self._colouring.sizes[c] for c in self._free))
+        options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
+        minimize(  # type: ignore[call-overload]
+            objective, zero, jac=True, method="L-BFGS-B", options=options
+        )
+        return None if best[1] is uniform else (best[1], least[0])
+
+    def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
+        """Return references from free variables; what changes the sum of ℓ is taken away."""
+        result, at = list(start), 0
+        for c in self._free:
+            step = x[at : at + len(start[c])]
+            result[c] = start[c] + (step - step.mean())
+            at += len(step)
+        return result
+
+    def _packed(self, slopes: Slopes) -> Array:
+        parts = [slopes.get(c, np.zeros(self._colouring.sizes[c])) for c in self._free]
+        return np.concatenate([p - p.mean() for p in parts])
+
+    def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
+        """Return Σ_A √E_A and its derivatives, or None if a subworkload can't be solved."""
+        references = [
+            Reference.of_reals(w) if c in self._free else self._uniform[c]
+            for c, w in enumerate(weights)
+        ]
+        evaluation = _Evaluation(Splitter(references), weights, self._deltas)
+        total, slopes = 0.0, dict[int, Array]()
+        for number, subworkload in enumerate(self._subworkloads):
+            found = evaluation.error(number, subworkload)
+            if found is None:
+                return None
+            error, its = found
+            count = len(subworkload.spaces)
+            total += count * math.sqrt(error)
+            gradient.add(slopes, its, count / (2 * math.sqrt(error)))
+        return total, slopes
+
+    def _each_alone(self) -> list[Array]:
+        """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
+        result = [r.weights for r in self._uniform]
+        grams = _shadows(self._workload, self._colouring)
+        for c in self._free:
+            if not grams[c].any():
+                continue
+            values, vectors = np.linalg.eigh(grams[c])
+            rows = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+            root = covariance_root(maximise(compress(rows), TOLERANCE))
+            weights = root.T @ root.sum(axis=1)
+            if weights.sum() > 1e-6 * np.abs(weights).sum():
+                result[c] = weights / weights.sum()
+        return result
+
+
+class _Evaluation:
+    """The errors of subworkloads for given references. Equal parts are computed once."""
+
+    def __init__(
+        self, splitter: Splitter, weights: list[Array], deltas: dict[tuple[int, int], Array]
+    ) -> None:
+        self._splitter, self._weights, self._deltas = splitter, weights, deltas
+        self._solved: dict[bytes, _Solved] = {}
+        self._parts: dict[object, tuple[float, Slopes]] = {}
+
+    def error(self, number: int, subworkload: Subworkload) -> tuple[float, Slopes] | None:
+        """Return E and its derivatives; None if no solver takes the subworkload."""
+        terms = products(subworkload, self._splitter)
+        structure = analyse(terms)
+        if structure.rest or any(choose(c) is None for c in structure.components):
+            return None
+        solved = [(c, self._solve((number, i), c)) for i, c in enumerate(structure.components)]
+        total, slopes = 0.0, dict[int, Array]()
+        for term, numbers in zip(subworkload.terms, terms, strict=True):
+            found = [self._part(c, s, term.layout) for c, s in solved]
+            value = math.prod(v for v, _ in found)
+            total += numbers.weight * value
+            for part, its in found:
+                if part:
+                    gradient.add(slopes, its, numbers.weight * value / part)
+            for share, dropped in term.shares:
+                self._add_dropped(slopes, dropped, share * value)
+        return total, slopes
+
+    def _add_dropped(self, slopes: Slopes, dropped: tuple[Piece, ...], factor: float) -> None:
+        """Add the derivatives of factor · ∏ squares of dropped pieces."""
+        squares = [self._splitter.squares(p) for p in dropped]
+        for i, piece in enumerate(dropped):
+            others = math.prod(squares[:i] + squares[i + 1 :])
+            gradient.add(slopes, self._dropped(piece)[1], factor * others)
+
+    def _dropped(self, piece: Piece) -> tuple[float, Slopes]:
+        if piece not in self._parts:
+            self._parts[piece] = gradient.of_piece(piece, self._weights, np.ones((1, 1)))
+        return self._parts[piece]
+
+    def _solve(self, place: tuple[int, int], component: Component) -> _Solved:
+        if component.identity is not None:
+            n = component.shape[0]
+            return _Solved(component.identity * (n - 1) ** 2 / n, None)
+        if component.content not in self._solved:
+            point = maximise(compress(component.rows), TOLERANCE, self._deltas.get(place))
+            n = len(point.delta)
+            self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
+            self._solved[component.content] = _Solved(point.lower, covariance_root(point))
+        return self._solved[component.content]
+
+    def _part(
+        self,
+        component: Component,
+        solved: _Solved,
+        layout: Sequence[tuple[Piece, tuple[int, ...]]],
+    ) -> tuple[float, Slopes]:
+        """Return what a component gives to the error of a term's pieces, and its derivatives."""
+        inside = tuple((p, axes) for p, axes in layout if set(axes) <= set(component.axes))
+        if solved.root is None:
+            (alone,) = (self._splitter.component(p, axes) for p, axes in inside)
+            return solved.error * alone.squares / component.squares, {}
+        key = component.content, component.axes, inside
+        if key not in self._parts:
+            slopes: Slopes = {}
+            value = 0.0
+            for i, (piece, axes) in enumerate(inside):
+                others = [self._splitter.component(*placed) for placed in inside]
+                root = gradient.contracted(solved.root, component, others[:i] + others[i + 1 :])
+                shape = others[i].shape
+                root = reorder(root, shape, [sorted(axes).index(axis) for axis in axes])
+                value, its = gradient.of_piece(piece, self._weights, root)
+                gradient.add(slopes, its)
+            self._parts[key] = value, slopes
+        return self._parts[key]
+
+
+def covariance_root(point: DualPoint) -> Array:
+    """Return H with E = tr(G HᵀH) at the dual's optimum; shape (rank, cells)."""
+    weighted = point.root * point.delta
+    roots = np.einsum("ij,ij->i", weighted, point.root)  # of the eigenvalues of Q D Qᵀ
+    return np.asarray(math.sqrt(point.f) * weighted / roots[:, None])
+
+
+def _shadows(workload: Workload, colouring: Colouring) -> list[Array]:
+    """Add up, per colour, the Gram matrices that the queries leave on one attribute."""
+    grams: list[Array] = [
+        np.zeros((n, n)) if n <= MAX_CELLS else np.zeros((0, 0)) for n in colouring.sizes
+    ]
+    for kind in kinds(workload, colouring):
+        column = 0
+        for block in kind.blocks:
+            for axis in range(len(block.attributes)):
+                c = colouring.colours[kind.attributes[0, column]]
+                column += 1
+                n = colouring.sizes[c]
+                if n > MAX_CELLS:
+                    continue
+                if len(block.attributes) == 1:
+                    gram = block.queries.gram()
+                else:
+                    tensor = block.queries.matrix.reshape(-1, *block.shape)
+                    along = np.moveaxis(tensor, axis + 1, -1).reshape(-1, n)
+                    gram = along.T @ along
+                size = float(np.trace(gram))
+                if size:
+                    grams[c] += kind.weights.sum() * gram / size
+    return grams
