@@ -16,7 +16,7 @@ from typing import Literal
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
-from dpsql.planner.colours import Colouring, by_role, by_size
+from dpsql.planner.colours import Colouring, by_size
 from dpsql.planner.component import Component
 from dpsql.planner.decompose import Subworkload, decompose
 from dpsql.planner.pieces import Splitter
@@ -95,15 +95,14 @@ def plan(
 
 def _weighted(workload: Workload, tolerance: float) -> Divided | None:
     """Plan with the best references found; None if uniform ones do better."""
-    colouring = by_role(workload)
-    choice = choose_references(workload, colouring)
+    choice = choose_references(workload)
     if choice is None:
         return None
-    weighted = divide_and_conquer(workload, colouring, choice.references, tolerance)
+    weighted = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
     if weighted.roots < choice.uniform_roots:
         return weighted
     # The gain is within the bounds' distance, so that only the uniform plan itself can tell.
-    uniform = divide_and_conquer(workload, colouring, None, tolerance)
+    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
     return weighted if weighted.roots < uniform.roots else uniform
 
 

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dpsql.planner import gradient
-from dpsql.planner.colours import Colouring, kinds
+from dpsql.planner.colours import Colouring, by_role, by_size, kinds
 from dpsql.planner.component import Component
 from dpsql.planner.decompose import Subworkload, decompose
 from dpsql.planner.gradient import Slopes
 from dpsql.planner.pieces import Piece, Splitter, reorder
 from dpsql.planner.reference import Reference, rounded
 from dpsql.planner.solvers.choose import choose
-from dpsql.planner.solvers.dual import DualPoint, compress, maximise
+from dpsql.planner.solvers.dual import Dual, DualPoint, maximise
 from dpsql.planner.structure import analyse, products
 from dpsql.workload import Workload
 from dpsql.workload.queries import CellQueries, Queries
@@ -35,6 +35,10 @@ Array = NDArray[np.float64]
 MAX_CELLS = 1200
 """Attributes of more cells keep the uniform reference."""
 EVALUATIONS = 30
+WORK = 1e12
+"""Multiplications that the search may cost, roughly; what was found until then is used."""
+STEPS = 10
+"""How many evaluations of a dual are reckoned for a solution on the way."""
 PROGRESS = 1e-5
 """The search ends where a step gains less, relative to the total."""
 TOLERANCE = 5e-3
@@ -50,20 +54,31 @@ MIXED = 1e-4
 class Choice:
     """References that promise less error than uniform ones."""
 
+    colouring: Colouring
     references: list[Reference]
     """One for each colour."""
     uniform_roots: float
     """A lower bound on Σ_A √E_A with uniform references."""
 
 
-def choose_references(workload: Workload, colouring: Colouring) -> Choice | None:
+def choose_references(workload: Workload) -> Choice | None:
     """Search for the best references; None if uniform ones are best or others too dear."""
-    free = _free(workload, colouring)
+    colouring = by_role(workload)
+    search = _Search(workload, colouring, _free(workload, colouring))
+    coarse = by_size(workload)
+    if len(coarse.sizes) < len(colouring.sizes):
+        shared = _Search(workload, coarse, _free(workload, coarse))
+        if len(search.subworkloads) > 2 * len(shared.subworkloads) + 50:
+            # Attributes in different roles then share a compromise.
+            colouring, search = coarse, shared
+    free = search.free
     if not free:
         return None
-    search = _Search(workload, colouring, free)
-    with threadpool_limits(1):  # many small factorisations are faster on one thread
-        found = search.minimise()
+    try:
+        with threadpool_limits(1):  # many small factorisations are faster on one thread
+            found = search.minimise()
+    except _TooMuchError:
+        return None
     if found is None:
         return None
     best, uniform_roots = found
@@ -71,7 +86,7 @@ def choose_references(workload: Workload, colouring: Colouring) -> Choice | None
         rounded(best[c], max(COARSEST, RESOLUTION * n)) if c in free else Reference.of_cells(n)
         for c, n in enumerate(colouring.sizes)
     ]
-    return Choice(references, uniform_roots)
+    return Choice(colouring, references, uniform_roots)
 
 
 def _free(workload: Workload, colouring: Colouring) -> list[int]:
@@ -108,18 +123,40 @@ class _Solved:
     """None where the uniform references are known to be best."""
 
 
+class _Presence:
+    """Tells which pieces are there with references in general.
+
+    Some references make some pieces vanish; those of the search must not depend on which.
+    """
+
+    def __init__(self, colouring: Colouring) -> None:
+        sizes = sorted(set(colouring.sizes))
+        self._size_of = [sizes.index(n) for n in colouring.sizes]
+        irregular = [1 + np.arange(n if n <= MAX_CELLS else 1) * math.sqrt(2) % 1 for n in sizes]
+        self._splitter = Splitter(
+            [
+                Reference.of_reals(w / w.sum()) if n <= MAX_CELLS else Reference.of_cells(n)
+                for n, w in zip(sizes, irregular, strict=True)
+            ]
+        )
+
+    def squares(self, piece: Piece) -> float:
+        """Return the piece's squares with irregular references, the same for all of one size."""
+        sizes = tuple(self._size_of[c] for c in piece.colours)
+        return self._splitter.squares(replace(piece, colours=sizes))
+
+
+class _TooMuchError(Exception):
+    """The search would take too long."""
+
+
 class _Search:
     def __init__(self, workload: Workload, colouring: Colouring, free: list[int]) -> None:
-        self._workload, self._colouring, self._free = workload, colouring, free
+        self._workload, self._colouring, self.free = workload, colouring, free
         self._uniform = [Reference.of_cells(n) for n in colouring.sizes]
-        # No reference may make a piece vanish here that is there with others.
-        some = [1 + np.arange(n) * math.sqrt(2) % 1 for n in colouring.sizes]
-        references = [
-            Reference.of_reals(w / w.sum()) if c in free else self._uniform[c]
-            for c, w in enumerate(some)
-        ]
-        self._subworkloads = decompose(workload, colouring, Splitter(references).squares)
+        self.subworkloads = decompose(workload, colouring, _Presence(colouring).squares)
         self._deltas: dict[tuple[int, int], Array] = {}
+        self._work = 0.0
 
     def minimise(self) -> tuple[list[Array], float] | None:
         """Return the best references found, and Σ √E for uniform ones; None if those are best."""
@@ -128,6 +165,9 @@ class _Search:
         uniform = [r.weights for r in self._uniform]
         least = self.objective(uniform)
         if least is None:
+            return None
+        left = int(min(EVALUATIONS, WORK / self._work))
+        if left < 2:
             return None
         start = self._each_alone()
         found = self.objective(start)
@@ -145,8 +185,8 @@ class _Search:
                 best = (result[0], weights)
             return result[0] / least[0], self._packed(result[1]) / least[0]
 
-        zero = np.zeros(sum(self._colouring.sizes[c] for c in self._free))
-        options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
+        zero = np.zeros(sum(self._colouring.sizes[c] for c in self.free))
+        options = {"maxfun": left, "ftol": PROGRESS, "gtol": 0.0}
         minimize(  # type: ignore[call-overload]
             objective, zero, jac=True, method="L-BFGS-B", options=options
         )
@@ -155,25 +195,25 @@ class _Search:
     def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
         """Return references from free variables; what changes the sum of ℓ is taken away."""
         result, at = list(start), 0
-        for c in self._free:
+        for c in self.free:
             step = x[at : at + len(start[c])]
             result[c] = start[c] + (step - step.mean())
             at += len(step)
         return result
 
     def _packed(self, slopes: Slopes) -> Array:
-        parts = [slopes.get(c, np.zeros(self._colouring.sizes[c])) for c in self._free]
+        parts = [slopes.get(c, np.zeros(self._colouring.sizes[c])) for c in self.free]
         return np.concatenate([p - p.mean() for p in parts])
 
     def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
         """Return Σ_A √E_A and its derivatives, or None if a subworkload can't be solved."""
         references = [
-            Reference.of_reals(w) if c in self._free else self._uniform[c]
+            Reference.of_reals(w) if c in self.free else self._uniform[c]
             for c, w in enumerate(weights)
         ]
         evaluation = _Evaluation(Splitter(references), weights, self._deltas)
         total, slopes = 0.0, dict[int, Array]()
-        for number, subworkload in enumerate(self._subworkloads):
+        for number, subworkload in enumerate(self.subworkloads):
             found = evaluation.error(number, subworkload)
             if found is None:
                 return None
@@ -181,18 +221,19 @@ class _Search:
             count = len(subworkload.spaces)
             total += count * math.sqrt(error)
             gradient.add(slopes, its, count / (2 * math.sqrt(error)))
+        self._work = evaluation.work
         return total, slopes
 
     def _each_alone(self) -> list[Array]:
         """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
         result = [r.weights for r in self._uniform]
         grams = _shadows(self._workload, self._colouring)
-        for c in self._free:
+        for c in self.free:
             if not grams[c].any():
                 continue
             values, vectors = np.linalg.eigh(grams[c])
             rows = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-            root = covariance_root(maximise(compress(rows), TOLERANCE))
+            root = covariance_root(maximise(Dual.of(rows, (len(rows),)), TOLERANCE))
             weights = root.T @ root.sum(axis=1)
             if weights.sum() > 1e-6 * np.abs(weights).sum():
                 result[c] = weights / weights.sum()
@@ -208,6 +249,7 @@ class _Evaluation:
         self._splitter, self._weights, self._deltas = splitter, weights, deltas
         self._solved: dict[bytes, _Solved] = {}
         self._parts: dict[object, tuple[float, Slopes]] = {}
+        self.work = 1.0
 
     def error(self, number: int, subworkload: Subworkload) -> tuple[float, Slopes] | None:
         """Return E and its derivatives; None if no solver takes the subworkload."""
@@ -245,7 +287,11 @@ class _Evaluation:
             n = component.shape[0]
             return _Solved(component.identity * (n - 1) ** 2 / n, None)
         if component.content not in self._solved:
-            point = maximise(compress(component.rows), TOLERANCE, self._deltas.get(place))
+            dual = Dual.of(component.rows, component.shape)
+            self.work += STEPS * dual.work + 2.0 * component.rows.size * min(component.rows.shape)
+            if self.work > WORK / 2:
+                raise _TooMuchError
+            point = maximise(dual, TOLERANCE, self._deltas.get(place))
             n = len(point.delta)
             self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
             self._solved[component.content] = _Solved(point.lower, covariance_root(point))
@@ -279,9 +325,10 @@ class _Evaluation:
 
 def covariance_root(point: DualPoint) -> Array:
     """Return H with E = tr(G HᵀH) at the dual's optimum; shape (rank, cells)."""
-    weighted = point.root * point.delta
-    roots = np.einsum("ij,ij->i", weighted, point.root)  # of the eigenvalues of Q D Qᵀ
-    return np.asarray(math.sqrt(point.f) * weighted / roots[:, None])
+    roots = point.root
+    weighted = roots * point.delta
+    values = np.einsum("ij,ij->i", weighted, roots)  # √ of the eigenvalues of Q D Qᵀ
+    return np.asarray(math.sqrt(point.f) * weighted / values[:, None])
 
 
 def _shadows(workload: Workload, colouring: Colouring) -> list[Array]:

@@ -9,6 +9,8 @@ For any δ, with M = Q D Qᵀ and X = Qᵀ M^{-1/2} Q: f² is a lower bound on t
 divided by its largest diagonal entry is feasible with error f·max diag(X), an upper bound. At
 the optimum diag(X) = f wherever δ > 0. The gradient of f is diag(X)/2.
 
+Where G has symmetries, it is split into parts that are factorised apart (see `symmetry`).
+
 This is the dual of the semidefinite program of the matrix mechanism (Yuan et al., "Convex
 optimization for linear query processing under approximate differential privacy", KDD 2016) in
 low-rank form: nothing here is N × N.
@@ -27,22 +29,27 @@ from threadpoolctl import threadpool_limits
 from dpsql.planner.basis import axis_basis, residual_basis, row_basis
 from dpsql.planner.component import Component
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
+from dpsql.planner.symmetry import Block, Permutation, averaged, blocks, symmetries
 
 Vector = NDArray[np.float64]
 
-MAX_RANK = 1200
+MAX_RANK = 2500
 """Ranks above this go to the product strategy: one evaluation would take seconds."""
-WORK = 3e11
+WORK = 2e12
 """Multiplications that one component may cost. Counted, not timed: plans are reproducible."""
 OVERHEAD = 500
 """What a cell costs beside the multiplications, in as many of them."""
 WIDE = 10**5
 """Cells from which L-BFGS remembers fewer steps: each takes memory and time in the cells."""
+STRETCH = 1.7
+"""Fixed-point steps are made longer by this power; from 2 on they would overshoot."""
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
 WIDEST_ROW = 2**24
 """Rows with larger integers would leave too few bits for the strategy's own coefficients."""
+WORTHWHILE = 8
+"""Ranks from which symmetries are looked for."""
 SPARE = 2.0**-7
 SMALL = 300
 """Factorisations up to this size run faster on one BLAS thread than on several."""
@@ -54,19 +61,65 @@ class DualSolver(Solver):
     name = "dual"
 
     def accepts(self, component: Component) -> bool:
-        """Whether the rank can't exceed `MAX_RANK`."""
-        return component.dimension <= MAX_RANK or len(component.rows) <= MAX_RANK
+        """Whether no factorisation can exceed `MAX_RANK`."""
+        return min(component.dimension, len(component.rows)) <= MAX_RANK
 
     def solve(self, component: Component, tolerance: float) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
-        q = compress(component.rows)
-        with threadpool_limits(1 if len(q) <= SMALL else None):
-            best = maximise(q, tolerance)
-            basis = _integer_basis(component, len(q))
+        dual = Dual.of(component.rows, component.shape)
+        with threadpool_limits(1 if dual.largest <= SMALL else None):
+            best = maximise(dual, tolerance)
+            basis = _integer_basis(component, dual.rank)
             coefficients = _over_basis(best.root, basis, component)
-        low_rank = len(basis) < component.dimension
-        name = f"dual ({'low rank' if low_rank else 'dense'}, rank {len(basis)})"
+        kind = "low rank" if len(basis) < component.dimension else "dense"
+        parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
+        name = f"dual ({kind}, rank {len(basis)}{parts})"
         return Solution(Triangular(coefficients, basis), best.upper, best.lower, name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The queries in one invariant subspace of the cells; all of them if there is only one."""
+
+    q: NDArray[np.float64]
+    """Rows of full rank, of shape (r, dimension)."""
+    block: Block | None
+    """The subspace; None for all cells."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dual:
+    """The problem, split by the symmetries of its Gram matrix."""
+
+    cells: int
+    parts: tuple[Part, ...]
+    permutations: tuple[Permutation, ...] = ()
+
+    @staticmethod
+    def of(rows: NDArray[np.float64], shape: tuple[int, ...]) -> Dual:
+        """Look for symmetries and compress the rows."""
+        found = symmetries(rows, shape) if min(rows.shape) >= WORTHWHILE else []
+        n = rows.shape[1]
+        if not found:
+            return Dual(n, (Part(compress(rows), None),))
+        parts = [Part(compress(rows @ b.vectors), b) for b in blocks(found, n)]
+        return Dual(n, tuple(p for p in parts if len(p.q)), tuple(found))
+
+    @property
+    def rank(self) -> int:
+        """The rank of the Gram matrix."""
+        return sum(len(p.q) for p in self.parts)
+
+    @property
+    def largest(self) -> int:
+        """The size of the largest factorisation."""
+        return max(len(p.q) for p in self.parts)
+
+    @property
+    def work(self) -> float:
+        """Multiplications that one evaluation takes, roughly."""
+        sizes = [p.q.shape for p in self.parts]
+        return float(sum(2 * r * r * m + 10 * r**3 for r, m in sizes) + OVERHEAD * self.cells)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,9 +128,20 @@ class DualPoint:
 
     delta: Vector
     f: float
-    root: NDArray[np.float64]
-    """R of shape (r, N) with RᵀR = X."""
+    roots: tuple[NDArray[np.float64], ...]
+    """For each part, R with RᵀR = X in its subspace."""
     diagonal: Vector
+    """Of X, for each cell."""
+    parts: tuple[Part, ...]
+
+    @property
+    def root(self) -> NDArray[np.float64]:
+        """R of shape (rank, cells) with RᵀR = X."""
+        spread = [
+            root if part.block is None else root @ part.block.vectors.T
+            for root, part in zip(self.roots, self.parts, strict=True)
+        ]
+        return spread[0] if len(spread) == 1 else np.vstack(spread)
 
     @property
     def lower(self) -> float:
@@ -99,40 +163,48 @@ def compress(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows of full rank with the same Gram matrix."""
     m, n = rows.shape
     if m > n:
-        values, vectors = scipy.linalg.eigh(rows.T @ rows)
+        values, vectors = scipy.linalg.eigh(rows.T @ rows, driver="evd")
         keep = values > values[-1] * 1e-13 * n
         return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
-    values, vectors = scipy.linalg.eigh(rows @ rows.T)
+    values, vectors = scipy.linalg.eigh(rows @ rows.T, driver="evd")
     keep = values > values[-1] * 1e-13 * m
     return np.ascontiguousarray(vectors[:, keep].T @ rows)
 
 
-def evaluate(q: NDArray[np.float64], delta: Vector) -> DualPoint:
+def evaluate(dual: Dual, delta: Vector) -> DualPoint:
     """Evaluate f, its gradient (half the diagonal) and the root of X at δ."""
-    values, vectors = scipy.linalg.eigh((q * delta) @ q.T)
-    values = np.maximum(values, values[-1] * 1e-15)
-    root = values[:, None] ** -0.25 * (vectors.T @ q)
-    diagonal = np.einsum("ij,ij->j", root, root)
-    return DualPoint(delta, float(np.sqrt(values).sum()), root, diagonal)
+    delta = averaged(delta, dual.permutations)
+    f, roots, diagonal = 0.0, [], np.zeros(dual.cells)
+    for part in dual.parts:
+        here = delta if part.block is None else delta[part.block.cells]
+        values, vectors = scipy.linalg.eigh((part.q * here) @ part.q.T, driver="evd")
+        values = np.maximum(values, values[-1] * 1e-15)
+        root = values[:, None] ** -0.25 * (vectors.T @ part.q)
+        squares = np.einsum("ij,ij->j", root, root)
+        if part.block is not None:  # no two vectors share a cell
+            squares = part.block.vectors.power(2) @ squares
+        f += float(np.sqrt(values).sum())
+        roots.append(root)
+        diagonal += squares
+    return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
 
 
-def maximise(q: NDArray[np.float64], tolerance: float, start: Vector | None = None) -> DualPoint:
+def maximise(dual: Dual, tolerance: float, start: Vector | None = None) -> DualPoint:
     """Maximise the dual until the gap is at most `tolerance` or the work is used up.
 
-    Full-rank problems converge by the fixed point δ ← δ·diag(X)/f in a few dozen steps; where
+    Full-rank problems converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps; where
     some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz² takes over.
     """
-    r, n = q.shape
-    steps = max(3, int(min(600, WORK / (2 * r * r * n + 10 * r**3 + OVERHEAD * n))))
-    if r == 1:  # one query: all weight on its largest coefficients is optimal, E = max q²
-        largest = np.abs(q[0]) == np.abs(q[0]).max()
-        return evaluate(q, largest / largest.sum())
-    best = point = evaluate(q, np.full(n, 1.0 / n) if start is None else start)
+    steps = max(3, int(min(600, WORK / dual.work)))
+    if dual.rank == 1:  # one query: all weight on its largest coefficients, E = max q²
+        largest = np.abs(dual.parts[0].q[0]) == np.abs(dual.parts[0].q[0]).max()
+        return evaluate(dual, largest / largest.sum())
+    best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
     gaps = [point.gap]
     while best.gap > tolerance and len(gaps) < steps:
         if len(gaps) % CHECK == 0 and _steps_left(gaps, tolerance) > PATIENCE:
-            return _quasi_newton(q, best, tolerance, steps - len(gaps))
-        point = evaluate(q, _normalise(point.delta * point.diagonal))
+            return _quasi_newton(dual, best, tolerance, steps - len(gaps))
+        point = evaluate(dual, _normalise(point.delta * (point.diagonal / point.f) ** STRETCH))
         best = min(best, point, key=lambda p: p.gap)
         gaps.append(point.gap)
     return best
@@ -144,9 +216,7 @@ def _steps_left(gaps: list[float], tolerance: float) -> float:
     return math.log(gaps[-1] / tolerance) / rate if rate > 0 else math.inf
 
 
-def _quasi_newton(
-    q: NDArray[np.float64], start: DualPoint, tolerance: float, steps: int
-) -> DualPoint:
+def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) -> DualPoint:
     """Minimise −log f over z, δ = z²/Σz²; keep the best certificate seen on the way."""
     from scipy.optimize import minimize  # half a second to import, and not every plan needs it
 
@@ -155,7 +225,7 @@ def _quasi_newton(
     def objective(z: Vector) -> tuple[float, Vector]:
         nonlocal best
         scale = float(z @ z)
-        point = evaluate(q, z * z / scale)
+        point = evaluate(dual, z * z / scale)
         if point.gap < best.gap:
             best = point
         return -math.log(point.f), -(z / scale) * (point.diagonal / point.f - 1.0)

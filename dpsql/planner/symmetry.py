@@ -1,0 +1,106 @@
+"""Symmetry: permutations of the cells that leave a workload's Gram matrix as it is.
+
+If G stays the same when the cells are permuted by π, the dual has a best δ that does too (it is
+concave, so the mean over π is as good). In a basis of vectors that π keeps or turns around, all
+matrices then fall into two blocks, of half the size each. Several permutations that are their own
+inverse and commute give 2^k blocks; factorisations take time in the cube of the size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Permutation = NDArray[np.intp]
+
+PROBES = 3
+TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """An invariant subspace of the cells."""
+
+    vectors: scipy.sparse.csr_array
+    """Orthonormal columns, of shape (cells, dimension). No two columns share a cell."""
+    cells: NDArray[np.intp]
+    """A cell of each column: those of one column are alike."""
+
+
+def symmetries(rows: Array, shape: Sequence[int]) -> list[Permutation]:
+    """Find commuting involutions that leave the Gram matrix of `rows` as it is.
+
+    Tried are the reversal of all axes together, and exchanges of two axes of equal size. A
+    permutation counts if it leaves the products with a few fixed, irregular vectors alone.
+    """
+    cells = np.arange(rows.shape[1]).reshape(tuple(shape))
+    found = []
+    reverse = cells[tuple(slice(None, None, -1) for _ in shape)].ravel()
+    if _leaves_alone(rows, reverse):
+        found.append(reverse)
+    used: set[int] = set()
+    for i in range(len(shape)):
+        for j in range(i + 1, len(shape)):
+            if shape[i] == shape[j] and not {i, j} & used:
+                exchange = cells.swapaxes(i, j).ravel()
+                if _leaves_alone(rows, exchange):
+                    found.append(exchange)
+                    used |= {i, j}
+    return found
+
+
+def _leaves_alone(rows: Array, permutation: Permutation) -> bool:
+    n = rows.shape[1]
+    for probe in range(1, PROBES + 1):
+        vector = np.cos(np.arange(n) ** 2 * 0.37 * probe + probe)
+        expected = rows.T @ (rows @ vector)
+        # Permuted, G z becomes (G z)[π] for a G that is left alone.
+        found = rows.T @ (rows @ vector[permutation])
+        if np.abs(found - expected[permutation]).max() > TOLERANCE * np.abs(expected).max():
+            return False
+    return True
+
+
+def blocks(permutations: Sequence[Permutation], cells: int) -> list[Block]:
+    """Return the invariant subspaces of commuting involutions, one for each choice of signs."""
+    images = [np.arange(cells)]
+    for permutation in permutations:
+        images += [image[permutation] for image in images]
+    first = np.min(images, axis=0)  # of each cell's orbit
+    found = []
+    for signs in product((1.0, -1.0), repeat=len(permutations)):
+        weights = [1.0]
+        for sign in signs:
+            weights += [sign * weight for weight in weights]
+        block = _block(images, weights, np.unique(first), cells)
+        if len(block.cells):
+            found.append(block)
+    return found
+
+
+def _block(
+    images: list[Permutation], weights: list[float], leaders: NDArray[np.intp], cells: int
+) -> Block:
+    """Sum the images of each orbit's leader with signs; orbits where they cancel are left out."""
+    rows = np.concatenate([image[leaders] for image in images])
+    columns = np.tile(np.arange(len(leaders)), len(images))
+    values = np.repeat(weights, len(leaders))
+    shape = (cells, len(leaders))
+    table = scipy.sparse.csc_array(scipy.sparse.coo_array((values, (rows, columns)), shape))
+    lengths = np.sqrt(np.asarray(table.multiply(table).sum(axis=0)).ravel())
+    kept = np.flatnonzero(lengths > 0)
+    scaled = table[:, kept] @ scipy.sparse.diags_array(1 / lengths[kept])
+    return Block(scipy.sparse.csr_array(scaled), leaders[kept])
+
+
+def averaged(values: Array, permutations: Sequence[Permutation]) -> Array:
+    """Return the mean of some values of cells over what the permutations make of them."""
+    for permutation in permutations:
+        values = (values + values[permutation]) / 2
+    return values
