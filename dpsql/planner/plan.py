@@ -16,6 +16,7 @@ from dpsql.planner.allocate import total_error
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.integer import BlockStrategy
 from dpsql.planner.recovery import Recovery
+from dpsql.planner.whole import WholeRecovery
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 
@@ -44,7 +45,7 @@ class Plan:
     budget: Budget
     planned: tuple[PlannedBlock, ...]
     certified: CertifiedPlan
-    recovery: Recovery
+    recovery: Recovery | WholeRecovery
     """How answers and variances follow from the measurements."""
 
     def __repr__(self) -> str:
@@ -71,7 +72,10 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """How far the total is from the best with these residual spaces: relative, certified.
+        """How far the total is from the best: relative, certified.
+
+        The best is that of plans with these residual spaces, or, where the domain is planned as
+        a whole, of all matrix mechanisms.
 
         The lower bound is (Σ_A √lower_A)² / μ² (QuerySmasher, §6.4); the upper bound is the
         total of the variances above, so rounding and the share of each space are included.
@@ -118,9 +122,10 @@ class Plan:
     def explain(self) -> str:
         """Describe the plan: the residual spaces, their solvers and shares of the budget."""
         count = sum(len(block.strategy.spaces) for block in self.planned)
+        spaces = "over the whole domain" if self.whole else f"{count:,} residual spaces"
         lines = [
             f"QuerySmasher plan: {self.workload.count:,} queries in "
-            f"{len(self.workload.families)} families, {count} residual spaces",
+            f"{len(self.workload.families)} families, {spaces}",
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
             f"expected RMSE {self.rmse:.4g}; certified gap {self.gap:.2e}",
             "",
@@ -140,6 +145,11 @@ class Plan:
         if len(strategy.spaces) > 1:
             space += f" and {len(strategy.spaces) - 1:,} like it"
         return f"{share:7.2%}  {rows:12,}  {noise:9.4g}  {space}: {block.solver}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether the domain is measured at once; `gap` is then to the best of all mechanisms."""
+        return isinstance(self.recovery, WholeRecovery)
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:

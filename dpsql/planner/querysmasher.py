@@ -29,13 +29,21 @@ from dpsql.planner.solvers.choose import Solutions, choose
 from dpsql.planner.solvers.dual import MAX_RANK
 from dpsql.planner.solvers.product import describe, solve_product
 from dpsql.planner.structure import Product, analyse, products
-from dpsql.planner.weighted import choose_references
+from dpsql.planner.weighted import choose_references, uniform_is_best
+from dpsql.planner.whole import (
+    MAX_CELLS,
+    QUICK_CELLS,
+    WholeRecovery,
+    cells,
+    solve_whole,
+    touched,
+)
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
 DEFAULT_TOLERANCE = 1e-3
 
-Residuals = Literal["weighted", "uniform"]
+Residuals = Literal["weighted", "uniform", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +85,45 @@ def plan(
         budget: what may be spent.
         tolerance: the relative gap to aim for, between 1e-8 and 1.
         residuals: `weighted` chooses the references that need the least error; `uniform` takes
-            means, as the paper does.
+            means, as the paper does; `none` plans the whole domain at once, which is best and
+            possible up to 2,000 joint cells; `weighted` does so by itself up to 400.
 
     Raises:
         WorkloadError: the workload is empty, or an option is out of range.
         ResourceLimitError: no solver can take a subworkload of this size.
     """
     _check(workload, tolerance, residuals)
-    if residuals == "weighted":
+    count = cells(workload)
+    if residuals == "none" and count > MAX_CELLS:
+        raise ResourceLimitError(
+            f"The workload touches {count:,} joint cells, more than {MAX_CELLS:,}.",
+            hint='use residuals="weighted".',
+        )
+    if residuals == "none":
+        return _plan_whole(workload, budget, tolerance)
+    if residuals == "weighted" and not uniform_is_best(workload):
+        if count <= QUICK_CELLS:
+            return _plan_whole(workload, budget, tolerance)
         better = _weighted(workload, tolerance)
         if better is not None:
             return _stitch(workload, budget, better)
     return _stitch(
         workload, budget, divide_and_conquer(workload, by_size(workload), None, tolerance)
     )
+
+
+def _plan_whole(workload: Workload, budget: Budget, tolerance: float) -> Plan:
+    """Plan all touched attributes as one space, without residuals."""
+    found = solve_whole(workload, tolerance / 2)
+    if found is None:
+        nothing = Divided({}, ())
+        return _stitch(workload, budget, nothing)
+    component, solution = found
+    block = Rounding().block((touched(workload),), (found,), budget.mu_squared)
+    recovery = WholeRecovery(block)
+    planned = PlannedBlock(block, recovery.error(component.rows), solution.lower, solution.solver)
+    certified = CertifiedPlan((block,), budget)
+    return Plan(workload.copy(), budget, (planned,), certified, recovery)
 
 
 def _weighted(workload: Workload, tolerance: float) -> Divided | None:
@@ -173,7 +206,7 @@ def _check(workload: Workload, tolerance: float, residuals: str) -> None:
         raise WorkloadError(
             f"The tolerance {tolerance!r} is out of range.", hint="use 1e-8 to 1, e.g. 1e-3."
         )
-    if residuals not in ("weighted", "uniform"):
+    if residuals not in ("weighted", "uniform", "none"):
         raise WorkloadError(
-            f"There are no residuals {residuals!r}.", hint='use "weighted" or "uniform".'
+            f"There are no residuals {residuals!r}.", hint='use "weighted", "uniform" or "none".'
         )

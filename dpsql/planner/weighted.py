@@ -89,6 +89,11 @@ def choose_references(workload: Workload) -> Choice | None:
     return Choice(colouring, references, uniform_roots)
 
 
+def uniform_is_best(workload: Workload) -> bool:
+    """Whether symmetry tells that no other references do better."""
+    return not _free(workload, by_size(workload))
+
+
 def _free(workload: Workload, colouring: Colouring) -> list[int]:
     """List the colours whose best reference need not be uniform.
 

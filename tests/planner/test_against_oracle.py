@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dpsql.planner import querysmasher
 from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
@@ -21,7 +22,16 @@ SETTINGS = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-RESIDUALS = st.sampled_from(["uniform", "weighted"])
+RESIDUALS = st.sampled_from(["uniform", "weighted", "none"])
+
+
+@pytest.fixture(params=[True, False], ids=["whole", "spaces"], autouse=True, scope="module")
+def quick_cells(request):
+    """Small domains are planned as a whole by default; weighted residuals are tested as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.param:
+            patch.setattr(querysmasher, "QUICK_CELLS", 0)
+        yield
 
 
 @SETTINGS

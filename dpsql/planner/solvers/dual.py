@@ -19,7 +19,9 @@ low-rank form: nothing here is N × N.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -70,11 +72,13 @@ class DualSolver(Solver):
         with threadpool_limits(1 if dual.largest <= SMALL else None):
             best = maximise(dual, tolerance)
             basis = _integer_basis(component, dual.rank)
-            coefficients = _over_basis(best.root, basis, component)
-        kind = "low rank" if len(basis) < component.dimension else "dense"
+            full = len(basis) == component.dimension
+            express = partial(_over_residual_basis, component=component) if full else None
+            strategy = over_basis(best.root, basis, express)
+        kind = "dense" if full else "low rank"
         parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
         name = f"dual ({kind}, rank {len(basis)}{parts})"
-        return Solution(Triangular(coefficients, basis), best.upper, best.lower, name)
+        return Solution(strategy, best.upper, best.lower, name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,24 +268,32 @@ def _integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
     return residual_basis(component.references)
 
 
-def _over_basis(
-    root: NDArray[np.float64], basis: NDArray[np.int64], component: Component
-) -> NDArray[np.float64]:
+def over_basis(
+    root: NDArray[np.float64],
+    basis: NDArray[np.int64],
+    express: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+) -> Triangular:
     """Return upper triangular L of full rank with X = basisᵀ LᵀL basis, diag(X) <= 1.
 
     Queries that are not integers may span less than the basis does. The directions that they
     don't need are then measured too, at `SPARE` of the precision: it costs SPARE² and keeps the
     rounding error of the other directions answerable.
+
+    Args:
+        root: R with RᵀR = X up to a factor.
+        basis: integer rows that span those of R.
+        express: gives the coefficients of rows over the basis, if there is a fast way.
     """
     scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
     if len(scaled) < len(basis):
         scaled = np.vstack([scaled, SPARE * _complement(scaled, basis)])
-    if len(basis) == component.dimension:
-        inner = _inner(scaled, component)
-    else:
+    if express is None:
         inner = scaled @ scipy.linalg.pinv(basis.astype(np.float64))
+    else:
+        inner = express(scaled)
     upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]
-    return np.asarray(upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None], dtype=np.float64)
+    upper = upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
+    return Triangular(np.asarray(upper, dtype=np.float64), basis)
 
 
 def _complement(rows: NDArray[np.float64], basis: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -290,7 +302,7 @@ def _complement(rows: NDArray[np.float64], basis: NDArray[np.int64]) -> NDArray[
     return np.asarray(scipy.linalg.null_space(rows @ spanning.T).T @ spanning)
 
 
-def _inner(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
+def _over_residual_basis(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
     """Return the coefficients of rows over the basis ⊗S_i of the residual space, axis by axis."""
     tensor: NDArray[np.float64] = root.reshape(-1, *component.shape)
     for axis, reference in enumerate(component.references):

@@ -1,0 +1,159 @@
+"""The whole domain at once, where it is small: the best of all matrix mechanisms.
+
+Residual spaces are measured apart, which is what makes large domains possible and costs a little.
+Where all attributes that a workload touches have few joint cells, the dual of `solvers.dual` is
+solved for the Gram matrix over all of them. Its lower bound holds for every matrix mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.basis import row_basis
+from dpsql.planner.component import Component
+from dpsql.planner.integer import NOISE_ROUNDING_VARIANCE, BlockStrategy
+from dpsql.planner.recovery import pseudo_inverse
+from dpsql.planner.reference import Reference
+from dpsql.planner.solvers.base import Solution
+from dpsql.planner.solvers.dual import Dual, maximise, over_basis
+from dpsql.workload import Family, Workload
+
+Array = NDArray[np.float64]
+
+SOLVER = "dual over the whole domain"
+MAX_CELLS = 2000
+"""Joint cells up to which the whole domain can be planned at once."""
+QUICK_CELLS = 400
+"""Joint cells up to which that takes no longer than residual spaces do."""
+
+
+def touched(workload: Workload) -> tuple[str, ...]:
+    """Return the attributes that the families touch, in domain order."""
+    used = frozenset().union(*(f.attributes for f in workload.families if f.count))
+    return tuple(name for name in workload.domain if name in used)
+
+
+def cells(workload: Workload) -> int:
+    """Return the number of joint cells of the touched attributes."""
+    return math.prod(workload.domain[name] for name in touched(workload))
+
+
+def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Solution] | None:
+    """Find the best strategy over all cells; None if all queries are zero."""
+    names = touched(workload)
+    shape = tuple(workload.domain[name] for name in names)
+    gram = _gram(workload, names)
+    if not gram.any():
+        return None
+    values, vectors = np.linalg.eigh(gram)
+    rows = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    dual = Dual.of(rows, shape)
+    best = maximise(dual, tolerance)
+    strategy = over_basis(best.root, _integer_basis(workload, names, dual.rank))
+    references = tuple(Reference.of_cells(n) for n in shape)
+    component = Component(tuple(range(len(names))), references, b"whole", rows)
+    return component, Solution(strategy, best.upper, best.lower, SOLVER)
+
+
+def _integer_basis(workload: Workload, names: tuple[str, ...], rank: int) -> NDArray[np.int64]:
+    """Take the queries' own rows if they are few and in integers, else all cells."""
+    n = cells(workload)
+    if rank < n and workload.count <= 2 * n:
+        rows = np.vstack([_written_out(f, names, workload) for f in workload.families if f.count])
+        if (rows == np.rint(rows)).all() and np.abs(rows).max() < 2**20:
+            basis = row_basis(rows.astype(np.int64))
+            if len(basis) == rank:
+                return basis
+    return np.eye(n, dtype=np.int64)
+
+
+def _written_out(family: Family, names: tuple[str, ...], workload: Workload) -> Array:
+    """Write a family's queries out over the joint cells."""
+    product: Array = np.ones((1, 1))
+    for block in family.blocks:
+        product = np.asarray(np.kron(product, block.queries.matrix), dtype=np.float64)
+    order = [name for block in family.blocks for name in block.attributes]
+    tensor: Array = product.reshape(-1, *(workload.domain[name] for name in order))
+    present = [name for name in names if name in order]
+    tensor = tensor.transpose(0, *(1 + order.index(name) for name in present))
+    spread = [workload.domain[name] if name in order else 1 for name in names]
+    full = [workload.domain[name] for name in names]
+    tensor = np.broadcast_to(tensor.reshape(-1, *spread), (len(product), *full))
+    return tensor.reshape(len(product), -1)
+
+
+def _gram(workload: Workload, names: tuple[str, ...]) -> Array:
+    """Return Σ weight · QᵀQ over the joint cells."""
+    total: Array = np.zeros(())
+    for family in workload.families:
+        if not family.count:
+            continue
+        grams = [block.queries.gram() for block in family.blocks]
+        order = [name for block in family.blocks for name in block.attributes]
+        for name in names:
+            if name not in order:
+                grams.append(np.ones((workload.domain[name],) * 2))
+                order.append(name)
+        product: Array = np.ones((1, 1))
+        for factor in grams:
+            product = np.asarray(np.kron(product, factor), dtype=np.float64)
+        total = total + family.weight * _in_order(product, order, names, workload)
+    return total
+
+
+def _in_order(gram: Array, order: list[str], names: tuple[str, ...], workload: Workload) -> Array:
+    """Permute the cells of both sides from one order of the attributes to another."""
+    shape = [workload.domain[name] for name in order]
+    at = [order.index(name) for name in names]
+    tensor = gram.reshape(shape * 2).transpose(at + [len(at) + i for i in at])
+    return np.ascontiguousarray(tensor).reshape(gram.shape)
+
+
+class WholeRecovery:
+    """How answers and variances follow from one block over the whole domain."""
+
+    def __init__(self, block: BlockStrategy) -> None:
+        (self._names,), (factor,) = block.spaces, block.factors
+        self._shape = block.shape
+        self._noise = float(block.noise_variance + NOISE_ROUNDING_VARIANCE)
+        self._inverse = pseudo_inverse(factor)
+
+    def marginal(self, attributes: Sequence[str], values: Mapping[frozenset[str], Array]) -> Array:
+        """Return the noisy marginal over some attributes."""
+        (measured,) = values.values()
+        return self._summed(self._inverse @ measured, attributes)
+
+    def variances(self, family: Family) -> Array:
+        """Return the variance of every answer, in the shape of the family."""
+        attributes = [a for block in family.blocks for a in block.attributes]
+        total = np.zeros(family.shape)
+        for columns in self._chunks(family):
+            tensor = self._summed(columns, attributes)
+            tensor = tensor.reshape([*(math.prod(b.shape) for b in family.blocks), -1])
+            for axis, block in enumerate(family.blocks):
+                tensor = block.queries.apply(tensor, axis)
+            total += np.square(tensor).sum(axis=-1)
+        return self._noise * total
+
+    def error(self, rows: Array) -> float:
+        """Return the sum of the variances of some queries over all cells."""
+        return self._noise * float(np.square(rows @ self._inverse).sum())
+
+    def _chunks(self, family: Family) -> Iterator[Array]:
+        """Yield some columns of B⁺ at a time: the answers to each are held at once."""
+        step = max(1, 2**24 // max(1, family.count))
+        for start in range(0, self._inverse.shape[1], step):
+            yield self._inverse[:, start : start + step]
+
+    def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
+        """Add up over the other attributes; what comes after the cells stays as it is."""
+        tensor = values.reshape((*self._shape, *values.shape[1:]))
+        gone = tuple(i for i, name in enumerate(self._names) if name not in attributes)
+        left = [name for name in self._names if name in attributes]
+        tensor = tensor.sum(axis=gone)
+        rest = range(len(left), tensor.ndim)
+        return np.asarray(tensor.transpose([left.index(a) for a in attributes] + list(rest)))
