@@ -77,7 +77,9 @@ def plan(
     source: duckdb.DuckDBPyConnection | Workload,
     statements: Statements | None = None,
     *,
-    budget: Budget,
+    budget: Budget | None = None,
+    targets: Mapping[str, float] | None = None,
+    objective: querysmasher.ObjectiveName = "total",
     schema: Schema | None = None,
     tolerance: float = 1e-3,
     residuals: querysmasher.Residuals = "weighted",
@@ -85,31 +87,45 @@ def plan(
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
         dpsql.plan(con, {"by_sex": "SELECT …"}, budget=budget).expected_error()
+        dpsql.plan(con, {"by_sex": "SELECT …"}, targets={"by_sex": 25}).budget
         dpsql.plan(workload, budget=dpsql.Budget(mu=1)).rmse
 
     Args:
         source: a connection, of which only the catalog is read, or a `Workload`.
         statements: the SQL, if `source` is a connection.
         budget: what the plan may spend.
+        targets: in place of a budget, statement → the largest standard error that its answers
+            may have, in rows. `plan.budget` is the least one found that meets them all, and
+            `plan.binding` names the statements that decide it.
+        objective: `total` makes the sum of weighted variances small, `largest` the largest one.
         schema: see `Session`.
         tolerance: the certified relative gap to aim for.
         residuals: `weighted`, which releases use, or `uniform`, the paper's, which is never more
-            accurate.
+            accurate; or `none`, to plan up to 2,000 joint cells as a whole.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
     """
-    check_budget(budget)
+    if targets is None or budget is not None:
+        check_budget(budget)
     if isinstance(source, Workload):
         if statements is not None:
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
             )
-        return querysmasher.plan(source, budget, tolerance=tolerance, residuals=residuals)
-    if statements is None:
+        workload = source
+    elif statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
-    workload = compile_statements(source, statements, schema).workload
-    return querysmasher.plan(workload, budget, tolerance=tolerance, residuals=residuals)
+    else:
+        workload = compile_statements(source, statements, schema).workload
+    return querysmasher.plan(
+        workload,
+        budget,
+        tolerance=tolerance,
+        residuals=residuals,
+        objective=objective,
+        targets=targets,
+    )
 
 
 def read_script(path: str | Path) -> dict[str, str]:

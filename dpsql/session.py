@@ -252,7 +252,7 @@ def check_connection(con: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def check_budget(budget: Budget) -> None:
+def check_budget(budget: Budget | None) -> None:
     """Refuse anything that is not a budget."""
     if not isinstance(budget, Budget):
         raise BudgetError(

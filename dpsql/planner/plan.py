@@ -33,6 +33,19 @@ class PlannedBlock:
     solver: str
 
 
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a plan is best at, where that is not the total weighted variance."""
+
+    name: str
+    binding: tuple[str, ...]
+    """The statements without which less error, or a smaller budget, would be possible."""
+    gap: float
+    """How far the plan is from the best for this objective at most."""
+    total: float
+    """The sum of weight·variance."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A certified plan for a workload. Reading it spends nothing and needs no data.
@@ -47,6 +60,7 @@ class Plan:
     certified: CertifiedPlan
     recovery: Recovery | WholeRecovery
     """How answers and variances follow from the measurements."""
+    objective: Objective | None = None
 
     def __repr__(self) -> str:
         return (
@@ -82,6 +96,8 @@ class Plan:
         """
         if not self.planned:
             return 0.0
+        if self.objective is not None:
+            return self.objective.gap
         cost = float(self.budget.mu_squared)
         counts = [len(block.strategy.spaces) for block in self.planned]
         least = total_error([block.lower for block in self.planned], counts, cost)
@@ -90,6 +106,8 @@ class Plan:
 
     @cached_property
     def _total(self) -> float:
+        if self.objective is not None:
+            return self.objective.total
         return math.fsum(block.error for block in self.planned)
 
     def expected_error(self) -> pl.DataFrame:
@@ -128,12 +146,18 @@ class Plan:
             f"{len(self.workload.families)} families, {spaces}",
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
             f"expected RMSE {self.rmse:.4g}; certified gap {self.gap:.2e}",
+            *self._explain_objective(),
             "",
             f"{'share':>7}  {'measurements':>12}  {'noise sd':>9}  residual space: solver",
         ]
         lines += [self._explain_block(block) for block in self.planned]
         lines += ["", "marginals needed: " + _listed(self.marginals)]
         return "\n".join(lines)
+
+    def _explain_objective(self) -> list[str]:
+        if self.objective is None:
+            return []
+        return [f"objective: {self.objective.name}; binding: {', '.join(self.binding)}"]
 
     def _explain_block(self, block: PlannedBlock) -> str:
         strategy = block.strategy
@@ -145,6 +169,11 @@ class Plan:
         if len(strategy.spaces) > 1:
             space += f" and {len(strategy.spaces) - 1:,} like it"
         return f"{share:7.2%}  {rows:12,}  {noise:9.4g}  {space}: {block.solver}"
+
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """The statements that decide the budget, or the largest variance; see `targets`."""
+        return () if self.objective is None else self.objective.binding
 
     @property
     def whole(self) -> bool:

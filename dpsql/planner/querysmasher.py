@@ -19,6 +19,7 @@ from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.colours import Colouring, by_size
 from dpsql.planner.component import Component
 from dpsql.planner.decompose import Subworkload, decompose
+from dpsql.planner.fitness import least_budget, least_largest
 from dpsql.planner.pieces import Splitter
 from dpsql.planner.plan import Plan, PlannedBlock
 from dpsql.planner.recovery import Recovery
@@ -44,6 +45,7 @@ from dpsql.workload import Workload
 DEFAULT_TOLERANCE = 1e-3
 
 Residuals = Literal["weighted", "uniform", "none"]
+ObjectiveName = Literal["total", "largest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +75,49 @@ class Divided:
 
 def plan(
     workload: Workload,
-    budget: Budget,
+    budget: Budget | None = None,
     *,
     tolerance: float = DEFAULT_TOLERANCE,
     residuals: Residuals = "weighted",
+    objective: ObjectiveName = "total",
+    targets: Mapping[str, float] | None = None,
 ) -> Plan:
-    """Plan the measurements that answer a workload with the least total weighted variance.
+    """Plan the measurements that answer a workload with the least error, or at the least budget.
 
     Args:
         workload: what to answer.
-        budget: what may be spent.
+        budget: what may be spent; None if there are targets.
         tolerance: the relative gap to aim for, between 1e-8 and 1.
         residuals: `weighted` chooses the references that need the least error; `uniform` takes
             means, as the paper does; `none` plans the whole domain at once, which is best and
             possible up to 2,000 joint cells; `weighted` does so by itself up to 400.
+        objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
+        targets: family name → the largest standard error that its answers may have, in rows.
+            The budget is then the least one found that meets them all.
 
     Raises:
         WorkloadError: the workload is empty, or an option is out of range.
         ResourceLimitError: no solver can take a subworkload of this size.
     """
-    _check(workload, tolerance, residuals)
+    _check(workload, tolerance, residuals, objective)
+
+    def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
+        if like is None:
+            return _plan_total(weighted, at, tolerance, residuals)
+        return _plan_like(weighted, at, tolerance, like)
+
+    if targets is not None:
+        if budget is not None:
+            raise WorkloadError("A plan has a budget or targets.", hint="leave one of them out.")
+        return least_budget(workload, targets, planner)
+    if budget is None:
+        raise WorkloadError("A plan needs a budget.", hint="for example dpsql.Budget(rho=0.5).")
+    if objective == "largest":
+        return least_largest(workload, budget, planner)
+    return _plan_total(workload, budget, tolerance, residuals)
+
+
+def _plan_total(workload: Workload, budget: Budget, tolerance: float, residuals: Residuals) -> Plan:
     count = cells(workload)
     if residuals == "none" and count > MAX_CELLS:
         raise ResourceLimitError(
@@ -107,9 +132,21 @@ def plan(
         better = _weighted(workload, tolerance)
         if better is not None:
             return _stitch(workload, budget, better)
-    return _stitch(
-        workload, budget, divide_and_conquer(workload, by_size(workload), None, tolerance)
-    )
+    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
+    return _stitch(workload, budget, uniform)
+
+
+def _plan_like(workload: Workload, budget: Budget, tolerance: float, like: Plan) -> Plan:
+    """Plan with the references of a plan for the same families with other weights."""
+    if isinstance(like.recovery, WholeRecovery):
+        return _plan_whole(workload, budget, tolerance)
+    named = like.recovery.references
+    references = {reference.key: reference for reference in named.values()}
+    keys = list(references)
+    colours = tuple(keys.index(named[name].key) for name in workload.domain)
+    colouring = Colouring(colours, tuple(len(r.weights) for r in references.values()))
+    divided = divide_and_conquer(workload, colouring, list(references.values()), tolerance)
+    return _stitch(workload, budget, divided)
 
 
 def _plan_whole(workload: Workload, budget: Budget, tolerance: float) -> Plan:
@@ -199,7 +236,7 @@ def _stitch(workload: Workload, budget: Budget, divided: Divided) -> Plan:
     return Plan(workload.copy(), budget, planned, CertifiedPlan(blocks, budget), recovery)
 
 
-def _check(workload: Workload, tolerance: float, residuals: str) -> None:
+def _check(workload: Workload, tolerance: float, residuals: str, objective: str) -> None:
     if not workload.families:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
     if not 1e-8 <= tolerance <= 1:
@@ -209,4 +246,8 @@ def _check(workload: Workload, tolerance: float, residuals: str) -> None:
     if residuals not in ("weighted", "uniform", "none"):
         raise WorkloadError(
             f"There are no residuals {residuals!r}.", hint='use "weighted", "uniform" or "none".'
+        )
+    if objective not in ("total", "largest"):
+        raise WorkloadError(
+            f"There is no objective {objective!r}.", hint='use "total" or "largest".'
         )

@@ -66,7 +66,8 @@ class Recovery:
         self, blocks: Sequence[BlockStrategy], references: Mapping[str, Reference]
     ) -> None:
         self._spaces = {frozenset(s): _Space(s, b) for b in blocks for s in b.spaces}
-        self._references = references
+        self.references = references
+        """Attribute → its reference."""
         self._inverses: dict[tuple[bytes, ...], Array] = {}
         self._norms: dict[tuple[bytes, ...], Array] = {}
 
@@ -76,7 +77,7 @@ class Recovery:
         values: Mapping[frozenset[str], Array],
     ) -> Array:
         """Return x̂_B from the noisy measurements of each residual space."""
-        references = [self._references[a] for a in attributes]
+        references = [self.references[a] for a in attributes]
         total = np.zeros([len(r.weights) for r in references])
         for space in self._inside(attributes):
             estimate = self._estimate(space, values[frozenset(space.attributes)])
@@ -131,7 +132,7 @@ class Recovery:
 
     def inverse(self, factor: IntegerFactor, names: tuple[str, ...]) -> Array:
         """Return CB⁺ of a factor on some attributes: shape (cells, measurements)."""
-        references = [self._references[a] for a in names]
+        references = [self.references[a] for a in names]
         key = (factor.content, *(r.key for r in references))
         if key not in self._inverses:
             self._inverses[key] = _keeping(pseudo_inverse(factor), references)
@@ -164,7 +165,7 @@ class Recovery:
         rows = [
             split_rows(
                 b.queries.matrix,
-                [self._references[a].weights for a in b.attributes],
+                [self.references[a].weights for a in b.attributes],
                 tuple(a in kept for a in b.attributes),
             )
             for b in blocks
@@ -178,13 +179,13 @@ class Recovery:
         """Contract all axes of a block's queries with their references."""
         weights: Array = np.ones(1)
         for name in block.attributes:
-            weights = np.multiply.outer(weights, self._references[name].weights).ravel()
+            weights = np.multiply.outer(weights, self.references[name].weights).ravel()
         return block.queries.apply(weights, 0)
 
     def _axis_squares(self, block: Block, factor: IntegerFactor) -> Array:
         """Return ‖q_A B⁺‖² of one attribute's queries."""
         (name,) = block.attributes
-        key = (block.queries.key, factor.content, self._references[name].key)
+        key = (block.queries.key, factor.content, self.references[name].key)
         if key not in self._norms:
             self._norms[key] = self._new_axis_squares(block, factor)
         return self._norms[key]
@@ -247,7 +248,7 @@ class Recovery:
         matrix: Array = np.ones((1, 1))
         for table in rows:
             matrix = np.asarray(np.kron(matrix, table), dtype=np.float64)
-        tensor: Array = matrix.reshape(-1, *(len(self._references[a].weights) for a in names))
+        tensor: Array = matrix.reshape(-1, *(len(self.references[a].weights) for a in names))
         for factor, its in factors:
             axes = [names.index(a) + 1 for a in its]
             inverse = self.inverse(factor, its).reshape(*factor.shape, -1)

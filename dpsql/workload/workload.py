@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from dpsql.errors import ResourceLimitError, WorkloadError
@@ -85,6 +85,19 @@ class Workload:
         """Return a workload of its own with the same families."""
         other = Workload(self._domain)
         other._families = list(self._families)
+        return other
+
+    def weighted(self, weights: Sequence[float]) -> Workload:
+        """Return the same families with other weights, in order.
+
+        Raises:
+            WorkloadError: a weight is not a positive finite number.
+        """
+        other = Workload(self._domain)
+        other._families = [
+            replace(family, weight=_check_weight(weight))
+            for family, weight in zip(self._families, weights, strict=True)
+        ]
         return other
 
     @property
