@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,17 +36,22 @@ Array = NDArray[np.float64]
 MAX_CELLS = 1200
 """Attributes of more cells keep the uniform reference."""
 EVALUATIONS = 30
-WORK = 1e12
+WORK = 6e11
 """Multiplications that the search may cost, roughly; what was found until then is used."""
+SMALL_WORK = 3e10
+TIMES = 30
+"""Beyond `SMALL_WORK`, the search may cost as often what the uniform references cost."""
 STEPS = 10
-"""How many evaluations of a dual are reckoned for a solution on the way."""
+"""How many evaluations of a dual are reckoned for a solution before it is known."""
 PROGRESS = 1e-5
 """The search ends where a step gains less, relative to the total."""
-TOLERANCE = 5e-3
+TOLERANCE = 2e-3
 """Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
 RESOLUTION = 16
 """References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
 COARSEST = 64
+WORSE = 0.05
+"""A search may start this far above uniform references: those can be a saddle point."""
 MIXED = 1e-4
 """How much of the uniform δ is mixed in when a dual is solved anew: no δ may start at zero."""
 
@@ -155,47 +161,61 @@ class _TooMuchError(Exception):
     """The search would take too long."""
 
 
+@dataclass(slots=True)
+class _Spent:
+    work: float = 0.0
+    """Multiplications so far, roughly."""
+    limit: float = WORK
+
+
 class _Search:
     def __init__(self, workload: Workload, colouring: Colouring, free: list[int]) -> None:
         self._workload, self._colouring, self.free = workload, colouring, free
         self._uniform = [Reference.of_cells(n) for n in colouring.sizes]
         self.subworkloads = decompose(workload, colouring, _Presence(colouring).squares)
         self._deltas: dict[tuple[int, int], Array] = {}
-        self._work = 0.0
+        self._spent = _Spent()
 
     def minimise(self) -> tuple[list[Array], float] | None:
         """Return the best references found, and Σ √E for uniform ones; None if those are best."""
-        from scipy.optimize import minimize  # half a second to import
-
         uniform = [r.weights for r in self._uniform]
         least = self.objective(uniform)
         if least is None:
             return None
-        left = int(min(EVALUATIONS, WORK / self._work))
-        if left < 2:
-            return None
-        start = self._each_alone()
-        found = self.objective(start)
-        if found is None or found[0] > least[0]:
-            start = uniform
+        self._spent.limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
         best = (least[0], uniform)
+        with suppress(_TooMuchError):
+            alone = self._each_alone()
+            found = self.objective(alone)
+            if found is not None and found[0] < least[0] * (1 + WORSE):
+                best = min(best, self._descend(alone, least[0]), key=lambda b: b[0])
+            if best[1] is uniform:
+                best = min(best, self._descend(uniform, least[0]), key=lambda b: b[0])
+        return None if best[1] is uniform else (best[1], least[0])
+
+    def _descend(self, start: list[Array], unit: float) -> tuple[float, list[Array]]:
+        """Go down from some references; return the least Σ √E met, and where."""
+        from scipy.optimize import minimize  # half a second to import
+
+        best = (math.inf, start)
 
         def objective(x: Array) -> tuple[float, Array]:
             nonlocal best
             weights = self._unpacked(start, x)
             result = self.objective(weights)
             if result is None:
-                return math.inf, np.zeros_like(x)
+                raise _TooMuchError
             if result[0] < best[0]:
                 best = (result[0], weights)
-            return result[0] / least[0], self._packed(result[1]) / least[0]
+            return result[0] / unit, self._packed(result[1]) / unit
 
         zero = np.zeros(sum(self._colouring.sizes[c] for c in self.free))
-        options = {"maxfun": left, "ftol": PROGRESS, "gtol": 0.0}
-        minimize(  # type: ignore[call-overload]
-            objective, zero, jac=True, method="L-BFGS-B", options=options
-        )
-        return None if best[1] is uniform else (best[1], least[0])
+        options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
+        with suppress(_TooMuchError):  # what was found until then is kept
+            minimize(  # type: ignore[call-overload]
+                objective, zero, jac=True, method="L-BFGS-B", options=options
+            )
+        return best
 
     def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
         """Return references from free variables; what changes the sum of ℓ is taken away."""
@@ -216,7 +236,7 @@ class _Search:
             Reference.of_reals(w) if c in self.free else self._uniform[c]
             for c, w in enumerate(weights)
         ]
-        evaluation = _Evaluation(Splitter(references), weights, self._deltas)
+        evaluation = _Evaluation(Splitter(references), weights, self._deltas, self._spent)
         total, slopes = 0.0, dict[int, Array]()
         for number, subworkload in enumerate(self.subworkloads):
             found = evaluation.error(number, subworkload)
@@ -226,7 +246,6 @@ class _Search:
             count = len(subworkload.spaces)
             total += count * math.sqrt(error)
             gradient.add(slopes, its, count / (2 * math.sqrt(error)))
-        self._work = evaluation.work
         return total, slopes
 
     def _each_alone(self) -> list[Array]:
@@ -249,12 +268,16 @@ class _Evaluation:
     """The errors of subworkloads for given references. Equal parts are computed once."""
 
     def __init__(
-        self, splitter: Splitter, weights: list[Array], deltas: dict[tuple[int, int], Array]
+        self,
+        splitter: Splitter,
+        weights: list[Array],
+        deltas: dict[tuple[int, int], Array],
+        spent: _Spent,
     ) -> None:
         self._splitter, self._weights, self._deltas = splitter, weights, deltas
+        self._spent = spent
         self._solved: dict[bytes, _Solved] = {}
         self._parts: dict[object, tuple[float, Slopes]] = {}
-        self.work = 1.0
 
     def error(self, number: int, subworkload: Subworkload) -> tuple[float, Slopes] | None:
         """Return E and its derivatives; None if no solver takes the subworkload."""
@@ -293,10 +316,11 @@ class _Evaluation:
             return _Solved(component.identity * (n - 1) ** 2 / n, None)
         if component.content not in self._solved:
             dual = Dual.of(component.rows, component.shape)
-            self.work += STEPS * dual.work + 2.0 * component.rows.size * min(component.rows.shape)
-            if self.work > WORK / 2:
+            self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
+            if self._spent.work + STEPS * dual.work > self._spent.limit:
                 raise _TooMuchError
             point = maximise(dual, TOLERANCE, self._deltas.get(place))
+            self._spent.work += point.evaluations * dual.work
             n = len(point.delta)
             self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
             self._solved[component.content] = _Solved(point.lower, covariance_root(point))

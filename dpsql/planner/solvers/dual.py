@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -137,6 +137,8 @@ class DualPoint:
     diagonal: Vector
     """Of X, for each cell."""
     parts: tuple[Part, ...]
+    evaluations: int = 1
+    """How many it took to find."""
 
     @property
     def root(self) -> NDArray[np.float64]:
@@ -207,11 +209,12 @@ def maximise(dual: Dual, tolerance: float, start: Vector | None = None) -> DualP
     gaps = [point.gap]
     while best.gap > tolerance and len(gaps) < steps:
         if len(gaps) % CHECK == 0 and _steps_left(gaps, tolerance) > PATIENCE:
-            return _quasi_newton(dual, best, tolerance, steps - len(gaps))
+            best = _quasi_newton(dual, best, tolerance, steps - len(gaps))
+            return replace(best, evaluations=len(gaps) + best.evaluations)
         point = evaluate(dual, _normalise(point.delta * (point.diagonal / point.f) ** STRETCH))
         best = min(best, point, key=lambda p: p.gap)
         gaps.append(point.gap)
-    return best
+    return replace(best, evaluations=len(gaps))
 
 
 def _steps_left(gaps: list[float], tolerance: float) -> float:
@@ -224,10 +227,11 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
     """Minimise −log f over z, δ = z²/Σz²; keep the best certificate seen on the way."""
     from scipy.optimize import minimize  # half a second to import, and not every plan needs it
 
-    best = start
+    best, count = start, 0
 
     def objective(z: Vector) -> tuple[float, Vector]:
-        nonlocal best
+        nonlocal best, count
+        count += 1
         scale = float(z @ z)
         point = evaluate(dual, z * z / scale)
         if point.gap < best.gap:
@@ -252,7 +256,7 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
             "gtol": 0.0,
         },
     )
-    return best
+    return replace(best, evaluations=count)
 
 
 def _normalise(delta: Vector) -> Vector:
