@@ -15,7 +15,7 @@ from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.schema import Schema
-from dpsql.session import Session, Statements, check_budget, compile_statements
+from dpsql.session import Session, Statements, check_amount, check_budget, compile_statements
 from dpsql.sql.script import split_script
 from dpsql.workload import Workload
 
@@ -106,8 +106,7 @@ def plan(
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
     """
-    if targets is None or budget is not None:
-        check_budget(budget)
+    check_amount(budget, targets)
     if isinstance(source, Workload):
         if statements is not None:
             raise SqlError(

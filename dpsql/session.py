@@ -93,18 +93,36 @@ class Session:
         left = self._ledger.remaining
         return None if left is None else left / 2
 
-    def plan(self, statements: Statements, *, budget: Budget, tolerance: float = 1e-3) -> Plan:
+    def plan(
+        self,
+        statements: Statements,
+        *,
+        budget: Budget | None = None,
+        targets: Mapping[str, float] | None = None,
+        objective: querysmasher.ObjectiveName = "total",
+        tolerance: float = 1e-3,
+        residuals: querysmasher.Residuals = "weighted",
+    ) -> Plan:
         """Plan statements jointly. Reads the catalog and no rows; spends nothing.
+
+        For the arguments see `dpsql.plan`.
 
         Raises:
             SqlError: a statement can't be answered.
             SchemaError: an unknown table or column, or one without a public domain.
             ResourceLimitError: the answers or a marginal are too large.
         """
-        check_budget(budget)
+        check_amount(budget, targets)
         with self._lock:  # a release in another thread must not have its rows read as a catalog
             script = self._compile(statements)
-        return querysmasher.plan(script.workload, budget, tolerance=tolerance)
+        return querysmasher.plan(
+            script.workload,
+            budget,
+            tolerance=tolerance,
+            residuals=residuals,
+            objective=objective,
+            targets=targets,
+        )
 
     def query(self, sql: str, *, budget: Budget, confidence: float | None = None) -> pl.DataFrame:
         """Answer one statement; see `release`."""
@@ -116,7 +134,9 @@ class Session:
         self,
         statements: Statements,
         *,
-        budget: Budget,
+        budget: Budget | None = None,
+        targets: Mapping[str, float] | None = None,
+        objective: querysmasher.ObjectiveName = "total",
         confidence: float | None = None,
         progress: Progress | None = None,
     ) -> Release:
@@ -125,6 +145,9 @@ class Session:
         Args:
             statements: a text, several texts, or name → text.
             budget: what this release is charged, exactly.
+            targets: in place of a budget, statement → the largest standard error that its
+                answers may have; charged is the least budget found, see `dpsql.plan`.
+            objective: what the plan makes small, see `dpsql.plan`.
             confidence: if given, the columns `<alias>_lower` and `<alias>_upper` bound each
                 value with this probability, for example 0.95.
             progress: called as the work goes on, with public information only.
@@ -135,13 +158,13 @@ class Session:
             LedgerError: the charge can't be recorded; no row was read.
             ExecutionError: after the charge; nothing is released, and the charge stands.
         """
-        check_budget(budget)
+        check_amount(budget, targets)
         quantile = None if confidence is None else _quantile(confidence)
         tell = progress or (lambda phase, done, of: None)
         with self._lock:
             tell("planning", 0, 1)
             script = self._compile(statements)
-            plan = querysmasher.plan(script.workload, budget)
+            plan = querysmasher.plan(script.workload, budget, objective=objective, targets=targets)
             tell("planning", 1, 1)
             if not plan.planned:
                 nothing = NoisyMeasurements(plan.certified, {})
@@ -150,7 +173,6 @@ class Session:
 
     def _run(self, script: Script, plan: Plan, quantile: float | None, tell: Progress) -> Release:
         """Check, charge and measure, all on one snapshot of the database."""
-        _ = plan.variances  # may run out of memory, so it comes before the charge
         engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
         with engine.snapshot():
             self._verify(script.table)
@@ -250,6 +272,12 @@ def check_connection(con: duckdb.DuckDBPyConnection) -> None:
             f"{type(con).__name__!r} is not a DuckDB connection.",
             hint='pass duckdb.connect("data.duckdb").',
         )
+
+
+def check_amount(budget: Budget | None, targets: Mapping[str, float] | None) -> None:
+    """Refuse a missing budget, unless there are targets."""
+    if targets is None or budget is not None:
+        check_budget(budget)
 
 
 def check_budget(budget: Budget | None) -> None:

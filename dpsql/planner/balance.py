@@ -17,7 +17,7 @@ ENOUGH = 1e-5
 """Excess, relative to the squared length, at which a column counts as balanced."""
 STEPS_PER_COLUMN = 4
 CHOICES = 6
-"""Coefficients that are tried for a column."""
+"""Coefficients that are tried for a column at once."""
 
 
 def balance(
@@ -52,7 +52,7 @@ class _Columns:
         self._enough = ENOUGH * float(target.max())
         self._excess = np.square(self._matrix).sum(axis=0) - target
         self._supports = [np.flatnonzero(row) for row in basis]
-        self._touching = [np.flatnonzero(column)[:CHOICES].tolist() for column in basis.T]
+        self._touching = [np.flatnonzero(column).tolist() for column in basis.T]
 
     def improve(self) -> bool:
         """Mend one column, the most wrong that can be mended, by the best single move."""
@@ -61,13 +61,19 @@ class _Columns:
                 break
             change, k, row, sign = min(
                 (*self._best_row(k, sign), sign)
-                for k in self._touching[column]
+                for k in self._choices(column)
                 for sign in (-1.0, 1.0)
             )
             if change < 0:
                 self._move(k, row, sign)
                 return True
         return False
+
+    def _choices(self, column: int) -> list[int]:
+        """Return some coefficients that touch a column: others each time, if there are many."""
+        touching = self._touching[column]
+        self._touching[column] = touching[CHOICES:] + touching[:CHOICES]
+        return touching[:CHOICES]
 
     def _move(self, k: int, row: int, sign: float) -> None:
         at = self._supports[k]

@@ -20,6 +20,9 @@ from dpsql.planner.whole import WholeRecovery
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 
+PART = 2**22
+"""Answers whose variances are held at once where only their sums are wanted."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
@@ -44,6 +47,20 @@ class Objective:
     """How far the plan is from the best for this objective at most."""
     total: float
     """The sum of weight·variance."""
+
+
+@dataclass(slots=True)
+class _Error:
+    """Sums over the variances of a statement."""
+
+    rows: int = 0
+    total: float = 0.0
+    largest: float = 0.0
+
+    def add(self, variances: NDArray[np.float64]) -> None:
+        self.rows += variances.size
+        self.total += float(variances.sum())
+        self.largest = max(self.largest, float(variances.max(initial=0.0)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,18 +133,17 @@ class Plan:
         Columns: `statement`, `rows` (the number of answers), `rmse` (root of the mean variance)
         and `worst_standard_error` (root of the largest variance).
         """
-        named: dict[str, list[NDArray[np.float64]]] = {}
-        for family, variances in zip(self.workload.families, self.variances, strict=True):
-            named.setdefault(family.name, []).append(variances.ravel())
-        joined = {name: np.concatenate(parts) for name, parts in named.items()}
+        table: dict[str, _Error] = {}
+        for family in self.workload.families:
+            error = table.setdefault(family.name, _Error())
+            for part in family.parts(PART):
+                error.add(self.recovery.variances(part))
         return pl.DataFrame(
             {
-                "statement": list(joined),
-                "rows": [len(v) for v in joined.values()],
-                "rmse": [math.sqrt(v.mean()) if len(v) else 0.0 for v in joined.values()],
-                "worst_standard_error": [
-                    math.sqrt(v.max()) if len(v) else 0.0 for v in joined.values()
-                ],
+                "statement": list(table),
+                "rows": [e.rows for e in table.values()],
+                "rmse": [math.sqrt(e.total / e.rows) if e.rows else 0.0 for e in table.values()],
+                "worst_standard_error": [math.sqrt(e.largest) for e in table.values()],
             },
             schema={
                 "statement": pl.String,

@@ -33,9 +33,9 @@ from dpsql.planner.structure import Product, analyse, products
 from dpsql.planner.weighted import choose_references, uniform_is_best
 from dpsql.planner.whole import (
     MAX_CELLS,
-    QUICK_CELLS,
     WholeRecovery,
     cells,
+    is_quick,
     solve_whole,
     touched,
 )
@@ -125,10 +125,13 @@ def _plan_total(workload: Workload, budget: Budget, tolerance: float, residuals:
             hint='use residuals="weighted".',
         )
     if residuals == "none":
-        return _plan_whole(workload, budget, tolerance)
+        whole = _plan_whole(workload, budget, tolerance)
+        if whole is not None:
+            return whole
     if residuals == "weighted" and not uniform_is_best(workload):
-        if count <= QUICK_CELLS:
-            return _plan_whole(workload, budget, tolerance)
+        whole = _plan_whole(workload, budget, tolerance) if is_quick(workload) else None
+        if whole is not None:
+            return whole
         better = _weighted(workload, tolerance)
         if better is not None:
             return _stitch(workload, budget, better)
@@ -139,7 +142,8 @@ def _plan_total(workload: Workload, budget: Budget, tolerance: float, residuals:
 def _plan_like(workload: Workload, budget: Budget, tolerance: float, like: Plan) -> Plan:
     """Plan with the references of a plan for the same families with other weights."""
     if isinstance(like.recovery, WholeRecovery):
-        return _plan_whole(workload, budget, tolerance)
+        whole = _plan_whole(workload, budget, tolerance)
+        return whole or _plan_total(workload, budget, tolerance, "weighted")
     named = like.recovery.references
     references = {reference.key: reference for reference in named.values()}
     keys = list(references)
@@ -149,12 +153,11 @@ def _plan_like(workload: Workload, budget: Budget, tolerance: float, like: Plan)
     return _stitch(workload, budget, divided)
 
 
-def _plan_whole(workload: Workload, budget: Budget, tolerance: float) -> Plan:
-    """Plan all touched attributes as one space, without residuals."""
-    found = solve_whole(workload, tolerance / 2)
+def _plan_whole(workload: Workload, budget: Budget, tolerance: float) -> Plan | None:
+    """Plan all touched attributes as one space, without residuals; None if that can't be."""
+    found = solve_whole(workload, tolerance / 4)
     if found is None:
-        nothing = Divided({}, ())
-        return _stitch(workload, budget, nothing)
+        return None
     component, solution = found
     block = Rounding().block((touched(workload),), (found,), budget.mu_squared)
     recovery = WholeRecovery(block)

@@ -1,8 +1,9 @@
 """The whole domain at once, where it is small: the best of all matrix mechanisms.
 
 Residual spaces are measured apart, which is what makes large domains possible and costs a little.
-Where all attributes that a workload touches have few joint cells, the dual of `solvers.dual` is
-solved for the Gram matrix over all of them. Its lower bound holds for every matrix mechanism.
+Where all attributes that a workload touches have few joint cells, or where there are few queries,
+the dual of `solvers.dual` is solved for the Gram matrix over all cells. Its lower bound holds for
+every matrix mechanism.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ MAX_CELLS = 2000
 """Joint cells up to which the whole domain can be planned at once."""
 QUICK_CELLS = 400
 """Joint cells up to which that takes no longer than residual spaces do."""
+FEW = 64
+"""Queries that are written out over larger domains too: their dual is of low rank."""
+FEW_ENTRIES = 2**22
 
 
 def touched(workload: Workload) -> tuple[str, ...]:
@@ -42,33 +46,54 @@ def cells(workload: Workload) -> int:
     return math.prod(workload.domain[name] for name in touched(workload))
 
 
+def is_quick(workload: Workload) -> bool:
+    """Whether planning the whole domain takes no longer than residual spaces do."""
+    n, m = cells(workload), workload.count
+    return n <= QUICK_CELLS or (m <= FEW and m * n <= FEW_ENTRIES)
+
+
 def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Solution] | None:
-    """Find the best strategy over all cells; None if all queries are zero."""
+    """Find the best strategy over all cells; None if there is no way to measure it in integers."""
     names = touched(workload)
     shape = tuple(workload.domain[name] for name in names)
-    gram = _gram(workload, names)
-    if not gram.any():
+    few = workload.count <= min(FEW, math.prod(shape))
+    rows = _rows(workload, names) if few else _root(_gram(workload, names))
+    if not rows.any():
         return None
-    values, vectors = np.linalg.eigh(gram)
-    rows = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     dual = Dual.of(rows, shape)
+    basis = _integer_basis(workload, names, dual.rank)
+    if basis is None:
+        return None
     best = maximise(dual, tolerance)
-    strategy = over_basis(best.root, _integer_basis(workload, names, dual.rank))
+    strategy = over_basis(best.root, basis)
     references = tuple(Reference.of_cells(n) for n in shape)
     component = Component(tuple(range(len(names))), references, b"whole", rows)
     return component, Solution(strategy, best.upper, best.lower, SOLVER)
 
 
-def _integer_basis(workload: Workload, names: tuple[str, ...], rank: int) -> NDArray[np.int64]:
-    """Take the queries' own rows if they are few and in integers, else all cells."""
+def _root(gram: Array) -> Array:
+    values, vectors = np.linalg.eigh(gram)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+
+def _integer_basis(
+    workload: Workload, names: tuple[str, ...], rank: int
+) -> NDArray[np.int64] | None:
+    """Take the queries' own rows if they are few and in integers, else all cells if few."""
     n = cells(workload)
-    if rank < n and workload.count <= 2 * n:
+    if rank < n and workload.count <= max(FEW, 2 * n):
         rows = np.vstack([_written_out(f, names, workload) for f in workload.families if f.count])
         if (rows == np.rint(rows)).all() and np.abs(rows).max() < 2**20:
             basis = row_basis(rows.astype(np.int64))
             if len(basis) == rank:
                 return basis
-    return np.eye(n, dtype=np.int64)
+    return np.eye(n, dtype=np.int64) if n <= MAX_CELLS else None
+
+
+def _rows(workload: Workload, names: tuple[str, ...]) -> Array:
+    """Write all queries out over the joint cells, with their weights folded in."""
+    families = [f for f in workload.families if f.count]
+    return np.vstack([math.sqrt(f.weight) * _written_out(f, names, workload) for f in families])
 
 
 def _written_out(family: Family, names: tuple[str, ...], workload: Workload) -> Array:

@@ -53,6 +53,10 @@ class Queries(ABC):
     def squares(self) -> FloatMatrix:
         """Return the squared norm of each query, of shape (rows,)."""
 
+    @abstractmethod
+    def between(self, start: int, stop: int) -> Queries:
+        """Return the queries from number `start` up to, and without, `stop`."""
+
     def sums(self) -> FloatMatrix:
         """Return the sum of each query's coefficients, of shape (rows,)."""
         return self.apply(np.ones(self.cells), 0)
@@ -85,6 +89,10 @@ class DenseQueries(Queries):
         """Sum along the rows."""
         return np.asarray(np.einsum("ij,ij->i", self._matrix, self._matrix))
 
+    def between(self, start: int, stop: int) -> Queries:
+        """Take rows."""
+        return DenseQueries(self._matrix[start:stop])
+
 
 class CellQueries(Queries):
     """One query per cell: the identity."""
@@ -109,6 +117,12 @@ class CellQueries(Queries):
     def squares(self) -> FloatMatrix:
         """Return ones."""
         return np.ones(self.rows)
+
+    def between(self, start: int, stop: int) -> Queries:
+        """Take runs of one cell."""
+        if (start, stop) == (0, self.rows):
+            return self
+        return IntervalQueries(self.cells, np.arange(start, stop), np.arange(start, stop) + 1)
 
 
 class IntervalQueries(Queries):
@@ -155,6 +169,10 @@ class IntervalQueries(Queries):
     def squares(self) -> FloatMatrix:
         """Return the lengths of the runs."""
         return (self._high - self._low).astype(np.float64)
+
+    def between(self, start: int, stop: int) -> Queries:
+        """Take runs."""
+        return IntervalQueries(self.cells, self._low[start:stop], self._high[start:stop])
 
     @property
     def _wraps(self) -> bool:

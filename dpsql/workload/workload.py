@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -49,6 +49,24 @@ class Family:
     def count(self) -> int:
         """The number of queries."""
         return math.prod(self.shape)
+
+    def part(self, start: int, stop: int) -> Family:
+        """Return the queries with the rows from `start` to before `stop` of the first block."""
+        if not self.blocks or (start, stop) == (0, self.shape[0]):
+            return self
+        first, *others = self.blocks
+        cut = replace(first, queries=first.queries.between(start, stop))
+        return replace(self, blocks=(cut, *others))
+
+    def parts(self, size: int) -> Iterator[Family]:
+        """Split the family along its first block into families of about `size` queries."""
+        if not self.blocks:
+            yield self
+            return
+        first, *others = self.shape
+        step = max(1, size // max(1, math.prod(others)))
+        for start in range(0, first, step):
+            yield self.part(start, min(start + step, first))
 
 
 class Workload:

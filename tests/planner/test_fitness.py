@@ -140,3 +140,23 @@ def test_a_budget_or_targets():
         with pytest.raises(WorkloadError) as error:
             dpsql.plan(mixed(), budget=dpsql.Budget(mu=1), **option)
         assert error.value.hint
+
+
+def test_a_release_meets_its_targets_and_charges_the_least_budget():
+    import duckdb
+
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (a INT NOT NULL CHECK (a BETWEEN 0 AND 9), b BOOLEAN NOT NULL)")
+    script = {
+        "a": "SELECT a, COUNT(*) AS n FROM t GROUP BY a",
+        "b": "SELECT b, COUNT(*) AS n FROM t GROUP BY b",
+    }
+    session = dpsql.Session(con, budget=dpsql.Budget(rho=1))
+    planned = session.plan(script, targets={"a": 5, "b": 2})
+    release = session.release(script, targets={"a": 5, "b": 2})
+    assert release["a"]["n_variance"].max() <= 25
+    assert release["b"]["n_variance"].max() <= 4
+    assert session.ledger.spent == planned.budget.mu_squared == release.charged.mu_squared
+    with pytest.raises(BudgetError, match="left"):
+        session.release(script, targets={"a": 0.1})
+    con.close()

@@ -1,0 +1,49 @@
+"""A few rows of the published tables, as the example prints them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from examples.paper_tables import PUBLISHED, TABLES, build
+from tests.docs.pages import ROOT
+
+UNCHANGED = {"marginal", "circular"}
+"""Families for which uniform residuals are best."""
+
+
+@pytest.fixture(scope="module")
+def printed() -> list[list[str]]:
+    script = ROOT / "examples" / "paper_tables.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--quick"], capture_output=True, encoding="utf-8", check=True
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    return [[c.strip() for c in line.strip("|").split("|")] for line in lines if "row" not in line]
+
+
+def test_quick_rows_are_as_published_or_better(printed):
+    compared = [row for row in printed if "," in row[5]]
+    assert len(compared) >= 6
+    for label, _, published, uniform, weighted, gaps, _, _ in compared:
+        assert float(uniform) <= float(published) * 1.0005, label
+        assert max(map(float, gaps.split(","))) <= 1e-3, label
+        if UNCHANGED & set(label.split()):
+            assert float(weighted) == float(uniform)
+        else:
+            assert float(weighted) < float(uniform)
+
+
+def test_quick_times_have_their_columns(printed):
+    timed = [row for row in printed if "," not in row[5]]
+    assert [len(row) for row in timed] == [8, 8]
+    assert all(float(row[7]) <= 1e-3 for row in timed)
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES if t != 8])
+def test_every_small_row_has_the_published_number_of_queries(table):
+    rows = [r for r in PUBLISHED[f"table{table}"] if "queries" in r and r.get("n", 10) <= 10]
+    for row in rows:
+        assert build(table, row).count == row["queries"]

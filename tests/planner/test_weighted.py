@@ -1,0 +1,172 @@
+"""Weighted residuals: derivatives, what they gain, and what they are made of."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsql.planner import querysmasher, weighted
+from dpsql.planner.basis import axis_basis
+from dpsql.planner.colours import by_role, by_size
+from dpsql.planner.querysmasher import plan
+from dpsql.planner.reference import Reference, rounded
+from dpsql.privacy import Budget
+from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Suffix, Workload
+
+BUDGET = Budget(mu=1)
+
+
+def prefixes(n: int, d: int) -> Workload:
+    """All prefixes, one- and two-way."""
+    workload = Workload({f"a{i}": n for i in range(d)})
+    for name in workload.domain:
+        workload.add([name], [Prefix()])
+    for pair in combinations(workload.domain, 2):
+        workload.add(list(pair), [Prefix(), Prefix()])
+    return workload
+
+
+def affine(n: int) -> Matrix:
+    return Matrix([np.add.outer(range(n), range(n)).ravel() <= c for c in range(2 * n - 1)])
+
+
+def total(planned) -> float:
+    return planned.rmse**2 * planned.workload.count
+
+
+@pytest.fixture
+def never_whole(monkeypatch):
+    monkeypatch.setattr(querysmasher, "is_quick", lambda workload: False)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "uniform", "best", "optimum"),
+    [
+        (3, 2, 39.126, 36.721, 36.72),
+        (3, 4, 355.88, 330.45, 329.86),
+        (5, 4, 1704.2, 1560.0, 1554.1),
+        (10, 2, 818.90, 719.76, 719.77),
+    ],
+)
+def test_the_best_references_are_found(n, d, uniform, best, optimum, never_whole):
+    """Known totals: uniform, best found by slow means, optimum over all mechanisms."""
+    workload = prefixes(n, d)
+    assert total(plan(workload, BUDGET, residuals="uniform")) == pytest.approx(uniform, rel=1e-3)
+    found = total(plan(workload, BUDGET))
+    assert found == pytest.approx(best, rel=1e-3)
+    assert found <= optimum * 1.006
+
+
+def test_small_domains_get_the_optimum_over_all_mechanisms():
+    planned = plan(prefixes(3, 4), BUDGET, tolerance=1e-5)
+    assert planned.whole
+    assert 329.80 * (1 - 1e-4) <= total(planned) <= 329.86 * (1 + 1e-4)
+    assert "whole domain" in planned.explain()
+    assert not plan(prefixes(3, 4), BUDGET, residuals="uniform").whole
+
+
+@pytest.mark.parametrize("build", [
+    lambda w: w.add(["a", "b"], [Prefix(), AllRange()]).add(["b"], [Suffix()]),
+    lambda w: w.add(["a", "b"], affine(5)).add(["a"], [Prefix()], 2.0),
+    lambda w: w.add(["a", "b"], affine(5)).add(["a", "b"], [Prefix(), Prefix()]),
+    lambda w: w.add([("a", "c"), "b"], [Matrix(np.eye(30)[:7] + 0.5), Identity()]),
+    lambda w: w.add(["c", "a", "b"], [Prefix(), Identity(), Matrix([[1, 2, 0, 0, -1]])]),
+])  # fmt: skip
+def test_derivatives_against_differences(build, monkeypatch):
+    workload = build(Workload({"a": 5, "b": 5, "c": 6}))
+    monkeypatch.setattr(weighted, "TOLERANCE", 1e-9)
+    colouring = by_role(workload)
+    search = weighted._Search(workload, colouring, weighted._free(workload, colouring))
+    draw = np.random.default_rng(1)
+    weights = [w / w.sum() for w in (draw.uniform(1, 2, n) for n in colouring.sizes)]
+    found = search.objective(weights)
+    assert found is not None
+    assert search.free
+    for colour in search.free:
+        for cell in range(0, colouring.sizes[colour], 2):
+            ends = []
+            for step in (1e-4, -1e-4):
+                moved = [w.copy() for w in weights]
+                moved[colour][cell] += step
+                ends.append(search.objective(moved)[0])
+            expected = (ends[0] - ends[1]) / 2e-4
+            assert found[1][colour][cell] == pytest.approx(expected, rel=2e-3, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    "factor", [Prefix(), Suffix(), AllRange(), Matrix(np.tri(7)[:5])], ids=lambda f: repr(f)
+)
+def test_never_worse_than_uniform(factor, never_whole):
+    workload = Workload({"a": 7, "b": 3}).add(["a", "b"], [factor, Identity()]).add(["a"], [factor])
+    weighted_, uniform = (plan(workload, BUDGET, residuals=r) for r in ("weighted", "uniform"))
+    assert weighted_.rmse <= uniform.rmse * (1 + 1e-4)
+
+
+def test_where_all_cells_are_alike_nothing_is_searched(monkeypatch):
+    monkeypatch.setattr(weighted._Search, "minimise", lambda self: pytest.fail("searched"))
+    workload = Workload({"a": 30, "b": 40})
+    workload.add(["a", "b"], [Identity(), CircularRange()])
+    assert plan(workload, BUDGET).gap < 1e-3
+
+
+def test_a_search_that_would_take_too_long_ends_with_what_it_has(monkeypatch, never_whole):
+    uniform = plan(prefixes(9, 3), BUDGET, residuals="uniform")
+    for work in (1.0, 3e6, 1e7):
+        monkeypatch.setattr(weighted, "WORK", work)
+        assert plan(prefixes(9, 3), BUDGET).rmse <= uniform.rmse * (1 + 1e-6)
+
+
+def test_attributes_in_one_role_share_a_colour():
+    workload = prefixes(4, 3)
+    assert by_role(workload).colours == (0, 0, 0)
+    workload.add(["a0"], [Prefix()])
+    assert by_role(workload).colours == (0, 1, 1)
+    assert by_size(workload).colours == (0, 0, 0)
+    # The axes of x + y <= c can be exchanged, those of x + 2y <= c can't.
+    symmetric = Workload({"a": 4, "b": 4}).add(["a", "b"], affine(4))
+    assert by_role(symmetric).colours == (0, 0)
+    skewed = Matrix([np.add.outer(range(4), 2 * np.arange(4)).ravel() <= c for c in range(10)])
+    assert by_role(Workload({"a": 4, "b": 4}).add(["a", "b"], skewed)).colours == (0, 1)
+    weights = Workload({"a": 4, "b": 4}).add(["a"], [Prefix()]).add(["b"], [Prefix()], 2.0)
+    assert by_role(weights).colours == (0, 1)
+
+
+@given(st.lists(st.integers(-30, 60), min_size=2, max_size=12).filter(lambda p: sum(p) > 0))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_bases_are_independent_and_orthogonal_to_the_reference(p):
+    """In exact rationals: the rank over the rationals is n − 1 and every v·p is 0."""
+    reference = Reference.of_integers(np.array(p))
+    basis = axis_basis(reference)
+    assert basis.shape == (len(p) - 1, len(p))
+    assert not (basis @ np.array(p)).any()
+    assert exact_rank(basis.tolist()) == len(p) - 1
+
+
+def exact_rank(rows: list[list[int]]) -> int:
+    table, rank = [[Fraction(v) for v in row] for row in rows], 0
+    for column in range(len(rows[0])):
+        pivot = next((r for r in range(rank, len(table)) if table[r][column]), None)
+        if pivot is None:
+            continue
+        table[rank], table[pivot] = table[pivot], table[rank]
+        for r in range(rank + 1, len(table)):
+            factor = table[r][column] / table[rank][column]
+            table[r] = [a - factor * b for a, b in zip(table[r], table[rank], strict=True)]
+        rank += 1
+    return rank
+
+
+def test_references_are_rounded_to_the_nearest():
+    weights = np.array([0.301, 0.199, 0.5])
+    reference = rounded(weights, 64)
+    assert reference.numerators is not None
+    assert reference.weights.sum() == pytest.approx(1, abs=1e-15)
+    assert np.abs(reference.weights - weights).max() <= 1 / 64
+    assert rounded(np.full(5, 0.2), 80).uniform
+    assert math.gcd(*reference.numerators.tolist()) == 1
