@@ -203,14 +203,14 @@ def conquer(subworkload: Subworkload, splitter: Splitter, solutions: Solutions) 
     """
     terms, spaces = products(subworkload, splitter), subworkload.spaces
     structure = analyse(terms)
-    hard = structure.rest or any(choose(c) is None for c in structure.components)
-    if hard and len(spaces[0]) == 1:
+    hard = structure.rest or not all(solutions.can_solve(c) for c in structure.components)
+    if hard and len(spaces[0]) == 1 and any(choose(c) is None for c in structure.components):
         raise ResourceLimitError(
             f"The queries over {spaces[0][0]} have rank above {MAX_RANK:,} and no structure that "
             "a solver knows.",
             hint="use a coarser domain, or ask for fewer different ranges.",
         )
-    if hard:
+    if hard and len(spaces[0]) > 1:
         solved, upper, lower = solve_product(terms, solutions)
         return Conquered(spaces, terms, solved, upper, lower, describe([c for c, _ in solved]))
     solved = tuple((c, solutions.of(c)) for c in structure.components)

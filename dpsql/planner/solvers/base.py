@@ -53,6 +53,8 @@ class Solution:
     upper: float
     lower: float
     solver: str
+    work: float = 0.0
+    """Multiplications that it took, roughly."""
 
 
 class Solver(ABC):
@@ -65,5 +67,8 @@ class Solver(ABC):
         """Tell whether the component has the structure that this solver needs."""
 
     @abstractmethod
-    def solve(self, component: Component, tolerance: float) -> Solution:
-        """Find a strategy whose relative gap is at most `tolerance`, or as near as it gets."""
+    def solve(self, component: Component, tolerance: float, work: float) -> Solution:
+        """Find a strategy whose relative gap is at most `tolerance`, or as near as it gets.
+
+        It takes no more than about `work` multiplications.
+        """

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.component import Component
 from dpsql.planner.solvers.base import Solution, Solver
-from dpsql.planner.solvers.dual import MAX_RANK, DualSolver
+from dpsql.planner.solvers.dual import LEAST, MAX_RANK, WORK, DualSolver
 from dpsql.planner.solvers.identity import IdentitySolver
 
 LARGE = 1000
 """Dimensions from which every step takes long."""
+
+PLAN_WORK = 1e13
+"""Multiplications that one plan may cost, roughly: a few minutes. Then what is large and not yet
+solved gets a product of one-attribute strategies, whose gap says what that costs."""
 
 SOLVERS: tuple[Solver, ...] = (IdentitySolver(), DualSolver())
 
@@ -34,7 +38,15 @@ class Solutions:
 
     def __init__(self, tolerance: float) -> None:
         self._tolerance = tolerance
+        self._left = PLAN_WORK
         self._known: dict[tuple[tuple[int, ...], bytes], Solution] = {}
+
+    def can_solve(self, component: Component) -> bool:
+        """Whether a solver accepts a component, and the plan may still take that long."""
+        if (component.shape, component.content) in self._known:
+            return True
+        rank = min(component.dimension, len(component.rows)) if component.given is not None else 0
+        return choose(component) is not None and LEAST * 10 * rank**3 <= self._left
 
     def of(self, component: Component) -> Solution:
         """Solve one component, or remember it.
@@ -56,4 +68,6 @@ class Solutions:
                 hint="use a coarser domain, or ask for fewer different ranges.",
             )
         share = 8 if component.dimension < LARGE else 4
-        return solver.solve(component, self._tolerance / share)
+        solution = solver.solve(component, self._tolerance / share, min(WORK, self._left))
+        self._left -= solution.work
+        return solution

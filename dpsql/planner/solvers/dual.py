@@ -50,6 +50,8 @@ PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
 WIDEST_ROW = 2**24
 """Rows with larger integers would leave too few bits for the strategy's own coefficients."""
+LEAST = 3
+"""Evaluations that are made at any rate."""
 WORTHWHILE = 8
 """Ranks from which symmetries are looked for."""
 SPARE = 2.0**-7
@@ -66,11 +68,11 @@ class DualSolver(Solver):
         """Whether no factorisation can exceed `MAX_RANK`."""
         return min(component.dimension, len(component.rows)) <= MAX_RANK
 
-    def solve(self, component: Component, tolerance: float) -> Solution:
+    def solve(self, component: Component, tolerance: float, work: float = WORK) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
         dual = Dual.of(component.rows, component.shape)
         with threadpool_limits(1 if dual.largest <= SMALL else None):
-            best = maximise(dual, tolerance)
+            best = maximise(dual, tolerance, work=work)
             basis = _integer_basis(component, dual.rank)
             full = len(basis) == component.dimension
             express = partial(_over_residual_basis, component=component) if full else None
@@ -78,7 +80,8 @@ class DualSolver(Solver):
         kind = "dense" if full else "low rank"
         parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
         name = f"dual ({kind}, rank {len(basis)}{parts})"
-        return Solution(strategy, best.upper, best.lower, name)
+        spent = best.evaluations * dual.work
+        return Solution(strategy, best.upper, best.lower, name, spent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,13 +198,15 @@ def evaluate(dual: Dual, delta: Vector) -> DualPoint:
     return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
 
 
-def maximise(dual: Dual, tolerance: float, start: Vector | None = None) -> DualPoint:
+def maximise(
+    dual: Dual, tolerance: float, start: Vector | None = None, work: float = WORK
+) -> DualPoint:
     """Maximise the dual until the gap is at most `tolerance` or the work is used up.
 
     Full-rank problems converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps; where
     some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz² takes over.
     """
-    steps = max(3, int(min(600, WORK / dual.work)))
+    steps = max(LEAST, int(min(600, work / dual.work)))
     if dual.rank == 1:  # one query: all weight on its largest coefficients, E = max q²
         largest = np.abs(dual.parts[0].q[0]) == np.abs(dual.parts[0].q[0]).max()
         return evaluate(dual, largest / largest.sum())

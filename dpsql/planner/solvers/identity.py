@@ -19,7 +19,7 @@ class IdentitySolver(Solver):
         """Whether the component is known to be an identity."""
         return component.identity is not None
 
-    def solve(self, component: Component, tolerance: float) -> Solution:
+    def solve(self, component: Component, tolerance: float, work: float) -> Solution:
         """Return the exact optimum."""
         (n,) = component.shape
         error = (component.identity or 0.0) * (n - 1) ** 2 / n
