@@ -49,18 +49,6 @@ BUDGET = dpsql.Budget(mu=1)
 Row = dict[str, Any]
 
 
-def affine(n: int, m: int) -> Matrix:
-    """Return the queries x + y <= c for every c."""
-    sums = np.add.outer(np.arange(n), np.arange(m)).ravel()
-    return Matrix(sums <= np.arange(n + m - 1)[:, None])
-
-
-def absolute(n: int, m: int) -> Matrix:
-    """Return the queries |x - y| <= c for every c."""
-    differences = np.abs(np.subtract.outer(np.arange(n), np.arange(m))).ravel()
-    return Matrix(differences <= np.arange(max(n, m))[:, None])
-
-
 def hybrid(schema: str, ways: str) -> Workload:
     """Table 2: products of points (categorical) and prefixes (numeric)."""
     numeric, workload = _attributes(schema)
@@ -74,7 +62,6 @@ def hybrid(schema: str, ways: str) -> Workload:
 def comparisons(schema: str, family: str) -> Workload:
     """Table 3: all attributes numeric, one-way prefixes and two-way comparisons."""
     _, workload = _attributes(schema)
-    joint = affine if family == "affine" else absolute
     for name in workload.domain:
         workload.add([name], [Prefix()])
     for a, b in itertools.combinations(workload.domain, 2):
@@ -82,7 +69,7 @@ def comparisons(schema: str, family: str) -> Workload:
         if n * m > SUBSTITUTED:
             workload.add([a, b], [Prefix(), Prefix()])
         else:
-            workload.add([(a, b)], [joint(n, m)])
+            workload.add([(a, b)], [_comparison(family, n, m)])
     return workload
 
 
@@ -108,7 +95,7 @@ def one_and_two_way(n: int, family: str, d: int = 40, *, weighted: bool = False)
 def three_way(n: int, d: int) -> Workload:
     """Tables 5 and 7: ranges, pairs of affine comparisons, products of three prefixes."""
     workload = Workload({f"a{i}": n for i in range(d)})
-    comparison = affine(n, n)
+    comparison = _comparison("affine", n, n)
     for name in workload.domain:
         workload.add([name], [AllRange()])
     for a, b in itertools.combinations(workload.domain, 2):
@@ -126,13 +113,18 @@ def _attributes(schema: str) -> tuple[list[str], Workload]:
     return numeric, Workload(dict(zip(categorical + numeric, sizes, strict=True)))
 
 
+def _comparison(family: str, n: int, m: int) -> Matrix:
+    """Return x + y <= c, or |x − y| <= c, for every c."""
+    return Matrix.affine((n, m), (1, 1)) if family == "affine" else Matrix.difference((n, m))
+
+
 def _factors(n: int, family: str) -> tuple[Factor, Factor | None]:
     """Return what is asked of one attribute, and of two if that is not a product."""
     if family == "random":
         draw = np.random.default_rng(0)
         return Matrix(draw.random((3 * n, n)) < 0.3), Matrix(draw.random((3 * n * n, n * n)) < 0.3)
     if family in ("affine", "abs"):
-        return Prefix(), affine(n, n) if family == "affine" else absolute(n, n)
+        return Prefix(), _comparison(family, n, n)
     products: dict[str, Factor] = {
         "marginal": Identity(),
         "prefix": Prefix(),

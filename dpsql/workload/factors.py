@@ -5,15 +5,22 @@ A factor has no size of its own; `bind` gives it one. Cells are numbered 0..n-1 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpsql.errors import ResourceLimitError, WorkloadError
-from dpsql.workload.queries import CellQueries, DenseQueries, IntervalQueries, Queries
+from dpsql.workload.queries import (
+    CellQueries,
+    DenseQueries,
+    IntervalQueries,
+    Queries,
+    check_entries,
+)
 
 MAX_CELLS = 2**26
 """Cells of one marginal, or answers of one family: half a gibibyte of numbers."""
@@ -121,9 +128,16 @@ class Ranges:
 
 
 class Matrix:
-    """Any matrix of queries × cells, over one attribute or, flattened in C order, over several."""
+    """Any matrix of queries × cells, over one attribute or, flattened in C order, over several.
+
+    Sparse matrices of SciPy are taken too, up to 2^24 entries when written out.
+    """
 
     def __init__(self, queries: ArrayLike) -> None:
+        written_out = getattr(queries, "toarray", None)
+        if callable(written_out):
+            check_entries(*np.shape(queries)[:2])
+            queries = written_out()
         try:
             matrix = np.array(queries, dtype=np.float64)
         except (TypeError, ValueError):
@@ -142,6 +156,63 @@ class Matrix:
             )
         self._queries = DenseQueries(matrix)
 
+    @classmethod
+    def affine(
+        cls,
+        shape: Sequence[int],
+        coefficients: Sequence[float],
+        thresholds: Sequence[float] | None = None,
+    ) -> Matrix:
+        """Return the queries a·x + b·y + … <= c over joint cells, one for each threshold c.
+
+            workload.add(["x", "y"], Matrix.affine((10, 10), (1, 2)))
+
+        Args:
+            shape: the number of cells of each attribute; x, y, … are counted from 0.
+            coefficients: a, b, …, one for each attribute.
+            thresholds: by default every value that the sum takes.
+
+        Raises:
+            WorkloadError: there is not one coefficient for each attribute.
+            ResourceLimitError: they are too many to be written out.
+        """
+        if len(shape) != len(coefficients):
+            raise WorkloadError(
+                f"There are {len(shape)} attributes but {len(coefficients)} coefficients.",
+                hint="give one coefficient for each attribute.",
+            )
+        _check_cells(shape)
+        sums = np.zeros(())
+        for n, coefficient in zip(shape, coefficients, strict=True):
+            sums = np.add.outer(sums, coefficient * np.arange(n))
+        return cls._below(sums, thresholds)
+
+    @classmethod
+    def difference(cls, shape: Sequence[int], thresholds: Sequence[float] | None = None) -> Matrix:
+        """Return the queries |x − y| <= c over the joint cells of two attributes.
+
+        Args:
+            shape: the number of cells of both attributes; x and y are counted from 0.
+            thresholds: by default every value that the difference takes.
+
+        Raises:
+            WorkloadError: there are not two attributes.
+            ResourceLimitError: they are too many to be written out.
+        """
+        if len(shape) != 2:
+            raise WorkloadError(
+                f"A difference is between 2 attributes, not {len(shape)}.",
+                hint="for example Matrix.difference((10, 10)).",
+            )
+        _check_cells(shape)
+        return cls._below(np.abs(np.subtract.outer(*map(np.arange, shape))), thresholds)
+
+    @classmethod
+    def _below(cls, values: NDArray[Any], thresholds: Sequence[float] | None) -> Matrix:
+        limits = np.unique(values) if thresholds is None else np.asarray(thresholds, dtype=float)
+        check_entries(limits.size, values.size)
+        return cls(values.ravel() <= limits.reshape(-1, 1))
+
     def bind(self, cells: int) -> Queries:
         """Check the width and return the matrix.
 
@@ -158,6 +229,15 @@ class Matrix:
 
     def __repr__(self) -> str:
         return f"Matrix({self._queries.rows}x{self._queries.cells})"
+
+
+def _check_cells(shape: Sequence[int]) -> None:
+    cells = math.prod(shape)
+    if not 1 <= cells <= MAX_CELLS:
+        raise ResourceLimitError(
+            f"{cells:,} joint cells are not between 1 and {MAX_CELLS:,}.",
+            hint="use coarser domains.",
+        )
 
 
 def _check_count(rows: int) -> None:

@@ -103,7 +103,7 @@ class CellQueries(Queries):
     @property
     def matrix(self) -> FloatMatrix:
         """The identity."""
-        _check_size(self.rows, self.cells)
+        check_entries(self.rows, self.cells)
         return _frozen(np.eye(self.cells))
 
     def apply(self, values: FloatMatrix, axis: int) -> FloatMatrix:
@@ -139,7 +139,7 @@ class IntervalQueries(Queries):
     @property
     def matrix(self) -> FloatMatrix:
         """Ones inside the runs."""
-        _check_size(self.rows, self.cells)
+        check_entries(self.rows, self.cells)
         at = np.arange(self.cells)
         low, high = self._low[:, None], self._high[:, None]
         inside = ((low <= at) & (at < high)) | (at + self.cells < high)
@@ -184,7 +184,8 @@ def _frozen(matrix: FloatMatrix) -> FloatMatrix:
     return matrix
 
 
-def _check_size(rows: int, cells: int) -> None:
+def check_entries(rows: int, cells: int) -> None:
+    """Refuse a matrix that is too large to be written out, by its size alone."""
     if rows * cells > MAX_ENTRIES:
         raise ResourceLimitError(
             f"{rows:,} queries over {cells:,} cells are too many to be written out.",

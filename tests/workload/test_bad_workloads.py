@@ -139,3 +139,36 @@ def test_what_is_too_large_is_refused_by_sizes_alone():
             budget=BUDGET,
             residuals="none",
         )
+
+
+def test_comparisons_are_what_they_say():
+    x, y = np.divmod(np.arange(12), 3)
+    for matrix, expected in (
+        (Matrix.affine((4, 3), (1, 1)), [x + y <= c for c in range(6)]),
+        (Matrix.affine((4, 3), (2, -1), [0, 1.5]), [2 * x - y <= 0, 2 * x - y <= 1.5]),
+        (Matrix.difference((4, 3)), [abs(x - y) <= c for c in range(4)]),
+        (Matrix.difference((4, 3), [1]), [abs(x - y) <= 1]),
+    ):
+        np.testing.assert_array_equal(matrix.bind(12).matrix, expected)
+
+
+@pytest.mark.parametrize("build", [
+    lambda: Matrix.affine((4, 3), (1,)), lambda: Matrix.difference((4,)),
+    lambda: Matrix.affine((10**5, 10**5), (1, 1)), lambda: Matrix.difference((0, 3)),
+    lambda: Matrix.affine((4, 3), (1, math.nan), [math.nan, 1]).bind(13),
+    lambda: Matrix.affine((5000, 5000), (1, 1)),
+])  # fmt: skip
+def test_bad_comparisons(build):
+    with pytest.raises(DpsqlError) as error:
+        build()
+    assert error.value.hint
+
+
+def test_sparse_matrices():
+    import scipy.sparse
+
+    rows = np.eye(4)[:2]
+    for kind in (scipy.sparse.csr_array, scipy.sparse.coo_matrix):
+        np.testing.assert_array_equal(Matrix(kind(rows)).bind(4).matrix, rows)
+    with pytest.raises(ResourceLimitError, match="written out"):
+        Matrix(scipy.sparse.csr_array((10**6, 10**6)))
