@@ -77,9 +77,9 @@ class Release(Mapping[str, pl.DataFrame]):
     def batches(self, name: str, rows: int = 1_000_000) -> Iterator[pl.DataFrame]:
         """Yield the answer to a statement as frames of about `rows` rows, one after the other.
 
-        Together they have the rows of `release[name]`, in another order if the SELECT list names
-        its keys in another order than GROUP BY. What is held at once is one batch and the
-        largest marginal.
+        Together they have the rows of `release[name]`, up to rounding in floats, and in another
+        order if the SELECT list names its keys in another order than GROUP BY. What is held at
+        once is one batch and the largest marginal.
 
         Raises:
             KeyError: there is no such statement.

@@ -173,6 +173,7 @@ class Session:
 
     def _run(self, script: Script, plan: Plan, quantile: float | None, tell: Progress) -> Release:
         """Check, charge and measure, all on one snapshot of the database."""
+        plan.check_variances()  # nothing that can fail by its size is left for after the charge
         engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
         with engine.snapshot():
             self._verify(script.table)

@@ -26,6 +26,8 @@ class Reconstruction:
 
     def answers(self, family: Family) -> NDArray[np.float64]:
         """Return the answers of a family, in its shape."""
+        if not family.count:
+            return np.zeros(family.shape)
         attributes = tuple(a for block in family.blocks for a in block.attributes)
         result = self._marginal(attributes)
         result = result.reshape([math.prod(block.shape) for block in family.blocks])

@@ -8,8 +8,9 @@ error, so that no plan meets the limits below
 
 The best weights make both sides equal if the answers of a family vary alike. They are found by
 raising the weights of families that are too noisy and planning again; every round gives a plan
-and a lower bound. (Fitness for use: Xiao et al., "Optimizing fitness-for-use of differentially
-private linear queries", VLDB 2021; the largest variance: ResidualPlanner, arXiv 2305.08175, §5.)
+and a lower bound. Families without a limit take no part in that. (Fitness for use: Xiao et al.,
+"Optimizing fitness-for-use of differentially private linear queries", VLDB 2021; the largest
+variance: ResidualPlanner, arXiv 2305.08175, §5.)
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.errors import WorkloadError
+from dpsql.errors import InternalError, WorkloadError
 from dpsql.planner.allocate import total_error
-from dpsql.planner.plan import Objective, Plan
+from dpsql.planner.plan import PART, Objective, Plan
 from dpsql.privacy import Budget
+from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
 
 Planner = Callable[[Workload, Budget, Plan | None], Plan]
@@ -33,28 +35,35 @@ CLOSE = 1e-3
 """The rounds end when the bounds are this close, or the plan gets no better any more."""
 STEP = 1.3
 """Weights are raised by this power of how far a family is from its limit."""
-FREE = 1e-9
-"""The weight of families without a limit, relative to the others."""
+SMALLEST_WEIGHT = 1e-9
+"""Relative to the largest one."""
+SHARE = 3e-3
+"""What families without a target get, in √(privacy cost), relative to those that have one."""
 BINDING = 0.98
 _UNIT = Budget(mu=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    weighted: Workload
+    weights: list[float]
     plan: Plan
     """At privacy cost 1."""
-    needed: float
-    """The privacy cost at which all limits are met."""
+    ratios: list[float]
+    """Each family's largest variance in units of its limit."""
     bound: float
-    """No plan meets them at less."""
+    """No plan meets the limits at a smaller privacy cost."""
+
+    @property
+    def needed(self) -> float:
+        """The privacy cost at which this plan meets all limits."""
+        return max(self.ratios)
 
 
 def least_largest(workload: Workload, budget: Budget, planner: Planner) -> Plan:
     """Plan so that the largest weighted variance of any answer is as small as possible."""
     limits = [1 / family.weight for family in workload.families]
-    found = _search(workload, limits, planner)
-    fitted = planner(found.weighted, budget, found.plan)
+    found = _search(workload, limits, [family.weight for family in workload.families], planner)
+    fitted = planner(workload.weighted(found.weights), budget, found.plan)
     gap = found.needed / found.bound - 1
     return _reported(workload, fitted, limits, "least largest variance", gap)
 
@@ -62,26 +71,35 @@ def least_largest(workload: Workload, budget: Budget, planner: Planner) -> Plan:
 def least_budget(workload: Workload, targets: Mapping[str, float], planner: Planner) -> Plan:
     """Find the least budget at which no answer's standard error is above its target.
 
+    Families without a target get a small share besides, so that they are answered at all.
+
     Raises:
-        WorkloadError: a target is for no family, or not a positive number.
+        WorkloadError: a target is for no family, not a positive number, or can't be met.
     """
     limits = _limits(workload, targets)
-    found = _search(workload, limits, planner)
+    asked = workload.weighted([None if limit is None else 1.0 for limit in limits])
+    given = [limit for limit in limits if limit is not None]
+    start = [1 / (limit * max(1, f.count)) for limit, f in zip(given, asked.families, strict=True)]
+    found = _search(asked, given, start, planner)
+    weighted = _with_the_others(workload, limits, found, planner)
     mu_squared = found.needed
     while True:
         budget = _rounded_up(mu_squared)
-        fitted = planner(found.weighted, budget, found.plan)
+        fitted = planner(weighted, budget, found.plan)
         excess = max(_ratios(fitted, limits))
         if excess <= 1:
             gap = float(budget.mu_squared) / found.bound - 1
             return _reported(workload, fitted, limits, "least budget for the targets", gap)
-        mu_squared *= excess * (1 + 1e-6)
+        mu_squared = float(budget.mu_squared) * excess * (1 + 1e-6)
 
 
 def _limits(workload: Workload, targets: Mapping[str, float]) -> list[float | None]:
     names = {family.name for family in workload.families}
-    if not targets:
-        raise WorkloadError("There are no targets.", hint='for example targets={"by_sex": 25}.')
+    if not isinstance(targets, Mapping) or not targets:
+        raise WorkloadError(
+            "Targets are a mapping of statements to standard errors.",
+            hint='for example targets={"by_sex": 25}.',
+        )
     for name, target in targets.items():
         if name not in names:
             raise WorkloadError(
@@ -98,68 +116,99 @@ def _limits(workload: Workload, targets: Mapping[str, float]) -> list[float | No
     return [allowed.get(family.name) for family in workload.families]
 
 
-def _search(workload: Workload, limits: Sequence[float | None], planner: Planner) -> _Found:
+def _search(
+    workload: Workload, limits: list[float], start: list[float], planner: Planner
+) -> _Found:
     """Change the weights until the families' largest variances stand as their limits do."""
-    weights = [
-        1 / (limit * family.count) if limit and family.count else 0.0
-        for family, limit in zip(workload.families, limits, strict=True)
-    ]
-    if not any(weights):
-        raise WorkloadError(
-            "No statement with a target has any answers.", hint="give a target to another one."
-        )
-    best: _Found | None = None
-    bound, like, stale = 0.0, None, 0
+    weights, best, like = _scaled(start), None, None
+    bound, stale = 0.0, 0
     for _ in range(ROUNDS):
-        weighted = workload.weighted(_floored(weights))
+        weighted = workload.weighted(weights)
         like = planner(weighted, _UNIT, like)
         ratios = _ratios(like, limits)
+        if not max(ratios):
+            raise WorkloadError(
+                "The statements with targets have no error at any budget.",
+                hint="their answers are known without data; give a target to another one.",
+            )
         bound = max(bound, _bound(like, weighted, limits))
         if best is None or max(ratios) < best.needed * (1 - CLOSE / 10):
             stale = 0
         stale += 1
         if best is None or max(ratios) < best.needed:
-            best = _Found(weighted, like, max(ratios), bound)
-        if max(ratios) <= bound * (1 + CLOSE) or stale > 5 or not bound:
+            best = _Found(weights, like, ratios, bound)
+        if max(ratios) <= bound * (1 + CLOSE) or stale > 5:
             break
-        weights = [
-            w * (ratio / max(ratios)) ** STEP for w, ratio in zip(weights, ratios, strict=True)
-        ]
-    if best is None or not bound:
-        raise WorkloadError(
-            "The statements with targets have no error at any budget.",
-            hint="their answers are known without data; give a target to another one.",
+        weights = _scaled(
+            [w * (ratio / max(ratios)) ** STEP for w, ratio in zip(weights, ratios, strict=True)]
         )
-    return replace(best, bound=bound)
+    if best is None:  # there is at least one round
+        raise InternalError("no plan was made")
+    return replace(best, bound=max(bound, _bound_of_binding(workload, limits, best, planner)))
 
 
-def _floored(weights: list[float]) -> list[float]:
+def _scaled(weights: list[float]) -> list[float]:
     largest = max(weights)
-    return [max(w / largest, FREE) for w in weights]
+    return [max(w / largest, SMALLEST_WEIGHT) for w in weights]
 
 
 def _ratios(plan: Plan, limits: Sequence[float | None]) -> list[float]:
     """Return each family's largest variance in units of its limit; 0 where there is none."""
-    return [
-        float(variances.max(initial=0.0)) / limit if limit else 0.0
-        for variances, limit in zip(plan.variances, limits, strict=True)
-    ]
+    ratios = []
+    for family, limit in zip(plan.workload.families, limits, strict=True):
+        parts = family.parts(PART) if limit else ()
+        largest = [plan.recovery.variances(part).max(initial=0.0) for part in parts]
+        ratios.append(float(max(largest, default=0.0)) / (limit or 1.0))
+    return ratios
 
 
-def _bound(plan: Plan, weighted: Workload, limits: Sequence[float | None]) -> float:
-    """Return E(w) / Σ w n l. Families without a limit only add to E: they are left out below."""
+def _bound(plan: Plan, weighted: Workload, limits: Sequence[float]) -> float:
+    """Return E(w) / Σ w n l; all families have a limit."""
     counts = [len(block.strategy.spaces) for block in plan.planned]
     least = total_error([block.lower for block in plan.planned], counts, 1.0)
-    allowed = math.fsum(
-        family.weight * family.count * limit
-        for family, limit in zip(weighted.families, limits, strict=True)
-        if limit
-    )
-    return least / allowed
+    pairs = zip(weighted.families, limits, strict=True)
+    return least / math.fsum(f.weight * f.count * limit for f, limit in pairs)
+
+
+def _bound_of_binding(
+    workload: Workload, limits: list[float], found: _Found, planner: Planner
+) -> float:
+    """Bound by the families at their limits alone: the others may be far below theirs."""
+    binding = [ratio >= BINDING * found.needed for ratio in found.ratios]
+    if all(binding):
+        return 0.0
+    pairs = zip(found.weights, binding, strict=True)
+    subset = workload.weighted([w if binds else None for w, binds in pairs])
+    left = [limit for limit, binds in zip(limits, binding, strict=True) if binds]
+    return _bound(planner(subset, _UNIT, found.plan), subset, left)
+
+
+def _with_the_others(
+    workload: Workload, limits: list[float | None], found: _Found, planner: Planner
+) -> Workload:
+    """Add the families without a target, at weights that give them `SHARE`."""
+    pairs = list(zip(workload.families, limits, strict=True))
+    others = workload.weighted([f.weight if limit is None else None for f, limit in pairs])
+    error = _total(planner(others, _UNIT, None)) if others.families else 0.0
+    factor = SHARE**2 * _total(found.plan) / error if error else 1.0
+    weights = iter(found.weights)
+    raw = [f.weight * factor if limit is None else next(weights) for f, limit in pairs]
+    # All weights count relative to each other; within 1e-9 to 1e9 they are taken.
+    return workload.weighted([min(max(w * 1e6, 1e-9), 1e9) for w in raw])
+
+
+def _total(plan: Plan) -> float:
+    return math.fsum(block.error for block in plan.planned)
 
 
 def _rounded_up(mu_squared: float) -> Budget:
     """Return a budget in ρ of six digits that is at least as large."""
+    if mu_squared >= LARGEST_MU_SQUARED:
+        raise WorkloadError(
+            "The targets are so small that no useful budget meets them.",
+            hint="give larger standard errors, in rows.",
+        )
+    mu_squared = max(mu_squared, float(SMALLEST_MU_SQUARED) * 1.001)
     exponent = math.floor(math.log10(mu_squared / 2)) - 5
     digits = math.ceil(Fraction(mu_squared) / 2 / Fraction(10) ** exponent)
     return Budget(rho=digits * Fraction(10) ** exponent)
@@ -176,8 +225,9 @@ def _reported(
         if ratio >= BINDING * max(ratios)
     )
     total = math.fsum(
-        family.weight * float(variances.sum())
-        for family, variances in zip(workload.families, fitted.variances, strict=True)
+        family.weight * float(fitted.recovery.variances(part).sum())
+        for family in workload.families
+        for part in family.parts(PART)
     )
     objective = Objective(name, tuple(binding), max(0.0, gap), total)
     return replace(fitted, workload=workload.copy(), objective=objective)

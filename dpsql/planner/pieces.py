@@ -138,7 +138,8 @@ def _split_integers(
     totals = [r.total for r in references]
     denominator = math.prod(totals)
     whole = bool((matrix == np.rint(matrix)).all())
-    if not whole or np.abs(matrix).max(initial=0) > MAX_EXACT or denominator > 2**32:
+    growth = math.prod(max(t, int(np.abs(p).sum())) for t, p in zip(totals, integers, strict=True))
+    if not whole or np.abs(matrix).max(initial=0) > MAX_EXACT or growth > 2**32:
         return None
     work = matrix.astype(np.int64).reshape(-1, *(len(r.weights) for r in references))
     for axis in reversed(range(len(kept))):

@@ -24,6 +24,9 @@ PART = 2**22
 """Answers whose variances are held at once where only their sums are wanted."""
 
 
+MANY = 2**22
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
     """Residual spaces that are measured alike, with the certificate of their strategy."""
@@ -94,6 +97,15 @@ class Plan:
     def variances(self) -> tuple[NDArray[np.float64], ...]:
         """The variance of every answer: one array per family, in the family's shape."""
         return tuple(self.recovery.variances(family) for family in self.workload.families)
+
+    def check_variances(self) -> None:
+        """Compute one variance of each family.
+
+        Raises:
+            ResourceLimitError: something in between is too large.
+        """
+        for family in self.workload.families:
+            self.recovery.variances(next(family.parts(1), family))
 
     @property
     def rmse(self) -> float:
@@ -200,13 +212,19 @@ class Plan:
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets whose marginals have to be counted."""
         spaces = [space for block in self.planned for space in block.strategy.spaces]
-        parts = {
-            frozenset(part)
-            for space in spaces
-            for size in range(len(space))
-            for part in combinations(space, size)
-        }
-        return tuple(space for space in spaces if frozenset(space) not in parts)
+        if sum(1 << len(space) for space in spaces) <= MANY:
+            parts = {
+                frozenset(part)
+                for space in spaces
+                for size in range(len(space))
+                for part in combinations(space, size)
+            }
+            return tuple(space for space in spaces if frozenset(space) not in parts)
+        largest: list[frozenset[str]] = []  # few wide ones, then
+        for space in sorted(map(frozenset, spaces), key=len, reverse=True):
+            if not any(space < other for other in largest):
+                largest.append(space)
+        return tuple(space for space in spaces if frozenset(space) in largest)
 
     def families(self, name: str) -> tuple[Family, ...]:
         """Return the families of one statement."""

@@ -109,6 +109,10 @@ def plan(
     if targets is not None:
         if budget is not None:
             raise WorkloadError("A plan has a budget or targets.", hint="leave one of them out.")
+        if objective != "total":
+            raise WorkloadError(
+                "A plan has targets or another objective.", hint="leave one of them out."
+            )
         return least_budget(workload, targets, planner)
     if budget is None:
         raise WorkloadError("A plan needs a budget.", hint="for example dpsql.Budget(rho=0.5).")
@@ -142,7 +146,9 @@ def _plan_total(workload: Workload, budget: Budget, tolerance: float, residuals:
 def _plan_like(workload: Workload, budget: Budget, tolerance: float, like: Plan) -> Plan:
     """Plan with the references of a plan for the same families with other weights."""
     if isinstance(like.recovery, WholeRecovery):
-        whole = _plan_whole(workload, budget, tolerance)
+        whole = None
+        if is_quick(workload) or cells(workload) <= MAX_CELLS:
+            whole = _plan_whole(workload, budget, tolerance)
         return whole or _plan_total(workload, budget, tolerance, "weighted")
     named = like.recovery.references
     references = {reference.key: reference for reference in named.values()}

@@ -66,6 +66,7 @@ class Recovery:
         self, blocks: Sequence[BlockStrategy], references: Mapping[str, Reference]
     ) -> None:
         self._spaces = {frozenset(s): _Space(s, b) for b in blocks for s in b.spaces}
+        self._measured = {name for space in self._spaces for name in space}
         self.references = references
         """Attribute → its reference."""
         self._inverses: dict[tuple[bytes, ...], Array] = {}
@@ -107,8 +108,13 @@ class Recovery:
         return len(block.spaces) * _noise(block) * math.fsum(errors)
 
     def _inside(self, attributes: Sequence[str]) -> Iterator[_Space]:
-        sizes = range(len(attributes) + 1)
-        for subset in chain.from_iterable(combinations(attributes, size) for size in sizes):
+        measured = [a for a in attributes if a in self._measured]
+        if 1 << len(measured) > len(self._spaces):
+            inside = set(measured)
+            yield from (space for names, space in self._spaces.items() if names <= inside)
+            return
+        sizes = range(len(measured) + 1)
+        for subset in chain.from_iterable(combinations(measured, size) for size in sizes):
             space = self._spaces.get(frozenset(subset))
             if space is not None:
                 yield space

@@ -97,11 +97,17 @@ def choose_references(workload: Workload) -> Choice | None:
 
 def uniform_is_best(workload: Workload) -> bool:
     """Whether symmetry tells that no other references do better."""
-    return not _free(workload, by_size(workload))
+    return not _not_alike(workload, by_size(workload))
 
 
 def _free(workload: Workload, colouring: Colouring) -> list[int]:
-    """List the colours whose best reference need not be uniform.
+    """List the colours whose reference is searched for."""
+    found = _not_alike(workload, colouring)
+    return sorted(c for c in found if 1 < colouring.sizes[c] <= MAX_CELLS)
+
+
+def _not_alike(workload: Workload, colouring: Colouring) -> set[int]:
+    """Return the colours whose best reference need not be uniform.
 
     Where every block on an attribute is over it alone and looks the same from all its cells, as
     group-bys and circular ranges do, uniform is best by symmetry.
@@ -114,13 +120,15 @@ def _free(workload: Workload, colouring: Colouring) -> list[int]:
             if width > 1 or not _cyclic(block.queries):
                 found |= {colouring.colours[i] for i in kind.attributes[0, column : column + width]}
             column += width
-    return sorted(c for c in found if 1 < colouring.sizes[c] <= MAX_CELLS)
+    return found
 
 
 def _cyclic(queries: Queries) -> bool:
     """Whether the Gram matrix stays the same when the cells move on by one."""
-    if isinstance(queries, CellQueries) or queries.cells > MAX_CELLS:
+    if isinstance(queries, CellQueries):
         return True
+    if queries.cells > MAX_CELLS:
+        return False  # for all one can tell at this size
     gram = queries.gram()
     return bool(np.allclose(gram, np.roll(gram, 1, (0, 1)), rtol=1e-12, atol=0))
 
@@ -180,7 +188,7 @@ class _Search:
         """Return the best references found, and Σ √E for uniform ones; None if those are best."""
         uniform = [r.weights for r in self._uniform]
         least = self.objective(uniform)
-        if least is None:
+        if least is None or not least[0]:  # nothing is asked of any space
             return None
         self._spent.limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
         best = (least[0], uniform)
@@ -244,6 +252,8 @@ class _Search:
                 return None
             error, its = found
             count = len(subworkload.spaces)
+            if error <= 0:  # these references make the pieces vanish: √E has no slope, and is least
+                continue
             total += count * math.sqrt(error)
             gradient.add(slopes, its, count / (2 * math.sqrt(error)))
         return total, slopes

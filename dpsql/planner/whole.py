@@ -156,6 +156,8 @@ class WholeRecovery:
         """Return the variance of every answer, in the shape of the family."""
         attributes = [a for block in family.blocks for a in block.attributes]
         total = np.zeros(family.shape)
+        if not family.count:  # it may be over attributes that nothing else touches
+            return total
         for columns in self._chunks(family):
             tensor = self._summed(columns, attributes)
             tensor = tensor.reshape([*(math.prod(b.shape) for b in family.blocks), -1])

@@ -26,6 +26,10 @@ MAX_CELLS = 2**26
 """Cells of one marginal, or answers of one family: half a gibibyte of numbers."""
 
 
+SMALLEST, LARGEST = 1e-12, 1e12
+"""Magnitudes of the coefficients of a matrix, where they are not 0."""
+
+
 class Factor(Protocol):
     """Anything that becomes queries once the number of cells is known."""
 
@@ -153,6 +157,12 @@ class Matrix:
         if not np.isfinite(matrix).all():
             raise WorkloadError(
                 "A query matrix has NaN or infinite entries.", hint="use finite coefficients."
+            )
+        sizes = np.abs(matrix[matrix != 0])
+        if sizes.size and (sizes.min() < SMALLEST or sizes.max() > LARGEST):
+            raise WorkloadError(
+                "A query matrix has coefficients that are too large or too small.",
+                hint=f"use 0, or magnitudes from {SMALLEST:g} to {LARGEST:g}; scale the queries.",
             )
         self._queries = DenseQueries(matrix)
 

@@ -105,8 +105,8 @@ class Workload:
         other._families = list(self._families)
         return other
 
-    def weighted(self, weights: Sequence[float]) -> Workload:
-        """Return the same families with other weights, in order.
+    def weighted(self, weights: Sequence[float | None]) -> Workload:
+        """Return the families with other weights, in order, without those whose weight is None.
 
         Raises:
             WorkloadError: a weight is not a positive finite number.
@@ -115,6 +115,7 @@ class Workload:
         other._families = [
             replace(family, weight=_check_weight(weight))
             for family, weight in zip(self._families, weights, strict=True)
+            if weight is not None
         ]
         return other
 

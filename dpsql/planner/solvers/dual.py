@@ -208,7 +208,9 @@ def maximise(
     """
     steps = max(LEAST, int(min(600, work / dual.work)))
     if dual.rank == 1:  # one query: all weight on its largest coefficients, E = max q²
-        largest = np.abs(dual.parts[0].q[0]) == np.abs(dual.parts[0].q[0]).max()
+        (part,) = dual.parts
+        row = part.q[0] if part.block is None else part.block.vectors @ part.q[0]
+        largest = np.abs(row) >= np.abs(row).max() * (1 - 1e-12)
         return evaluate(dual, largest / largest.sum())
     best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
     gaps = [point.gap]
