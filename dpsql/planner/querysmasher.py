@@ -16,21 +16,21 @@ from typing import Literal
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
-from dpsql.planner.colours import Colouring, by_size
-from dpsql.planner.component import Component
-from dpsql.planner.decompose import Subworkload, decompose
+from dpsql.planner.divide.colours import Colouring, by_size
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.decompose import Subworkload, decompose
+from dpsql.planner.divide.pieces import Splitter
+from dpsql.planner.divide.reference import Reference
+from dpsql.planner.divide.structure import Product, analyse, products
 from dpsql.planner.fitness import least_budget, least_largest
-from dpsql.planner.pieces import Splitter
 from dpsql.planner.plan import Plan, PlannedBlock
 from dpsql.planner.recovery import Recovery
-from dpsql.planner.reference import Reference
 from dpsql.planner.rounding import Rounding
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.choose import Solutions, choose
 from dpsql.planner.solvers.dual import MAX_RANK
 from dpsql.planner.solvers.product import describe, solve_product
-from dpsql.planner.structure import Product, analyse, products
-from dpsql.planner.weighted import choose_references, uniform_is_best
+from dpsql.planner.weighted.search import choose_references, uniform_is_best
 from dpsql.planner.whole import (
     MAX_CELLS,
     WholeRecovery,

@@ -26,16 +26,16 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.planner.component import Component
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.pieces import split_rows
+from dpsql.planner.divide.reference import Reference
+from dpsql.planner.divide.structure import Product
 from dpsql.planner.integer import (
     NOISE_ROUNDING_VARIANCE,
     BlockStrategy,
     CentredFactor,
     IntegerFactor,
 )
-from dpsql.planner.pieces import split_rows
-from dpsql.planner.reference import Reference
-from dpsql.planner.structure import Product
 from dpsql.workload import Block, Family
 from dpsql.workload.queries import DenseQueries
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.balance import balance
-from dpsql.planner.component import Component
+from dpsql.planner.divide.component import Component
 from dpsql.planner.integer import (
     ENTRY_BITS,
     VARIANCE_BITS,

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.basis import row_basis
-from dpsql.planner.component import Component
+from dpsql.planner.divide.basis import row_basis
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.reference import Reference
 from dpsql.planner.integer import NOISE_ROUNDING_VARIANCE, BlockStrategy
 from dpsql.planner.recovery import pseudo_inverse
-from dpsql.planner.reference import Reference
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.dual import Dual, maximise, over_basis
 from dpsql.workload import Family, Workload

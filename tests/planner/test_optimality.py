@@ -8,14 +8,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpsql.planner.colours import by_size
-from dpsql.planner.decompose import decompose
-from dpsql.planner.pieces import Splitter
+from dpsql.planner.divide.colours import by_size
+from dpsql.planner.divide.decompose import decompose
+from dpsql.planner.divide.pieces import Splitter
+from dpsql.planner.divide.reference import Reference
+from dpsql.planner.divide.structure import multiply, products
 from dpsql.planner.querysmasher import conquer, plan
-from dpsql.planner.reference import Reference
 from dpsql.planner.solvers import choose
 from dpsql.planner.solvers.choose import Solutions
-from dpsql.planner.structure import multiply, products
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dpsql.planner.balance import balance
-from dpsql.planner.basis import residual_basis
-from dpsql.planner.reference import Reference, rounded
+from dpsql.planner.divide.basis import residual_basis
+from dpsql.planner.divide.reference import Reference, rounded
 from dpsql.planner.rounding import round_strategy
 from dpsql.planner.solvers.base import Triangular
 from dpsql.planner.solvers.dual import Dual, Part, compress, evaluate, maximise, over_basis
-from dpsql.planner.symmetry import blocks, symmetries
+from dpsql.planner.solvers.symmetry import blocks, symmetries
 
 
 def centred_prefixes(n: int, weights) -> np.ndarray:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.planner import querysmasher, weighted
-from dpsql.planner.basis import axis_basis
-from dpsql.planner.colours import by_role, by_size
+from dpsql.planner import querysmasher
+from dpsql.planner.divide.basis import axis_basis
+from dpsql.planner.divide.colours import by_role, by_size
+from dpsql.planner.divide.reference import Reference, rounded
 from dpsql.planner.querysmasher import plan
-from dpsql.planner.reference import Reference, rounded
+from dpsql.planner.weighted import search as weighted
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Suffix, Workload
 

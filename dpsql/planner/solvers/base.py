@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.component import Component
+from dpsql.planner.divide.component import Component
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.component import Component
+from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.base import Solution, Solver
 from dpsql.planner.solvers.dual import LEAST, MAX_RANK, WORK, DualSolver
 from dpsql.planner.solvers.identity import IdentitySolver

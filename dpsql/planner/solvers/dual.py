@@ -28,10 +28,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpsql.planner.basis import axis_basis, residual_basis, row_basis
-from dpsql.planner.component import Component
+from dpsql.planner.divide.basis import axis_basis, residual_basis, row_basis
+from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
-from dpsql.planner.symmetry import Block, Permutation, averaged, blocks, symmetries
+from dpsql.planner.solvers.symmetry import Block, Permutation, averaged, blocks, symmetries
 
 Vector = NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.planner.component import Component
+from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.base import Centred, Solution, Solver
 
 

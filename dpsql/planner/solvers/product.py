@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.component import Component
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.structure import Product
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.choose import Solutions
-from dpsql.planner.structure import Product
 
 
 def solve_product(

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.component import Component
-from dpsql.planner.pieces import Piece, split_rows
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.pieces import Piece, split_rows
 
 Array = NDArray[np.float64]
 Slopes = dict[int, Array]

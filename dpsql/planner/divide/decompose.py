@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.colours import Colouring, Kind, distinct_rows, kinds
-from dpsql.planner.pieces import Piece
+from dpsql.planner.divide.colours import Colouring, Kind, distinct_rows, kinds
+from dpsql.planner.divide.pieces import Piece
 from dpsql.workload import Block, Workload
 
 Indices = NDArray[np.int64]

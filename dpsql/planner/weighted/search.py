@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpsql.planner import gradient
-from dpsql.planner.colours import Colouring, by_role, by_size, kinds
-from dpsql.planner.component import Component
-from dpsql.planner.decompose import Subworkload, decompose
-from dpsql.planner.gradient import Slopes
-from dpsql.planner.pieces import Piece, Splitter, reorder
-from dpsql.planner.reference import Reference, rounded
+from dpsql.planner.divide.colours import Colouring, by_role, by_size, kinds
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.decompose import Subworkload, decompose
+from dpsql.planner.divide.pieces import Piece, Splitter, reorder
+from dpsql.planner.divide.reference import Reference, rounded
+from dpsql.planner.divide.structure import analyse, products
 from dpsql.planner.solvers.choose import choose
 from dpsql.planner.solvers.dual import Dual, DualPoint, maximise
-from dpsql.planner.structure import analyse, products
+from dpsql.planner.weighted import gradient
+from dpsql.planner.weighted.gradient import Slopes
 from dpsql.workload import Workload
 from dpsql.workload.queries import CellQueries, Queries
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.component import Component, Key
-from dpsql.planner.decompose import Subworkload
-from dpsql.planner.pieces import Splitter, reorder
+from dpsql.planner.divide.component import Component, Key
+from dpsql.planner.divide.decompose import Subworkload
+from dpsql.planner.divide.pieces import Splitter, reorder
 
 MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.planner.reference import Reference
+from dpsql.planner.divide.reference import Reference
 
 _PRIME = (1 << 61) - 1
 """A Mersenne prime that fits a machine word. A rank modulo a prime never exceeds the true rank."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.component import Component
-from dpsql.planner.reference import Reference
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.reference import Reference
 from dpsql.workload.queries import CellQueries, IntervalQueries, Queries
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.reference import Reference
+from dpsql.planner.divide.reference import Reference
 
 MAX_IDENTITY = 2**13
 """Cells up to which an identity is written out, where it is not alone."""

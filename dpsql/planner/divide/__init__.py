@@ -1,0 +1,1 @@
+"""Divide: residual spaces, and what the queries ask of each."""

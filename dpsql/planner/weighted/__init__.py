@@ -1,0 +1,1 @@
+"""Weighted residuals: the search for the best references."""
