@@ -26,12 +26,12 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dpsql.planner.divide.basis import axis_basis, residual_basis, row_basis
 from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
 from dpsql.planner.solvers.symmetry import Block, Permutation, averaged, blocks, symmetries
+from dpsql.planner.solvers.threads import threads_for
 
 Vector = NDArray[np.float64]
 
@@ -55,8 +55,6 @@ LEAST = 3
 WORTHWHILE = 8
 """Ranks from which symmetries are looked for."""
 SPARE = 2.0**-7
-SMALL = 300
-"""Factorisations up to this size run faster on one BLAS thread than on several."""
 
 
 class DualSolver(Solver):
@@ -70,8 +68,8 @@ class DualSolver(Solver):
 
     def solve(self, component: Component, tolerance: float, work: float = WORK) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
-        dual = Dual.of(component.rows, component.shape)
-        with threadpool_limits(1 if dual.largest <= SMALL else None):
+        with threads_for(min(component.rows.shape)):
+            dual = Dual.of(component.rows, component.shape)
             best = maximise(dual, tolerance, work=work)
             basis = _integer_basis(component, dual.rank)
             full = len(basis) == component.dimension

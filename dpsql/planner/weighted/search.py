@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dpsql.planner.divide.colours import Colouring, by_role, by_size, kinds
 from dpsql.planner.divide.component import Component
@@ -26,6 +25,7 @@ from dpsql.planner.divide.reference import Reference, rounded
 from dpsql.planner.divide.structure import analyse, products
 from dpsql.planner.solvers.choose import choose
 from dpsql.planner.solvers.dual import Dual, DualPoint, maximise
+from dpsql.planner.solvers.threads import one_thread
 from dpsql.planner.weighted import gradient
 from dpsql.planner.weighted.gradient import Slopes
 from dpsql.workload import Workload
@@ -81,7 +81,7 @@ def choose_references(workload: Workload) -> Choice | None:
     if not free:
         return None
     try:
-        with threadpool_limits(1):  # many small factorisations are faster on one thread
+        with one_thread():  # many small factorisations are faster on one thread
             found = search.minimise()
     except _TooMuchError:
         return None
