@@ -21,9 +21,13 @@ SOLVERS: tuple[Solver, ...] = (IdentitySolver(), DualSolver())
 def choose(component: Component) -> Solver | None:
     """Return the first solver that accepts the component.
 
+    Components are what `divide.structure` leaves: a subworkload that is a Kronecker product is
+    solved factor by factor, and a sum of products that is small enough is one component. Then:
+
     1. All cells of one attribute, equally weighted: closed form.
-    2. Rank up to 2,500: the dual, over the queries' own rows where they are fewer than the
-       residual space's dimension (low rank), else over the whole residual space (dense).
+    2. Rank up to 2,500: the dual, split by symmetries, over the queries' own rows where they are
+       fewer than the residual space's dimension (low rank), else over the whole residual space
+       (dense).
     3. Anything else: None, and the subworkload gets a product of one-attribute strategies.
     """
     return next((solver for solver in SOLVERS if solver.accepts(component)), None)
