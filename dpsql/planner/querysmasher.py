@@ -128,19 +128,13 @@ def _plan_total(workload: Workload, budget: Budget, tolerance: float, residuals:
             f"The workload touches {count:,} joint cells, more than {MAX_CELLS:,}.",
             hint='use residuals="weighted".',
         )
-    if residuals == "none":
+    weigh = residuals == "weighted" and not uniform_is_best(workload)
+    if residuals == "none" or (weigh and is_quick(workload)):
         whole = _plan_whole(workload, budget, tolerance)
         if whole is not None:
             return whole
-    if residuals == "weighted" and not uniform_is_best(workload):
-        whole = _plan_whole(workload, budget, tolerance) if is_quick(workload) else None
-        if whole is not None:
-            return whole
-        better = _weighted(workload, tolerance)
-        if better is not None:
-            return _stitch(workload, budget, better)
-    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
-    return _stitch(workload, budget, uniform)
+    divided = _weighted(workload, tolerance) if weigh else _uniform(workload, tolerance)
+    return _stitch(workload, budget, divided)
 
 
 def _plan_like(workload: Workload, budget: Budget, tolerance: float, like: Plan) -> Plan:
@@ -172,16 +166,20 @@ def _plan_whole(workload: Workload, budget: Budget, tolerance: float) -> Plan | 
     return Plan(workload.copy(), budget, (planned,), certified, recovery)
 
 
-def _weighted(workload: Workload, tolerance: float) -> Divided | None:
-    """Plan with the best references found; None if uniform ones do better."""
+def _uniform(workload: Workload, tolerance: float) -> Divided:
+    return divide_and_conquer(workload, by_size(workload), None, tolerance)
+
+
+def _weighted(workload: Workload, tolerance: float) -> Divided:
+    """Divide by the best references found, or by uniform ones if those do better."""
     choice = choose_references(workload)
     if choice is None:
-        return None
+        return _uniform(workload, tolerance)
     weighted = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
     if weighted.roots < choice.uniform_roots:
         return weighted
     # The gain is within the bounds' distance, so that only the uniform plan itself can tell.
-    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
+    uniform = _uniform(workload, tolerance)
     return weighted if weighted.roots < uniform.roots else uniform
 
 

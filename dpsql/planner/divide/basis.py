@@ -8,6 +8,7 @@ that reconstruction stays exactly unbiased.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import flint
 import numpy as np
@@ -50,11 +51,12 @@ def axis_basis(reference: Reference) -> NDArray[np.int64]:
     equal = np.eye(n, dtype=np.int64)
     equal[np.arange(n), first[which]] -= 1
     short = np.zeros((len(values) - 1, n), dtype=np.int64)
-    short[:, first] = _short_vectors([int(v) for v in values])
+    short[:, first] = _short_vectors(tuple(values.tolist()))
     return np.vstack([equal[np.arange(n) != first[which]], short])
 
 
-def _short_vectors(p: list[int]) -> NDArray[np.int64]:
+@lru_cache(maxsize=64)  # a plan needs each of them several times
+def _short_vectors(p: tuple[int, ...]) -> NDArray[np.int64]:
     """Return short independent integer vectors v with v·p = 0: shape (len(p) − 1, len(p)).
 
     In the lattice of all (v, c·v·p) with a large c, vectors with v·p ≠ 0 are long, so a reduced
@@ -66,7 +68,9 @@ def _short_vectors(p: list[int]) -> NDArray[np.int64]:
     found = [[int(x) for x in row[:-1]] for row in reduced if row[-1] == 0]
     if len(found) != len(p) - 1:
         raise InternalError("the basis of a residual space was not found")
-    return np.array(found, dtype=np.int64).reshape(len(p) - 1, len(p))
+    vectors = np.array(found, dtype=np.int64).reshape(len(p) - 1, len(p))
+    vectors.setflags(write=False)
+    return vectors
 
 
 def row_basis(rows: NDArray[np.int64]) -> NDArray[np.int64]:

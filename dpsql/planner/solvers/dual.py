@@ -116,11 +116,6 @@ class Dual:
         return sum(len(p.q) for p in self.parts)
 
     @property
-    def largest(self) -> int:
-        """The size of the largest factorisation."""
-        return max(len(p.q) for p in self.parts)
-
-    @property
     def work(self) -> float:
         """Multiplications that one evaluation takes, roughly."""
         sizes = [p.q.shape for p in self.parts]

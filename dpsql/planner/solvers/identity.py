@@ -21,6 +21,11 @@ class IdentitySolver(Solver):
 
     def solve(self, component: Component, tolerance: float, work: float) -> Solution:
         """Return the exact optimum."""
-        (n,) = component.shape
-        error = (component.identity or 0.0) * (n - 1) ** 2 / n
-        return Solution(Centred(n), error, error, self.name)
+        error = identity_error(component)
+        return Solution(Centred(component.shape[0]), error, error, self.name)
+
+
+def identity_error(component: Component) -> float:
+    """Return the least error of an identity at privacy cost 1: w·(n−1)²/n."""
+    (n,) = component.shape
+    return (component.identity or 0.0) * (n - 1) ** 2 / n

@@ -25,6 +25,7 @@ from dpsql.planner.divide.reference import Reference, rounded
 from dpsql.planner.divide.structure import analyse, products
 from dpsql.planner.solvers.choose import choose
 from dpsql.planner.solvers.dual import Dual, DualPoint, maximise
+from dpsql.planner.solvers.identity import identity_error
 from dpsql.planner.solvers.threads import one_thread
 from dpsql.planner.weighted import gradient
 from dpsql.planner.weighted.gradient import Slopes
@@ -70,7 +71,10 @@ class Choice:
 def choose_references(workload: Workload) -> Choice | None:
     """Search for the best references; None if uniform ones are best or others too dear."""
     colouring = by_role(workload)
-    search = _Search(workload, colouring, _free(workload, colouring))
+    free = _free(workload, colouring)
+    if not free:
+        return None
+    search = _Search(workload, colouring, free)
     coarse = by_size(workload)
     if len(coarse.sizes) < len(colouring.sizes):
         shared = _Search(workload, coarse, _free(workload, coarse))
@@ -78,8 +82,6 @@ def choose_references(workload: Workload) -> Choice | None:
             # Attributes in different roles then share a compromise.
             colouring, search = coarse, shared
     free = search.free
-    if not free:
-        return None
     try:
         with one_thread():  # many small factorisations are faster on one thread
             found = search.minimise()
@@ -322,8 +324,7 @@ class _Evaluation:
 
     def _solve(self, place: tuple[int, int], component: Component) -> _Solved:
         if component.identity is not None:
-            n = component.shape[0]
-            return _Solved(component.identity * (n - 1) ** 2 / n, None)
+            return _Solved(identity_error(component), None)
         if component.content not in self._solved:
             dual = Dual.of(component.rows, component.shape)
             self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
