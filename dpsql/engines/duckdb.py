@@ -16,9 +16,10 @@ import duckdb
 import numpy as np
 
 from dpsql.engines.base import Counts, Marginal
+from dpsql.engines.columns import Column, quote
 from dpsql.engines.cover import cover, roll_up
 from dpsql.errors import ResourceLimitError
-from dpsql.schema import Domain, Table
+from dpsql.schema import Table
 from dpsql.schema.catalog import fetch
 
 PERFECT_HASH_BITS = 20
@@ -147,9 +148,9 @@ def scan(table: Table, block: Marginal, used: Sequence[str]) -> Scan:
     are made of its few rows.
     """
     parameters: list[Any] = []
-    # Every row has a place in a nullable column: outside the block that needs no condition.
-    needed = [a for a in used if a in block or not table.columns[a].nullable]
-    columns = {a: _Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(needed)}
+    # Every row has a place in some columns: outside the block they need no condition.
+    needed = [a for a in used if a in block or not table.columns[a].covers_all]
+    columns = {a: Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(needed)}
     key = "0"
     for attribute in block:
         key = f"({key}) * {table.columns[attribute].size} + {columns[attribute].code}"
@@ -162,49 +163,3 @@ def scan(table: Table, block: Marginal, used: Sequence[str]) -> Scan:
         f"(SELECT {grouped}system.main.count(*) AS n FROM {source} WHERE {inside} {by})"
     )
     return Scan(sql, tuple(parameters), tuple(table.columns[a].size for a in block))
-
-
-class _Column:
-    """SQL for one column.
-
-    `inside` says whether a row has a cell, `stored` is what to group by under the name `alias`,
-    and `code` makes the code of that. Codes are BIGINT: the key can't overflow a narrow type.
-    """
-
-    def __init__(self, name: str, alias: str, domain: Domain, parameters: list[Any]) -> None:
-        column, values = quote(name), domain.values
-        self.alias, self.stored = alias, column
-        if isinstance(values, range):
-            known = f"{column} BETWEEN {values.start} AND {values.stop - 1}"
-            code = f"{alias}::HUGEINT - ({values.start})"
-        elif domain.type == "BOOLEAN":
-            known, code = f"{column} IS NOT NULL", alias
-        elif domain.type == "ENUM":
-            known, code = f"{column} IS NOT NULL", f"system.main.enum_code({alias})"
-        else:
-            self.stored = _position(column, values, parameters)
-            known, code = f"{self.stored} IS NOT NULL", f"{alias} - 1"
-        self.inside, self.code = known, f"({code})::BIGINT"
-        if domain.nullable:
-            self.inside = "true"
-            self.stored = f"CASE WHEN {known} THEN {self.stored} END"
-            self.code = f"coalesce({self.code}, {len(values)})"
-
-
-def _position(column: str, values: Sequence[Any], parameters: list[Any]) -> str:
-    """Return SQL for the place of a value in a list, from 1; NULL if it isn't there.
-
-    Strings are compared as bytes. Under a collation such as NOCASE a GROUP BY would merge
-    strings and show one of them, so that one row could move the count of a whole group.
-    """
-    if isinstance(values[0], str):
-        parameters.append([str(v).encode() for v in values])
-        stored = f"system.main.encode({column})"
-        return f"system.main.list_position(${len(parameters)}::BLOB[], {stored})"
-    parameters.append(list(values))
-    return f"system.main.list_position(${len(parameters)}::HUGEINT[], {column}::HUGEINT)"
-
-
-def quote(identifier: str) -> str:
-    """Quote an identifier of the catalog."""
-    return '"' + identifier.replace('"', '""') + '"'

@@ -7,14 +7,15 @@ macro of the database can take their place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import SchemaError, StaleSchemaError, printable
 from dpsql.schema.checks import values_from_checks
-from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.declared import enum_labels, from_declaration
+from dpsql.schema.domain import Domain
+from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import Schema, Table, as_sql, closest
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ _CHECKS = """
 """
 _PATH = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?"
 Row = tuple[Any, ...]
-_LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 
 def read_table(
@@ -202,7 +202,7 @@ def _describe(
         # A generated column may call anything, random() too: it is not a fact about the row.
         found = None if generated else _from_catalog(name, type_, nullable, checks)
         if name.lower() in domains:
-            found = _from_declaration(name, type_, generated, domains[name.lower()])
+            found = from_declaration(name, type_, generated, domains[name.lower()])
         if found is None:
             undeclared[name] = f"GENERATED {type_}" if generated else type_
         else:
@@ -213,58 +213,15 @@ def _describe(
 def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) -> Domain | None:
     if type_ == "BOOLEAN":
         return Domain.boolean(nullable=nullable)
-    labels = _enum_labels(type_)
+    labels = enum_labels(type_)
     if labels is not None:
         return Domain("ENUM", labels, nullable) if labels else None
     values = values_from_checks(name, type_, checks)
-    values = _within(type_, values) if values is not None and type_ in INTEGER_TYPES else values
-    return Domain(type_, values, nullable) if values else None
-
-
-def _from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> Domain:
-    """Give a declared domain the column's own type.
-
-    Raises:
-        SchemaError: the column can't hold the declared values.
-    """
-    labels = _enum_labels(type_)
-    if generated:
-        raise SchemaError(
-            f"The column {name} is generated, so it can't have a domain.",
-            hint="store its values in a column of its own.",
-        )
-    if labels is not None and domain.type in {"VARCHAR", "ENUM"}:
-        extra = [str(v) for v in domain.values if v not in set(labels)]
-        if extra:
-            raise SchemaError(
-                f"{extra[0]!r} is not a label of the ENUM column {name}.",
-                hint=closest(extra[0], labels),
-            )
-        missing = [label for label in labels if label not in set(domain.values)]
-        if missing:
-            # Rows with the missing labels would need a place, and the ENUM is public anyway.
-            raise SchemaError(
-                f"The domain of the ENUM column {name} lacks its label {missing[0]!r}.",
-                hint=f"leave {name} out of the schema: all labels of an ENUM are its domain.",
-            )
-        # DuckDB orders an ENUM by its labels, whatever the order of the declaration.
-        return Domain("ENUM", labels, domain.nullable)
-    if type_ in INTEGER_TYPES and domain.type in INTEGER_TYPES:
-        if _within(type_, domain.values) != domain.values:
-            low, high = _type_range(type_)
-            raise SchemaError(
-                f"The domain {domain} of {name} goes beyond its type {type_}.",
-                hint=f"declare values between {low} and {high}.",
-            )
-        return domain.as_type(type_)
-    if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
-        return domain
-    shown = "ENUM" if labels is not None else type_
-    raise SchemaError(
-        f"The column {name} has the type {shown}, so it can't have the domain {domain}.",
-        hint="Domain.integers is for integer columns, .labels for VARCHAR and ENUM columns, "
-        ".boolean for BOOLEAN columns.",
-    )
+    if not values:
+        return None
+    if isinstance(values, DecimalRange):
+        return Domain(values.type, values, nullable, column_type=type_)
+    return Domain(type_, values, nullable, column_type=type_ if type_ == "DATE" else "")
 
 
 def _declared_columns(name: str, declared: Schema | None) -> Mapping[str, Domain]:
@@ -278,28 +235,6 @@ def _declared_columns(name: str, declared: Schema | None) -> Mapping[str, Domain
             f"The schema declares the table {name} twice.", hint="SQL ignores case: keep one."
         )
     return declared[tables[0]] if declared is not None and tables else {}
-
-
-def _enum_labels(type_: str) -> tuple[str, ...] | None:
-    """Read the labels from a type's text; None for other types."""
-    if not type_.startswith("ENUM("):
-        return None
-    labels = tuple(label.replace("''", "'") for label in _LABEL.findall(type_))
-    quoted = ", ".join("'" + label.replace("'", "''") + "'" for label in labels)
-    # Read back, so that a text which doesn't look as expected gives no domain, not a wrong one.
-    return labels if type_ == f"ENUM({quoted})" else ()
-
-
-def _type_range(type_: str) -> tuple[int, int]:
-    bits = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}[type_.removeprefix("U")]
-    return (0, 2**bits - 1) if type_.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-def _within(type_: str, values: Sequence[Value]) -> Sequence[Value]:
-    low, high = _type_range(type_)
-    if isinstance(values, range):
-        return range(max(values.start, low), min(values.stop, high + 1))
-    return tuple(v for v in values if low <= int(v) <= high)
 
 
 def fetch(con: DuckDBPyConnection, sql: str, parameters: Sequence[str] = ()) -> list[Row]:

@@ -1,7 +1,8 @@
 """Domains from CHECK constraints, as DuckDB's catalog spells them.
 
 Only constraints of one column against literals are understood; anything else says nothing, which
-is safe: a column without a domain can't be used.
+is safe: a column without a domain can't be used. All but strings are handled as integers: the
+decimals of a DECIMAL(p,s) times 10^s, and dates by their number.
 """
 
 from __future__ import annotations
@@ -9,16 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, Value
+from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, grid, iso_date, type_range, within
+from dpsql.schema.sequences import DateRange, DecimalRange
 
 MAX_CHECK_CHARACTERS = 100_000
 """Longer constraints would take seconds to parse."""
+MAX_CELLS = 1_000_000
+"""A CHECK on decimals or dates may be a mere sanity check; this wide, it is no domain."""
 
 _EXACT_CASTS = (exp.DataType.INTEGER_TYPES | {exp.DType.DECIMAL}) - {exp.DType.BIT}
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -36,7 +44,7 @@ class _Limits:
 
     low: int | None = None
     high: int | None = None
-    values: tuple[Value, ...] | None = None
+    values: tuple[int | str, ...] | None = None
 
     def __and__(self, other: _Limits) -> _Limits:
         lows = [low for low in (self.low, other.low) if low is not None]
@@ -59,33 +67,66 @@ def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequen
         checks: the text of the table's CHECK expressions.
 
     Returns:
-        A `range` or a tuple, integers in ascending and labels in written order; None if the
-        constraints don't say, or contradict each other.
+        A sequence, labels in written and all else in ascending order; None if the constraints
+        don't say, contradict each other, or leave more than `MAX_CELLS` decimals or dates.
     """
-    if type_ not in INTEGER_TYPES and type_ != "VARCHAR":
+    if type_ == "VARCHAR":
+        return _limits(column, type_, checks).values or None
+    if type_ in INTEGER_TYPES:
+        low, high = type_range(type_)
+        unsigned = _Limits(low=0) if low == 0 else _UNKNOWN
+        found = _integers(_limits(column, type_, checks) & unsigned)
+        return None if found is None else within(low, high, found) or None
+    decimal = type_.startswith("DECIMAL(")
+    if not decimal and type_ != "DATE":
         return None
-    limits = _Limits(low=0) if type_.startswith("U") else _UNKNOWN
+    limits = _limits(column, type_, checks)
+    numbers = _integers(limits)
+    if numbers is None or numbers[-1] - numbers[0] >= MAX_CELLS:
+        return None
+    return _decimals(numbers, type_) if decimal else _dates(numbers)
+
+
+def _limits(column: str, type_: str, checks: Iterable[str]) -> _Limits:
+    limits = _UNKNOWN
     for text in checks:
         limits = limits & _read(text, column, type_)
-    return _integers(limits) if type_ in INTEGER_TYPES else limits.values or None
+    return limits
 
 
-def _integers(limits: _Limits) -> Sequence[Value] | None:
+def _integers(limits: _Limits) -> Sequence[int] | None:
     low, high = limits.low, limits.high
     if limits.values is None:
         if low is None or high is None or low > high:
             return None
         return range(low, high + 1)
     kept = sorted(
-        int(v)
+        v
         for v in limits.values
-        if (low is None or int(v) >= low) and (high is None or int(v) <= high)
+        if isinstance(v, int) and (low is None or v >= low) and (high is None or v <= high)
     )
     if not kept:
         return None
     # Not len(range): a list may span more than the length that Python can hold.
     whole = kept[-1] - kept[0] + 1 == len(kept)
     return range(kept[0], kept[-1] + 1) if whole else tuple(kept)
+
+
+def _decimals(numbers: Sequence[int], type_: str) -> DecimalRange | None:
+    """Return evenly spaced decimals; others have no domain."""
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    if any(other - one != step for one, other in pairwise(numbers)):
+        return None
+    low, high, unit = numbers[0], numbers[-1], 10 ** decimal_scale(type_)
+    if max(abs(low), abs(high)) >= 10**MAX_DIGITS:
+        return None
+    return grid(Fraction(low, unit), Fraction(high, unit), Fraction(step, unit))
+
+
+def _dates(numbers: Sequence[int]) -> Sequence[date]:
+    if isinstance(numbers, range):
+        return DateRange(date.fromordinal(numbers[0]), len(numbers))
+    return tuple(date.fromordinal(number) for number in numbers)
 
 
 def _read(text: str, column: str, type_: str) -> _Limits:
@@ -185,19 +226,28 @@ def _is_column(node: exp.Expr, column: str, type_: str) -> bool:
     while type(node) is exp.Cast:
         text = type_ == "VARCHAR" and node.to.this in exp.DataType.TEXT_TYPES
         number = type_ in INTEGER_TYPES and node.to.this in _EXACT_CASTS
-        if not (text or number):
+        day = type_ == "DATE" and node.to.this == exp.DType.DATE
+        if not (text or number or day):
             return False
         node = node.this.unnest()
     return isinstance(node, exp.Column) and node.name.lower() == column.lower()
 
 
 def _literal(node: exp.Expr, type_: str) -> Fraction | str | None:
+    """Read a literal, in the integers that stand for the column's values where it has such."""
+    if type_ == "DATE":
+        return _date_literal(node)
+    value = _plain_literal(node, type_)
+    return value * 10 ** decimal_scale(type_) if isinstance(value, Fraction) else value
+
+
+def _plain_literal(node: exp.Expr, type_: str) -> Fraction | str | None:
     node = node.unnest()
     if isinstance(node, exp.Neg):
-        value = _literal(node.this, type_)
+        value = _plain_literal(node.this, type_)
         return -value if isinstance(value, Fraction) else None
     if type(node) is exp.Cast:
-        value = _literal(node.this, type_)
+        value = _plain_literal(node.this, type_)
         whole = isinstance(value, Fraction) and value.denominator == 1
         same = isinstance(value, str) and node.to.this in exp.DataType.TEXT_TYPES
         return value if same or (whole and node.to.this in _EXACT_CASTS) else None
@@ -207,3 +257,16 @@ def _literal(node: exp.Expr, type_: str) -> Fraction | str | None:
         return node.name
     digits = node.name.replace(".", "", 1)
     return Fraction(node.name) if digits.isascii() and digits.isdigit() else None
+
+
+def _date_literal(node: exp.Expr) -> Fraction | None:
+    """Read DATE '2026-01-31'. DuckDB takes a plain string for a date where it meets one."""
+    node = node.unnest()
+    while type(node) is exp.Cast and node.to.this == exp.DType.DATE:
+        node = node.this.unnest()
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        return None
+    try:
+        return Fraction(iso_date(node.name).toordinal())
+    except SchemaError:
+        return None

@@ -2,66 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from typing import Literal, get_args
 
-from dpsql.errors import SchemaError
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.numbers import bin_edges, exact, grid, iso_date, shown
+from dpsql.schema.sequences import GRAINS, DateRange, DecimalRange, Grain, periods
 
 INTEGER_TYPES = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 )
 """The DuckDB types that an integer domain may have."""
 
-Value = int | str | bool
+Value = int | str | bool | date | Decimal | float
+Outside = Literal["null", "drop", "clamp", "other"]
+"""Where a row goes whose value is outside the domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
     """The values of one column, in order; the i-th value has code i.
 
-    A nullable domain has one more cell, the last, for NULL. A row whose value lies outside the
-    domain is treated as NULL: it falls in the NULL cell of a nullable domain, and is left out of
-    the release altogether if the domain has none. The rule is the same for all data and silent,
-    because a warning would tell something about the rows.
+    A nullable domain has one more cell, the last, for NULL; without it a row with NULL in the
+    column is left out of the release. `outside` says where a row goes whose value is not NULL
+    and not in the domain:
 
-    Use the constructors `integers`, `labels` and `boolean`.
+    - `null`: to the NULL cell. The default of a nullable domain, which it needs;
+    - `drop`: nowhere, the row is left out. The default of any other domain;
+    - `clamp`: to the nearer end of an ordered domain (integers, decimals, dates, bins);
+    - `other`: to the label `other`, see `labels`.
+
+    NaN has no nearer end: under `clamp` it is treated as NULL. So is, in a list of integers or
+    dates with gaps, a value in a gap. The rules are the same for all data and silent, because a
+    warning would tell something about the rows.
+
+    Use the constructors `integers`, `decimals`, `dates`, `bins`, `labels` and `boolean`.
     """
 
     type: str
-    """The column's DuckDB type: an integer type, `BOOLEAN`, `VARCHAR` or `ENUM`."""
+    """The DuckDB type in which SQL sees the values: an integer type, `DECIMAL(p,s)`, `DATE`,
+    `DOUBLE`, `BOOLEAN`, `VARCHAR` or `ENUM`."""
     values: Sequence[Value]
-    """All values but NULL, in order: a `range` or a tuple."""
+    """All values but NULL, in order. Where a cell stands for several stored values, the least."""
     nullable: bool = False
+    outside: Outside | None = None
+    """Never None once the domain is made."""
+    uppers: Sequence[Value] | None = None
+    """Where cells stand for several stored values, the largest one of each; None if each cell
+    is one value. A TIMESTAMP is known by its day."""
+    other: str | None = None
+    """The label that strings outside the list go to."""
+    column_type: str = ""
+    """The DuckDB type of the column, for decimals, dates and bins of a table."""
 
     def __post_init__(self) -> None:
-        if self.type in INTEGER_TYPES:
-            ok = isinstance(self.values, range) or all(type(v) is int for v in self.values)
-        elif self.type == "BOOLEAN":
-            ok = tuple(self.values) == (False, True)
-        elif self.type in {"VARCHAR", "ENUM"}:
-            ok = all(type(v) is str for v in self.values)
-        else:
-            raise SchemaError(
-                f"A domain can't have the type {self.type}.",
-                hint="use an integer type, BOOLEAN, VARCHAR or ENUM.",
-            )
-        if not ok:
-            raise SchemaError(
-                f"A domain of type {self.type} has values of another type.",
-                hint="integers for integer types, strings for VARCHAR and ENUM.",
-            )
-        if not isinstance(self.values, range):
-            values = tuple(self.values)
-            if len(set(values)) != len(values):
-                raise SchemaError(
-                    "A domain lists a value twice.", hint="list every value exactly once."
-                )
-            object.__setattr__(self, "values", values)
-        if not self.values:
-            raise SchemaError("A domain has no values.", hint="list at least one value.")
+        if not isinstance(self.values, (range, DecimalRange, DateRange)):
+            object.__setattr__(self, "values", tuple(self.values))
+        _check_values(self.type, self.values)
+        _check_uppers(self.type, self.values, self.uppers)
+        object.__setattr__(self, "nullable", bool(self.nullable))
+        object.__setattr__(self, "outside", _policy(self))
 
     @classmethod
-    def integers(cls, low: int, high: int, *, nullable: bool = False) -> Domain:
+    def integers(
+        cls, low: int, high: int, *, nullable: bool = False, outside: Outside | None = None
+    ) -> Domain:
         """All integers from `low` to `high`, both included."""
         for bound in (low, high):
             if type(bound) is not int:
@@ -78,11 +87,83 @@ class Domain:
             raise SchemaError(
                 f"The range {low}..{high} is empty.", hint=f"did you mean {high}..{low}?"
             )
-        return cls("BIGINT", range(low, high + 1), nullable)
+        return cls("BIGINT", range(low, high + 1), nullable, outside)
 
     @classmethod
-    def labels(cls, labels: Sequence[str], *, nullable: bool = False) -> Domain:
-        """List the strings that may occur, in order."""
+    def decimals(
+        cls,
+        low: int | str | Decimal,
+        high: int | str | Decimal,
+        step: int | str | Decimal,
+        *,
+        nullable: bool = False,
+        outside: Outside | None = None,
+    ) -> Domain:
+        """All of low, low + step, …, high, for DECIMAL, integer, DOUBLE and FLOAT columns.
+
+        A stored value from `low` to `high` counts as the nearest of these; halfway between two,
+        as the larger one. Values below `low` or above `high` are outside. In DECIMAL and integer
+        columns that is exact; in DOUBLE and FLOAT columns it is up to rounding in doubles.
+        """
+        values = grid(exact(low), exact(high), exact(step))
+        return cls(values.type, values, nullable, outside)
+
+    @classmethod
+    def dates(
+        cls,
+        first: date | str,
+        last: date | str,
+        grain: Grain = "day",
+        *,
+        nullable: bool = False,
+        outside: Outside | None = None,
+    ) -> Domain:
+        """One cell for each whole period from the one of `first` to the one of `last`.
+
+        For DATE and TIMESTAMP columns; a timestamp is known by its day. Weeks begin on Monday.
+        """
+        begin, end = iso_date(first), iso_date(last)
+        if grain not in GRAINS:
+            raise SchemaError(
+                f"There is no grain {shown(grain)}.",
+                hint=f"use one of {', '.join(GRAINS)}.",
+            )
+        if begin > end:
+            raise SchemaError(
+                f"The range {begin}..{end} is empty.", hint=f"did you mean {end}..{begin}?"
+            )
+        values = periods(begin, end, grain)
+        return cls("DATE", values, nullable, outside, values.uppers)
+
+    @classmethod
+    def bins(
+        cls,
+        edges: Iterable[float | Decimal],
+        *,
+        nullable: bool = False,
+        outside: Outside | None = None,
+    ) -> Domain:
+        """Cells from each edge up to, without, the next; the last one includes its upper edge.
+
+        For DOUBLE, FLOAT, DECIMAL and integer columns. Values and edges are compared as doubles.
+        """
+        read = bin_edges(edges)
+        uppers = (*(math.nextafter(edge, -math.inf) for edge in read[1:-1]), read[-1])
+        return cls("DOUBLE", read[:-1], nullable, outside, uppers)
+
+    @classmethod
+    def labels(
+        cls,
+        labels: Sequence[str],
+        *,
+        nullable: bool = False,
+        outside: Outside | None = None,
+        other: str | None = None,
+    ) -> Domain:
+        """List the strings that may occur, in order.
+
+        Strings outside the list go to the label `other`, if that is given; NULL does not.
+        """
         if isinstance(labels, str):
             raise SchemaError(
                 "Labels must be a list of strings, not one string.",
@@ -94,11 +175,13 @@ class Domain:
                 "is the order of the answers.",
                 hint="write Domain.labels(sorted(labels)).",
             )
-        return cls("VARCHAR", tuple(labels), nullable)
+        if other is not None and outside is None:
+            outside = "other"
+        return cls("VARCHAR", tuple(labels), nullable, outside, other=other)
 
     @classmethod
     def boolean(cls, *, nullable: bool = False) -> Domain:
-        """Declare false and true."""
+        """Declare false and true; there is nothing outside."""
         return cls("BOOLEAN", (False, True), nullable)
 
     @property
@@ -108,14 +191,121 @@ class Domain:
         count = values.stop - values.start if isinstance(values, range) else len(values)
         return count + self.nullable
 
+    @property
+    def covers_all(self) -> bool:
+        """Whether every row has a cell, whatever it holds."""
+        return self.nullable and self.outside != "drop"
+
     def as_type(self, type_: str) -> Domain:
         """Give the same values for a column of another DuckDB type."""
         return replace(self, type=type_)
 
+    def of_column(self, type_: str) -> Domain:
+        """Give the same values, known to be stored in a column of this type."""
+        return replace(self, column_type=type_)
+
     def __str__(self) -> str:
-        shown = [str(v) for v in self.values[:3]]
+        first = [str(v) for v in self.values[:3]]
         if isinstance(self.values, range):
             text = f"{self.values.start}..{self.values.stop - 1}"
+        elif isinstance(self.values, (DecimalRange, DateRange)):
+            text = str(self.values)
+        elif self.type == "DOUBLE" and self.uppers is not None:
+            text = f"{', '.join(first)}, …, up to {self.uppers[-1]}"
         else:
-            text = ", ".join(shown) + (", …" if len(self.values) > 3 else "")
-        return f"{self.type} {{{text}}}" + (" or NULL" if self.nullable else "")
+            text = ", ".join(first) + (", …" if len(self.values) > 3 else "")
+        rule = {"clamp": ", others clamped", "other": f", others as {self.other}"}
+        if self.nullable:
+            rule["drop"] = ", others dropped"
+        null = " or NULL" if self.nullable else ""
+        return f"{self.type} {{{text}}}{null}{rule.get(self.outside or '', '')}"
+
+
+def _check_values(type_: str, values: Sequence[Value]) -> None:
+    """Refuse values that are none, twice, or not of the type."""
+    if type_ in INTEGER_TYPES:
+        ok = isinstance(values, range) or all(type(v) is int for v in values)
+    elif type_ == "BOOLEAN":
+        ok = tuple(values) == (False, True)
+    elif type_ in {"VARCHAR", "ENUM"}:
+        ok = all(type(v) is str for v in values)
+    elif type_ == "DATE":
+        ok = isinstance(values, DateRange) or all(type(v) is date for v in values)
+    elif type_ == "DOUBLE":
+        ok = all(type(v) is float and math.isfinite(v) for v in values)
+    elif isinstance(values, DecimalRange):
+        ok = type_ == values.type
+    else:
+        raise SchemaError(
+            f"A domain can't have the type {printable(str(type_)[:60])}.",
+            hint="use Domain.integers, .decimals, .dates, .bins, .labels or .boolean.",
+        )
+    if not ok:
+        raise SchemaError(
+            f"A domain of type {type_} has values of another type.",
+            hint="integers for integer types, strings for VARCHAR and ENUM.",
+        )
+    if isinstance(values, tuple) and len(set(values)) != len(values):
+        raise SchemaError("A domain lists a value twice.", hint="list every value exactly once.")
+    if not values:
+        raise SchemaError("A domain has no values.", hint="list at least one value.")
+
+
+def _check_uppers(type_: str, values: Sequence[Value], uppers: Sequence[Value] | None) -> None:
+    """Refuse cells that overlap, or that are not as wide as their kind is."""
+    if isinstance(values, DateRange):
+        ok = not values.last_days and uppers == values.uppers
+    elif type_ == "DOUBLE":
+        ok = uppers is not None and len(uppers) == len(values)
+        ends = [(*values[1:], math.nextafter(math.inf, 0)), uppers or (), values]
+        ok = ok and all(
+            isinstance(upper, float) and value <= upper <= after
+            for after, upper, value in zip(*ends, strict=True)
+        )
+    else:
+        ok = uppers is None
+    if not ok:
+        raise SchemaError(
+            f"The cells of a domain of type {type_} do not follow each other.",
+            hint="use the constructors Domain.bins and Domain.dates.",
+        )
+
+
+def _policy(domain: Domain) -> Outside:
+    """Check the rule for values outside, or choose the default one."""
+    outside = domain.outside or ("null" if domain.nullable else "drop")
+    if outside not in get_args(Outside):
+        raise SchemaError(
+            f"There is no rule {shown(outside)} for values outside the domain.",
+            hint='use outside="null", "drop" or "clamp".',
+        )
+    if outside == "null" and not domain.nullable:
+        raise SchemaError(
+            "A domain without a NULL cell can't take values outside it as NULL.",
+            hint='add nullable=True, or use outside="drop".',
+        )
+    if outside == "clamp" and not _ordered(domain):
+        raise SchemaError(
+            f"A domain of type {domain.type} has no ends to clamp values to.",
+            hint='use outside="drop", or nullable=True and outside="null".',
+        )
+    named = domain.other is not None
+    if (outside == "other") != named or (named and domain.type != "VARCHAR"):
+        raise SchemaError(
+            "Other strings need a label to go to, and no second rule.",
+            hint='write Domain.labels(["a", "b", "rest"], other="rest").',
+        )
+    if named and domain.other not in domain.values:
+        raise SchemaError(
+            f"The label {shown(domain.other)} for other strings is not listed.",
+            hint="add it to the labels.",
+        )
+    return outside
+
+
+def _ordered(domain: Domain) -> bool:
+    """Whether the first value is the least and the last the largest."""
+    if domain.type in {"VARCHAR", "ENUM", "BOOLEAN"}:
+        return False
+    listed = isinstance(domain.values, tuple)
+    return not listed or list(domain.values) == sorted(domain.values)

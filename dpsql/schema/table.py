@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from types import MappingProxyType
 from typing import TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width
 
 T = TypeVar("T")
 
@@ -79,7 +82,8 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
                 if not isinstance(domain, Domain):
                     raise SchemaError(
                         f"The domain of {table}.{column} is {domain!r}.",
-                        hint="use dpsql.Domain.integers, .labels or .boolean.",
+                        hint="use dpsql.Domain.integers, .decimals, .dates, .bins, .labels or "
+                        ".boolean.",
                     )
             checked[table] = MappingProxyType(dict(columns))
         self._tables = MappingProxyType(checked)
@@ -122,21 +126,41 @@ def as_sql(name: str) -> str:
     return name if plain else '"' + printable(name).replace('"', '""') + '"'
 
 
+_EXAMPLES = {
+    "VARCHAR": "labels(['a', 'b'])",
+    "DATE": "dates('2026-01-01', '2026-12-31')",
+    "TIMESTAMP": "dates('2026-01-01', '2026-12-31')",
+    "DOUBLE": "bins([0, 10, 20, 50])",
+    "FLOAT": "bins([0, 10, 20, 50])",
+}
+_CHECKS = {
+    "VARCHAR": "give the column an ENUM type or CHECK ({} IN ('a', 'b')), or ",
+    "DATE": "create the table with CHECK ({} BETWEEN DATE '2026-01-01' AND DATE '2026-12-31'), or ",
+}
+
+
 def declaration_hint(table: str, column: str, type_: str) -> str:
     """Word the declaration that would give a column of this type a public domain."""
-    typed = as_sql(column)
+    check, domain = _CHECKS.get(type_, ""), _EXAMPLES.get(type_)
     if type_ in INTEGER_TYPES:
+        check, domain = _between("100"), "integers(0, 100)"
+    elif type_.startswith("DECIMAL(") and decimal_scale(type_) <= MAX_DIGITS:
+        steps = 100 if decimal_width(type_) > 2 else 9
+        last, step = (f"{Decimal(f'{n}E-{decimal_scale(type_)}'):f}" for n in (steps, 1))
+        check, domain = _between(last), f"decimals('0', '{last}', step='{step}')"
+    if domain is None:
         return (
-            f"create the table with CHECK ({typed} BETWEEN 0 AND 100), or pass "
-            f'schema=dpsql.Schema({{"{table}": {{"{column}": dpsql.Domain.integers(0, 100)}}}}).'
+            f"columns of type {type_} can't have a domain; add an integer, BOOLEAN, DATE or ENUM "
+            f"column derived from {column} to the table."
         )
-    if type_ == "VARCHAR":
-        return (
-            f"give the column an ENUM type or CHECK ({typed} IN ('a', 'b')), or pass "
-            f'schema=dpsql.Schema({{"{table}": {{"{column}": '
-            f"dpsql.Domain.labels(['a', 'b'])}}}})."
-        )
-    return (
-        f"columns of type {type_} can't have a domain yet; add an integer, BOOLEAN or ENUM "
-        f"column derived from {column} to the table."
-    )
+    schema = f"dpsql.Schema({{{_text(table)}: {{{_text(column)}: dpsql.Domain.{domain}}}}})"
+    return f"{check.format(as_sql(column))}pass schema={schema}."
+
+
+def _between(last: str) -> str:
+    return f"create the table with CHECK ({{}} BETWEEN 0 AND {last}), or "
+
+
+def _text(name: str) -> str:
+    """Write a name as a string of Python."""
+    return json.dumps(printable(name), ensure_ascii=False)

@@ -1,0 +1,225 @@
+"""SQL that turns a stored value into the code of its cell, built from the schema alone.
+
+The statement must not fail whatever a row holds (NaN, infinite dates, the ends of a type), since
+an error after the charge would lose the budget. So each code is made of a value that was
+brought into the domain's range first, even where a condition has taken other rows away already:
+the order in which DuckDB evaluates conditions is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dpsql.errors import InternalError
+from dpsql.schema import Domain
+from dpsql.schema.numbers import decimal_scale
+from dpsql.schema.sequences import MONTHS, DateRange, DecimalRange
+
+Code = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """How values of one column fall into the cells of its domain, NULL left aside.
+
+    `placed` says whether a value has a cell, `stored` is what to group by, and `code` makes the
+    code of that. `stored` and `code` are right where `placed` is true, and never fail.
+    """
+
+    placed: str
+    stored: str
+    code: Code
+
+
+class Column:
+    """SQL for one column.
+
+    `inside` says whether a row has a cell, `stored` is what to group by under the name `alias`,
+    and `code` makes the code of that. Codes are BIGINT: the key can't overflow a narrow type.
+    """
+
+    def __init__(self, name: str, alias: str, domain: Domain, parameters: list[Any]) -> None:
+        column = quote(name)
+        cells = _cells(column, domain, parameters)
+        self.alias, self.stored = alias, cells.stored
+        self.inside, self.code = cells.placed, f"({cells.code(alias)})::BIGINT"
+        if domain.nullable:
+            dropped = f"({column} IS NULL OR {cells.placed})"
+            self.inside = "true" if domain.covers_all else dropped
+            self.stored = f"CASE WHEN {cells.placed} THEN {cells.stored} END"
+            self.code = f"coalesce({self.code}, {domain.size - 1})"
+
+
+def quote(identifier: str) -> str:
+    """Quote an identifier of the catalog."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _cells(column: str, domain: Domain, parameters: list[Any]) -> Cells:
+    values, clamps = domain.values, domain.outside == "clamp"
+    if isinstance(values, range):
+        low, high = (f"({v})::{domain.type}" for v in (values.start, values.stop - 1))
+        start = values.start
+        return _span(column, low, high, clamps, lambda x: f"{x}::HUGEINT - ({start})")
+    if isinstance(values, DateRange):
+        return _periods(column, domain, values)
+    if isinstance(values, DecimalRange):
+        if domain.column_type in {"DOUBLE", "FLOAT"}:
+            return _float_grid(column, domain, values)
+        return _grid(column, domain, values)
+    if domain.type == "DOUBLE":
+        return _bins(column, domain)
+    if domain.type == "BOOLEAN":
+        return Cells(f"{column} IS NOT NULL", column, lambda x: x)
+    if domain.type == "ENUM":
+        return Cells(f"{column} IS NOT NULL", column, lambda x: f"system.main.enum_code({x})")
+    return _listed(column, domain, parameters)
+
+
+def _span(column: str, low: str, high: str, clamps: bool, code: Code) -> Cells:
+    """Values from `low` to `high`, which are of the column's own type."""
+    if clamps:
+        return Cells(f"{column} IS NOT NULL", _between(column, low, high), code)
+    return Cells(f"{column} BETWEEN {low} AND {high}", column, code)
+
+
+def _between(value: str, low: str, high: str) -> str:
+    """Bring a value into a range. NaN, which DuckDB takes for the largest, comes to its end."""
+    return f"system.main.least(system.main.greatest({value}, {low}), {high})"
+
+
+def _grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
+    """Decimals in a DECIMAL or integer column, in exact integers of the column's last digit.
+
+    With v = value − low and the step d, ⌊v/d + 1/2⌋ = ⌊(v + ⌊d/2⌋) / d⌋: for an odd d the
+    middle between two values is no integer, so nothing lies between the two.
+    """
+    type_, scale = domain.column_type, decimal_scale(domain.column_type)
+    low, _, step = values.scaled(scale)
+    least, most = (f"'{end:f}'::{type_}" for end in (values[0], values[-1]))
+
+    def code(x: str) -> str:
+        # A DECIMAL's text has all its digits, so without the point it is the integer meant.
+        digits = f"system.main.replace({x}::VARCHAR, '.', '')" if scale else x
+        return f"({digits}::HUGEINT - ({low}) + {step // 2}) // ({step})::HUGEINT"
+
+    return _span(column, least, most, domain.outside == "clamp", code)
+
+
+def _float_grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
+    """Decimals in a DOUBLE or FLOAT column, in doubles.
+
+    The ends are rounded as the column's values are, so that 0.7 is inside 0.7..0.9.
+    """
+    low, high = float(values[0]), float(values[-1])
+    ends = (low, high)
+    if domain.column_type == "FLOAT":
+        ends = (float(np.float32(low)), float(np.float32(high)))
+    step = float(Fraction(values.step, 10**values.scale))
+    value = f"{column}::DOUBLE"
+    bounded = _between(value, _double(ends[0]), _double(ends[1]))
+    nearest = f"system.main.floor(({bounded} - {_double(low)}) / {_double(step)} + 0.5e0)"
+    code = f"{_between(nearest, '0e0', _double(len(values) - 1))}::BIGINT"
+    placed = f"{value} BETWEEN {_double(ends[0])} AND {_double(ends[1])}"
+    if domain.outside == "clamp":
+        placed = f"NOT system.main.isnan({value})"
+    return Cells(placed, code, lambda x: x)
+
+
+def _double(value: float) -> str:
+    """Write a double so that DuckDB reads the same one: 18 digits, and a DOUBLE by its exponent."""
+    return f"({value:.17e})"
+
+
+def _periods(column: str, domain: Domain, values: DateRange) -> Cells:
+    """Calendar periods of a DATE or TIMESTAMP column."""
+    day = f"{column}::DATE" if domain.column_type == "TIMESTAMP" else column
+    first, last = _date(values.first), _date(values.end)
+    bounded = _between(day, first, last)
+    if values.grain in MONTHS:
+        months = f"system.main.year({bounded}) * 12 + system.main.month({bounded})"
+        start = values.first.year * 12 + values.first.month
+        code = f"({months} - {start}) // {MONTHS[values.grain]}"
+    else:
+        code = f"({bounded} - {first}) // {7 if values.grain == 'week' else 1}"
+    placed = f"{day} BETWEEN {first} AND {last}"
+    if domain.outside == "clamp":
+        placed = f"{column} IS NOT NULL"
+    return Cells(placed, code, lambda x: x)
+
+
+def _date(day: date) -> str:
+    return f"'{day.isoformat()}'::DATE"
+
+
+def _bins(column: str, domain: Domain) -> Cells:
+    """Bins of doubles: the code is found by halving, in one expression."""
+    if domain.uppers is None:
+        raise InternalError("bins without upper ends")
+    value, edges = f"{column}::DOUBLE", [_double(float(v)) for v in _floats(domain.values)]
+
+    def search(first: int, last: int) -> str:
+        if first == last:
+            return str(first)
+        middle = (first + last + 1) // 2
+        below, above = search(first, middle - 1), search(middle, last)
+        return f"CASE WHEN {value} < {edges[middle]} THEN {below} ELSE {above} END"
+
+    last = _double(_floats(domain.uppers)[-1])
+    placed = f"{value} BETWEEN {edges[0]} AND {last}"
+    if domain.outside == "clamp":
+        placed = f"NOT system.main.isnan({value})"
+    return Cells(placed, search(0, len(edges) - 1), lambda x: x)
+
+
+def _floats(values: Sequence[Any]) -> list[float]:
+    return [float(v) for v in values]
+
+
+def _listed(column: str, domain: Domain, parameters: list[Any]) -> Cells:
+    """Strings, integers or dates in a list: the code is the place in it, from 1, less 1."""
+    values = domain.values
+    place = _position(column, domain, parameters)
+    if domain.other is not None:
+        rest = list(values).index(domain.other) + 1
+        return Cells(f"{column} IS NOT NULL", f"coalesce({place}, {rest})", lambda x: f"{x} - 1")
+    if domain.outside == "clamp":
+        least, most = (_literal(value, domain) for value in (values[0], values[-1]))
+        stored = _as_date(column, domain)
+        place = (
+            f"CASE WHEN {stored} < {least} THEN 1 WHEN {stored} > {most} THEN {len(values)} "
+            f"ELSE {place} END"
+        )
+    return Cells(f"({place}) IS NOT NULL", place, lambda x: f"{x} - 1")
+
+
+def _literal(value: Any, domain: Domain) -> str:
+    return _date(value) if domain.type == "DATE" else f"({value})::{domain.type}"
+
+
+def _as_date(column: str, domain: Domain) -> str:
+    timestamp = domain.type == "DATE" and domain.column_type == "TIMESTAMP"
+    return f"{column}::DATE" if timestamp else column
+
+
+def _position(column: str, domain: Domain, parameters: list[Any]) -> str:
+    """Return SQL for the place of a value in a list, from 1; NULL if it isn't there.
+
+    Strings are compared as bytes. Under a collation such as NOCASE a GROUP BY would merge
+    strings and show one of them, so that one row could move the count of a whole group.
+    """
+    if domain.type == "VARCHAR":
+        parameters.append([str(v).encode() for v in domain.values])
+        stored = f"system.main.encode({column})"
+        return f"system.main.list_position(${len(parameters)}::BLOB[], {stored})"
+    parameters.append(list(domain.values))
+    if domain.type == "DATE":
+        stored = _as_date(column, domain)
+        return f"system.main.list_position(${len(parameters)}::DATE[], {stored})"
+    return f"system.main.list_position(${len(parameters)}::HUGEINT[], {column}::HUGEINT)"

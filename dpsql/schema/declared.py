@@ -1,0 +1,134 @@
+"""Fit declared domains to the columns of a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+from dpsql.errors import SchemaError
+from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, type_range, within
+from dpsql.schema.sequences import DecimalRange
+from dpsql.schema.table import closest
+
+FLOAT_TYPES = frozenset({"DOUBLE", "FLOAT"})
+MAX_FLOAT_GRID = 2**40
+"""Doubles tell so many steps apart with room to spare."""
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> Domain:
+    """Give a declared domain the column's own type.
+
+    Raises:
+        SchemaError: the column can't hold the declared values.
+    """
+    labels = enum_labels(type_)
+    if generated:
+        raise SchemaError(
+            f"The column {name} is generated, so it can't have a domain.",
+            hint="store its values in a column of its own.",
+        )
+    if labels is not None and domain.type in {"VARCHAR", "ENUM"}:
+        return _enum(name, labels, domain)
+    if type_ in INTEGER_TYPES and domain.type in INTEGER_TYPES:
+        return _integers(name, type_, domain)
+    if isinstance(domain.values, DecimalRange) and (_is_number(type_) or type_ in FLOAT_TYPES):
+        return _decimals(name, type_, domain, domain.values)
+    if domain.type == "DATE" and type_ in {"DATE", "TIMESTAMP"}:
+        return domain.of_column(type_)
+    if domain.type == "DOUBLE" and (_is_number(type_) or type_ in FLOAT_TYPES):
+        return domain.of_column(type_)
+    if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
+        return domain
+    shown = "ENUM" if labels is not None else type_
+    raise SchemaError(
+        f"The column {name} has the type {shown}, so it can't have the domain {domain}.",
+        hint="Domain.integers is for integer columns, .labels for VARCHAR and ENUM columns, "
+        ".boolean for BOOLEAN columns, .dates for DATE and TIMESTAMP columns, .decimals and .bins "
+        "for DECIMAL, DOUBLE and integer columns.",
+    )
+
+
+def _is_number(type_: str) -> bool:
+    return type_ in INTEGER_TYPES or type_.startswith("DECIMAL(")
+
+
+def _enum(name: str, labels: tuple[str, ...], domain: Domain) -> Domain:
+    extra = [str(v) for v in domain.values if v not in set(labels)]
+    if extra:
+        raise SchemaError(
+            f"{extra[0]!r} is not a label of the ENUM column {name}.",
+            hint=closest(extra[0], labels),
+        )
+    missing = [label for label in labels if label not in set(domain.values)]
+    if missing:
+        # Rows with the missing labels would need a place, and the ENUM is public anyway.
+        raise SchemaError(
+            f"The domain of the ENUM column {name} lacks its label {missing[0]!r}.",
+            hint=f"leave {name} out of the schema: all labels of an ENUM are its domain.",
+        )
+    # DuckDB orders an ENUM by its labels, whatever the order of the declaration. As all are
+    # listed, no string is an other one.
+    outside = None if domain.outside == "other" else domain.outside
+    return Domain("ENUM", labels, domain.nullable, outside)
+
+
+def _integers(name: str, type_: str, domain: Domain) -> Domain:
+    low, high = type_range(type_)
+    whole = domain.values if isinstance(domain.values, range) else _whole(domain.values)
+    if within(low, high, whole) != whole:
+        raise SchemaError(
+            f"The domain {domain} of {name} goes beyond its type {type_}.",
+            hint=f"declare values between {low} and {high}.",
+        )
+    return domain.as_type(type_)
+
+
+def _whole(values: Sequence[Value]) -> tuple[int, ...]:
+    return tuple(v for v in values if isinstance(v, int))
+
+
+def _decimals(name: str, type_: str, domain: Domain, values: DecimalRange) -> Domain:
+    if type_ in FLOAT_TYPES:
+        if len(values) > MAX_FLOAT_GRID:
+            raise SchemaError(
+                f"The domain {domain} of {name} has steps too fine for its type {type_}.",
+                hint="use a larger step.",
+            )
+        return domain.of_column(type_)
+    scale = decimal_scale(type_)
+    if values.scale > scale:
+        step = f"{Decimal(f'1E-{scale}'):f}"
+        raise SchemaError(
+            f"The domain {domain} of {name} has values between those of its type {type_}.",
+            hint=f"use bounds and a step that are multiples of {step}.",
+        )
+    low, high = _ends(type_)
+    least, most, _ = values.scaled(scale)
+    if least < low or most > high:
+        shown = " and ".join(f"{Decimal(f'{end}E-{scale}'):f}" for end in (low, high))
+        raise SchemaError(
+            f"The domain {domain} of {name} goes beyond its type {type_}.",
+            hint=f"declare values between {shown}.",
+        )
+    return domain.of_column(type_)
+
+
+def _ends(type_: str) -> tuple[int, int]:
+    """Return the least and the largest value that a domain may have, in the last digit."""
+    if type_ in INTEGER_TYPES:
+        return type_range(type_)
+    largest = 10 ** min(decimal_width(type_), MAX_DIGITS) - 1
+    return -largest, largest
+
+
+def enum_labels(type_: str) -> tuple[str, ...] | None:
+    """Read the labels from a type's text; None for other types."""
+    if not type_.startswith("ENUM("):
+        return None
+    labels = tuple(label.replace("''", "'") for label in _LABEL.findall(type_))
+    quoted = ", ".join("'" + label.replace("'", "''") + "'" for label in labels)
+    # Read back, so that a text which doesn't look as expected gives no domain, not a wrong one.
+    return labels if type_ == f"ENUM({quoted})" else ()
