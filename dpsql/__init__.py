@@ -16,7 +16,7 @@ from dpsql.errors import (
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget
 from dpsql.release import Release
-from dpsql.schema import Domain, Schema
+from dpsql.schema import Domain, Schema, Unit
 from dpsql.session import Session
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Session",
     "SqlError",
     "StaleSchemaError",
+    "Unit",
     "WorkloadError",
     "plan",
     "query",

@@ -11,10 +11,11 @@ import polars as pl
 
 from dpsql.errors import SqlError
 from dpsql.planner import querysmasher
-from dpsql.planner.plan import Plan
+from dpsql.planner.plan import RECORD, Plan
 from dpsql.privacy import Budget
 from dpsql.release import Release
-from dpsql.schema import Schema
+from dpsql.schema import Schema, Unit
+from dpsql.schema.units import neighbours_of
 from dpsql.session import Session, Statements, check_amount, check_budget, compile_statements
 from dpsql.sql.script import split_script
 from dpsql.workload import Workload
@@ -29,6 +30,8 @@ def query(  # type: ignore[overload-overlap]
     schema: Schema | None = ...,
     ledger: str | Path | None = ...,
     confidence: float | None = ...,
+    unit: str | None = ...,
+    max_rows: int | None = ...,
 ) -> pl.DataFrame: ...
 @overload
 def query(
@@ -39,6 +42,8 @@ def query(
     schema: Schema | None = ...,
     ledger: str | Path | None = ...,
     confidence: float | None = ...,
+    unit: str | None = ...,
+    max_rows: int | None = ...,
 ) -> Release: ...
 def query(
     con: duckdb.DuckDBPyConnection,
@@ -48,6 +53,8 @@ def query(
     schema: Schema | None = None,
     ledger: str | Path | None = None,
     confidence: float | None = None,
+    unit: str | None = None,
+    max_rows: int | None = None,
 ) -> pl.DataFrame | Release:
     """Answer SQL with differential privacy.
 
@@ -62,12 +69,14 @@ def query(
         schema: domains that go before DuckDB's catalog, see `Session`.
         ledger: the ledger's file, see `Session`.
         confidence: adds interval columns, see `Session.release`.
+        unit: the column that tells to whom a row belongs, see `Session`.
+        max_rows: how many rows of one unit count at most, see `Session`.
 
     Raises:
         DpsqlError: see `Session.release`.
     """
     check_budget(budget)
-    session = Session(con, schema=schema, ledger=ledger)
+    session = Session(con, schema=schema, ledger=ledger, unit=unit, max_rows=max_rows)
     if isinstance(statements, str):
         return session.query(statements, budget=budget, confidence=confidence)
     return session.release(statements, budget=budget, confidence=confidence)
@@ -83,6 +92,8 @@ def plan(
     schema: Schema | None = None,
     tolerance: float = 1e-3,
     residuals: querysmasher.Residuals = "weighted",
+    unit: str | None = None,
+    max_rows: int | None = None,
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -102,6 +113,9 @@ def plan(
         tolerance: the certified relative gap to aim for.
         residuals: `weighted`, which releases use, or `uniform`, the paper's, which is never more
             accurate; or `none`, to plan up to 2,000 joint cells as a whole.
+        unit: the column that tells to whom a row belongs, see `Session`.
+        max_rows: how many rows of one unit count at most, see `Session`; for a `Workload` it
+            may be given alone.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
@@ -112,11 +126,13 @@ def plan(
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
             )
-        workload = source
+        workload, contributions, neighbours = source, *_of_workload(unit, max_rows)
     elif statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
     else:
-        workload = compile_statements(source, statements, schema).workload
+        script = compile_statements(source, statements, schema, Unit.given(unit, max_rows))
+        workload, table = script.workload, script.table
+        contributions, neighbours = table.contributions, table.neighbours
     return querysmasher.plan(
         workload,
         budget,
@@ -124,7 +140,15 @@ def plan(
         residuals=residuals,
         objective=objective,
         targets=targets,
+        contributions=contributions,
+        neighbours=neighbours,
     )
+
+
+def _of_workload(unit: str | None, max_rows: int | None) -> tuple[int, str]:
+    """Return how many records of one unit count, and what neighbours are, without a table."""
+    given = Unit.given("unit" if unit is None and max_rows is not None else unit, max_rows)
+    return (1, RECORD) if given is None else (given.max_rows, neighbours_of(given))
 
 
 def read_script(path: str | Path) -> dict[str, str]:

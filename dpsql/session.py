@@ -26,7 +26,7 @@ from dpsql.planner import querysmasher
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Ledger
 from dpsql.release import Release, build_release
-from dpsql.schema import Domain, Schema, Table
+from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.catalog import (
     check_declared,
     current_database,
@@ -56,9 +56,13 @@ class Session:
         schema: domains that go before DuckDB's catalog.
         ledger: the ledger's file; by default beside the database, as `<database>.ledger`. An
             in-memory database has its ledger in memory, for as long as the session lives.
+        unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.
+            By default each row is protected by itself.
+        max_rows: how many rows of one unit count at most. Needed with `unit`.
 
     Raises:
         LedgerError: the ledger can't be opened or written, or has another total.
+        SchemaError: the schema or the unit is malformed.
     """
 
     def __init__(
@@ -68,12 +72,15 @@ class Session:
         budget: Budget | None = None,
         schema: Schema | None = None,
         ledger: str | Path | None = None,
+        unit: str | None = None,
+        max_rows: int | None = None,
     ) -> None:
         check_connection(con)
         if budget is not None:
             check_budget(budget)
         self._con = con
         self._schema = _as_schema(schema)
+        self._unit = Unit.given(unit, max_rows)
         self._lock = threading.RLock()
         self._database = current_database(con)
         _, file = self._database
@@ -122,6 +129,8 @@ class Session:
             residuals=residuals,
             objective=objective,
             targets=targets,
+            contributions=script.table.contributions,
+            neighbours=script.table.neighbours,
         )
 
     def query(self, sql: str, *, budget: Budget, confidence: float | None = None) -> pl.DataFrame:
@@ -164,7 +173,14 @@ class Session:
         with self._lock:
             tell("planning", 0, 1)
             script = self._compile(statements)
-            plan = querysmasher.plan(script.workload, budget, objective=objective, targets=targets)
+            plan = querysmasher.plan(
+                script.workload,
+                budget,
+                objective=objective,
+                targets=targets,
+                contributions=script.table.contributions,
+                neighbours=script.table.neighbours,
+            )
             tell("planning", 1, 1)
             if not plan.planned:
                 nothing = NoisyMeasurements(plan.certified, {})
@@ -195,7 +211,7 @@ class Session:
         return release
 
     def _compile(self, statements: Statements) -> Script:
-        return compile_statements(self._con, statements, self._schema)
+        return compile_statements(self._con, statements, self._schema, self._unit)
 
     def _verify(self, table: Table) -> None:
         """Check that the table is the planned one, and in the database the ledger is for."""
@@ -204,7 +220,7 @@ class Session:
                 "The connection was moved to another database, and this ledger is not for that.",
                 hint="USE the first database again, or make a new session.",
             )
-        verify_unchanged(self._con, table, self._schema)
+        verify_unchanged(self._con, table, self._schema, self._unit)
 
     def _charge(self, plan: Plan, table: Table) -> ChargedPlan:
         """Charge the whole budget that was asked for, durably, before any row is read."""
@@ -249,13 +265,16 @@ def _opaquely(work: Callable[[], Release]) -> Release:
 
 
 def compile_statements(
-    con: duckdb.DuckDBPyConnection, statements: Statements, schema: Schema | None
+    con: duckdb.DuckDBPyConnection,
+    statements: Statements,
+    schema: Schema | None,
+    unit: Unit | None = None,
 ) -> Script:
     """Compile statements against the catalog of `con` and the declared domains."""
     check_connection(con)
     schema = _as_schema(schema)
     check_declared(con, schema)
-    return compile_script(named(statements), lambda parts: read_table(con, parts, schema))
+    return compile_script(named(statements), lambda parts: read_table(con, parts, schema, unit))
 
 
 def _as_schema(schema: Schema | Mapping[str, Mapping[str, Domain]] | None) -> Schema | None:

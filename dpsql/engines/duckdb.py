@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
 import numpy as np
 
 from dpsql.engines.base import Counts, Marginal
+from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.columns import Column, quote
 from dpsql.engines.cover import cover, roll_up
 from dpsql.errors import ResourceLimitError
@@ -52,11 +53,18 @@ class DuckDBEngine:
         ordered = tuple(name for name in sizes if name in used)
         counted: dict[Marginal, Counts] = {}
         with self.snapshot():
+            if table.unit is not None:
+                counted = bounded_scan(table, blocks, ordered).run(self._con)
+                self._tell(1, 1)
+                return roll_up(wanted, counted)
             for done, block in enumerate(blocks):
-                counted[block] = scan(table, block, ordered).run(self._con)
-                if self._on_step is not None:
-                    self._on_step(done + 1, len(blocks))
+                counted |= scan(table, [block], ordered).run(self._con)
+                self._tell(done + 1, len(blocks))
         return roll_up(wanted, counted)
+
+    def _tell(self, done: int, of: int) -> None:
+        if self._on_step is not None:
+            self._on_step(done, of)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -120,34 +128,68 @@ class DuckDBEngine:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One statement that counts a block, as (key, rows) pairs over its mixed-radix key."""
+    """One statement that counts blocks, as rows of (block, key, rows in that cell).
+
+    Keys are mixed-radix.
+    """
 
     sql: str
     parameters: tuple[Any, ...]
-    shape: tuple[int, ...]
+    shapes: Mapping[Marginal, tuple[int, ...]]
 
-    def run(self, con: duckdb.DuckDBPyConnection) -> Counts:
+    def run(self, con: duckdb.DuckDBPyConnection) -> dict[Marginal, Counts]:
         """Count.
 
         Rows with the same key are added up and keys without a cell are passed over, so that a
-        row changes one count by one at most, whatever DuckDB returned.
+        row changes one count of a block by one at most, whatever DuckDB returned.
         """
         found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
-        counts = np.zeros(math.prod(self.shape), dtype=np.int64)
+        blocks = np.ma.filled(found["block"], -1).astype(np.int64)
         keys = np.ma.filled(found["key"], -1).astype(np.int64)
         rows = np.ma.filled(found["n"], 0).astype(np.int64)
-        known = (keys >= 0) & (keys < counts.size)
-        np.add.at(counts, keys[known], rows[known])
-        return counts.reshape(self.shape)
+        counted: dict[Marginal, Counts] = {}
+        for number, (block, shape) in enumerate(self.shapes.items()):
+            counts = np.zeros(math.prod(shape), dtype=np.int64)
+            known = (blocks == number) & (keys >= 0) & (keys < counts.size)
+            np.add.at(counts, keys[known], rows[known])
+            counted[block] = counts.reshape(shape)
+        return counted
 
 
-def scan(table: Table, block: Marginal, used: Sequence[str]) -> Scan:
-    """Build the statement for a block; rows need a cell in every column of `used`.
+def scan(
+    table: Table, blocks: Sequence[Marginal], used: Sequence[str], source: str | None = None
+) -> Scan:
+    """Build the statement for some blocks; rows need a cell in every column of `used`.
 
-    The inner query groups by the columns as they are stored, which DuckDB does fastest; codes
-    are made of its few rows.
+    The inner queries group by the columns as they are stored, which DuckDB does fastest; codes
+    are made of their few rows. Rows come from the table, unless there is another source.
     """
     parameters: list[Any] = []
+    rows = source or ".".join(quote(part) for part in table.path)
+    parts = [_count(table, i, b, used, rows, parameters) for i, b in enumerate(blocks)]
+    shapes = {block: tuple(table.columns[a].size for a in block) for block in blocks}
+    return Scan(" UNION ALL ".join(parts), tuple(parameters), shapes)
+
+
+def bounded_scan(table: Table, blocks: Sequence[Marginal], used: Sequence[str]) -> Scan:
+    """Build one statement for all blocks, over the rows that count of each privacy unit.
+
+    They are found once: that takes far longer than to count them.
+    """
+    counts = scan(table, blocks, used, KEPT)
+    return replace(
+        counts, sql=f"WITH {KEPT} AS MATERIALIZED ({kept_rows(table, used)}) {counts.sql}"
+    )
+
+
+def _count(
+    table: Table,
+    number: int,
+    block: Marginal,
+    used: Sequence[str],
+    source: str,
+    parameters: list[Any],
+) -> str:
     # Every row has a place in some columns: outside the block they need no condition.
     needed = [a for a in used if a in block or not table.columns[a].covers_all]
     columns = {a: Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(needed)}
@@ -156,10 +198,8 @@ def scan(table: Table, block: Marginal, used: Sequence[str]) -> Scan:
         key = f"({key}) * {table.columns[attribute].size} + {columns[attribute].code}"
     grouped = "".join(f"{columns[a].stored} AS {columns[a].alias}, " for a in block)
     inside = " AND ".join(column.inside for column in columns.values()) or "true"
-    source = ".".join(quote(part) for part in table.path)
     by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(block))) if block else ""
-    sql = (
-        f"SELECT ({key})::BIGINT AS key, n FROM "
+    return (
+        f"SELECT {number} AS block, ({key})::BIGINT AS key, n FROM "
         f"(SELECT {grouped}system.main.count(*) AS n FROM {source} WHERE {inside} {by})"
     )
-    return Scan(sql, tuple(parameters), tuple(table.columns[a].size for a in block))

@@ -163,9 +163,12 @@ def _ratios(plan: Plan, limits: Sequence[float | None]) -> list[float]:
 
 
 def _bound(plan: Plan, weighted: Workload, limits: Sequence[float]) -> float:
-    """Return E(w) / Σ w n l; all families have a limit."""
+    """Return E(w) / Σ w n l; all families have a limit.
+
+    With k records of one unit E(w) is k² times as large.
+    """
     counts = [len(block.strategy.spaces) for block in plan.planned]
-    least = total_error([block.lower for block in plan.planned], counts, 1.0)
+    least = total_error([block.lower for block in plan.planned], counts, 1 / plan.contributions**2)
     pairs = zip(weighted.families, limits, strict=True)
     return least / math.fsum(f.weight * f.count * limit for f, limit in pairs)
 

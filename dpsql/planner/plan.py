@@ -27,6 +27,10 @@ PART = 2**22
 MANY = 2**22
 
 
+RECORD = "add or remove one record"
+"""Neighbours, where nothing is known about whose records they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
     """Residual spaces that are measured alike, with the certificate of their strategy."""
@@ -81,6 +85,8 @@ class Plan:
     recovery: Recovery | WholeRecovery
     """How answers and variances follow from the measurements."""
     objective: Objective | None = None
+    neighbours: str = RECORD
+    """In what data sets differ that can hardly be told apart: whom the plan protects."""
 
     def __repr__(self) -> str:
         return (
@@ -92,6 +98,11 @@ class Plan:
     def privacy_cost(self) -> Fraction:
         """What the plan costs as μ², exactly; at most `budget.mu_squared`."""
         return self.certified.privacy_cost
+
+    @property
+    def contributions(self) -> int:
+        """The most rows of one privacy unit that are counted."""
+        return self.certified.contributions
 
     @cached_property
     def variances(self) -> tuple[NDArray[np.float64], ...]:
@@ -120,14 +131,15 @@ class Plan:
         The best is that of plans with these residual spaces, or, where the domain is planned as
         a whole, of all matrix mechanisms.
 
-        The lower bound is (Σ_A √lower_A)² / μ² (QuerySmasher, §6.4); the upper bound is the
+        The lower bound is (Σ_A √lower_A)² · k² / μ² (QuerySmasher, §6.4), with k the
+        `contributions`; the upper bound is the
         total of the variances above, so rounding and the share of each space are included.
         """
         if not self.planned:
             return 0.0
         if self.objective is not None:
             return self.objective.gap
-        cost = float(self.budget.mu_squared)
+        cost = float(self.budget.mu_squared / self.contributions**2)
         counts = [len(block.strategy.spaces) for block in self.planned]
         least = total_error([block.lower for block in self.planned], counts, cost)
         # Where the optimum is exact, rounding in floats could make this just negative.
@@ -173,6 +185,7 @@ class Plan:
             f"QuerySmasher plan: {self.workload.count:,} queries in "
             f"{len(self.workload.families)} families, {spaces}",
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
+            f"neighbours: {self.neighbours}",
             f"expected RMSE {self.rmse:.4g}; certified gap {self.gap:.2e}",
             *self._explain_objective(),
             "",
@@ -189,7 +202,7 @@ class Plan:
 
     def _explain_block(self, block: PlannedBlock) -> str:
         strategy = block.strategy
-        share = float(strategy.privacy_cost / self.privacy_cost)
+        share = float(strategy.privacy_cost * self.contributions**2 / self.privacy_cost)
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
         noise = math.sqrt(strategy.noise_variance / strategy.sensitivity_squared)
         rows = len(strategy.spaces) * strategy.measurements

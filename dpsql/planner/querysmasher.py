@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
 from dpsql.errors import ResourceLimitError, WorkloadError
@@ -22,8 +23,9 @@ from dpsql.planner.divide.decompose import Subworkload, decompose
 from dpsql.planner.divide.pieces import Splitter
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.divide.structure import Product, analyse, products
-from dpsql.planner.fitness import least_budget, least_largest
-from dpsql.planner.plan import Plan, PlannedBlock
+from dpsql.planner.fitness import Planner, least_budget, least_largest
+from dpsql.planner.integer import BlockStrategy
+from dpsql.planner.plan import RECORD, Plan, PlannedBlock
 from dpsql.planner.recovery import Recovery
 from dpsql.planner.rounding import Rounding
 from dpsql.planner.solvers.base import Solution
@@ -73,6 +75,23 @@ class Divided:
         return math.fsum(len(c.spaces) * math.sqrt(c.upper) for c in self.conquered)
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a plan may spend, where several records may belong to one privacy unit."""
+
+    budget: Budget
+    contributions: int
+
+    @property
+    def per_record(self) -> Fraction:
+        """μ² / k²: what may be spent if each record were a unit of its own, exactly."""
+        return self.budget.mu_squared / self.contributions**2
+
+    def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:
+        """Check that these measurements cost no more."""
+        return CertifiedPlan(blocks, self.budget, self.contributions)
+
+
 def plan(
     workload: Workload,
     budget: Budget | None = None,
@@ -81,6 +100,8 @@ def plan(
     residuals: Residuals = "weighted",
     objective: ObjectiveName = "total",
     targets: Mapping[str, float] | None = None,
+    contributions: int = 1,
+    neighbours: str = RECORD,
 ) -> Plan:
     """Plan the measurements that answer a workload with the least error, or at the least budget.
 
@@ -94,18 +115,34 @@ def plan(
         objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
         targets: family name → the largest standard error that its answers may have, in rows.
             The budget is then the least one found that meets them all.
+        contributions: the most records of one privacy unit that are counted. With k of them the
+            same noise costs k² as much.
+        neighbours: in what neighbouring data sets differ, as `Plan.neighbours` is to say it.
 
     Raises:
         WorkloadError: the workload is empty, or an option is out of range.
         ResourceLimitError: no solver can take a subworkload of this size.
     """
     _check(workload, tolerance, residuals, objective)
+    _check_contributions(contributions)
 
     def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
+        cost = Cost(at, contributions)
         if like is None:
-            return _plan_total(weighted, at, tolerance, residuals)
-        return _plan_like(weighted, at, tolerance, like)
+            return _plan_total(weighted, cost, tolerance, residuals)
+        return _plan_like(weighted, cost, tolerance, like)
 
+    planned = _plan(workload, budget, objective, targets, planner)
+    return replace(planned, neighbours=neighbours)
+
+
+def _plan(
+    workload: Workload,
+    budget: Budget | None,
+    objective: ObjectiveName,
+    targets: Mapping[str, float] | None,
+    planner: Planner,
+) -> Plan:
     if targets is not None:
         if budget is not None:
             raise WorkloadError("A plan has a budget or targets.", hint="leave one of them out.")
@@ -118,10 +155,10 @@ def plan(
         raise WorkloadError("A plan needs a budget.", hint="for example dpsql.Budget(rho=0.5).")
     if objective == "largest":
         return least_largest(workload, budget, planner)
-    return _plan_total(workload, budget, tolerance, residuals)
+    return planner(workload, budget, None)
 
 
-def _plan_total(workload: Workload, budget: Budget, tolerance: float, residuals: Residuals) -> Plan:
+def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Residuals) -> Plan:
     count = cells(workload)
     if residuals == "none" and count > MAX_CELLS:
         raise ResourceLimitError(
@@ -130,40 +167,40 @@ def _plan_total(workload: Workload, budget: Budget, tolerance: float, residuals:
         )
     weigh = residuals == "weighted" and not uniform_is_best(workload)
     if residuals == "none" or (weigh and is_quick(workload)):
-        whole = _plan_whole(workload, budget, tolerance)
+        whole = _plan_whole(workload, cost, tolerance)
         if whole is not None:
             return whole
     divided = _weighted(workload, tolerance) if weigh else _uniform(workload, tolerance)
-    return _stitch(workload, budget, divided)
+    return _stitch(workload, cost, divided)
 
 
-def _plan_like(workload: Workload, budget: Budget, tolerance: float, like: Plan) -> Plan:
+def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> Plan:
     """Plan with the references of a plan for the same families with other weights."""
     if isinstance(like.recovery, WholeRecovery):
         whole = None
         if is_quick(workload) or cells(workload) <= MAX_CELLS:
-            whole = _plan_whole(workload, budget, tolerance)
-        return whole or _plan_total(workload, budget, tolerance, "weighted")
+            whole = _plan_whole(workload, cost, tolerance)
+        return whole or _plan_total(workload, cost, tolerance, "weighted")
     named = like.recovery.references
     references = {reference.key: reference for reference in named.values()}
     keys = list(references)
     colours = tuple(keys.index(named[name].key) for name in workload.domain)
     colouring = Colouring(colours, tuple(len(r.weights) for r in references.values()))
     divided = divide_and_conquer(workload, colouring, list(references.values()), tolerance)
-    return _stitch(workload, budget, divided)
+    return _stitch(workload, cost, divided)
 
 
-def _plan_whole(workload: Workload, budget: Budget, tolerance: float) -> Plan | None:
+def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
     """Plan all touched attributes as one space, without residuals; None if that can't be."""
     found = solve_whole(workload, tolerance / 4)
     if found is None:
         return None
     component, solution = found
-    block = Rounding().block((touched(workload),), (found,), budget.mu_squared)
+    block = Rounding().block((touched(workload),), (found,), cost.per_record)
     recovery = WholeRecovery(block)
     planned = PlannedBlock(block, recovery.error(component.rows), solution.lower, solution.solver)
-    certified = CertifiedPlan((block,), budget)
-    return Plan(workload.copy(), budget, (planned,), certified, recovery)
+    certified = cost.certified((block,))
+    return Plan(workload.copy(), cost.budget, (planned,), certified, recovery)
 
 
 def _uniform(workload: Workload, tolerance: float) -> Divided:
@@ -225,11 +262,11 @@ def conquer(subworkload: Subworkload, splitter: Splitter, solutions: Solutions) 
     return Conquered(spaces, asked, solved, upper, lower, " (x) ".join(names) or "closed form")
 
 
-def _stitch(workload: Workload, budget: Budget, divided: Divided) -> Plan:
+def _stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
     """Share the budget, and round the strategies to integers."""
     conquered = divided.conquered
     counts = [len(c.spaces) for c in conquered]
-    shares = allocate([c.upper for c in conquered], counts, budget.mu_squared)
+    shares = allocate([c.upper for c in conquered], counts, cost.per_record)
     rounding = Rounding()
     blocks = tuple(
         rounding.block(c.spaces, c.solved, share)
@@ -240,7 +277,15 @@ def _stitch(workload: Workload, budget: Budget, divided: Divided) -> Plan:
         PlannedBlock(block, recovery.error(c.terms, block), c.lower, c.solver)
         for c, block in zip(conquered, blocks, strict=True)
     )
-    return Plan(workload.copy(), budget, planned, CertifiedPlan(blocks, budget), recovery)
+    return Plan(workload.copy(), cost.budget, planned, cost.certified(blocks), recovery)
+
+
+def _check_contributions(contributions: int) -> None:
+    if type(contributions) is not int or contributions < 1:
+        raise WorkloadError(
+            f"A privacy unit can't contribute {contributions!r} records.",
+            hint="use a whole number from 1, for example contributions=3.",
+        )
 
 
 def _check(workload: Workload, tolerance: float, residuals: str, objective: str) -> None:

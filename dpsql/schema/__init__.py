@@ -2,5 +2,6 @@
 
 from dpsql.schema.domain import Domain
 from dpsql.schema.table import Schema, Table
+from dpsql.schema.units import Unit
 
-__all__ = ["Domain", "Schema", "Table"]
+__all__ = ["Domain", "Schema", "Table", "Unit"]

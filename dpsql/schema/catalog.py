@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import SchemaError, StaleSchemaError, printable
 from dpsql.schema.checks import values_from_checks
 from dpsql.schema.declared import enum_labels, from_declaration
 from dpsql.schema.domain import Domain
+from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import Schema, Table, as_sql, closest
+from dpsql.schema.units import ResolvedUnit, Unit, from_comment
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -40,6 +42,10 @@ _IS_TABLE = """
     SELECT 1 FROM system.main.duckdb_tables()
     WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
+_COMMENT = """
+    SELECT comment FROM system.main.duckdb_tables()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ?
+"""
 _COLUMNS = """
     SELECT column_name, data_type, is_nullable, is_generated FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
@@ -51,24 +57,30 @@ _CHECKS = """
 """
 _PATH = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?"
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
 def read_table(
-    con: DuckDBPyConnection, name_parts: tuple[str, ...], declared: Schema | None = None
+    con: DuckDBPyConnection,
+    name_parts: tuple[str, ...],
+    declared: Schema | None = None,
+    unit: Unit | None = None,
 ) -> Table:
     """Describe a base table: its columns with their public domains.
 
     Args:
         con: an open DuckDB connection; only its catalog is read.
         name_parts: the table's name, optionally after its schema, or its database and schema.
-        declared: domains that go before those of the catalog.
+        declared: domains and units that go before those of the catalog.
+        unit: the table's privacy unit.
 
     Raises:
         SchemaError: no such base table, or an ambiguous name; a declared domain for a column
-            that doesn't exist or can't hold it; the catalog can't be read.
+            that doesn't exist or can't hold it; a unit that can't be found, or is not the
+            declared one; the catalog can't be read.
     """
     path = _find(con, tuple(name_parts))
-    return _describe(con, path, _declared_columns(path[-1], declared))
+    return _describe(con, path, declared, unit)
 
 
 def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
@@ -88,18 +100,23 @@ def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
     Raises:
         SchemaError: a declared table or column doesn't exist, or can't hold its domain.
     """
-    for name in declared or ():
+    for name in dict.fromkeys([*declared, *declared.units]) if declared is not None else ():
         read_table(con, (name,), declared)
 
 
-def verify_unchanged(con: DuckDBPyConnection, table: Table, declared: Schema | None = None) -> None:
+def verify_unchanged(
+    con: DuckDBPyConnection,
+    table: Table,
+    declared: Schema | None = None,
+    unit: Unit | None = None,
+) -> None:
     """Check that the catalog still describes `table`.
 
     Raises:
         StaleSchemaError: it was dropped or altered since it was read.
     """
     try:
-        now = _describe(con, table.path, _declared_columns(table.name, declared))
+        now = _describe(con, table.path, declared, unit)
     except SchemaError:
         now = None
     if now is None or now.fingerprint != table.fingerprint:
@@ -180,8 +197,9 @@ def _not_found(
 
 
 def _describe(
-    con: DuckDBPyConnection, path: tuple[str, ...], declared: Mapping[str, Domain]
+    con: DuckDBPyConnection, path: tuple[str, ...], schema: Schema | None, unit: Unit | None
 ) -> Table:
+    declared = _of_table(schema if schema is not None else {}, path[-1]) or {}
     rows = fetch(con, _COLUMNS, list(path))
     # A view has columns too: one that took the table's place must not pass for it.
     if not rows or not fetch(con, _IS_TABLE, list(path)):
@@ -207,7 +225,26 @@ def _describe(
             undeclared[name] = f"GENERATED {type_}" if generated else type_
         else:
             columns[name] = found
-    return Table(path[-1], columns, undeclared, tuple(path))
+    return Table(path[-1], columns, undeclared, tuple(path), _unit(con, path, schema, unit))
+
+
+def _unit(
+    con: DuckDBPyConnection, path: tuple[str, ...], schema: Schema | None, given: Unit | None
+) -> ResolvedUnit | None:
+    """Find the table's privacy unit: as given, as declared, or as its comment says."""
+    declared = _of_table(schema.units, path[-1]) if schema is not None else None
+    if given is not None and declared is not None and given != declared:
+        raise SchemaError(
+            f"The schema declares another privacy unit for {path[-1]} than was passed.",
+            hint=f"leave unit and max_rows out: the schema says {declared}.",
+        )
+    unit = given or declared
+    if unit is None:
+        ((comment,),) = fetch(con, _COMMENT, list(path))
+        unit = from_comment(path[-1], comment)
+    if unit is None:
+        return None
+    return resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), unit)
 
 
 def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) -> Domain | None:
@@ -224,17 +261,14 @@ def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) 
     return Domain(type_, values, nullable, column_type=type_ if type_ == "DATE" else "")
 
 
-def _declared_columns(name: str, declared: Schema | None) -> Mapping[str, Domain]:
-    tables = [
-        key
-        for key in (declared.keys() if declared is not None else ())
-        if key.lower() == name.lower()
-    ]
+def _of_table(declared: Mapping[str, T], name: str) -> T | None:
+    """Return what is declared for a table."""
+    tables = [key for key in declared if key.lower() == name.lower()]
     if len(tables) > 1:
         raise SchemaError(
             f"The schema declares the table {name} twice.", hint="SQL ignores case: keep one."
         )
-    return declared[tables[0]] if declared is not None and tables else {}
+    return declared[tables[0]] if tables else None
 
 
 def fetch(con: DuckDBPyConnection, sql: str, parameters: Sequence[str] = ()) -> list[Row]:

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
-from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width
+from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, shown
+from dpsql.schema.units import ResolvedUnit, Unit
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ class Table:
     undeclared: Mapping[str, str] = field(default_factory=dict)
     path: tuple[str, ...] = ()
     """Database, schema and table name, as the engine addresses it."""
+    unit: ResolvedUnit | None = None
+    """Whose rows are protected together; None if each row is protected by itself."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
@@ -58,11 +61,24 @@ class Table:
         )
 
     @property
+    def contributions(self) -> int:
+        """How many rows of one privacy unit count at most."""
+        return 1 if self.unit is None else self.unit.max_rows
+
+    @property
+    def neighbours(self) -> str:
+        """In what neighbouring tables differ, which is what the privacy promise is about."""
+        if self.unit is None:
+            return f"add or remove one row of {printable(self.name)}"
+        return self.unit.neighbours
+
+    @property
     def fingerprint(self) -> str:
         """A hash of everything that is public about the table."""
         lines = [repr(self.path or (self.name,))]
         lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
         lines += [f"{name!r}: {type_}" for name, type_ in self.undeclared.items()]
+        lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -72,9 +88,19 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
     A declared domain goes before what DuckDB's catalog says of the same column.
 
         dpsql.Schema({"people": {"age": dpsql.Domain.integers(0, 115)}})
+
+    `units` says whose rows are protected together, for tables in which a person may have several
+    rows: table name → `Unit`.
+
+        dpsql.Schema({}, units={"visits": dpsql.Unit("person_id", max_rows=3)})
     """
 
-    def __init__(self, tables: Mapping[str, Mapping[str, Domain]]) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Mapping[str, Domain]],
+        *,
+        units: Mapping[str, Unit] | None = None,
+    ) -> None:
         checked: dict[str, Mapping[str, Domain]] = {}
         for table, columns in _items(tables, "A schema", "table"):
             _items(columns, f"The schema of {table}", "column")
@@ -87,6 +113,18 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
                     )
             checked[table] = MappingProxyType(dict(columns))
         self._tables = MappingProxyType(checked)
+        for table, unit in _items(units or {}, "The units of a schema", "table"):
+            if not isinstance(unit, Unit):
+                raise SchemaError(
+                    f"The unit of {printable(table)} is {shown(unit)}.",
+                    hint='for example dpsql.Unit("person_id", max_rows=3).',
+                )
+        self._units = MappingProxyType(dict(units or {}))
+
+    @property
+    def units(self) -> Mapping[str, Unit]:
+        """Table name → whose rows are protected together."""
+        return self._units
 
     def __getitem__(self, table: str) -> Mapping[str, Domain]:
         return self._tables[table]
@@ -98,7 +136,9 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         return len(self._tables)
 
     def __repr__(self) -> str:
-        return f"Schema({ {name: dict(columns) for name, columns in self._tables.items()}!r})"
+        tables = {name: dict(columns) for name, columns in self._tables.items()}
+        units = f", units={dict(self._units)!r}" if self._units else ""
+        return f"Schema({tables!r}{units})"
 
 
 def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str, T]]:
@@ -153,7 +193,7 @@ def declaration_hint(table: str, column: str, type_: str) -> str:
             f"columns of type {type_} can't have a domain; add an integer, BOOLEAN, DATE or ENUM "
             f"column derived from {column} to the table."
         )
-    schema = f"dpsql.Schema({{{_text(table)}: {{{_text(column)}: dpsql.Domain.{domain}}}}})"
+    schema = f"dpsql.Schema({{{as_text(table)}: {{{as_text(column)}: dpsql.Domain.{domain}}}}})"
     return f"{check.format(as_sql(column))}pass schema={schema}."
 
 
@@ -161,6 +201,6 @@ def _between(last: str) -> str:
     return f"create the table with CHECK ({{}} BETWEEN 0 AND {last}), or "
 
 
-def _text(name: str) -> str:
+def as_text(name: str) -> str:
     """Write a name as a string of Python."""
     return json.dumps(printable(name), ensure_ascii=False)

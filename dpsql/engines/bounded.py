@@ -1,0 +1,97 @@
+"""SQL for the rows that count where each privacy unit may contribute at most k of them.
+
+Trusted: adding or removing a unit with all of its rows must change what is kept by at most k
+rows, all of them its own. So which rows of a unit are kept depends on nothing but that unit's
+rows:
+
+- rows are numbered within the unit, in an order that is made of the row alone, and the first k
+  are kept;
+- two rows that the order can't tell apart agree in every column that has a domain, so that no
+  answer can tell which one was kept;
+- ids and texts are compared as bytes. A collation, also one that is set for the connection,
+  would take two units for one, and then removing one of them could let rows of the other in.
+
+The order is by a hash of the unit, the row's columns and a number for copies of the same row: a
+sample of the unit's rows without regard to what they say, and the same one in every release. All
+columns with a domain take part in it, whether or not a statement uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from dpsql.engines.columns import quote
+from dpsql.errors import InternalError
+from dpsql.schema import Table
+
+KEPT = "kept"
+"""The name under which the rows are made available. A name with fewer than three parts means it
+before it means a table."""
+
+
+def kept_rows(table: Table, columns: Iterable[str]) -> str:
+    """Return a query for `columns` of the rows that count.
+
+    Raises:
+        InternalError: the table has no privacy unit.
+    """
+    unit = table.unit
+    if unit is None:
+        raise InternalError("a table without a unit has no bound on its rows")
+    names = list(columns)
+    own = _unused(table.columns)
+    shown = "".join(f"{quote(name)}, " for name in names)
+    chosen = "".join(f"t0.{quote(name)}, " for name in names)
+    holder = f"t{len(unit.joins)}"
+    id_column = f"{holder}.{quote(unit.column)}"
+    text = " || ".join(_text(f"t0.{quote(name)}") for name in table.columns) or "''"
+    # Three steps: the unit and the text of each row; a number for each copy of a row; the order.
+    rows = (
+        f"SELECT {chosen}{_id(id_column, unit.type)} AS {own}id, "
+        f"{id_column}::VARCHAR AS {own}name, system.main.encode({text}) AS {own}text "
+        f"FROM {_source(table)} WHERE {id_column} IS NOT NULL"
+    )
+    copies = (
+        f"SELECT *, system.main.row_number() OVER "
+        f"(PARTITION BY {own}id, {own}text) AS {own}copy FROM ({rows})"
+    )
+    hashed = (
+        f"system.main.md5(system.main.encode({own}name) || system.main.encode("
+        f"'|' || {own}copy::VARCHAR || '|') || {own}text)"
+    )
+    order = f"system.main.encode({hashed}), {own}text, {own}copy"
+    placed = (
+        f"SELECT {shown}system.main.row_number() OVER "
+        f"(PARTITION BY {own}id ORDER BY {order}) AS {own}place FROM ({copies})"
+    )
+    return f"SELECT {shown or '0, '}{own}place FROM ({placed}) WHERE {own}place <= {unit.max_rows}"
+
+
+def _source(table: Table) -> str:
+    """Join the tables on the way to the unit, each of which has one row at most for a row."""
+    source = ".".join(quote(part) for part in table.path) + " AS t0"
+    for i, join in enumerate(table.unit.joins if table.unit is not None else ()):
+        parent = ".".join(quote(part) for part in join.path)
+        child = _id(f"t{i}.{quote(join.column)}", join.type)
+        key = _id(f"t{i + 1}.{quote(join.key)}", join.type)
+        source += f" JOIN {parent} AS t{i + 1} ON {child} = {key}"
+    return source
+
+
+def _id(column: str, type_: str) -> str:
+    """Return what tells ids apart: the bytes of a text."""
+    return f"system.main.encode({column})" if type_ == "VARCHAR" else column
+
+
+def _text(column: str) -> str:
+    """Write a value so that no two rows of different values have the same text together."""
+    text = f"{column}::VARCHAR"
+    return f"coalesce(system.main.strlen({text})::VARCHAR || ':' || {text}, '-')"
+
+
+def _unused(columns: Collection[str]) -> str:
+    """Return a beginning that no column has."""
+    prefix = "u_"
+    while any(name.lower().startswith(prefix) for name in columns):
+        prefix = "u" + prefix
+    return prefix

@@ -1,0 +1,229 @@
+"""Find a privacy unit in DuckDB's catalog, along FOREIGN KEYs where it is in another table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.table import as_text, closest
+from dpsql.schema.units import Join, ResolvedUnit, Unit
+
+COLUMNS = """
+    SELECT table_name, column_name, data_type, is_generated FROM system.main.duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND NOT internal ORDER BY table_name, column_index
+"""
+CONSTRAINTS = """
+    SELECT table_name, constraint_type, constraint_column_names, referenced_table,
+        referenced_column_names
+    FROM system.main.duckdb_constraints()
+    WHERE database_name = ? AND schema_name = ?
+        AND constraint_type IN ('FOREIGN KEY', 'PRIMARY KEY', 'UNIQUE')
+    ORDER BY table_name, constraint_index
+"""
+MAX_HOPS = 16
+_IDS = INTEGER_TYPES | {
+    *("HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID", "DATE", "TIMESTAMP")
+}
+"""Types of which equal values are the same value, byte for byte."""
+Fetch = Callable[[str, Sequence[str]], list[tuple[object, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """A FOREIGN KEY of one column."""
+
+    column: str
+    parent: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalog:
+    """What a path may lead through: tables of one schema."""
+
+    path: tuple[str, ...]
+    columns: Mapping[str, Mapping[str, str]]
+    """Table → column → type. Generated columns have the type ''."""
+    edges: Mapping[str, Sequence[_Edge]]
+    wide: frozenset[tuple[str, str]]
+    """Table and parent of each FOREIGN KEY of several columns."""
+
+    def type(self, table: str, column: str) -> str:
+        return self.columns.get(table, {}).get(column, "")
+
+
+def resolve_unit(fetch: Fetch, path: tuple[str, ...], unit: Unit) -> ResolvedUnit:
+    """Find the column that a unit's key means, and the way to it.
+
+    Args:
+        fetch: runs a catalog query with parameters.
+        path: database, schema and name of the table.
+        unit: the unit as declared.
+
+    Raises:
+        SchemaError: there is no such column, no FOREIGN KEYs lead to it, or several do.
+    """
+    catalog = _read(fetch, path)
+    name = path[-1]
+    own = _match(unit.key, catalog.columns.get(name, {}))
+    if own is not None:
+        return _resolved(catalog, unit, name, own, ())
+    target, column = _target(catalog, unit.key)
+    if target is None:
+        raise SchemaError(
+            f"The table {name} has no column {printable(unit.key)} that could be its unit.",
+            hint=closest(unit.key, [*catalog.columns.get(name, {}), *_reachable(catalog, name)]),
+        )
+    if column is None and target == name:
+        raise SchemaError(
+            f"{name} is the table itself.",
+            hint="name the column that tells to whom a row belongs; without a unit, each row is "
+            "protected by itself.",
+        )
+    edges = _way(catalog, name, target, unit.key)
+    if edges and column in {None, edges[-1].key}:
+        # The referencing column has the same values, so the last table need not be joined.
+        at, last = _before(name, edges), edges[-1]
+        shown = f"{target}.{last.key}"
+        return _resolved(catalog, unit, at, last.column, edges[:-1], shown)
+    return _resolved(catalog, unit, target, str(column), edges)
+
+
+def _read(fetch: Fetch, path: tuple[str, ...]) -> _Catalog:
+    columns: dict[str, dict[str, str]] = {}
+    for table, column, type_, generated in fetch(COLUMNS, path[:2]):
+        columns.setdefault(str(table), {})[str(column)] = "" if generated else str(type_)
+    found = fetch(CONSTRAINTS, path[:2])
+    unique = {
+        (table, names[0])
+        for table, kind, names, _, _ in found
+        if kind != "FOREIGN KEY" and isinstance(names, list) and len(names) == 1
+    }
+    edges: dict[str, list[_Edge]] = {}
+    wide: set[tuple[str, str]] = set()
+    for table, kind, names, parent, keys in found:
+        if kind != "FOREIGN KEY" or not isinstance(names, list) or not isinstance(keys, list):
+            continue
+        if len(names) == len(keys) == 1 and (parent, keys[0]) in unique:
+            edges.setdefault(str(table), []).append(_Edge(names[0], str(parent), keys[0]))
+        else:
+            wide.add((str(table), str(parent)))
+    return _Catalog(path, columns, edges, frozenset(wide))
+
+
+def _match(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is meant; SQL ignores case."""
+    return next((k for k in known if k.lower() == name.lower()), None)
+
+
+def _target(catalog: _Catalog, key: str) -> tuple[str | None, str | None]:
+    """Read a key as a table, or as a table and its column."""
+    table = _match(key, catalog.columns)
+    if table is not None:
+        return table, None
+    for at in range(len(key)):
+        table = _match(key[:at], catalog.columns) if key[at] == "." else None
+        column = _match(key[at + 1 :], catalog.columns[table]) if table is not None else None
+        if column is not None:
+            return table, column
+    return None, None
+
+
+def _reachable(catalog: _Catalog, name: str) -> list[str]:
+    found, pending = [], [name]
+    while pending:
+        for edge in catalog.edges.get(pending.pop(), ()):
+            if edge.parent not in found and edge.parent != name:
+                found.append(edge.parent)
+                pending.append(edge.parent)
+    return found
+
+
+def _way(catalog: _Catalog, name: str, target: str, key: str) -> tuple[_Edge, ...]:
+    """Return the only way along FOREIGN KEYs from one table to another."""
+    if name == target:
+        return ()
+    ways = _ways(catalog, name, target)
+    if len(ways) == 1:
+        return ways[0]
+    if ways:
+        shown = " and ".join(_shown(name, way) for way in ways[:2])
+        last = [f"{_before(name, way)}.{way[-1].column}" for way in ways[:2]]
+        raise SchemaError(
+            f"Several ways lead from {name} to {printable(key)}: {shown}.",
+            hint=f"name the column that has the id, for example unit={as_text(last[0])}."
+            if last[0] != last[1]
+            else "store the id in a column of the table itself.",
+        )
+    if (name, target) in catalog.wide:
+        raise SchemaError(
+            f"The FOREIGN KEY from {name} to {target} has several columns, or references no key.",
+            hint="store the id in a column of the table itself, and use that as the unit.",
+        )
+    raise SchemaError(
+        f"No FOREIGN KEY leads from {name} to {target}.",
+        hint=closest(key, [*catalog.columns.get(name, {}), *_reachable(catalog, name)]),
+    )
+
+
+def _ways(catalog: _Catalog, name: str, target: str) -> list[tuple[_Edge, ...]]:
+    """Return the ways that visit no table twice; two of them are enough."""
+    leads = {t for t in catalog.columns if target in _reachable(catalog, t)} | {target}
+    found: list[tuple[_Edge, ...]] = []
+
+    def walk(table: str, way: tuple[_Edge, ...], seen: frozenset[str]) -> None:
+        for edge in catalog.edges.get(table, ()):
+            if len(found) > 1 or edge.parent in seen or edge.parent not in leads:
+                continue
+            if edge.parent == target:
+                found.append((*way, edge))
+            elif len(way) < MAX_HOPS:
+                walk(edge.parent, (*way, edge), seen | {edge.parent})
+
+    walk(name, (), frozenset({name}))
+    return found
+
+
+def _shown(name: str, way: Sequence[_Edge]) -> str:
+    tables = [name, *(edge.parent for edge in way)]
+    return ", ".join(f"{t}.{e.column}" for t, e in zip(tables, way, strict=False))
+
+
+def _before(name: str, way: Sequence[_Edge]) -> str:
+    return way[-2].parent if len(way) > 1 else name
+
+
+def _resolved(
+    catalog: _Catalog,
+    unit: Unit,
+    table: str,
+    column: str,
+    edges: Sequence[_Edge],
+    shown: str | None = None,
+) -> ResolvedUnit:
+    _check_id(catalog, table, column)
+    for edge in edges:
+        _check_id(catalog, edge.parent, edge.key)
+    joins = tuple(
+        Join(e.column, (*catalog.path[:2], e.parent), e.key, catalog.type(e.parent, e.key))
+        for e in edges
+    )
+    name = column if table == catalog.path[-1] else f"{table}.{column}"
+    type_ = catalog.type(table, column)
+    return ResolvedUnit(shown or name, column, type_, joins, unit.max_rows)
+
+
+def _check_id(catalog: _Catalog, table: str, column: str) -> None:
+    """Refuse types of which different values are equal, such as the zeros of a DOUBLE.
+
+    Two units would pass for one, or a row would have two parents.
+    """
+    type_ = catalog.type(table, column)
+    if type_.split("(")[0] not in _IDS or type_.endswith("]"):
+        raise SchemaError(
+            f"The column {column} of {table} has the type {type_ or 'GENERATED'}, so it can't tell "
+            "units apart.",
+            hint="use a column of an integer, VARCHAR or UUID type.",
+        )

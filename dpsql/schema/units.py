@@ -1,0 +1,118 @@
+"""Privacy units: whose rows are protected together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.numbers import shown
+
+MAX_ROWS = 1_000_000
+COMMENT_PREFIX = "dpsql:"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Who is protected, and how many rows of each count.
+
+        dpsql.Unit("person_id", max_rows=3)
+
+    `key` is the column that tells to whom a row belongs. It may be in another table that
+    FOREIGN KEYs lead to: "customers" (the referenced key of that table) or "orders.customer_id".
+    Of each unit's rows at most `max_rows` are kept. Rows whose key is NULL belong to nobody and
+    are left out.
+    """
+
+    key: str
+    max_rows: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str) or not self.key.strip():
+            raise SchemaError(
+                f"{shown(self.key)} does not name a column.",
+                hint='for example dpsql.Unit("person_id", max_rows=3).',
+            )
+        if type(self.max_rows) is not int or not 1 <= self.max_rows <= MAX_ROWS:
+            raise SchemaError(
+                f"max_rows can't be {shown(self.max_rows)}.",
+                hint=f"use a whole number from 1 to {MAX_ROWS:,}; the privacy cost grows with its "
+                "square.",
+            )
+
+    @classmethod
+    def given(cls, key: str | None, max_rows: int | None) -> Unit | None:
+        """Make a unit of the arguments `unit` and `max_rows`; None if both are missing.
+
+        Raises:
+            SchemaError: one of them is missing, or not what it should be.
+        """
+        if key is None and max_rows is None:
+            return None
+        if key is None or max_rows is None:
+            raise SchemaError(
+                "A privacy unit needs a key and a bound on its rows.",
+                hint='pass both, for example unit="person_id", max_rows=3.',
+            )
+        return cls(key, max_rows)
+
+
+def from_comment(table: str, comment: str | None) -> Unit | None:
+    """Read a unit from a table's comment; None if the comment is not meant for dpsql.
+
+    Raises:
+        SchemaError: it is meant for dpsql and not understood.
+    """
+    if comment is None or not comment.strip().startswith(COMMENT_PREFIX):
+        return None
+    try:
+        found = json.loads(comment.strip().removeprefix(COMMENT_PREFIX))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or set(found) != {"unit", "max_rows"}:
+        raise SchemaError(
+            f"The comment on the table {table} is not understood.",
+            hint='write COMMENT ON TABLE … IS \'dpsql: {"unit": "person_id", "max_rows": 3}\'.',
+        )
+    return Unit(found["unit"], found["max_rows"])
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """One step along a FOREIGN KEY, from a row to the one row that it references."""
+
+    column: str
+    """The referencing column, of the table that the path has come to."""
+    path: tuple[str, ...]
+    """Database, schema and name of the referenced table."""
+    key: str
+    """The referenced column, of which no two rows have the same value."""
+    type: str
+    """The DuckDB type of the referenced column."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedUnit:
+    """A privacy unit as the engine finds it."""
+
+    name: str
+    """For people: `person_id`, or `orders.customer_id` if that is in another table."""
+    column: str
+    """The column with the id, in the last table of the path."""
+    type: str
+    """The DuckDB type of that column."""
+    joins: tuple[Join, ...]
+    """The way to that table; none if it is the table itself."""
+    max_rows: int
+
+    @property
+    def neighbours(self) -> str:
+        """In what neighbouring tables differ."""
+        return neighbours_of(Unit(self.name, self.max_rows))
+
+
+def neighbours_of(unit: Unit) -> str:
+    """Say in what data sets differ that can hardly be told apart."""
+    kept = "1 is" if unit.max_rows == 1 else f"{unit.max_rows:,} are"
+    name = printable(unit.key)
+    return f"add or remove one {name} with all of its rows, of which at most {kept} kept"
