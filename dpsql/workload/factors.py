@@ -23,7 +23,7 @@ from dpsql.workload.queries import (
 )
 
 MAX_CELLS = 2**26
-"""Cells of one marginal, or answers of one family: half a gibibyte of numbers."""
+"""Cells of one marginal, queries of one factor, or answers held at once: half a gibibyte."""
 
 
 SMALLEST, LARGEST = 1e-12, 1e12

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,19 @@ MAX_ENTRIES = 2**24
 class Queries(ABC):
     """Queries over the cells of a block of attributes."""
 
-    def __init__(self, rows: int, cells: int, key: bytes) -> None:
+    def __init__(self, rows: int, cells: int) -> None:
         self.rows = rows
         """The number of queries."""
         self.cells = cells
         """The number of cells that each query weighs."""
-        self.key = key
+
+    @cached_property
+    def key(self) -> bytes:
         """A digest of the content: equal queries have equal keys."""
+        return self._digest()
+
+    @abstractmethod
+    def _digest(self) -> bytes: ...
 
     @property
     @abstractmethod
@@ -46,6 +53,10 @@ class Queries(ABC):
         """Return Q·values along one axis: `cells` entries there become `rows`."""
 
     @abstractmethod
+    def apply_transposed(self, values: FloatMatrix, axis: int) -> FloatMatrix:
+        """Return Qᵀ·values along one axis: `rows` entries there become `cells`."""
+
+    @abstractmethod
     def gram(self) -> FloatMatrix:
         """Return QᵀQ, of shape (cells, cells)."""
 
@@ -54,8 +65,23 @@ class Queries(ABC):
         """Return the squared norm of each query, of shape (rows,)."""
 
     @abstractmethod
+    def take(self, rows: Indices) -> Queries:
+        """Return the queries of these numbers, in this order."""
+
     def between(self, start: int, stop: int) -> Queries:
         """Return the queries from number `start` up to, and without, `stop`."""
+        whole = (start, stop) == (0, self.rows)
+        return self if whole else self.take(np.arange(start, stop))
+
+    def inner(self, other: Queries) -> FloatMatrix:
+        """Return the inner product of each query with the one of the same number in `other`."""
+        result = np.zeros(self.rows)
+        step = max(1, MAX_ENTRIES // (8 * self.cells))
+        for start in range(0, self.rows, step):
+            stop = min(start + step, self.rows)
+            ours, theirs = self.between(start, stop).matrix, other.between(start, stop).matrix
+            result[start:stop] = np.einsum("ij,ij->i", ours, theirs)
+        return result
 
     def sums(self) -> FloatMatrix:
         """Return the sum of each query's coefficients, of shape (rows,)."""
@@ -68,9 +94,12 @@ class DenseQueries(Queries):
     def __init__(self, matrix: FloatMatrix) -> None:
         frozen = np.ascontiguousarray(matrix, dtype=np.float64)
         frozen.setflags(write=False)
-        digest = hashlib.sha256(repr(frozen.shape).encode() + frozen.tobytes()).digest()
-        super().__init__(frozen.shape[0], frozen.shape[1], digest)
+        super().__init__(frozen.shape[0], frozen.shape[1])
         self._matrix = frozen
+
+    def _digest(self) -> bytes:
+        shape = repr(self._matrix.shape).encode()
+        return hashlib.sha256(shape + self._matrix.tobytes()).digest()
 
     @property
     def matrix(self) -> FloatMatrix:
@@ -81,6 +110,10 @@ class DenseQueries(Queries):
         """Multiply."""
         return np.moveaxis(np.tensordot(self._matrix, values, (1, axis)), 0, axis)
 
+    def apply_transposed(self, values: FloatMatrix, axis: int) -> FloatMatrix:
+        """Multiply."""
+        return np.moveaxis(np.tensordot(self._matrix, values, (0, axis)), 0, axis)
+
     def gram(self) -> FloatMatrix:
         """Multiply."""
         return np.asarray(self._matrix.T @ self._matrix)
@@ -89,16 +122,19 @@ class DenseQueries(Queries):
         """Sum along the rows."""
         return np.asarray(np.einsum("ij,ij->i", self._matrix, self._matrix))
 
-    def between(self, start: int, stop: int) -> Queries:
+    def take(self, rows: Indices) -> Queries:
         """Take rows."""
-        return DenseQueries(self._matrix[start:stop])
+        return DenseQueries(self._matrix[rows])
 
 
 class CellQueries(Queries):
     """One query per cell: the identity."""
 
     def __init__(self, cells: int) -> None:
-        super().__init__(cells, cells, b"identity %d" % cells)
+        super().__init__(cells, cells)
+
+    def _digest(self) -> bytes:
+        return b"identity %d" % self.cells
 
     @property
     def matrix(self) -> FloatMatrix:
@@ -110,6 +146,10 @@ class CellQueries(Queries):
         """Nothing to do."""
         return values
 
+    def apply_transposed(self, values: FloatMatrix, axis: int) -> FloatMatrix:
+        """Nothing to do."""
+        return values
+
     def gram(self) -> FloatMatrix:
         """Return the identity."""
         return self.matrix
@@ -118,11 +158,13 @@ class CellQueries(Queries):
         """Return ones."""
         return np.ones(self.rows)
 
-    def between(self, start: int, stop: int) -> Queries:
+    def take(self, rows: Indices) -> IntervalQueries:
         """Take runs of one cell."""
-        if (start, stop) == (0, self.rows):
-            return self
-        return IntervalQueries(self.cells, np.arange(start, stop), np.arange(start, stop) + 1)
+        return IntervalQueries(self.cells, rows, rows + 1)
+
+    def inner(self, other: Queries) -> FloatMatrix:
+        """Take the cells as runs."""
+        return self.take(np.arange(self.rows)).inner(other)
 
 
 class IntervalQueries(Queries):
@@ -132,9 +174,12 @@ class IntervalQueries(Queries):
     """
 
     def __init__(self, cells: int, low: Indices, high: Indices) -> None:
-        digest = hashlib.sha256(b"intervals %d " % cells + low.tobytes() + high.tobytes())
-        super().__init__(len(low), cells, digest.digest())
+        super().__init__(len(low), cells)
         self._low, self._high = low, high
+
+    def _digest(self) -> bytes:
+        runs = self._low.tobytes() + self._high.tobytes()
+        return hashlib.sha256(b"intervals %d " % self.cells + runs).digest()
 
     @property
     def matrix(self) -> FloatMatrix:
@@ -151,6 +196,16 @@ class IntervalQueries(Queries):
         first = np.zeros_like(np.take(values, [0], axis))
         totals = np.cumsum(np.concatenate([first, *around], axis), axis)
         return np.asarray(np.take(totals, self._high, axis) - np.take(totals, self._low, axis))
+
+    def apply_transposed(self, values: FloatMatrix, axis: int) -> FloatMatrix:
+        """Add up where runs begin less where they end."""
+        first = np.moveaxis(values, axis, 0)
+        n = self.cells * (1 + self._wraps)
+        steps = np.zeros((n + 1, *first.shape[1:]))
+        np.add.at(steps, self._low, first)
+        np.subtract.at(steps, self._high, first)
+        cells = steps.cumsum(axis=0)[:n].reshape(-1, self.cells, *first.shape[1:]).sum(axis=0)
+        return np.moveaxis(cells, 0, axis)
 
     def gram(self) -> FloatMatrix:
         """Count the runs that contain both cells of a pair: running totals of their corners."""
@@ -170,9 +225,21 @@ class IntervalQueries(Queries):
         """Return the lengths of the runs."""
         return (self._high - self._low).astype(np.float64)
 
-    def between(self, start: int, stop: int) -> Queries:
+    def take(self, rows: Indices) -> IntervalQueries:
         """Take runs."""
-        return IntervalQueries(self.cells, self._low[start:stop], self._high[start:stop])
+        return IntervalQueries(self.cells, self._low[rows], self._high[rows])
+
+    def inner(self, other: Queries) -> FloatMatrix:
+        """Count the cells that both runs have, each also going on into the next round."""
+        if isinstance(other, CellQueries):
+            other = other.take(np.arange(other.rows))
+        if not isinstance(other, IntervalQueries):
+            return super().inner(other)
+        common = np.zeros(self.rows, dtype=np.int64)
+        for shift in (0, self.cells, -self.cells):
+            low = np.maximum(self._low, other._low + shift)
+            common += np.maximum(np.minimum(self._high, other._high + shift) - low, 0)
+        return common.astype(np.float64)
 
     @property
     def _wraps(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -11,6 +11,9 @@ from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.schema.table import closest
 from dpsql.workload.factors import MAX_CELLS, Factor, is_factor
 from dpsql.workload.queries import Queries
+
+MAX_ANSWERS = 2**62
+"""Answers of one workload. Of one family, up to `MAX_CELLS` can be held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +55,55 @@ class Family:
 
     def part(self, start: int, stop: int) -> Family:
         """Return the queries with the rows from `start` to before `stop` of the first block."""
-        if not self.blocks or (start, stop) == (0, self.shape[0]):
-            return self
-        first, *others = self.blocks
-        cut = replace(first, queries=first.queries.between(start, stop))
-        return replace(self, blocks=(cut, *others))
+        return self.box((slice(start, stop),)) if self.blocks else self
+
+    def box(self, rows: Sequence[slice]) -> Family:
+        """Return the queries with some rows of each block; all of those that `rows` leaves out."""
+        cut = [
+            replace(block, queries=block.queries.between(chosen.start, chosen.stop))
+            for block, chosen in zip(self.blocks, rows, strict=False)
+        ]
+        return replace(self, blocks=(*cut, *self.blocks[len(cut) :]))
 
     def parts(self, size: int) -> Iterator[Family]:
-        """Split the family along its first block into families of about `size` queries."""
-        if not self.blocks:
-            yield self
-            return
-        first, *others = self.shape
-        step = max(1, size // max(1, math.prod(others)))
-        for start in range(0, first, step):
-            yield self.part(start, min(start + step, first))
+        """Split the family into families of at most `size` queries, 1 or more, in C order."""
+        yield from (self.box(rows) for rows in boxes(self.shape, size))
+
+    def check_held(self) -> None:
+        """Refuse to hold all answers at once, where they are too many.
+
+        Raises:
+            ResourceLimitError: there are more than 67,108,864.
+        """
+        check_held(self.name, self.count)
+
+
+def check_held(name: str, count: int) -> None:
+    """Refuse to hold too many answers at once, by their number alone."""
+    if count > MAX_CELLS:
+        raise ResourceLimitError(
+            f"{name!r} has {count:,} answers; at most {MAX_CELLS:,} are held at once.",
+            hint="take them in batches; for their errors, see expected_error().",
+        )
+
+
+def boxes(shape: Sequence[int], size: int) -> Iterator[tuple[slice, ...]]:
+    """Split the places of an array into boxes of at most `size`, 1 or more, in C order.
+
+    What a box holds is one piece of the flattened array.
+    """
+    if not shape:
+        yield ()
+        return
+    first, *others = shape
+    rest = math.prod(others)
+    step = max(1, size // max(1, rest))
+    for start in range(0, first, step):
+        here = slice(start, min(start + step, first))
+        if rest <= size:
+            yield (here, *(slice(0, n) for n in others))
+        else:
+            yield from ((here, *inner) for inner in boxes(others, size))
 
 
 class Workload:
@@ -88,6 +125,15 @@ class Workload:
                 )
         self._domain = MappingProxyType(dict(domain))
         self._families: list[Family] = []
+        self._count = 0
+
+    @classmethod
+    def of(cls, domain: Mapping[str, int], families: Iterable[Family]) -> Workload:
+        """Return the workload of families that were made for this domain."""
+        workload = cls(domain)
+        workload._families = list(families)
+        workload._count = sum(family.count for family in workload._families)
+        return workload
 
     @property
     def domain(self) -> Mapping[str, int]:
@@ -101,9 +147,7 @@ class Workload:
 
     def copy(self) -> Workload:
         """Return a workload of its own with the same families."""
-        other = Workload(self._domain)
-        other._families = list(self._families)
-        return other
+        return Workload.of(self._domain, self._families)
 
     def weighted(self, weights: Sequence[float | None]) -> Workload:
         """Return the families with other weights, in order, without those whose weight is None.
@@ -111,18 +155,16 @@ class Workload:
         Raises:
             WorkloadError: a weight is not a positive finite number.
         """
-        other = Workload(self._domain)
-        other._families = [
-            replace(family, weight=_check_weight(weight))
-            for family, weight in zip(self._families, weights, strict=True)
-            if weight is not None
-        ]
-        return other
+        pairs = zip(self._families, weights, strict=True)
+        return Workload.of(
+            self._domain,
+            [replace(f, weight=_check_weight(weight)) for f, weight in pairs if weight is not None],
+        )
 
     @property
     def count(self) -> int:
         """The number of queries in all families."""
-        return sum(family.count for family in self._families)
+        return self._count
 
     def add(
         self,
@@ -154,13 +196,14 @@ class Workload:
         flat = [a for group in groups for a in group]
         self._check_attributes(flat)
         label = name if name is not None else " x ".join(flat) or "total"
-        _check_size(label, "cells of its marginal", math.prod(self._domain[a] for a in flat))
+        _check_cells(label, math.prod(self._domain[a] for a in flat))
         blocks = tuple(
             self._bind(group, factor) for group, factor in zip(groups, factors, strict=True)
         )
         family = Family(label, blocks, _check_weight(weight))
-        _check_size(label, "answers", family.count)
+        _check_answers(label, self._count + family.count)
         self._families.append(family)
+        self._count += family.count
         return self
 
     def _check_attributes(self, attributes: list[str]) -> None:
@@ -201,11 +244,19 @@ def _grouped(
     return groups, factors
 
 
-def _check_size(label: str, what: str, count: int) -> None:
+def _check_cells(label: str, count: int) -> None:
     if count > MAX_CELLS:
         raise ResourceLimitError(
-            f"{label!r} has {count:,} {what}; the limit is {MAX_CELLS:,}.",
+            f"{label!r} has {count:,} cells of its marginal; the limit is {MAX_CELLS:,}.",
             hint="use fewer attributes, or coarser domains.",
+        )
+
+
+def _check_answers(label: str, count: int) -> None:
+    if count > MAX_ANSWERS:
+        raise ResourceLimitError(
+            f"With {label!r} there are {count:,} answers; the limit is {MAX_ANSWERS:,}.",
+            hint="ask for fewer ranges at once.",
         )
 
 

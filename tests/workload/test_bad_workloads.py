@@ -142,6 +142,20 @@ def test_what_is_too_large_is_refused_by_sizes_alone():
         )
 
 
+def test_answers_are_limited_in_all():
+    workload = Workload({f"a{i}": 1 for i in range(4)})
+    many = Matrix(np.ones((2**16, 1)))
+    workload.add(["a0", "a1", "a2"], [many] * 3).add(["a0"], [many])
+    with pytest.raises(ResourceLimitError, match="18,446,744,073,709,551,616 answers") as error:
+        Workload(workload.domain).add(list(workload.domain), [many] * 4)
+    assert error.value.hint
+    wide = Workload(workload.domain).add(["a0", "a1", "a2"], [many] * 3)
+    for _ in range(2):
+        wide.add([("a0", "a1"), "a2", "a3"], [Matrix(np.ones((2**13, 1))), many, many])
+    assert wide.count == wide.copy().count == 2**48 + 2**46
+    assert wide.weighted([None, 1, 1]).count == 2**46
+
+
 def test_comparisons_are_what_they_say():
     x, y = np.divmod(np.arange(12), 3)
     for matrix, expected in (

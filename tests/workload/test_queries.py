@@ -54,6 +54,25 @@ def test_queries_agree_with_their_definition(factor, rows):
         queries.apply(tensor, 1), np.einsum("qn,anb->aqb", matrix, tensor)
     )
     assert queries.key == factor.bind(N).key
+    back = np.random.default_rng(2).integers(0, 9, (2, len(matrix), 3)).astype(float)
+    np.testing.assert_array_equal(
+        queries.apply_transposed(back, 1), np.einsum("qn,aqb->anb", matrix, back)
+    )
+    some = np.array([0, len(matrix) - 1, 0])
+    np.testing.assert_array_equal(queries.take(some).matrix, matrix[some])
+    np.testing.assert_array_equal(queries.between(1, len(matrix)).matrix, matrix[1:])
+
+
+def test_inner_products():
+    for first, rows in FACTORS:
+        for second, others in FACTORS:
+            numbers = np.arange(max(len(rows), len(others)))
+            q, p = numbers % len(rows), numbers % len(others)
+            expected = (np.array(rows, dtype=float)[q] * np.array(others, dtype=float)[p]).sum(1)
+            ours = first.bind(N).take(q).inner(second.bind(N).take(p))
+            np.testing.assert_array_equal(ours, expected)
+            if len(rows) == len(others):
+                np.testing.assert_array_equal(first.bind(N).inner(second.bind(N)), expected)
 
 
 def test_keys_tell_contents_apart():
