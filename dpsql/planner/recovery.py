@@ -46,14 +46,20 @@ CHUNK = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class _Space:
+class Space:
     """One residual space of a block: its attributes, by the axes of the factors."""
 
     attributes: tuple[str, ...]
     strategy: BlockStrategy
 
     def of(self, factor: IntegerFactor) -> tuple[str, ...]:
+        """Return the attributes of a factor."""
         return tuple(self.attributes[axis] for axis in factor.axes)
+
+    @property
+    def noise(self) -> float:
+        """The variance of the noise of each measurement, rounding included."""
+        return float(self.strategy.noise_variance + NOISE_ROUNDING_VARIANCE)
 
 
 class Recovery:
@@ -65,7 +71,7 @@ class Recovery:
     def __init__(
         self, blocks: Sequence[BlockStrategy], references: Mapping[str, Reference]
     ) -> None:
-        self._spaces = {frozenset(s): _Space(s, b) for b in blocks for s in b.spaces}
+        self._spaces = {frozenset(s): Space(s, b) for b in blocks for s in b.spaces}
         self._measured = {name for space in self._spaces for name in space}
         self.references = references
         """Attribute → its reference."""
@@ -80,7 +86,7 @@ class Recovery:
         """Return x̂_B from the noisy measurements of each residual space."""
         references = [self.references[a] for a in attributes]
         total = np.zeros([len(r.weights) for r in references])
-        for space in self._inside(attributes):
+        for space in self.inside(attributes):
             estimate = self._estimate(space, values[frozenset(space.attributes)])
             names = [a for f in space.strategy.factors for a in space.of(f)]
             places = [attributes.index(a) for a in names]
@@ -94,20 +100,30 @@ class Recovery:
         return total
 
     def variances(self, family: Family) -> Array:
-        """Return the variance of every answer, in the shape of the family."""
+        """Return the variance of every answer, in the shape of the family.
+
+        Raises:
+            ResourceLimitError: there are too many to be held at once.
+        """
+        family.check_held()
         total = np.zeros(family.shape)
         attributes = [a for block in family.blocks for a in block.attributes]
-        for space in self._inside(attributes):
-            total += _noise(space.strategy) * self._squares(family.blocks, space)
+        for space in self.inside(attributes):
+            total += space.noise * self._squares(family.blocks, space)
         return total
 
     def error(self, terms: Iterable[Product], block: BlockStrategy) -> float:
         """Return the weighted sum of variances that a block gives to the terms of its spaces."""
-        space = self._spaces[frozenset(block.spaces[0])]
-        errors = [t.weight * math.prod(self._errors(t.pieces, space)) for t in terms]
-        return len(block.spaces) * _noise(block) * math.fsum(errors)
+        return len(block.spaces) * self.error_of(terms, block.spaces[0])
 
-    def _inside(self, attributes: Sequence[str]) -> Iterator[_Space]:
+    def error_of(self, terms: Iterable[Product], attributes: Iterable[str]) -> float:
+        """Return the weighted sum of variances that one space gives to the terms asked of it."""
+        space = self._spaces[frozenset(attributes)]
+        errors = [t.weight * math.prod(self._errors(t.pieces, space)) for t in terms]
+        return space.noise * math.fsum(errors)
+
+    def inside(self, attributes: Sequence[str]) -> Iterator[Space]:
+        """Yield the residual spaces whose attributes are all among some."""
         measured = [a for a in attributes if a in self._measured]
         if 1 << len(measured) > len(self._spaces):
             inside = set(measured)
@@ -119,7 +135,7 @@ class Recovery:
             if space is not None:
                 yield space
 
-    def _estimate(self, space: _Space, values: Array) -> Array:
+    def _estimate(self, space: Space, values: Array) -> Array:
         """Return ⊗CB⁺ y over the cells of the factors' attributes, in the order of the factors."""
         result = values
         for axis, factor in enumerate(space.strategy.factors):
@@ -130,9 +146,7 @@ class Recovery:
         self, factor: IntegerFactor, names: tuple[str, ...], values: Array, axis: int
     ) -> Array:
         if isinstance(factor, CentredFactor):
-            # (s(nI − J))⁺ = (I − J/n)/(sn)
-            centred = values - values.mean(axis=axis, keepdims=True)
-            return np.asarray(centred / (factor.scale * factor.cells))
+            return _centred(values, factor, axis)
         inverse = self.inverse(factor, names)
         return np.moveaxis(np.tensordot(inverse, values, (1, axis)), 0, axis)
 
@@ -144,29 +158,40 @@ class Recovery:
             self._inverses[key] = _keeping(pseudo_inverse(factor), references)
         return self._inverses[key]
 
-    def _squares(self, blocks: Sequence[Block], space: _Space) -> Array:
+    def _squares(self, blocks: Sequence[Block], space: Space) -> Array:
         """Return ‖q_A B_A⁺‖² of every query."""
         factors = space.strategy.factors
         result, order = np.ones(()), []
-        for bs, fs in _groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
-            norms = self._group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
+        for bs, fs in groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
+            norms = self.group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
             result = np.multiply.outer(result, norms)
             order += bs
         return result.transpose(np.argsort(order))
 
-    def _group_squares(
-        self, blocks: Sequence[Block], factors: Sequence[IntegerFactor], space: _Space
+    def group_squares(
+        self, blocks: Sequence[Block], factors: Sequence[IntegerFactor], space: Space
     ) -> Array:
+        """Return ‖q_A B_A⁺‖² over one group of blocks and factors, in the shape of the blocks."""
         if not blocks:  # the total's own factor
             squares = [float(np.square(self.inverse(f, ())).sum()) for f in factors]
             return np.asarray(math.prod(squares))
         if not factors:
             (block,) = blocks
-            return np.asarray(np.square(self._dropped(block)))
+            return np.asarray(np.square(self.dropped(block)))
         if len(blocks) == len(factors) == 1 and len(blocks[0].attributes) == 1:
             return self._axis_squares(blocks[0], factors[0])
         if len(factors) == 1 and all(len(b.attributes) == 1 for b in blocks):
             return self._joint_squares(blocks, factors[0], space.of(factors[0]))
+        # Some rows at a time, so that no family is too large that has parts that are not.
+        cells = math.prod(n for block in blocks for n in block.shape)
+        parts = Family("", tuple(blocks), 1.0).parts(max(1, CHUNK // cells))
+        squares_ = [np.square(self.table(p.blocks, factors, space)).sum(axis=1) for p in parts]
+        return np.concatenate(squares_).reshape([b.queries.rows for b in blocks])
+
+    def table(
+        self, blocks: Sequence[Block], factors: Sequence[IntegerFactor], space: Space
+    ) -> Array:
+        """Write out q_A B_A⁺ over one group: shape (rows of the blocks, measurements)."""
         kept = {a for f in factors for a in space.of(f)}
         rows = [
             split_rows(
@@ -177,11 +202,9 @@ class Recovery:
             for b in blocks
         ]
         names = [a for b in blocks for a in b.attributes if a in kept]
-        product = self._multiply(rows, names, [(f, space.of(f)) for f in factors])
-        squares_: Array = np.square(product).sum(axis=1)
-        return squares_.reshape([b.queries.rows for b in blocks])
+        return self.multiply(rows, names, [(f, space.of(f)) for f in factors])
 
-    def _dropped(self, block: Block) -> Array:
+    def dropped(self, block: Block) -> Array:
         """Contract all axes of a block's queries with their references."""
         weights: Array = np.ones(1)
         for name in block.attributes:
@@ -223,15 +246,15 @@ class Recovery:
             result += np.square(columns).sum(axis=-1)
         return result
 
-    def _errors(self, pieces: Sequence[Component], space: _Space) -> Iterator[float]:
+    def _errors(self, pieces: Sequence[Component], space: Space) -> Iterator[float]:
         """Yield Σ ‖row B⁺‖² over the rows of the pieces' product, group by group."""
         factors = space.strategy.factors
         names = [tuple(space.attributes[axis] for axis in p.axes) for p in pieces]
-        for ps, fs in _groups(names, [space.of(f) for f in factors]):
+        for ps, fs in groups(names, [space.of(f) for f in factors]):
             yield self._error([pieces[p] for p in ps], [factors[f] for f in fs], space)
 
     def _error(
-        self, pieces: Sequence[Component], factors: Sequence[IntegerFactor], space: _Space
+        self, pieces: Sequence[Component], factors: Sequence[IntegerFactor], space: Space
     ) -> float:
         only = factors[0]
         if len(pieces) == len(factors) == 1:
@@ -242,9 +265,9 @@ class Recovery:
                 return float(np.square(pieces[0].rows @ inverse).sum())
         names = [space.attributes[axis] for p in pieces for axis in p.axes]
         placed = [(f, space.of(f)) for f in factors]
-        return float(np.square(self._multiply([p.rows for p in pieces], names, placed)).sum())
+        return float(np.square(self.multiply([p.rows for p in pieces], names, placed)).sum())
 
-    def _multiply(
+    def multiply(
         self,
         rows: Sequence[Array],
         names: list[str],
@@ -257,8 +280,11 @@ class Recovery:
         tensor: Array = matrix.reshape(-1, *(len(self.references[a].weights) for a in names))
         for factor, its in factors:
             axes = [names.index(a) + 1 for a in its]
-            inverse = self.inverse(factor, its).reshape(*factor.shape, -1)
-            tensor = np.asarray(np.tensordot(tensor, inverse, (axes, list(range(len(axes))))))
+            if isinstance(factor, CentredFactor):
+                tensor = np.moveaxis(_centred(tensor, factor, axes[0]), axes[0], -1)
+            else:
+                inverse = self.inverse(factor, its).reshape(*factor.shape, -1)
+                tensor = np.asarray(np.tensordot(tensor, inverse, (axes, list(range(len(axes))))))
             # Axes that are used up go, new ones come last.
             names = [a for a in names if a not in its]
         return tensor.reshape(matrix.shape[0], -1)
@@ -286,11 +312,13 @@ def _keeping(inverse: Array, references: Sequence[Reference]) -> Array:
     return np.asarray(tensor.reshape(inverse.shape))
 
 
-def _noise(block: BlockStrategy) -> float:
-    return float(block.noise_variance + NOISE_ROUNDING_VARIANCE)
+def _centred(values: Array, factor: CentredFactor, axis: int) -> Array:
+    """Multiply by (s(nI − J))⁺ = (I − J/n)/(sn) along one axis."""
+    centred = values - values.mean(axis=axis, keepdims=True)
+    return np.asarray(centred / (factor.scale * factor.cells))
 
 
-def _groups(
+def groups(
     parts: Sequence[tuple[str, ...]], others: Sequence[tuple[str, ...]]
 ) -> list[tuple[list[int], list[int]]]:
     """Group what common attributes connect: numbers of parts, and of others."""

@@ -144,7 +144,8 @@ class WholeRecovery:
     def __init__(self, block: BlockStrategy) -> None:
         (self._names,), (factor,) = block.spaces, block.factors
         self._shape = block.shape
-        self._noise = float(block.noise_variance + NOISE_ROUNDING_VARIANCE)
+        self.noise = float(block.noise_variance + NOISE_ROUNDING_VARIANCE)
+        """The variance of the noise of each measurement, rounding included."""
         self._inverse = pseudo_inverse(factor)
 
     def marginal(self, attributes: Sequence[str], values: Mapping[frozenset[str], Array]) -> Array:
@@ -153,28 +154,48 @@ class WholeRecovery:
         return self._summed(self._inverse @ measured, attributes)
 
     def variances(self, family: Family) -> Array:
-        """Return the variance of every answer, in the shape of the family."""
-        attributes = [a for block in family.blocks for a in block.attributes]
+        """Return the variance of every answer, in the shape of the family.
+
+        Raises:
+            ResourceLimitError: there are too many to be held at once.
+        """
+        family.check_held()
         total = np.zeros(family.shape)
         if not family.count:  # it may be over attributes that nothing else touches
             return total
-        for columns in self._chunks(family):
-            tensor = self._summed(columns, attributes)
-            tensor = tensor.reshape([*(math.prod(b.shape) for b in family.blocks), -1])
-            for axis, block in enumerate(family.blocks):
-                tensor = block.queries.apply(tensor, axis)
-            total += np.square(tensor).sum(axis=-1)
-        return self._noise * total
+        for columns in self.columns(family.count):
+            total += np.square(self.applied(columns, family)).sum(axis=-1)
+        return self.noise * total
 
     def error(self, rows: Array) -> float:
         """Return the sum of the variances of some queries over all cells."""
-        return self._noise * float(np.square(rows @ self._inverse).sum())
+        return self.noise * float(np.square(rows @ self._inverse).sum())
 
-    def _chunks(self, family: Family) -> Iterator[Array]:
-        """Yield some columns of B⁺ at a time: the answers to each are held at once."""
-        step = max(1, 2**24 // max(1, family.count))
+    def total(self, workload: Workload) -> float:
+        """Return the sum of weight·variance over all answers to a workload."""
+        return self.error(_root(_gram(workload, self._names)))
+
+    def bound(self, family: Family) -> float:
+        """Return an upper bound of the variances of a family: the norms of rows and of B⁺."""
+        attributes = [a for block in family.blocks for a in block.attributes]
+        columns = self._summed(self._inverse, attributes).reshape(-1, self._inverse.shape[1])
+        norms = [float(block.queries.squares().max(initial=0.0)) for block in family.blocks]
+        return self.noise * float(np.linalg.norm(columns, 2)) ** 2 * math.prod(norms)
+
+    def columns(self, count: int) -> Iterator[Array]:
+        """Yield some columns of B⁺ at a time: `count` answers to each are held at once."""
+        step = max(1, 2**24 // max(1, count))
         for start in range(0, self._inverse.shape[1], step):
             yield self._inverse[:, start : start + step]
+
+    def applied(self, columns: Array, family: Family) -> Array:
+        """Return the answers that columns of cells give: shape (*family.shape, columns)."""
+        attributes = [a for block in family.blocks for a in block.attributes]
+        tensor = self._summed(columns, attributes)
+        tensor = tensor.reshape([*(math.prod(b.shape) for b in family.blocks), -1])
+        for axis, block in enumerate(family.blocks):
+            tensor = block.queries.apply(tensor, axis)
+        return tensor
 
     def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
         """Add up over the other attributes; what comes after the cells stays as it is."""

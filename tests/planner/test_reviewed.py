@@ -8,7 +8,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import WorkloadError
-from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Suffix, Workload
+from dpsql.planner import recovery
+from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Suffix, Workload, queries
 
 BUDGET = dpsql.Budget(mu=1)
 
@@ -109,12 +110,24 @@ def test_a_family_without_queries_on_an_attribute_of_its_own(residuals):
     assert planned.expected_error()["rows"].to_list() == [8, 0]
 
 
-def test_what_can_fail_by_its_size_fails_before_the_charge():
-    workload = Workload({"a": 2, "b": 2, "c": 330})
+def test_what_can_fail_by_its_size_fails_before_the_charge(monkeypatch):
+    """Queries that are too many to be written out are written out some at a time."""
+    workload = Workload({"a": 2, "b": 2, "c": 33})
     rows = ([1, 1, 1, 0], [1, 2, 0, 5], [1, 7, 0, 0])
     for row, factor in zip(rows, (AllRange(), Prefix(), Suffix()), strict=True):
         workload.add([("a", "b"), "c"], [Matrix([row]), factor])
     planned = dpsql.plan(workload, budget=BUDGET, residuals="uniform")
+    written = planned.variances
+    monkeypatch.setattr(queries, "MAX_ENTRIES", 2**10)
+    monkeypatch.setattr(recovery, "CHUNK", 2**10)
+    planned.check_variances()
+    for family, variances in zip(workload.families, written, strict=True):
+        np.testing.assert_allclose(planned.recovery.variances(family), variances)
+
+    def refuse(rows, cells):
+        raise dpsql.ResourceLimitError("too large", hint="smaller")
+
+    monkeypatch.setattr(queries, "check_entries", refuse)
     with pytest.raises(dpsql.ResourceLimitError):
         planned.check_variances()
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.pieces import Piece, split_rows
+from dpsql.workload.queries import CellQueries, Queries
 
 Array = NDArray[np.float64]
 Slopes = dict[int, Array]
@@ -50,16 +51,20 @@ def of_piece(piece: Piece, references: Sequence[Array], root: Array) -> tuple[fl
 
 def _of_axis(piece: Piece, weights: Array, root: Array) -> tuple[float, Slopes]:
     (colour,) = piece.colours
-    gram = piece.queries.gram()
     if not piece.kept[0]:
         scale = float(np.square(root).sum())
-        slope = gram @ weights
+        slope = _gram_times(piece.queries, weights)
         return scale * float(weights @ slope), {colour: 2 * scale * slope}
     # A kept query is q·K with K = I − ℓ1ᵀ, so the kept Gram matrix is KᵀGK, and dK = −dℓ1ᵀ.
     sums = root.sum(axis=1)
     turned = root.T - np.outer(weights, sums)
-    applied = gram @ turned
+    applied = _gram_times(piece.queries, turned)
     return float((turned * applied).sum()), {colour: -2 * applied @ sums}
+
+
+def _gram_times(queries: Queries, values: Array) -> Array:
+    """Multiply by the Gram matrix, which for cells may be far too large to be written out."""
+    return values if isinstance(queries, CellQueries) else queries.gram() @ values
 
 
 def _of_joint(piece: Piece, weights: Sequence[Array], root: Array) -> tuple[float, Slopes]:
