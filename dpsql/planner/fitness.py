@@ -22,7 +22,8 @@ from fractions import Fraction
 
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.planner.allocate import total_error
-from dpsql.planner.plan import PART, Objective, Plan
+from dpsql.planner.extent import extent
+from dpsql.planner.plan import Objective, Plan
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
@@ -153,12 +154,15 @@ def _scaled(weights: list[float]) -> list[float]:
 
 
 def _ratios(plan: Plan, limits: Sequence[float | None]) -> list[float]:
-    """Return each family's largest variance in units of its limit; 0 where there is none."""
+    """Return each family's largest variance in units of its limit; 0 where there is none.
+
+    For families of many answers it may be an upper bound (see `extent`), with which limits are
+    met and gaps hold as well.
+    """
     ratios = []
     for family, limit in zip(plan.workload.families, limits, strict=True):
-        parts = family.parts(PART) if limit else ()
-        largest = [plan.recovery.variances(part).max(initial=0.0) for part in parts]
-        ratios.append(float(max(largest, default=0.0)) / (limit or 1.0))
+        largest = extent(plan.recovery, family, plan.workload.domain)[1] if limit else 0.0
+        ratios.append(largest / (limit or 1.0))
     return ratios
 
 
@@ -228,9 +232,8 @@ def _reported(
         if ratio >= BINDING * max(ratios)
     )
     total = math.fsum(
-        family.weight * float(fitted.recovery.variances(part).sum())
+        family.weight * extent(fitted.recovery, family, workload.domain)[0]
         for family in workload.families
-        for part in family.parts(PART)
     )
     objective = Objective(name, tuple(binding), max(0.0, gap), total)
     return replace(fitted, workload=workload.copy(), objective=objective)

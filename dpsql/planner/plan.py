@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 
 from dpsql.planner.allocate import total_error
 from dpsql.planner.certify import CertifiedPlan
+from dpsql.planner.extent import extent
 from dpsql.planner.integer import BlockStrategy
 from dpsql.planner.recovery import Recovery
 from dpsql.planner.whole import WholeRecovery
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
-
-PART = 2**22
-"""Answers whose variances are held at once where only their sums are wanted."""
-
 
 MANY = 2**22
 
@@ -64,10 +61,10 @@ class _Error:
     total: float = 0.0
     largest: float = 0.0
 
-    def add(self, variances: NDArray[np.float64]) -> None:
-        self.rows += variances.size
-        self.total += float(variances.sum())
-        self.largest = max(self.largest, float(variances.max(initial=0.0)))
+    def add(self, rows: int, total: float, largest: float) -> None:
+        self.rows += rows
+        self.total += total
+        self.largest = max(self.largest, largest)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,11 +103,18 @@ class Plan:
 
     @cached_property
     def variances(self) -> tuple[NDArray[np.float64], ...]:
-        """The variance of every answer: one array per family, in the family's shape."""
+        """The variance of every answer: one array per family, in the family's shape.
+
+        Raises:
+            ResourceLimitError: a family has more than 67,108,864 answers.
+        """
         return tuple(self.recovery.variances(family) for family in self.workload.families)
 
     def check_variances(self) -> None:
         """Compute one variance of each family.
+
+        More of them, up to what is held at once, are computed some at a time, so that no size
+        can make them fail where one doesn't.
 
         Raises:
             ResourceLimitError: something in between is too large.
@@ -155,13 +159,13 @@ class Plan:
         """Return the expected error of each statement (or named family), in rows.
 
         Columns: `statement`, `rows` (the number of answers), `rmse` (root of the mean variance)
-        and `worst_standard_error` (root of the largest variance).
+        and `worst_standard_error` (root of the largest variance). Only for a family of more than
+        4,194,304 answers may the last be an upper bound; see `extent`.
         """
         table: dict[str, _Error] = {}
         for family in self.workload.families:
             error = table.setdefault(family.name, _Error())
-            for part in family.parts(PART):
-                error.add(self.recovery.variances(part))
+            error.add(family.count, *extent(self.recovery, family, self.workload.domain))
         return pl.DataFrame(
             {
                 "statement": list(table),

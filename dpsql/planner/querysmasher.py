@@ -17,7 +17,7 @@ from typing import Literal
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
-from dpsql.planner.divide.colours import Colouring, by_size
+from dpsql.planner.divide.colours import Colouring, by_reference, by_size
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.decompose import Subworkload, decompose
 from dpsql.planner.divide.pieces import Splitter
@@ -181,12 +181,8 @@ def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> 
         if is_quick(workload) or cells(workload) <= MAX_CELLS:
             whole = _plan_whole(workload, cost, tolerance)
         return whole or _plan_total(workload, cost, tolerance, "weighted")
-    named = like.recovery.references
-    references = {reference.key: reference for reference in named.values()}
-    keys = list(references)
-    colours = tuple(keys.index(named[name].key) for name in workload.domain)
-    colouring = Colouring(colours, tuple(len(r.weights) for r in references.values()))
-    divided = divide_and_conquer(workload, colouring, list(references.values()), tolerance)
+    colouring, references = by_reference(like.recovery.references, workload.domain)
+    divided = divide_and_conquer(workload, colouring, references, tolerance)
     return _stitch(workload, cost, divided)
 
 

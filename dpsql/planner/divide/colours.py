@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.planner.divide.reference import Reference
 from dpsql.workload import Block, Workload
 
 Indices = NDArray[np.int64]
@@ -39,6 +41,17 @@ def by_size(workload: Workload) -> Colouring:
     """Give all attributes of one size one colour."""
     sizes = tuple(sorted(set(workload.domain.values())))
     return Colouring(tuple(sizes.index(n) for n in workload.domain.values()), sizes)
+
+
+def by_reference(
+    references: Mapping[str, Reference], domain: Mapping[str, int]
+) -> tuple[Colouring, list[Reference]]:
+    """Give attributes that have equal references one colour; return the colours' references."""
+    distinct = {reference.key: reference for reference in references.values()}
+    keys = list(distinct)
+    colours = tuple(keys.index(references[name].key) for name in domain)
+    sizes = tuple(len(r.weights) for r in distinct.values())
+    return Colouring(colours, sizes), list(distinct.values())
 
 
 def by_role(workload: Workload) -> Colouring:
