@@ -23,9 +23,8 @@ CONSTRAINTS = """
     ORDER BY table_name, constraint_index
 """
 MAX_HOPS = 16
-_IDS = INTEGER_TYPES | {
-    *("HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID", "DATE", "TIMESTAMP")
-}
+_IDS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID"}
+_IDS |= {"DATE", "TIMESTAMP", "BOOLEAN"}
 """Types of which equal values are the same value, byte for byte."""
 Fetch = Callable[[str, Sequence[str]], list[tuple[object, ...]]]
 

@@ -1,0 +1,287 @@
+"""Which rows count where units are bounded: an oracle in Python, and neighbours of every kind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsql.engines.bounded import kept_rows
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.errors import InternalError
+from dpsql.schema import Domain, Schema, Unit
+from dpsql.schema.catalog import read_table
+
+SCHEMA = Schema({"t": {"s": Domain.labels(["a", "A", "ab"])}})
+COLUMNS = "p VARCHAR, s VARCHAR, n INTEGER CHECK (n BETWEEN 0 AND 3), b BOOLEAN"
+
+
+def connect(rows, columns=COLUMNS, settings=""):
+    con = duckdb.connect()
+    con.execute(settings).fetchall() if settings else None
+    con.execute(f"CREATE TABLE t ({columns})").fetchall()
+    if rows:  # by column, which is far faster than by row
+        texts = [
+            [None if v is None else str(v) for v in column] for column in zip(*rows, strict=True)
+        ]
+        lists = ", ".join("unnest(?::VARCHAR[])" for _ in texts)
+        con.execute(f"INSERT INTO t SELECT {lists}", texts).fetchall()
+    return con
+
+
+def marginals(con, k, wanted=(("s", "n", "b"),), key="p", schema=SCHEMA, guards=()):
+    table = read_table(con, ("t",), schema, Unit(key, k))
+    return DuckDBEngine(con).marginals(table, list(wanted), guards)
+
+
+def kept(rows, k):
+    """Keep k rows of each unit by the rule that `dpsql/engines/bounded.py` states."""
+    units = defaultdict(list)
+    for row in rows:
+        if row[0] is not None:
+            units[row[0]].append(row[1:])
+    result = []
+    for name, owned in units.items():
+        copies, order = defaultdict(int), []
+        for row in owned:
+            text = "".join("-" if v is None else f"{len(t(v))}:{t(v).decode()}" for v in row)
+            copies[text] += 1
+            number = copies[text]
+            digest = hashlib.md5(f"{name}|{number}|{text}".encode()).hexdigest()  # noqa: S324
+            order.append((digest, text.encode(), number, row))
+        result += [entry[-1] for entry in sorted(order, key=lambda entry: entry[:3])[:k]]
+    return result
+
+
+def t(value):
+    return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
+
+
+def expected(rows, k):
+    counts = np.zeros((3, 5, 3), dtype=np.int64)
+    for s, n, b in kept(rows, k):
+        if s in ("a", "A", "ab"):
+            counts[
+                ["a", "A", "ab"].index(s), 4 if n is None else n, 2 if b is None else int(b)
+            ] += 1
+    return counts
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["u", "U", "v", "ü", "", "u|1", None]),
+        st.sampled_from(["a", "A", "ab", "1:a", "-", None]),
+        st.sampled_from([0, 1, 2, 3, None]),
+        st.sampled_from([True, False, None]),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(ROWS, st.integers(1, 4))
+def test_the_rows_of_the_oracle_are_kept(rows, k):
+    counts = marginals(connect(rows), k)["s", "n", "b"]
+    np.testing.assert_array_equal(counts, expected(rows, k))
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(ROWS, st.integers(1, 4), st.randoms(use_true_random=False))
+def test_a_unit_adds_at_most_k_rows_and_moves_no_others(rows, k, shuffled):
+    """Whatever the order of storage: neighbours differ by rows of one unit, at most k of them."""
+    whole = marginals(connect(rows), k)["s", "n", "b"]
+    for unit in {row[0] for row in rows}:
+        rest = [row for row in rows if row[0] != unit]
+        shuffled.shuffle(rest)
+        difference = whole - marginals(connect(rest), k)["s", "n", "b"]
+        assert (difference >= 0).all()
+        assert difference.sum() <= (0 if unit is None else k)
+
+
+@pytest.mark.parametrize("collation", ["NOCASE", "NFC", "DE"])
+def test_a_collation_makes_no_two_units_one(collation):
+    """If it did, removing 'u' could let more rows of 'U' in."""
+    rows = [("u", "a", 0, True), ("U", "A", 1, False), ("u", "a", 2, True), ("U", "A", 3, True)]
+    plain = marginals(connect(rows), 1)["s", "n", "b"]
+    assert plain.sum() == 2
+    collated = f"p VARCHAR COLLATE {collation}, s VARCHAR COLLATE {collation}, n INTEGER CHECK "
+    collated += "(n BETWEEN 0 AND 3), b BOOLEAN"
+    try:
+        con = connect(rows, collated)
+    except duckdb.Error:
+        pytest.skip("this collation is not built in")
+    np.testing.assert_array_equal(marginals(con, 1)["s", "n", "b"], plain)
+
+
+def test_a_collation_of_the_connection_makes_no_two_units_one():
+    rows = [("u", "a", 0, True), ("U", "A", 0, True), ("u", "A", 0, True), ("U", "a", 0, True)]
+    plain = marginals(connect(rows), 1)["s", "n", "b"]
+    con = connect(rows, settings="SET default_collation = 'NOCASE'")
+    np.testing.assert_array_equal(marginals(con, 1)["s", "n", "b"], plain)
+
+
+def test_all_statements_see_the_same_rows():
+    """Also those of columns that drop rows, and whichever columns are asked for."""
+    rows = [
+        (str(i % 40), ("a", "A", "ab")[i * i % 7 % 3], i * 31 % 11 % 4, True) for i in range(400)
+    ]
+    con = connect(rows)
+    joint = marginals(con, 3)["s", "n", "b"]
+    assert joint.sum() == 120
+    for wanted in ([("s",)], [("n",), ("b",)], [()], [("n", "s")]):
+        for marginal, counts in marginals(con, 3, wanted).items():
+            axes = [("s", "n", "b").index(a) for a in marginal]
+            summed = joint.sum(axis=tuple(i for i in range(3) if i not in axes))
+            order = [sorted(axes).index(a) for a in axes]
+            np.testing.assert_array_equal(counts, summed.transpose(order) if axes else summed)
+
+
+def test_the_sample_does_not_prefer_values():
+    """A person with as many rows of each of two kinds keeps either with the same chance."""
+    rows = [(str(i), s, 0, True) for i in range(2000) for s in ("a", "ab")]
+    first, _, second = marginals(connect(rows), 1, [("s",)])["s",].tolist()
+    assert first + second == 2000
+    assert abs(first - 1000) < 4.5 * np.sqrt(500)
+
+
+def test_copies_of_a_row_count_for_themselves():
+    """A person with nine equal rows and one other keeps the other in a tenth of cases."""
+    rows = [(str(i), "a", 0, True) for i in range(2000) for _ in range(9)]
+    rows += [(str(i), "ab", 0, True) for i in range(2000)]
+    other = marginals(connect(rows), 1, [("s",)])["s",][2]
+    assert abs(other - 200) < 4.5 * np.sqrt(180)
+
+
+def test_a_unit_with_a_thousand_rows_counts_k_times():
+    rows = [("u", "a", 1, True)] * 1000 + [(str(i), "ab", 2, False) for i in range(5)]
+    for k in (1, 3, 999, 1000, 1001):
+        counts = marginals(connect(rows), k, [("s",)])["s",]
+        assert counts.tolist() == [min(k, 1000), 0, 5]
+
+
+def test_odd_names():
+    columns = '"u_id" INTEGER, "a""; --" BOOLEAN NOT NULL, kept BOOLEAN, t0 BOOLEAN, u_copy BOOLEAN'
+    con = connect([(1, True, True, True, True), (1, True, True, False, True)], columns)
+    wanted = [("kept", "t0"), ('a"; --', "u_copy")]
+    for key in ("u_id", 'a"; --', "t0"):
+        found = marginals(con, 1, wanted, key, None)
+        rows = 2 if key == "t0" else 1
+        assert [counts.sum() for counts in found.values()] == [rows, rows]
+
+
+@pytest.mark.parametrize(
+    ("type_", "ids"),
+    [
+        ("UUID", ["'00000000-0000-0000-0000-000000000001'", "uuid()"]),
+        ("BLOB", [r"'\x00\xff'::BLOB", "''::BLOB"]),
+        ("HUGEINT", ["-(2::HUGEINT ** 126)::HUGEINT", "(2::HUGEINT ** 126)::HUGEINT"]),
+        ("ENUM('x', 'y''')", ["'x'", "'y'''"]),
+        ("DECIMAL(38,2)", ["1.10", "1.1"]),
+        ("DATE", ["'infinity'", "'5877642-06-25 (BC)'"]),
+        ("TIMESTAMP", ["'-infinity'", "'290309-12-22 (BC) 00:00:00'"]),
+        ("VARCHAR", ["'a'", "chr(0)"]),
+    ],
+)  # fmt: skip
+def test_ids_of_every_type(type_, ids):
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE t (p {type_}, b BOOLEAN NOT NULL)").fetchall()
+    for i in [*ids, "NULL", ids[0]]:
+        con.execute(f"INSERT INTO t VALUES ({i}, true)").fetchall()
+    distinct = con.execute("SELECT count(DISTINCT p) FROM t").fetchall()[0][0]
+    assert marginals(con, 1, [("b",)], schema=None)["b",].tolist() == [0, distinct]
+
+
+def test_a_table_in_which_no_other_column_has_a_domain():
+    con = connect([(1,), (1,), (2,), (None,)], "p INTEGER")
+    assert marginals(con, 1, [()], schema=None)[()] == 2
+    assert marginals(con, 2, [()], schema=None)[()] == 3
+
+
+def test_guards_apply_to_the_rows_that_are_kept():
+    rows = [("u", "other", 1, True), ("v", "a", 1, True)]
+    counts = marginals(connect(rows), 1, [("n",)], guards=["s"])
+    assert counts["n",].tolist() == [0, 1, 0, 0, 0]
+
+
+SHOP = """
+    CREATE TABLE customers (id VARCHAR COLLATE NOCASE PRIMARY KEY, region VARCHAR);
+    CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id VARCHAR REFERENCES customers(id));
+    CREATE TABLE t (order_id INTEGER REFERENCES orders(id), s VARCHAR);
+    INSERT INTO customers VALUES ('ann', 'n'), ('bob', NULL), ('eve', 'n');
+    INSERT INTO orders VALUES (1, 'ann'), (2, 'ann'), (3, 'bob'), (4, NULL), (5, 'eve');
+    INSERT INTO t VALUES (1, 'a'), (1, 'a'), (2, 'a'), (3, 'A'), (3, 'A'), (4, 'ab'), (NULL, 'ab'),
+        (5, 'ab'), (5, 'a');
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "k", "total"),
+    [
+        ("orders", 1, 5),  # the rows of the order of nobody have an order
+        ("orders", 2, 8),
+        ("customers", 1, 3),
+        ("customers", 2, 6),
+        ("customers", 9, 7),
+        ("orders.customer_id", 2, 6),
+        ("customers.region", 1, 1),
+        ("customers.region", 9, 5),
+    ],
+)
+def test_units_in_other_tables(key, k, total):
+    con = duckdb.connect()
+    con.execute(SHOP).fetchall()
+    assert marginals(con, k, [("s",)], key)["s",].sum() == total
+
+
+def test_removing_a_customer_with_all_orders_and_items():
+    con = duckdb.connect()
+    con.execute(SHOP).fetchall()
+    before = marginals(con, 2, [("s",)], "customers")["s",]
+    for table, condition in (("t", "order_id IN (1, 2)"), ("orders", "id IN (1, 2)")):
+        con.execute(f"DELETE FROM {table} WHERE {condition}").fetchall()
+    after = marginals(con, 2, [("s",)], "customers")["s",]
+    assert (before - after).tolist() == [2, 0, 0]
+
+
+def test_in_a_read_only_database_and_an_open_transaction(tmp_path):
+    path = tmp_path / "data.duckdb"
+    with duckdb.connect(path) as con:
+        con.execute(f"CREATE TABLE t ({COLUMNS})").fetchall()
+        con.execute("INSERT INTO t VALUES ('u', 'a', 1, true), ('u', 'a', 1, true)").fetchall()
+    with duckdb.connect(path, read_only=True) as con:
+        con.begin()
+        assert marginals(con, 1, [("b",)])["b",].tolist() == [0, 1, 0]
+        con.rollback()
+    assert [p.name for p in tmp_path.iterdir()] == ["data.duckdb"]
+
+
+def test_hostile_macros_change_nothing():
+    rows = [("u", "a", 1, True), ("u", "A", 2, True), ("v", "a", 3, None)]
+    plain = marginals(connect(rows), 1)["s", "n", "b"]
+    con = connect(rows)
+    for macro in (
+        "md5(x) AS '0'",
+        "encode(x) AS 'same'::BLOB",
+        "strlen(x) AS 0",
+        "row_number() AS 0",
+    ):
+        con.execute(f"CREATE MACRO {macro}").fetchall()
+    np.testing.assert_array_equal(marginals(con, 1)["s", "n", "b"], plain)
+
+
+def test_progress_is_told():
+    told = []
+    con = connect([("u", "a", 1, True)])
+    table = read_table(con, ("t",), SCHEMA, Unit("p", 1))
+    DuckDBEngine(con, on_step=lambda *step: told.append(step)).marginals(table, [("s",), ("n",)])
+    assert told == [(1, 1)]
+
+
+def test_a_table_without_a_unit_has_no_bounded_rows():
+    with pytest.raises(InternalError):
+        kept_rows(read_table(connect([]), ("t",)), ["b"])

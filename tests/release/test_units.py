@@ -1,0 +1,209 @@
+"""Units with several rows, from the SQL to the answers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpsql
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.mechanism.measure import ChargedPlan, apply, measure
+from dpsql.mechanism.reconstruct import reconstruct
+from dpsql.planner import querysmasher
+from dpsql.privacy import Ledger
+from dpsql.schema.catalog import read_table
+from dpsql.workload import Identity, Matrix, Prefix, Workload
+from tests.helpers.seeded import SeededBits
+from tests.oracle import every_space
+
+BUDGET = dpsql.Budget(rho=Fraction(1, 2))
+HUGE = dpsql.Budget(rho=10**13)
+COLUMNS = """person INTEGER, kind ENUM('x', 'y', 'z') NOT NULL,
+    n INTEGER NOT NULL CHECK (n BETWEEN 0 AND 3), b BOOLEAN"""
+SIZES = {"kind": 3, "n": 4, "b": 3}
+SCRIPT = {
+    "kinds": "SELECT kind, COUNT(*) AS c FROM visits GROUP BY kind",
+    "numbers": "SELECT b, n, COUNT(*) AS c FROM visits GROUP BY b, n",
+}
+
+
+def connect(rows):
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE visits ({COLUMNS})").fetchall()
+    if rows:
+        con.executemany("INSERT INTO visits VALUES (?, ?, ?, ?)", rows)
+    return con
+
+
+def planned(k, whole):
+    made = Workload(SIZES).add(["kind", "n"], [Identity(), Prefix()])
+    made.add(["b", "kind"], Matrix(np.arange(18).reshape(2, 9) % 5 - 1))
+    options = "weighted" if whole else "uniform"
+    return querysmasher.plan(made, BUDGET, contributions=k, residuals=options)
+
+
+PLANS = {(k, whole): planned(k, whole) for k in (1, 2, 4) for whole in (True, False)}
+
+
+def exact(con, plan, k):
+    """What would be measured, without noise."""
+    table = read_table(con, ("visits",), unit=dpsql.Unit("person", k))
+    spaces = every_space(plan.certified.blocks)
+    marginals = DuckDBEngine(con).marginals(table, [space for _, space in spaces])
+    return [apply(block, marginals[space]) for block, space in spaces]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 4), st.sampled_from("xyz"), st.integers(0, 3),
+        st.sampled_from([True, False, None]),
+    ),
+    min_size=1, max_size=25,
+)  # fmt: skip
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(ROWS, st.sampled_from(sorted(PLANS)))
+def test_neighbours_are_as_near_as_was_paid_for(rows, which):
+    """Without noise, all that is measured of neighbours: Σ distance² / σ² <= the cost, exactly."""
+    plan, k = PLANS[which], which[0]
+    spaces = every_space(plan.certified.blocks)
+    whole = exact(connect(rows), plan, k)
+    for person in {row[0] for row in rows}:
+        rest = exact(connect([row for row in rows if row[0] != person]), plan, k)
+        spent = Fraction(0)
+        for (block, _), x, y in zip(spaces, whole, rest, strict=True):
+            distance = sum(int(d) ** 2 for d in (x - y).ravel())
+            assert distance <= k**2 * block.sensitivity_squared
+            spent += Fraction(distance, block.noise_variance)
+        assert spent <= plan.privacy_cost
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_person_with_equal_rows_reaches_the_bound(whole):
+    """The k² is needed: some cell makes the change as large as the certificate says."""
+    plan = PLANS[4, whole]
+    spaces = every_space(plan.certified.blocks)
+    worst = [0] * len(spaces)
+    empty = exact(connect([]), plan, 4)
+    for cell in [(x, n, b) for x in "xyz" for n in range(4) for b in (True, False, None)]:
+        for i, y in enumerate(exact(connect([(1, *cell)] * 9), plan, 4)):
+            worst[i] = max(worst[i], sum(int(d) ** 2 for d in (y - empty[i]).ravel()))
+    assert worst == [16 * block.sensitivity_squared for block, _ in spaces]
+
+
+def visits(persons=60):
+    return [
+        (i % persons, "xyz"[i % 3], i * 7 % 4, [True, False, None][i % 5 % 3]) for i in range(400)
+    ]
+
+
+def test_answers_are_counts_of_the_rows_that_are_kept():
+    con = connect(visits())
+    table = read_table(con, ("visits",), unit=dpsql.Unit("person", 3))
+    kept = DuckDBEngine(con).marginals(table, [("kind",), ("b", "n")])
+    for spell in ("argument", "schema", "comment"):
+        options = {}
+        if spell == "argument":
+            options = {"unit": "person", "max_rows": 3}
+        elif spell == "schema":
+            units = {"visits": dpsql.Unit("person", max_rows=3)}
+            options = {"schema": dpsql.Schema({}, units=units)}
+        else:
+            text = '\'dpsql: {"unit": "person", "max_rows": 3}\''
+            con.execute(f"COMMENT ON TABLE visits IS {text}").fetchall()
+        release = dpsql.query(con, SCRIPT, budget=HUGE, **options)
+        assert release["kinds"]["c"].round().to_list() == kept["kind",].tolist()
+        assert release["numbers"]["c"].round().to_list() == kept["b", "n"].ravel().tolist()
+        assert release.plan.contributions == 3
+        assert release.plan.neighbours.startswith("add or remove one person with all of its rows")
+        assert sum(kept["kind",]) == 180
+
+
+@pytest.mark.statistical
+def test_answers_are_unbiased_and_vary_as_stated():
+    """Over many releases with seeded noise, against the exact counts of the rows kept."""
+    con = connect(visits())
+    made = Workload(SIZES).add(["kind"], [Identity()]).add(["b", "n"], [Identity(), Prefix()])
+    plan = querysmasher.plan(made, BUDGET, contributions=3)
+    table = read_table(con, ("visits",), unit=dpsql.Unit("person", 3))
+    spaces = [space for _, space in every_space(plan.certified.blocks)]
+    engine = DuckDBEngine(con)
+    marginals = engine.marginals(table, spaces)
+    counts = engine.marginals(table, [("kind",), ("b", "n")])
+    truth = [counts["kind",], counts["b", "n"].cumsum(axis=1)]
+    bits, runs = SeededBits(5), 500
+    for family, expected, stated in zip(made.families, truth, plan.variances, strict=True):
+        errors = []
+        for _ in range(runs):
+            ledger = Ledger.open(None, dataset="test")
+            receipt = ledger.charge(
+                BUDGET.mu_squared, asked=BUDGET, plan=plan.certified.digest, schema="0" * 64
+            )
+            measured = measure(ChargedPlan(plan.certified, receipt, ledger), marginals, _bits=bits)
+            errors.append(reconstruct(plan, measured, family) - expected)
+        errors = np.array(errors)
+        assert (np.abs(errors.mean(axis=0)) < 4.5 * np.sqrt(stated / runs)).all()
+        assert (np.abs(np.square(errors).mean(axis=0) / stated - 1) < 5 * np.sqrt(2 / runs)).all()
+
+
+def test_the_error_is_k_times_as_large_at_the_same_charge():
+    con = connect(visits())
+    plans = [
+        dpsql.plan(con, SCRIPT, budget=BUDGET),
+        dpsql.plan(con, SCRIPT, budget=BUDGET, unit="person", max_rows=5),
+    ]
+    assert plans[1].rmse == pytest.approx(5 * plans[0].rmse, rel=1e-3)
+    assert [p.neighbours.split(" with")[0] for p in plans] == [
+        "add or remove one row of visits", "add or remove one person",
+    ]  # fmt: skip
+
+
+def test_sessions_charge_what_was_asked_for_and_notice_other_units():
+    con = connect(visits())
+    session = dpsql.Session(con, unit="person", max_rows=2)
+    session.release(SCRIPT, budget=BUDGET)
+    assert session.ledger.spent == BUDGET.mu_squared
+    schema = dpsql.Schema({}, units={"visits": dpsql.Unit("person", 3)})
+    with pytest.raises(dpsql.SchemaError, match="another privacy unit"):
+        dpsql.query(con, SCRIPT, budget=BUDGET, schema=schema, unit="person", max_rows=2)
+    with pytest.raises(dpsql.SchemaError, match="no column nobody"):
+        dpsql.query(con, SCRIPT, budget=BUDGET, unit="nobody", max_rows=2)
+
+
+def test_a_unit_that_changes_after_planning_is_noticed(monkeypatch):
+    con = connect(visits())
+    text = 'COMMENT ON TABLE visits IS \'dpsql: {{"unit": "person", "max_rows": {} }}\''
+    con.execute(text.format(2)).fetchall()
+    session = dpsql.Session(con)
+    real = querysmasher.plan
+
+    def plan_and_change(*args, **kwargs):
+        made = real(*args, **kwargs)
+        con.execute(text.format(3)).fetchall()
+        return made
+
+    monkeypatch.setattr(querysmasher, "plan", plan_and_change)
+    with pytest.raises(dpsql.StaleSchemaError):
+        session.release(SCRIPT, budget=BUDGET)
+    assert session.ledger.spent == 0
+
+
+def test_an_order_belongs_to_a_customer():
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE customers (id INTEGER PRIMARY KEY);
+        CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER REFERENCES customers(id));
+        CREATE TABLE items (item_order INTEGER REFERENCES orders(id), gift BOOLEAN NOT NULL);
+        INSERT INTO customers FROM range(30);
+        INSERT INTO orders SELECT i, i % 30 FROM range(90) AS t(i);
+        INSERT INTO items SELECT i % 90, i % 2 = 0 FROM range(900) AS t(i);
+    """).fetchall()
+    sql = "SELECT gift, COUNT(*) AS n FROM items GROUP BY gift"
+    frame = dpsql.query(con, sql, budget=HUGE, unit="customers", max_rows=4)
+    assert frame["n"].sum() == pytest.approx(120, abs=0.1)

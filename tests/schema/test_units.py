@@ -1,0 +1,294 @@
+"""Privacy units: declared, read from comments, found along FOREIGN KEYs, or refused."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.schema import Domain, Schema, Unit
+from dpsql.schema.catalog import check_declared, read_table, verify_unchanged
+from dpsql.schema.units import Join
+
+SHOP = """
+    CREATE TABLE customers (id VARCHAR PRIMARY KEY, number INTEGER UNIQUE, size DOUBLE);
+    CREATE TABLE orders (
+        id INTEGER PRIMARY KEY, customer_id VARCHAR REFERENCES customers(id), sent BOOLEAN
+    );
+    CREATE TABLE items (
+        order_id INTEGER REFERENCES orders(id), "odd ""name" BOOLEAN, price DECIMAL(5,2),
+        g INTEGER GENERATED ALWAYS AS (order_id), tags VARCHAR[], weight DOUBLE
+    );
+"""
+
+
+@pytest.fixture
+def con():
+    con = duckdb.connect()
+    con.execute(SHOP).fetchall()
+    return con
+
+
+def resolved(con, key, table="items", max_rows=2):
+    return read_table(con, (table,), unit=Unit(key, max_rows)).unit
+
+
+class TestFound:
+    def test_a_column_of_the_table(self, con):
+        unit = resolved(con, "ORDER_ID")
+        assert (unit.name, unit.column, unit.type, unit.joins) == (
+            "order_id",
+            "order_id",
+            "INTEGER",
+            (),
+        )
+        assert resolved(con, "items.order_id") == unit
+        assert resolved(con, 'odd "name').type == "BOOLEAN"
+
+    def test_a_column_with_an_odd_name(self, con):
+        con.execute('CREATE TABLE t ("a.b ""c" INTEGER)').fetchall()
+        assert resolved(con, 'a.b "c', "t").column == 'a.b "c'
+        assert resolved(con, 't.a.b "c', "t").column == 'a.b "c'
+
+    @pytest.mark.parametrize("key", ["orders", "Orders.ID"])
+    def test_a_referenced_key_is_the_referencing_column(self, con, key):
+        unit = resolved(con, key)
+        assert (unit.name, unit.column, unit.joins) == ("orders.id", "order_id", ())
+
+    @pytest.mark.parametrize("key", ["customers", "customers.id"])
+    def test_two_steps(self, con, key):
+        unit = resolved(con, key)
+        assert unit.joins == (Join("order_id", ("memory", "main", "orders"), "id", "INTEGER"),)
+        assert (unit.name, unit.column, unit.type) == ("customers.id", "customer_id", "VARCHAR")
+        assert unit.neighbours == (
+            "add or remove one customers.id with all of its rows, of which at most 2 are kept"
+        )
+
+    def test_a_column_that_is_no_key(self, con):
+        unit = resolved(con, "customers.number")
+        assert [join.path[-1] for join in unit.joins] == ["orders", "customers"]
+        assert (unit.name, unit.column) == ("customers.number", "number")
+
+    def test_a_column_goes_before_a_table(self, con):
+        con.execute(
+            "CREATE TABLE parts (orders INTEGER, o INTEGER REFERENCES orders(id))"
+        ).fetchall()
+        assert resolved(con, "orders", "parts").column == "orders"
+        assert resolved(con, "orders.id", "parts").column == "o"
+
+    def test_a_key_of_a_unique_column(self, con):
+        con.execute("CREATE TABLE calls (n INTEGER REFERENCES customers(number))").fetchall()
+        assert resolved(con, "customers", "calls").name == "customers.number"
+        unit = resolved(con, "customers.id", "calls")
+        assert unit.joins[0].key == "number"
+
+    def test_a_table_that_references_itself(self, con):
+        con.execute(
+            "CREATE TABLE staff (id INTEGER PRIMARY KEY, boss INTEGER REFERENCES staff(id))"
+        )
+        con.execute("CREATE TABLE shifts (who INTEGER REFERENCES staff(id))").fetchall()
+        assert resolved(con, "staff", "shifts").column == "who"
+        assert resolved(con, "staff.boss", "shifts").column == "boss"
+        assert resolved(con, "boss", "staff").column == "boss"
+
+    def test_another_schema(self, con):
+        con.execute("CREATE SCHEMA s; CREATE TABLE s.orders (id BIGINT PRIMARY KEY)").fetchall()
+        con.execute("CREATE TABLE s.items (o BIGINT REFERENCES s.orders(id))").fetchall()
+        unit = read_table(con, ("s", "items"), unit=Unit("orders", 1)).unit
+        assert unit.type == "BIGINT"
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("key", "message", "hint"),
+        [
+            ("person", "has no column person", "known names"),
+            ("costumers", "no column costumers", "did you mean customers"),
+            ("customers.nobody", "no column", ""),
+            ("items", "is the table itself", "name the column"),
+            ("g", "GENERATED", "integer"),
+            ("tags", r"VARCHAR\[\]", "integer"),
+            ("weight", "DOUBLE", "integer"),
+            ("customers.size", "DOUBLE", "integer"),
+            ("other", "No FOREIGN KEY leads from items to other", ""),
+            ("other.a", "No FOREIGN KEY leads", ""),
+            ("a_view", "No FOREIGN KEY leads", ""),
+        ],
+    )
+    def test_not_found(self, con, key, message, hint):
+        con.execute(
+            "CREATE TABLE other (a INTEGER); CREATE VIEW a_view AS SELECT 1 AS x"
+        ).fetchall()
+        with pytest.raises(SchemaError, match=message) as caught:
+            resolved(con, key)
+        assert hint in caught.value.hint
+
+    def test_several_ways(self, con):
+        con.execute("CREATE TABLE trips (a VARCHAR REFERENCES customers(id), b VARCHAR REFERENCES "
+                    "customers(id))").fetchall()  # fmt: skip
+        with pytest.raises(SchemaError, match=r"trips\.a and trips\.b") as caught:
+            resolved(con, "customers", "trips")
+        (key,) = re.findall(r'unit="(.*)"', caught.value.hint)
+        assert resolved(con, key, "trips").column == "a"
+
+    def test_several_ways_further_on(self, con):
+        con.execute("""
+            CREATE TABLE boxes (id INTEGER PRIMARY KEY, a VARCHAR REFERENCES customers(id),
+                b VARCHAR REFERENCES customers(id));
+            CREATE TABLE things (box INTEGER REFERENCES boxes(id));
+        """).fetchall()
+        with pytest.raises(SchemaError, match="Several ways") as caught:
+            resolved(con, "customers", "things")
+        (key,) = re.findall(r'unit="(.*)"', caught.value.hint)
+        assert resolved(con, key, "things").name == "boxes.a"
+
+    def test_a_diamond(self, con):
+        con.execute("""
+            CREATE TABLE left_ (id INTEGER PRIMARY KEY, o INTEGER REFERENCES orders(id));
+            CREATE TABLE right_ (id INTEGER PRIMARY KEY, o INTEGER REFERENCES orders(id));
+            CREATE TABLE tip (l INTEGER REFERENCES left_(id), r INTEGER REFERENCES right_(id));
+        """).fetchall()
+        for key in ("orders", "customers"):
+            with pytest.raises(SchemaError, match="Several ways"):
+                resolved(con, key, "tip")
+        assert resolved(con, "left_.o", "tip").name == "left_.o"
+
+    def test_keys_of_several_columns(self, con):
+        con.execute("""
+            CREATE TABLE seats (a INTEGER, b INTEGER, owner INTEGER, PRIMARY KEY (a, b));
+            CREATE TABLE rides (a INTEGER, b INTEGER, FOREIGN KEY (a, b) REFERENCES seats(a, b));
+        """).fetchall()
+        with pytest.raises(SchemaError, match="several columns") as caught:
+            resolved(con, "seats.owner", "rides")
+        assert "column of the table itself" in caught.value.hint
+
+    def test_a_way_through_a_double(self, con):
+        """The zeros are equal and may be two keys, so that a row would have two parents."""
+        con.execute("""
+            CREATE TABLE points (x DOUBLE PRIMARY KEY, owner INTEGER);
+            CREATE TABLE visits (x DOUBLE REFERENCES points(x));
+        """).fetchall()
+        with pytest.raises(SchemaError, match="DOUBLE"):
+            resolved(con, "points.owner", "visits")
+
+
+class TestDeclared:
+    def test_in_the_schema_in_any_case(self, con):
+        schema = Schema({}, units={"ITEMS": Unit("order_id", 3)})
+        assert read_table(con, ("items",), schema).unit.max_rows == 3
+        assert read_table(con, ("orders",), schema).unit is None
+        assert repr(schema).endswith("units={'ITEMS': Unit(key='order_id', max_rows=3)})")
+
+    def test_as_an_argument_too(self, con):
+        schema = Schema({}, units={"items": Unit("order_id", 3)})
+        assert read_table(con, ("items",), schema, Unit("order_id", 3)).unit.max_rows == 3
+        with pytest.raises(SchemaError, match="another privacy unit") as caught:
+            read_table(con, ("items",), schema, Unit("order_id", 4))
+        assert "max_rows=3" in caught.value.hint
+
+    def test_in_a_comment(self, con):
+        con.execute("""COMMENT ON TABLE items IS 'dpsql: {"unit": "customers", "max_rows": 5}'""")
+        assert read_table(con, ("items",)).unit.name == "customers.id"
+        schema = Schema({}, units={"items": Unit("order_id", 3)})
+        assert read_table(con, ("items",), schema).unit.max_rows == 3
+        assert read_table(con, ("items",), None, Unit("order_id", 1)).unit.max_rows == 1
+        con.execute("COMMENT ON TABLE items IS 'All items of dpsql: {'").fetchall()
+        assert read_table(con, ("items",)).unit is None
+
+    @pytest.mark.parametrize(
+        "comment",
+        [
+            "dpsql:", "dpsql: 3", "dpsql: {", 'dpsql: {"unit": "order_id"}', " dpsql: []",
+            'dpsql: {"unit": "order_id", "max_rows": 1.5}',
+            'dpsql: {"unit": 5, "max_rows": 1}', 'dpsql: {"unit": "order_id", "max_rows": true}',
+            'dpsql: {"unit": "order_id", "max_rows": 1, "more": 1}', "dpsql: " + "[" * 100_000,
+        ],
+    )  # fmt: skip
+    def test_a_comment_that_is_not_understood_is_an_error(self, con, comment):
+        con.execute("COMMENT ON TABLE items IS '" + comment.replace("'", "''") + "'").fetchall()
+        with pytest.raises(SchemaError) as caught:
+            read_table(con, ("items",))
+        assert caught.value.hint
+
+    def test_twice(self, con):
+        schema = Schema({}, units={"items": Unit("order_id", 3), "Items": Unit("order_id", 3)})
+        with pytest.raises(SchemaError, match="twice"):
+            read_table(con, ("items",), schema)
+
+    def test_for_a_table_that_does_not_exist(self, con):
+        with pytest.raises(SchemaError, match="no table itms"):
+            check_declared(con, Schema({}, units={"itms": Unit("order_id", 3)}))
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: Unit("", 1),
+            lambda: Unit(3, 1),
+            lambda: Unit("a", 0),
+            lambda: Unit("a", -1),
+            lambda: Unit("a", 1.0),
+            lambda: Unit("a", True),
+            lambda: Unit("a", None),
+            lambda: Unit("a", 10**7),
+            lambda: Schema({}, units={"t": "a"}),
+            lambda: Schema({}, units={3: Unit("a", 1)}),
+            lambda: Schema({}, units=[Unit("a", 1)]),
+            lambda: dpsql.Session(duckdb.connect(), unit="a"),
+            lambda: dpsql.Session(duckdb.connect(), max_rows=1),
+            lambda: dpsql.Session(duckdb.connect(), unit="a", max_rows=0),
+        ],
+    )
+    def test_malformed(self, make):
+        with pytest.raises(SchemaError) as caught:
+            make()
+        assert caught.value.hint
+
+
+class TestTables:
+    def test_neighbours(self, con):
+        con.execute("CREATE TABLE visits (person_id INTEGER)").fetchall()
+        assert read_table(con, ("visits",)).neighbours == "add or remove one row of visits"
+        for k, kept in ((1, "1 is"), (3, "3 are"), (1000, "1,000 are")):
+            table = read_table(con, ("visits",), unit=Unit("person_id", k))
+            assert table.contributions == k
+            assert table.neighbours == (
+                f"add or remove one person_id with all of its rows, of which at most {kept} kept"
+            )
+
+    def test_the_unit_is_in_the_fingerprint(self, con):
+        keys = ["order_id", "customers.id", "orders.sent", "customers.number"]
+        con.execute("ALTER TABLE items ADD COLUMN p INTEGER").fetchall()
+        units = [
+            None,
+            Unit("p", 1),
+            Unit("p", 2),
+            *(Unit(k, 1) for k in keys if k != "orders.sent"),
+        ]
+        prints = {read_table(con, ("items",), unit=unit).fingerprint for unit in units}
+        assert len(prints) == len(units)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "DROP TABLE items; CREATE TABLE items (order_id INTEGER, w DOUBLE)",
+            """COMMENT ON TABLE items IS 'dpsql: {"unit": "customers", "max_rows": 2}'""",
+            """COMMENT ON TABLE items IS 'dpsql: {"unit": "orders", "max_rows": 3}'""",
+            "COMMENT ON TABLE items IS 'dpsql:'",
+            "COMMENT ON TABLE items IS NULL",
+        ],
+    )
+    def test_a_change_makes_the_schema_stale(self, con, change):
+        con.execute("""COMMENT ON TABLE items IS 'dpsql: {"unit": "customers", "max_rows": 3}'""")
+        table = read_table(con, ("items",))
+        verify_unchanged(con, table)
+        con.execute(change).fetchall()
+        with pytest.raises(StaleSchemaError):
+            verify_unchanged(con, table)
+
+    def test_the_unit_column_may_have_a_domain(self, con):
+        schema = Schema({"items": {"order_id": Domain.integers(0, 9)}})
+        table = read_table(con, ("items",), schema, Unit("order_id", 1))
+        assert "order_id" in table.columns
