@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from dpsql.engines.columns import quote
+from dpsql.engines.columns import call, quote
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 
@@ -44,27 +44,24 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     chosen = "".join(f"t0.{quote(name)}, " for name in names)
     holder = f"t{len(unit.joins)}"
     id_column = f"{holder}.{quote(unit.column)}"
-    text = " || ".join(_text(f"t0.{quote(name)}") for name in table.columns) or "''"
+    text = call("concat", "''", *(_text(f"t0.{quote(name)}") for name in table.columns))
     # Three steps: the unit and the text of each row; a number for each copy of a row; the order.
     rows = (
         f"SELECT {chosen}{_id(id_column, unit.type)} AS {own}id, "
-        f"{id_column}::VARCHAR AS {own}name, system.main.encode({text}) AS {own}text "
+        f"{id_column}::VARCHAR AS {own}name, {text} AS {own}text "
         f"FROM {_source(table)} WHERE {id_column} IS NOT NULL"
     )
+    row_text, number = call("encode", f"{own}text"), call("row_number")
     copies = (
-        f"SELECT *, system.main.row_number() OVER "
-        f"(PARTITION BY {own}id, {own}text) AS {own}copy FROM ({rows})"
+        f"SELECT *, {number} OVER (PARTITION BY {own}id, {row_text}) AS {own}copy FROM ({rows})"
     )
-    hashed = (
-        f"system.main.md5(system.main.encode({own}name) || system.main.encode("
-        f"'|' || {own}copy::VARCHAR || '|') || {own}text)"
-    )
-    order = f"system.main.encode({hashed}), {own}text, {own}copy"
+    hashed = call("concat", f"{own}name", "'|'", f"{own}copy", "'|'", f"{own}text")
+    order = f"{call('encode', call('md5', hashed))}, {row_text}, {own}copy"
     placed = (
-        f"SELECT {shown}system.main.row_number() OVER "
-        f"(PARTITION BY {own}id ORDER BY {order}) AS {own}place FROM ({copies})"
+        f"SELECT {shown}{number} OVER (PARTITION BY {own}id ORDER BY {order}) AS {own}place "
+        f"FROM ({copies})"
     )
-    return f"SELECT {shown or '0, '}{own}place FROM ({placed}) WHERE {own}place <= {unit.max_rows}"
+    return f"SELECT {shown}{own}place FROM ({placed}) WHERE {own}place <= {unit.max_rows}"
 
 
 def _source(table: Table) -> str:
@@ -80,13 +77,14 @@ def _source(table: Table) -> str:
 
 def _id(column: str, type_: str) -> str:
     """Return what tells ids apart: the bytes of a text."""
-    return f"system.main.encode({column})" if type_ == "VARCHAR" else column
+    return call("encode", column) if type_ == "VARCHAR" else column
 
 
 def _text(column: str) -> str:
     """Write a value so that no two rows of different values have the same text together."""
     text = f"{column}::VARCHAR"
-    return f"coalesce(system.main.strlen({text})::VARCHAR || ':' || {text}, '-')"
+    written = call("concat", call("strlen", text), "':'", text)
+    return f"CASE WHEN {column} IS NULL THEN '-' ELSE {written} END"
 
 
 def _unused(columns: Collection[str]) -> str:

@@ -4,6 +4,9 @@ The statement must not fail whatever a row holds (NaN, infinite dates, the ends 
 an error after the charge would lose the budget. So each code is made of a value that was
 brought into the domain's range first, even where a condition has taken other rows away already:
 the order in which DuckDB evaluates conditions is its own.
+
+Functions are called by their full names. So are + - * and //, because a macro of the database may
+take the place of an operator; there are none for comparisons, casts and CASE.
 """
 
 from __future__ import annotations
@@ -56,6 +59,16 @@ class Column:
             self.code = f"coalesce({self.code}, {domain.size - 1})"
 
 
+def call(function: str, *arguments: str) -> str:
+    """Write a call of a built-in function or operator, whatever macros there are."""
+    return f'system.main."{function}"({", ".join(arguments)})'
+
+
+def whole(value: int, type_: str = "HUGEINT") -> str:
+    """Write an integer. It is cast from text, because a minus sign is an operator."""
+    return f"'{value}'::{type_}"
+
+
 def quote(identifier: str) -> str:
     """Quote an identifier of the catalog."""
     return '"' + identifier.replace('"', '""') + '"'
@@ -64,9 +77,9 @@ def quote(identifier: str) -> str:
 def _cells(column: str, domain: Domain, parameters: list[Any]) -> Cells:
     values, clamps = domain.values, domain.outside == "clamp"
     if isinstance(values, range):
-        low, high = (f"({v})::{domain.type}" for v in (values.start, values.stop - 1))
-        start = values.start
-        return _span(column, low, high, clamps, lambda x: f"{x}::HUGEINT - ({start})")
+        low, high = (whole(v, domain.type) for v in (values.start, values.stop - 1))
+        start = whole(values.start)
+        return _span(column, low, high, clamps, lambda x: call("-", f"{x}::HUGEINT", start))
     if isinstance(values, DateRange):
         return _periods(column, domain, values)
     if isinstance(values, DecimalRange):
@@ -78,7 +91,7 @@ def _cells(column: str, domain: Domain, parameters: list[Any]) -> Cells:
     if domain.type == "BOOLEAN":
         return Cells(f"{column} IS NOT NULL", column, lambda x: x)
     if domain.type == "ENUM":
-        return Cells(f"{column} IS NOT NULL", column, lambda x: f"system.main.enum_code({x})")
+        return Cells(f"{column} IS NOT NULL", column, lambda x: call("enum_code", x))
     return _listed(column, domain, parameters)
 
 
@@ -91,7 +104,7 @@ def _span(column: str, low: str, high: str, clamps: bool, code: Code) -> Cells:
 
 def _between(value: str, low: str, high: str) -> str:
     """Bring a value into a range. NaN, which DuckDB takes for the largest, comes to its end."""
-    return f"system.main.least(system.main.greatest({value}, {low}), {high})"
+    return call("least", call("greatest", value, low), high)
 
 
 def _grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
@@ -106,8 +119,9 @@ def _grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
 
     def code(x: str) -> str:
         # A DECIMAL's text has all its digits, so without the point it is the integer meant.
-        digits = f"system.main.replace({x}::VARCHAR, '.', '')" if scale else x
-        return f"({digits}::HUGEINT - ({low}) + {step // 2}) // ({step})::HUGEINT"
+        digits = call("replace", f"{x}::VARCHAR", "'.'", "''") if scale else x
+        above = call("-", f"{digits}::HUGEINT", whole(low))
+        return call("//", call("+", above, whole(step // 2)), whole(step))
 
     return _span(column, least, most, domain.outside == "clamp", code)
 
@@ -124,17 +138,18 @@ def _float_grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
     step = float(Fraction(values.step, 10**values.scale))
     value = f"{column}::DOUBLE"
     bounded = _between(value, _double(ends[0]), _double(ends[1]))
-    nearest = f"system.main.floor(({bounded} - {_double(low)}) / {_double(step)} + 0.5e0)"
-    code = f"{_between(nearest, '0e0', _double(len(values) - 1))}::BIGINT"
+    steps = call("/", call("-", bounded, _double(low)), _double(step))
+    nearest = call("floor", call("+", steps, _double(0.5)))
+    code = f"{_between(nearest, _double(0), _double(len(values) - 1))}::BIGINT"
     placed = f"{value} BETWEEN {_double(ends[0])} AND {_double(ends[1])}"
     if domain.outside == "clamp":
-        placed = f"NOT system.main.isnan({value})"
+        placed = f"NOT {call('isnan', value)}"
     return Cells(placed, code, lambda x: x)
 
 
 def _double(value: float) -> str:
-    """Write a double so that DuckDB reads the same one: 18 digits, and a DOUBLE by its exponent."""
-    return f"({value:.17e})"
+    """Write a double so that DuckDB reads the same one."""
+    return f"'{float(value)!r}'::DOUBLE"
 
 
 def _periods(column: str, domain: Domain, values: DateRange) -> Cells:
@@ -143,11 +158,13 @@ def _periods(column: str, domain: Domain, values: DateRange) -> Cells:
     first, last = _date(values.first), _date(values.end)
     bounded = _between(day, first, last)
     if values.grain in MONTHS:
-        months = f"system.main.year({bounded}) * 12 + system.main.month({bounded})"
-        start = values.first.year * 12 + values.first.month
-        code = f"({months} - {start}) // {MONTHS[values.grain]}"
+        year, month = call("year", bounded), call("month", bounded)
+        months = call("+", call("*", year, whole(12, "BIGINT")), month)
+        start, length = values.first.year * 12 + values.first.month, MONTHS[values.grain]
+        since = call("-", months, whole(start, "BIGINT"))
     else:
-        code = f"({bounded} - {first}) // {7 if values.grain == 'week' else 1}"
+        since, length = call("-", bounded, first), 7 if values.grain == "week" else 1
+    code = call("//", since, whole(length, "BIGINT"))
     placed = f"{day} BETWEEN {first} AND {last}"
     if domain.outside == "clamp":
         placed = f"{column} IS NOT NULL"
@@ -174,7 +191,7 @@ def _bins(column: str, domain: Domain) -> Cells:
     last = _double(_floats(domain.uppers)[-1])
     placed = f"{value} BETWEEN {edges[0]} AND {last}"
     if domain.outside == "clamp":
-        placed = f"NOT system.main.isnan({value})"
+        placed = f"NOT {call('isnan', value)}"
     return Cells(placed, search(0, len(edges) - 1), lambda x: x)
 
 
@@ -188,7 +205,7 @@ def _listed(column: str, domain: Domain, parameters: list[Any]) -> Cells:
     place = _position(column, domain, parameters)
     if domain.other is not None:
         rest = list(values).index(domain.other) + 1
-        return Cells(f"{column} IS NOT NULL", f"coalesce({place}, {rest})", lambda x: f"{x} - 1")
+        return Cells(f"{column} IS NOT NULL", f"coalesce({place}, {rest})", _from_1)
     if domain.outside == "clamp":
         least, most = (_literal(value, domain) for value in (values[0], values[-1]))
         stored = _as_date(column, domain)
@@ -196,11 +213,15 @@ def _listed(column: str, domain: Domain, parameters: list[Any]) -> Cells:
             f"CASE WHEN {stored} < {least} THEN 1 WHEN {stored} > {most} THEN {len(values)} "
             f"ELSE {place} END"
         )
-    return Cells(f"({place}) IS NOT NULL", place, lambda x: f"{x} - 1")
+    return Cells(f"({place}) IS NOT NULL", place, _from_1)
+
+
+def _from_1(place: str) -> str:
+    return call("-", place, "1")
 
 
 def _literal(value: Any, domain: Domain) -> str:
-    return _date(value) if domain.type == "DATE" else f"({value})::{domain.type}"
+    return _date(value) if domain.type == "DATE" else whole(value, domain.type)
 
 
 def _as_date(column: str, domain: Domain) -> str:
@@ -216,10 +237,8 @@ def _position(column: str, domain: Domain, parameters: list[Any]) -> str:
     """
     if domain.type == "VARCHAR":
         parameters.append([str(v).encode() for v in domain.values])
-        stored = f"system.main.encode({column})"
-        return f"system.main.list_position(${len(parameters)}::BLOB[], {stored})"
+        return call("list_position", f"${len(parameters)}::BLOB[]", call("encode", column))
     parameters.append(list(domain.values))
     if domain.type == "DATE":
-        stored = _as_date(column, domain)
-        return f"system.main.list_position(${len(parameters)}::DATE[], {stored})"
-    return f"system.main.list_position(${len(parameters)}::HUGEINT[], {column}::HUGEINT)"
+        return call("list_position", f"${len(parameters)}::DATE[]", _as_date(column, domain))
+    return call("list_position", f"${len(parameters)}::HUGEINT[]", f"{column}::HUGEINT")

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsql.engines.base import Counts, Marginal
 from dpsql.engines.bounded import KEPT, kept_rows
-from dpsql.engines.columns import Column, quote
+from dpsql.engines.columns import Column, call, quote, whole
 from dpsql.engines.cover import cover, roll_up
 from dpsql.errors import ResourceLimitError
 from dpsql.schema import Table
@@ -193,9 +193,10 @@ def _count(
     # Every row has a place in some columns: outside the block they need no condition.
     needed = [a for a in used if a in block or not table.columns[a].covers_all]
     columns = {a: Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(needed)}
-    key = "0"
+    key = whole(0, "BIGINT")
     for attribute in block:
-        key = f"({key}) * {table.columns[attribute].size} + {columns[attribute].code}"
+        size = whole(table.columns[attribute].size, "BIGINT")
+        key = call("+", call("*", key, size), columns[attribute].code)
     grouped = "".join(f"{columns[a].stored} AS {columns[a].alias}, " for a in block)
     inside = " AND ".join(column.inside for column in columns.values()) or "true"
     by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(block))) if block else ""

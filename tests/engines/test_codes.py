@@ -18,6 +18,7 @@ from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema
 from dpsql.schema.catalog import read_table
+from tests.engines.test_bounded import MACROS
 
 INF = math.inf
 RULES = [(False, "drop"), (False, "clamp"), (True, "null"), (True, "drop"), (True, "clamp")]
@@ -172,6 +173,9 @@ def test_every_value_has_the_cell_of_the_oracle(kind, type_, nullable, outside):
         assert found == ([] if expected is None else [expected]), text
     total = sum(cell(domain, type_, v) is not None for _, v in values)
     assert counted(con, domain).sum() == counts.sum() == total
+    for macro in MACROS:
+        con.execute(f"CREATE MACRO {macro}").fetchall()
+    np.testing.assert_array_equal(counted(con, domain, ["i"]), counts)
 
 
 @pytest.mark.parametrize("nullable", [False, True])
