@@ -1,0 +1,85 @@
+"""Public tables: the ones that the data owner says hold no private row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import polars as pl
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.catalog import fetch
+
+MAX_ROWS = 1_000_000
+
+PublicTables = Sequence[str] | Mapping[str, pl.DataFrame]
+"""Names of tables or views of the database, or name → frame."""
+
+
+class PublicReader:
+    """Reads public tables by name.
+
+    Args:
+        con: the caller's connection.
+        public: which tables are public.
+
+    Raises:
+        SchemaError: it is neither a list of names nor name → frame.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, public: PublicTables | None) -> None:
+        self._con = con
+        self._frames: dict[str, pl.DataFrame] = {}
+        self._tables: dict[str, str] = {}
+        if public is None:
+            return
+        if isinstance(public, Mapping):
+            for name, frame in public.items():
+                if not isinstance(name, str) or not isinstance(frame, pl.DataFrame):
+                    raise _malformed()
+                self._frames[name.lower()] = frame
+            return
+        if isinstance(public, str) or not isinstance(public, Sequence):
+            raise _malformed()
+        for name in public:
+            if not isinstance(name, str):
+                raise _malformed()
+            self._tables[name.lower()] = name
+
+    def read(self, parts: tuple[str, ...]) -> pl.DataFrame | None:
+        """Return the public table of a name; None if the name isn't one.
+
+        Raises:
+            SchemaError: it is declared public but can't be read, or is too large.
+        """
+        name = ".".join(part.lower() for part in parts)
+        if name in self._frames:
+            return self._frames[name]
+        if name not in self._tables:
+            return None
+        path = ".".join('"' + p.replace('"', '""') + '"' for p in self._tables[name].split("."))
+        ((rows,),) = self._fetch(f"SELECT system.main.count(*) FROM {path}", name)
+        if int(str(rows)) > MAX_ROWS:
+            raise SchemaError(
+                f"The public table {printable(name)} has more than {MAX_ROWS:,} rows.",
+                hint="join a smaller one.",
+            )
+        frame: pl.DataFrame = self._con.sql(f"SELECT * FROM {path}").pl()
+        return frame
+
+    def _fetch(self, sql: str, name: str) -> list[tuple[object, ...]]:
+        try:
+            return fetch(self._con, sql)
+        except SchemaError:
+            raise SchemaError(
+                f"The public table {printable(name)} can't be read.",
+                hint="is it a table or view of this database? Pass a frame otherwise: "
+                f'public={{"{printable(name)}": frame}}.',
+            ) from None
+
+
+def _malformed() -> SchemaError:
+    return SchemaError(
+        "Public tables are a list of names, or names with Polars frames.",
+        hint='public=["regions"], or public={"bands": polars.DataFrame({"lo": [0], "hi": [9]})}.',
+    )
