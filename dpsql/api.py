@@ -9,6 +9,7 @@ from typing import overload
 import duckdb
 import polars as pl
 
+from dpsql.engines.public import PublicTables
 from dpsql.errors import SqlError
 from dpsql.planner import querysmasher
 from dpsql.planner.plan import RECORD, Plan
@@ -16,7 +17,15 @@ from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.schema import Schema, Unit
 from dpsql.schema.units import neighbours_of
-from dpsql.session import Session, Statements, check_amount, check_budget, compile_statements
+from dpsql.session import (
+    Declared,
+    Session,
+    Statements,
+    check_amount,
+    check_budget,
+    check_connection,
+    compile_statements,
+)
 from dpsql.sql.script import split_script
 from dpsql.workload import Workload
 
@@ -29,6 +38,8 @@ def query(  # type: ignore[overload-overlap]
     budget: Budget,
     schema: Schema | None = ...,
     ledger: str | Path | None = ...,
+    public: PublicTables | None = ...,
+    weights: Mapping[str, float] | None = ...,
     confidence: float | None = ...,
     unit: str | None = ...,
     max_rows: int | None = ...,
@@ -41,6 +52,8 @@ def query(
     budget: Budget,
     schema: Schema | None = ...,
     ledger: str | Path | None = ...,
+    public: PublicTables | None = ...,
+    weights: Mapping[str, float] | None = ...,
     confidence: float | None = ...,
     unit: str | None = ...,
     max_rows: int | None = ...,
@@ -52,6 +65,8 @@ def query(
     budget: Budget,
     schema: Schema | None = None,
     ledger: str | Path | None = None,
+    public: PublicTables | None = None,
+    weights: Mapping[str, float] | None = None,
     confidence: float | None = None,
     unit: str | None = None,
     max_rows: int | None = None,
@@ -68,6 +83,8 @@ def query(
         budget: what the call is charged.
         schema: domains that go before DuckDB's catalog, see `Session`.
         ledger: the ledger's file, see `Session`.
+        public: tables that may be joined, see `Session`.
+        weights: statement → importance, see `Session.release`.
         confidence: adds interval columns, see `Session.release`.
         unit: the column that tells to whom a row belongs, see `Session`.
         max_rows: how many rows of one unit count at most, see `Session`.
@@ -76,10 +93,12 @@ def query(
         DpsqlError: see `Session.release`.
     """
     check_budget(budget)
-    session = Session(con, schema=schema, ledger=ledger, unit=unit, max_rows=max_rows)
+    session = Session(
+        con, schema=schema, ledger=ledger, public=public, unit=unit, max_rows=max_rows
+    )
     if isinstance(statements, str):
         return session.query(statements, budget=budget, confidence=confidence)
-    return session.release(statements, budget=budget, confidence=confidence)
+    return session.release(statements, budget=budget, weights=weights, confidence=confidence)
 
 
 def plan(
@@ -90,6 +109,8 @@ def plan(
     targets: Mapping[str, float] | None = None,
     objective: querysmasher.ObjectiveName = "total",
     schema: Schema | None = None,
+    public: PublicTables | None = None,
+    weights: Mapping[str, float] | None = None,
     tolerance: float = 1e-3,
     residuals: querysmasher.Residuals = "weighted",
     unit: str | None = None,
@@ -110,6 +131,8 @@ def plan(
             `plan.binding` names the statements that decide it.
         objective: `total` makes the sum of weighted variances small, `largest` the largest one.
         schema: see `Session`.
+        public: see `Session`.
+        weights: see `Session.release`.
         tolerance: the certified relative gap to aim for.
         residuals: `weighted`, which releases use, or `uniform`, the paper's, which is never more
             accurate; or `none`, to plan up to 2,000 joint cells as a whole.
@@ -130,7 +153,9 @@ def plan(
     elif statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
     else:
-        script = compile_statements(source, statements, schema, Unit.given(unit, max_rows))
+        check_connection(source)
+        declared = Declared.of(source, schema, public, unit, max_rows)
+        script = compile_statements(source, statements, declared, weights)
         workload, table = script.workload, script.table
         contributions, neighbours = table.contributions, table.neighbours
     return querysmasher.plan(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import duckdb
 import polars as pl
 
 from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.public import PublicReader, PublicTables
 from dpsql.errors import (
     BudgetError,
     ExecutionError,
@@ -56,6 +57,8 @@ class Session:
         schema: domains that go before DuckDB's catalog.
         ledger: the ledger's file; by default beside the database, as `<database>.ledger`. An
             in-memory database has its ledger in memory, for as long as the session lives.
+        public: tables that hold no private row and may be joined: names of tables or views of
+            the database, or name → frame. All of their content is taken to be public.
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.
             By default each row is protected by itself.
         max_rows: how many rows of one unit count at most. Needed with `unit`.
@@ -72,6 +75,7 @@ class Session:
         budget: Budget | None = None,
         schema: Schema | None = None,
         ledger: str | Path | None = None,
+        public: PublicTables | None = None,
         unit: str | None = None,
         max_rows: int | None = None,
     ) -> None:
@@ -79,8 +83,7 @@ class Session:
         if budget is not None:
             check_budget(budget)
         self._con = con
-        self._schema = _as_schema(schema)
-        self._unit = Unit.given(unit, max_rows)
+        self._declared = Declared.of(con, schema, public, unit, max_rows)
         self._lock = threading.RLock()
         self._database = current_database(con)
         _, file = self._database
@@ -107,6 +110,7 @@ class Session:
         budget: Budget | None = None,
         targets: Mapping[str, float] | None = None,
         objective: querysmasher.ObjectiveName = "total",
+        weights: Mapping[str, float] | None = None,
         tolerance: float = 1e-3,
         residuals: querysmasher.Residuals = "weighted",
     ) -> Plan:
@@ -121,7 +125,7 @@ class Session:
         """
         check_amount(budget, targets)
         with self._lock:  # a release in another thread must not have its rows read as a catalog
-            script = self._compile(statements)
+            script = self._compile(statements, weights)
         return querysmasher.plan(
             script.workload,
             budget,
@@ -146,6 +150,7 @@ class Session:
         budget: Budget | None = None,
         targets: Mapping[str, float] | None = None,
         objective: querysmasher.ObjectiveName = "total",
+        weights: Mapping[str, float] | None = None,
         confidence: float | None = None,
         progress: Progress | None = None,
     ) -> Release:
@@ -157,6 +162,7 @@ class Session:
             targets: in place of a budget, statement → the largest standard error that its
                 answers may have; charged is the least budget found, see `dpsql.plan`.
             objective: what the plan makes small, see `dpsql.plan`.
+            weights: statement → importance, 1 by default; goes before `/*+ weight(5) */`.
             confidence: if given, the columns `<alias>_lower` and `<alias>_upper` bound each
                 value with this probability, for example 0.95.
             progress: called as the work goes on, with public information only.
@@ -168,11 +174,11 @@ class Session:
             ExecutionError: after the charge; nothing is released, and the charge stands.
         """
         check_amount(budget, targets)
-        quantile = None if confidence is None else _quantile(confidence)
+        check_confidence(confidence)
         tell = progress or (lambda phase, done, of: None)
         with self._lock:
             tell("planning", 0, 1)
-            script = self._compile(statements)
+            script = self._compile(statements, weights)
             plan = querysmasher.plan(
                 script.workload,
                 budget,
@@ -184,10 +190,10 @@ class Session:
             tell("planning", 1, 1)
             if not plan.planned:
                 nothing = NoisyMeasurements(plan.certified, {})
-                return build_release(script, plan, nothing, None, quantile)
-            return self._run(script, plan, quantile, tell)
+                return build_release(script, plan, nothing, None, confidence)
+            return self._run(script, plan, confidence, tell)
 
-    def _run(self, script: Script, plan: Plan, quantile: float | None, tell: Progress) -> Release:
+    def _run(self, script: Script, plan: Plan, confidence: float | None, tell: Progress) -> Release:
         """Check, charge and measure, all on one snapshot of the database."""
         plan.check_variances()  # nothing that can fail by its size is left for after the charge
         engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
@@ -201,7 +207,7 @@ class Session:
                 tell("measuring", 0, 1)
                 measured = measure(charged, marginals)
                 tell("measuring", 1, 1)
-                return build_release(script, plan, measured, charged.receipt, quantile)
+                return build_release(script, plan, measured, charged.receipt, confidence)
 
             release = _opaquely(measure_charged)
         # The charge is on disk, which is what counts. Not to hand out what was paid for because
@@ -210,8 +216,10 @@ class Session:
             self._ledger.mark_released(charged.receipt)
         return release
 
-    def _compile(self, statements: Statements) -> Script:
-        return compile_statements(self._con, statements, self._schema, self._unit)
+    def _compile(
+        self, statements: Statements, weights: Mapping[str, float] | None = None
+    ) -> Script:
+        return compile_statements(self._con, statements, self._declared, weights)
 
     def _verify(self, table: Table) -> None:
         """Check that the table is the planned one, and in the database the ledger is for."""
@@ -220,7 +228,7 @@ class Session:
                 "The connection was moved to another database, and this ledger is not for that.",
                 hint="USE the first database again, or make a new session.",
             )
-        verify_unchanged(self._con, table, self._schema, self._unit)
+        verify_unchanged(self._con, table, self._declared.schema, self._declared.unit)
 
     def _charge(self, plan: Plan, table: Table) -> ChargedPlan:
         """Charge the whole budget that was asked for, durably, before any row is read."""
@@ -264,21 +272,48 @@ def _opaquely(work: Callable[[], Release]) -> Release:
     raise error
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the data owner declares besides what the catalog says."""
+
+    schema: Schema | None
+    unit: Unit | None
+    public: PublicReader
+
+    @classmethod
+    def of(
+        cls,
+        con: duckdb.DuckDBPyConnection,
+        schema: Schema | Mapping[str, Mapping[str, Domain]] | None,
+        public: PublicTables | None,
+        unit: str | None,
+        max_rows: int | None,
+    ) -> Declared:
+        """Check declarations as a caller gives them.
+
+        Raises:
+            SchemaError: one is malformed.
+        """
+        plain = schema is None or isinstance(schema, Schema)
+        checked = schema if plain else Schema(schema)  # type: ignore[arg-type]
+        return cls(checked, Unit.given(unit, max_rows), PublicReader(con, public))  # type: ignore[arg-type]
+
+
 def compile_statements(
     con: duckdb.DuckDBPyConnection,
     statements: Statements,
-    schema: Schema | None,
-    unit: Unit | None = None,
+    declared: Declared,
+    weights: Mapping[str, float] | None = None,
 ) -> Script:
-    """Compile statements against the catalog of `con` and the declared domains."""
+    """Compile statements against the catalog of `con` and what is declared."""
     check_connection(con)
-    schema = _as_schema(schema)
-    check_declared(con, schema)
-    return compile_script(named(statements), lambda parts: read_table(con, parts, schema, unit))
-
-
-def _as_schema(schema: Schema | Mapping[str, Mapping[str, Domain]] | None) -> Schema | None:
-    return schema if schema is None or isinstance(schema, Schema) else Schema(schema)
+    check_declared(con, declared.schema)
+    return compile_script(
+        named(statements),
+        lambda parts: read_table(con, parts, declared.schema, declared.unit),
+        declared.public.read,
+        weights,
+    )
 
 
 def _beside(database: Path | None) -> Path | None:
@@ -309,12 +344,12 @@ def check_budget(budget: Budget | None) -> None:
         )
 
 
-def _quantile(confidence: float) -> float:
-    """Return how many standard deviations an interval reaches to each side."""
+def check_confidence(confidence: float | None) -> None:
+    """Refuse a confidence that is no probability."""
+    if confidence is None:
+        return
     number = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
     if not number or not 0 < confidence < 1:
         raise SqlError(
             f"A confidence of {confidence!r} is not a probability.", hint="for example 0.95."
         )
-    # The lower tail, because 1/2 + c/2 would round to 1 for a c just below 1.
-    return -statistics.NormalDist().inv_cdf((1 - confidence) / 2)

@@ -1,200 +1,357 @@
-"""Evaluate conditions over the public domain, in a DuckDB of our own.
+"""Evaluate a core over the public domain: which groups there are, and which cells each counts.
 
-The evaluator is a separate in-memory database that holds domains and nothing else. Its SQL is
-built here from bound terms; no text of the analyst is in it but string literals, which are
-parameters. So three-valued logic, and the order of strings, are DuckDB's own, while nothing can
-depend on a row.
+One statement is run for each component. It joins the cells of the component's columns with its
+public relations, and tells for every group and cell how much a row in that cell adds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
+from dataclasses import dataclass, replace
+from itertools import product
 
-import duckdb
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
-from dpsql.errors import InternalError, ResourceLimitError, SqlError
-from dpsql.schema import Domain
-from dpsql.sql.terms import Condition, Term
+from dpsql.errors import ResourceLimitError, Span, SqlError
+from dpsql.schema import Table
+from dpsql.sql.components import Component
+from dpsql.sql.core import Core, Linear
+from dpsql.sql.expressions import Bound, Expr, column, conjunction, rebuild, render
+from dpsql.sql.matrices import Entries, Rows, compact
+from dpsql.sql.sandbox import Sandbox, SandboxError
 
 MAX_JOINT_CELLS = 4_000_000
-"""The largest joint domain over which conditions are evaluated."""
-
-_HARDENED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "threads": "1",
-    "memory_limit": "2GB",
-    "lock_configuration": "true",
-}
-_STORED = {"BOOLEAN": "BOOLEAN", "VARCHAR": "VARCHAR", "ENUM": "VARCHAR"}
+"""The largest joint domain over which expressions are evaluated."""
+MAX_JOINED = 2**26
+"""Cells times rows of the public relations that they are joined with."""
+MAX_COARSE = 3
+"""Coarse columns in one expression; each is looked at from both ends of its cells."""
 
 
-class Evaluator(AbstractContextManager["Evaluator"]):
-    """Evaluates conditions on the cells of joint domains.
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """Groups that differ in some keys only; `rows` of them."""
 
-    An ENUM is held as VARCHAR, because DuckDB compares an ENUM with a string as strings.
-    """
+    keys: tuple[int, ...]
+    rows: int
+    table: str
+    """The sandbox table with columns k{i} for every key, and `row`."""
+    attribute: str | None = None
+    """The column whose cells are the groups, where that is all."""
 
-    def __init__(self) -> None:
-        self._con = duckdb.connect(":memory:", config=_HARDENED)
-        self._tables: dict[tuple[str, Domain], str] = {}
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the database."""
-        self._con.close()
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    """Entries of a weighted statistic."""
 
-    def mask(
-        self, conditions: Sequence[Condition], domains: dict[str, Domain], sql: str
-    ) -> NDArray[np.bool_]:
-        """Tell for each joint cell whether all conditions are true (not false, not unknown).
+    entries: Rows
+    scale: float
+    """The largest absolute value of an entry's weight for one row."""
+    centre: float
+    """What was taken off the weight."""
 
-        Args:
-            conditions: conditions on columns of `domains` only.
-            domains: column → domain, in the order of the axes; may be empty.
-            sql: the statement, for error messages.
 
-        Returns:
-            An array with one axis per domain.
+class Evaluator:
+    """Evaluates the cores of one script."""
+
+    def __init__(self, sandbox: Sandbox, table: Table, sql: str) -> None:
+        self._sandbox = sandbox
+        self._table = table
+        self.sql = sql
+        self._index = {name: i for i, name in enumerate(table.columns)}
+        self._checked: set[tuple[str, frozenset[int]]] = set()
+
+    def cells(self, attributes: Sequence[str]) -> int:
+        """Return the number of joint cells.
 
         Raises:
-            ResourceLimitError: the joint domain has too many cells.
-            SqlError: DuckDB can't evaluate a condition.
+            ResourceLimitError: there are too many.
         """
-        shape = tuple(domain.size for domain in domains.values())
-        cells = check_cells(domains)
-        tables = [self._table(name, domain) for name, domain in domains.items()]
-        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-        code = " + ".join(f"{t}.code * {s}" for t, s in zip(tables, strides, strict=True)) or "0"
-        parameters: list[str] = []
-        names = {name: f"{table}.value" for name, table in zip(domains, tables, strict=True)}
-        holds = " AND ".join(render(c.term, names, parameters) for c in conditions)
-        # Selected, not filtered by: DuckDB's planning takes seconds for a thousand filters.
-        select = f"SELECT {code} AS cell, ({holds}) IS TRUE AS kept"
-        query = f"{select} FROM {', '.join(tables) or '(SELECT 1)'}"
-        mask = np.zeros(cells, dtype=np.bool_)
-        try:
-            found = self._con.execute(query, parameters).fetchnumpy()
-        except duckdb.Error:
-            raise SqlError(
-                "The condition can't be evaluated on the public domain.",
-                sql=sql,
-                span=conditions[0].span,
-                hint="write it more simply; the bounds and labels of the columns are its input.",
-            ) from None
-        mask[np.asarray(found["cell"], dtype=np.int64)] = np.asarray(found["kept"], dtype=np.bool_)
-        return mask.reshape(shape)
+        sizes = {name: self._table.columns[name].size for name in attributes}
+        cells = math.prod(sizes.values())
+        if cells > MAX_JOINT_CELLS:
+            shown = " x ".join(f"{name} ({size:,})" for name, size in sizes.items())
+            raise ResourceLimitError(
+                f"Conditions over {shown} together have {cells:,} cells, "
+                f"more than {MAX_JOINT_CELLS:,}.",
+                hint="compare coarser columns, or fewer of them, in one condition.",
+            )
+        return cells
 
-    def _table(self, name: str, domain: Domain) -> str:
-        """Store a domain under a generated name, once."""
-        key = (name, domain)
-        if key not in self._tables:
-            table = f"domain_{len(self._tables)}"
-            try:
-                self._store(table, domain)
-            except duckdb.Error:
-                raise ResourceLimitError(
-                    f"The domain of {name} can't be stored for evaluation.",
-                    hint="are its labels plain text, and is there memory left?",
-                ) from None
-            self._tables[key] = table
-        return self._tables[key]
-
-    def _store(self, table: str, domain: Domain) -> None:
-        type_ = _STORED.get(domain.type, "HUGEINT")
-        self._con.execute(f"CREATE TABLE {table} (code BIGINT, value {type_})").fetchall()
-        values, count = domain.values, domain.size - domain.nullable
-        if isinstance(values, range):
-            select = f"SELECT range, range::HUGEINT + ({values.start})::HUGEINT FROM range({count})"
-            self._con.execute(f"INSERT INTO {table} {select}").fetchall()
-        else:
-            texts = [v if isinstance(v, str) else str(v).lower() for v in values]
-            select = f"SELECT unnest(range({count})), unnest(?::VARCHAR[])::{type_}"
-            self._con.execute(f"INSERT INTO {table} {select}", [texts]).fetchall()
-        if domain.nullable:
-            self._con.execute(f"INSERT INTO {table} VALUES ({count}, NULL)").fetchall()
-
-
-def check_cells(domains: dict[str, Domain]) -> int:
-    """Count the joint cells of some columns.
-
-    Raises:
-        ResourceLimitError: there are more than the evaluator accepts.
-    """
-    cells = math.prod(domain.size for domain in domains.values())
-    if cells > MAX_JOINT_CELLS:
-        sizes = " x ".join(f"{name} ({domain.size:,})" for name, domain in domains.items())
-        raise ResourceLimitError(
-            f"Conditions over {sizes} together have {cells:,} cells, "
-            f"more than {MAX_JOINT_CELLS:,}.",
-            hint="compare coarser columns, or fewer of them, in one condition.",
+    def plain(self, key: int, attribute: str) -> Axis:
+        """Return the axis whose groups are the cells of a column."""
+        table = self._sandbox.new_name("axis")
+        domain = self._domain(attribute)
+        self._sandbox.run(
+            f"CREATE VIEW {table} AS SELECT value AS k{key}, code AS row FROM {domain}"
         )
-    return cells
+        return Axis((key,), self._table.columns[attribute].size, table, attribute)
+
+    def groups(self, core: Core, component: Component) -> tuple[Axis, Rows]:
+        """Return the groups of a component with keys, and the cells that each counts."""
+        part, axis = self._sandbox.new_name("part"), self._sandbox.new_name("axis")
+        keys = [core.keys[k] for k in component.keys]
+        for key in keys:
+            self._check_coarse(key, component, truth=False)
+        selected = ", ".join(f"({core.keys[k].sql}) AS k{k}" for k in component.keys)
+        names = ", ".join(f"k{k}" for k in component.keys)
+        first = self._first(component, keys)
+        spans = [key.span for key in keys]
+        query = (
+            f"{self._joined(component)} SELECT {selected}, cell, {first} AS ord FROM j WHERE kept"
+        )
+        self._run(f"CREATE TABLE {part} AS {query}", component, spans)
+        self._sandbox.run(
+            f"CREATE TABLE {axis} AS SELECT {names}, row_number() OVER (ORDER BY first) - 1 AS row"
+            f" FROM (SELECT {names}, min(ord) AS first FROM {part} GROUP BY ALL)"
+        )
+        same = " AND ".join(f"p.k{k} IS NOT DISTINCT FROM x.k{k}" for k in component.keys)
+        found = self._sandbox.arrays(
+            f"SELECT x.row AS row, p.cell AS cell, count(*)::DOUBLE AS weight "
+            f"FROM {part} p JOIN {axis} x ON {same} GROUP BY ALL"
+        )
+        ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
+        self._sandbox.run(f"DROP TABLE {part}")
+        cells = self.cells(component.attributes)
+        entries = Entries.of(rows, cells, found["row"], found["cell"], found["weight"])
+        return Axis(component.keys, rows, axis), compact(entries)
+
+    def total(self, component: Component) -> Rows:
+        """Return the cells that a component without keys counts, as one row."""
+        query = f"{self._joined(component)} SELECT cell, count(*)::DOUBLE AS weight FROM j "
+        found = self._arrays(f"{query} WHERE kept GROUP BY cell", component, [])
+        cells = self.cells(component.attributes)
+        row = np.zeros(len(found["cell"]), dtype=np.int64)
+        return compact(Entries.of(1, cells, row, found["cell"], found["weight"]))
+
+    def values(self, core: Core, component: Component, value: Bound, key: int) -> Axis:
+        """Return the values of an expression in their order, as an axis with one key."""
+        self._check_coarse(value, component, truth=False)
+        axis = self._sandbox.new_name("axis")
+        query = (
+            f"CREATE TABLE {axis} AS {self._joined(component)} SELECT v AS k{key}, "
+            f"row_number() OVER (ORDER BY v) - 1 AS row FROM "
+            f"(SELECT DISTINCT ({value.sql}) AS v FROM j WHERE kept AND ({value.sql}) IS NOT NULL)"
+        )
+        self._run(query, component, [value.span])
+        ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
+        return Axis((key,), rows, axis)
+
+    def weighed(
+        self, component: Component, axes: Sequence[tuple[Axis, dict[int, Bound]]], of: Linear
+    ) -> Weighed:
+        """Return the entries of a statistic on one component, over given groups.
+
+        Args:
+            component: the component.
+            axes: the groups along each axis, with the expressions of their keys; rows are in
+                C order.
+            of: the statistic; its weight is looked at only if it depends on the component.
+        """
+        weight = of.weight if component.weighted else None
+        if weight is not None:
+            self._check_coarse(weight, component, truth=False)
+        selected = [f"({b.sql}) AS k{k}" for _, keys in axes for k, b in keys.items()]
+        value = "1.0::DOUBLE" if weight is None else f"({weight.sql})::DOUBLE"
+        inner = ", ".join([*selected, "cell", f"{value} AS w"])
+        spans = [] if weight is None else [weight.span]
+        part = self._sandbox.new_name("part")
+        self._run(
+            f"CREATE TABLE {part} AS {self._joined(component)} SELECT {inner} FROM j WHERE kept",
+            component,
+            spans,
+        )
+        centre, scale = self._range(part, of, weight)
+        row, joins = "0", []
+        for i, (axis, keys) in enumerate(axes):
+            same = " AND ".join(f"p.k{k} IS NOT DISTINCT FROM x{i}.k{k}" for k in keys)
+            joins.append(f"JOIN {axis.table} x{i} ON {same}")
+            row = f"({row}) * {axis.rows} + x{i}.row"
+        term = f"(w - ({centre!r}))"
+        term = f"{term} * {term}" if of.square else term
+        found = self._sandbox.arrays(
+            f"SELECT ({row})::BIGINT AS row, cell, sum({term})::DOUBLE AS weight "
+            f"FROM {part} p {' '.join(joins)} WHERE w IS NOT NULL GROUP BY ALL"
+        )
+        self._sandbox.run(f"DROP TABLE {part}")
+        rows = math.prod(axis.rows for axis, _ in axes)
+        cells = self.cells(component.attributes)
+        entries = Entries.of(rows, cells, found["row"], found["cell"], found["weight"])
+        return Weighed(compact(entries), scale * scale if of.square else scale, centre)
+
+    def _range(self, part: str, of: Linear, weight: Bound | None) -> tuple[float, float]:
+        """Return what to take off the weights, and the largest absolute value that is left."""
+        if weight is None:
+            return 0.0, 1.0
+        ((low, high),) = self._sandbox.rows(f"SELECT min(w), max(w) FROM {part}")
+        low, high = (0.0, 0.0) if low is None else (low, high)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise SqlError(
+                "This is infinite, or not a number, for some values of the columns.",
+                sql=self.sql,
+                span=weight.span,
+                hint="leave those values out by WHERE or FILTER.",
+            )
+        centre = (low + high) / 2 if of.centre else 0.0
+        return centre, max(abs(low - centre), abs(high - centre)) or 1.0
+
+    def frame(self, axis: Axis) -> pl.DataFrame:
+        """Return the keys of an axis, row by row."""
+        names = ", ".join(f"k{k}" for k in axis.keys)
+        return self._sandbox.frame(f"SELECT {names} FROM {axis.table} ORDER BY row")
+
+    def types(self, axis: Axis) -> dict[int, str]:
+        """Return the DuckDB type of every key of an axis."""
+        found = dict(self._sandbox.types(f"SELECT * FROM {axis.table}"))
+        return {k: found[f"k{k}"] for k in axis.keys}
+
+    # ── the SQL ────────────────────────────────────────────────────────────────────────────
+
+    def _joined(self, component: Component) -> str:
+        """Return `WITH j AS …`: cells joined with public rows, and whether they are kept."""
+        for condition in component.conjuncts:
+            self._check_coarse(condition, component, truth=True)
+        # Conditions are selected, not filtered by: DuckDB plans a thousand filters for seconds.
+        holds = conjunction([c.sql for c in component.conjuncts])
+        kept = f"({holds}) IS TRUE" if component.conjuncts else "true"
+        return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS kept FROM {self._source(component)})"
+
+    def _source(self, component: Component) -> str:
+        size = self.cells(component.attributes)
+        size *= math.prod(max(1, r.rows) for r in component.relations)
+        if size > MAX_JOINED:
+            raise ResourceLimitError(
+                f"Joining {', '.join(component.attributes)} with public tables gives {size:,} "
+                f"pairs to look at, more than {MAX_JOINED:,}.",
+                hint="join smaller tables, or coarser columns.",
+            )
+        parts = [self._cells_of(component.attributes)]
+        for relation in component.relations:
+            if relation.kind == "inner":
+                parts.append(f"CROSS JOIN {relation.table}")
+            else:
+                on = conjunction([c.sql for c in relation.on])
+                parts.append(f"{relation.kind.upper()} JOIN {relation.table} ON {on}")
+        return " ".join(parts)
+
+    def _cells_of(self, attributes: Sequence[str]) -> str:
+        """Return a subquery with the joint cells of columns, their first and last values."""
+        if not attributes:
+            return "(SELECT 0 AS cell) AS p"
+        cell, selected, tables = "0", [], []
+        for name in attributes:
+            i, domain = self._index[name], self._table.columns[name]
+            cell = f"({cell}) * {domain.size} + d{i}.code"
+            selected += [f"d{i}.value AS a{i}", f"d{i}.upper AS u{i}"]
+            tables.append(f"{self._domain(name)} AS d{i}")
+        return f"(SELECT {cell} AS cell, {', '.join(selected)} FROM {', '.join(tables)}) AS p"
+
+    def _domain(self, name: str) -> str:
+        try:
+            return self._sandbox.domain(self._index[name], self._table.columns[name])
+        except SandboxError:
+            raise ResourceLimitError(
+                f"The domain of {name} can't be stored for evaluation.",
+                hint="are its labels plain text, and is there memory left?",
+            ) from None
+
+    def _first(self, component: Component, keys: Sequence[Bound]) -> str:
+        """Return what groups are ordered by: cells, unless the keys are public rows' alone."""
+        rows = [f"r{r.number}_row" for r in component.relations if r.kind in {"inner", "left"}]
+        parts = ["cell", *rows] if any(k.attributes for k in keys) else [*rows, "cell"]
+        return f"({', '.join(parts)})" if len(parts) > 1 else parts[0]
+
+    def _run(self, sql: str, component: Component, spans: Sequence[Span]) -> None:
+        try:
+            self._sandbox.run(sql)
+        except SandboxError as error:
+            raise self._located(error, component, spans) from None
+
+    def arrays(self, sql: str, span: Span) -> dict[str, np.ndarray]:
+        """Return the columns of a query over axes, written at `span`."""
+        try:
+            return self._sandbox.arrays(sql)
+        except SandboxError as error:
+            raise self._refused(error, span) from None
+
+    def _arrays(
+        self, sql: str, component: Component, spans: Sequence[Span]
+    ) -> dict[str, np.ndarray]:
+        try:
+            return self._sandbox.arrays(sql)
+        except SandboxError as error:
+            raise self._located(error, component, spans) from None
+
+    def _located(
+        self, error: SandboxError, component: Component, spans: Sequence[Span]
+    ) -> SqlError:
+        """Find the condition that DuckDB refuses; it is a key or weight if none is."""
+        on = [c for r in component.relations for c in r.on]
+        for condition in (*component.conjuncts, *on):
+            alone = replace(component, conjuncts=())
+            source = self._source(alone) if condition not in on else self._cells_of(())
+            try:
+                self._sandbox.run(f"SELECT count(({condition.sql}) IS TRUE) FROM {source}")
+            except SandboxError as found:
+                return self._refused(found, condition.span)
+        return self._refused(error, spans[0] if spans else None)
+
+    def _refused(self, error: SandboxError, span: Span | None) -> SqlError:
+        return SqlError(
+            f"DuckDB can't compute this for the values of the columns: {error}",
+            sql=self.sql,
+            span=span,
+            hint="check the types, and rule out values for which it isn't defined.",
+        )
+
+    def _check_coarse(self, bound: Bound, component: Component, *, truth: bool) -> None:
+        """Refuse expressions that a column's cells don't determine.
+
+        A cell of bins, or of dates with a coarse grain, stands for several values. What is asked
+        must be the same for its first and last one.
+        """
+        coarse = [a for a in sorted(bound.attributes) if self._table.columns[a].uppers is not None]
+        if not coarse or bound.sql == f"a{self._index[coarse[0]]}":
+            return
+        key = (bound.sql, bound.relations)
+        if key in self._checked:
+            return
+        self._checked.add(key)
+        ends = {f"a{self._index[a]}": f"u{self._index[a]}" for a in coarse}
+        for chosen in product((False, True), repeat=min(len(coarse), MAX_COARSE)):
+            renamed = {a: u for (a, u), at_end in zip(ends.items(), chosen, strict=False) if at_end}
+            if renamed and self._differs(bound, _renamed(bound.node, renamed), component, truth):
+                raise SqlError(
+                    f"The column {coarse[0]} is known by ranges only, and this cuts through one.",
+                    sql=self.sql,
+                    span=bound.span,
+                    hint=self._edges(coarse[0]),
+                )
+
+    def _differs(self, bound: Bound, other: str, component: Component, truth: bool) -> bool:
+        one, two = bound.sql, other
+        if truth:
+            one, two = f"({one}) IS TRUE", f"({two}) IS TRUE"
+        relations = tuple(r for r in component.relations if r.number in bound.relations)
+        alone = Component(tuple(sorted(bound.attributes)), relations, (), (), weighted=False)
+        query = f"SELECT count(*) FROM {self._source(alone)}"
+        try:
+            ((count,),) = self._sandbox.rows(f"{query} WHERE ({one}) IS DISTINCT FROM ({two})")
+        except SandboxError as error:
+            raise self._refused(error, bound.span) from None
+        return bool(count)
+
+    def _edges(self, name: str) -> str:
+        values = [str(v) for v in self._table.columns[name].values[:6]]
+        more = ", …" if len(self._table.columns[name].values) > 6 else ""
+        return f"its ranges begin at {', '.join(values)}{more}: compare with these by >= and <."
 
 
-def render(term: Term, names: dict[str, str], parameters: list[str]) -> str:
-    """Write a term of truth values, strings or NULL as SQL; strings go to `parameters`."""
-    operator = term.operator
-    if operator == "column":
-        return names[str(term.value)]
-    if operator == "literal":
-        return _literal(term, parameters)
-    scale = term.scale
-    parts = [
-        _integer(operand, scale, names) if operand.kind == "number"
-        else render(operand, names, parameters)
-        for operand in term.operands
-    ]  # fmt: skip
-    if operator in {"AND", "OR"}:
-        return "(" + f" {operator} ".join(parts) + ")"
-    if operator == "NOT":
-        return f"(NOT {parts[0]})"
-    if operator in {"IS NULL", "IS TRUE", "IS FALSE"}:
-        return f"({parts[0]} {operator})"
-    if operator == "BETWEEN":
-        return f"({parts[0]} BETWEEN {parts[1]} AND {parts[2]})"
-    if operator == "IN":
-        return f"({parts[0]} IN ({', '.join(parts[1:])}))"
-    if operator in {"=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"}:
-        return f"({parts[0]} {operator} {parts[1]})"
-    raise InternalError(f"no rule to write {operator!r}")
+def _renamed(node: Expr, names: dict[str, str]) -> str:
+    def change(part: Expr) -> Expr:
+        found = names.get(part.name) if part.key == "column" else None
+        return column(found) if found is not None else rebuild(part, change)
 
-
-def _literal(term: Term, parameters: list[str]) -> str:
-    if isinstance(term.value, str):
-        parameters.append(term.value)
-        return "?::VARCHAR"
-    return {True: "TRUE", False: "FALSE", None: "NULL"}[term.value]  # type: ignore[index]
-
-
-def _integer(term: Term, scale: int, names: dict[str, str]) -> str:
-    """Write a number times 10**scale as an exact integer expression."""
-    if term.operator == "literal" and isinstance(term.value, int):
-        return f"{term.value * 10 ** (scale - term.scale)}::HUGEINT"
-    factor = 10 ** (scale - term.scale)
-    if factor > 1:
-        return f"({_integer(term, term.scale, names)} * {factor}::HUGEINT)"
-    if term.operator == "column":
-        return names[str(term.value)]
-    inner = [
-        _integer(operand, operand.scale if term.operator == "*" else term.scale, names)
-        for operand in term.operands
-    ]
-    if term.operator == "NEG":
-        return f"(-{inner[0]})"
-    if term.operator == "ABS":
-        return f"abs({inner[0]})"
-    if term.operator in {"+", "-", "*"}:
-        return f"({inner[0]} {term.operator} {inner[1]})"
-    raise InternalError(f"no rule to write {term.operator!r}")
+    return render(change(node))

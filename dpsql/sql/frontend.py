@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+import polars as pl
+from sqlglot import exp
 
 from dpsql.errors import (
     ResourceLimitError,
-    SchemaError,
+    Span,
     SqlError,
     SqlLimitError,
-    SqlSchemaError,
+    UnsupportedSqlError,
     printable,
 )
-from dpsql.schema import Domain, Table
+from dpsql.schema import Table
 from dpsql.sql.allow import check_allowed
-from dpsql.sql.bind import BoundKey, BoundStatement, TableName, bind, table_name
+from dpsql.sql.core import Linear, Quantile, Windowed
 from dpsql.sql.evaluate import Evaluator
 from dpsql.sql.limits import MAX_STATEMENTS
-from dpsql.sql.lower import LoweredStatement, block_of_key, block_shape, lower
+from dpsql.sql.lower import GroupAxis, LoweredCore, LoweredSet, LoweredStatistic, lower
+from dpsql.sql.matrices import Entries
+from dpsql.sql.outline import Outlined, Outliner, Public, Resolve
 from dpsql.sql.parse import Parsed, parse_statement
+from dpsql.sql.postprocess import (
+    DirectOutput,
+    Postprocessing,
+    check_names,
+    direct_outputs,
+    prepare,
+)
+from dpsql.sql.sandbox import Sandbox
 from dpsql.workload import Workload
 
 MAX_SCRIPT_ENTRIES = 2**24
@@ -34,36 +44,54 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyColumn:
-    """An output column that tells the group of each row."""
+class StatisticColumn:
+    """A statistic of every group: which family of the workload answers it, and how."""
 
-    name: str
-    domain: Domain
-    block: int
-    """The axis of the answers along which the key varies."""
-    codes: NDArray[np.int64]
-    """For every row along that axis, the code of the key's value."""
-
-
-@dataclass(frozen=True, slots=True)
-class ValueColumn:
-    """An output column of noisy counts."""
-
-    alias: str
     family: int
-    """Its queries: the index of a family of the workload."""
+    axes: tuple[tuple[int, ...], ...]
+    """For each block of the family, the axes of the groups along which its rows run."""
+    centre: float
+    """What was taken off the weight of each row."""
+    quantile: Quantile | None
+    """If it is a quantile: its values run along one more axis, the last."""
+    values: pl.Series | None
+    """The values of a quantile's expression, in order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupingSet:
+    """The groups of one grouping set: the product of its axes, in C order."""
+
+    keys: tuple[int, ...]
+    axes: tuple[GroupAxis, ...]
+    columns: tuple[StatisticColumn, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of groups along each axis."""
+        return tuple(axis.rows for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerTable:
+    """The answers of one core: its grouping sets, one below the other."""
+
+    keys: int
+    """How many keys it has."""
+    sets: tuple[GroupingSet, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
-    """A statement, and how its answer is read off the workload's answers."""
+    """A statement, and how its answer follows from the workload's answers."""
 
     name: str
     sql: str
-    columns: tuple[KeyColumn | ValueColumn, ...]
-    """The output columns in SELECT order."""
-    shape: tuple[int, ...]
-    """The number of rows along each block; the answer's rows are in C order."""
+    tables: tuple[AnswerTable, ...]
+    direct: tuple[DirectOutput, ...] | None
+    """Its columns, if they are keys and statistics as they are."""
+    post: Postprocessing | None
+    """What is computed on the answers, otherwise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,14 +106,35 @@ class Script:
     whose value is in the domain of each are counted."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compiled:
+    """A statement on its way."""
+
+    name: str
+    parsed: Parsed
+    outlined: Outlined
+    cores: tuple[LoweredCore, ...]
+
+
+def no_public_tables(_: tuple[str, ...]) -> None:
+    """Know of no public table."""
+    return
+
+
 def compile_script(
-    statements: Sequence[tuple[str, str]], resolve: Callable[[tuple[str, ...]], Table]
+    statements: Sequence[tuple[str, str]],
+    resolve: Resolve,
+    public: Public = no_public_tables,
+    weights: Mapping[str, float] | None = None,
 ) -> Script:
-    """Compile named SELECT statements over one table to a workload; no data is touched.
+    """Compile named statements over one private table to a workload; no row is touched.
 
     Args:
         statements: name and SQL text of each.
-        resolve: finds the table that a name (as its parts) means, or raises a SchemaError.
+        resolve: finds the private table that a name (as its parts) means, or raises a
+            SchemaError.
+        public: returns the public table of a name, or None.
+        weights: statement → importance, which goes before `/*+ weight(5) */` in its text.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -94,25 +143,35 @@ def compile_script(
     """
     _check_names(statements)
     several = len(statements) > 1
-    parsed = [_naming(name, several, _read, sql) for name, sql in statements]
-    table = _one_table(parsed, resolve)
-    names = [name for name, _ in statements]
+    sandbox = Sandbox()
     try:
-        bound = [
-            _naming(name, several, bind, name, tree, table)
-            for name, tree in zip(names, parsed, strict=True)
-        ]
-        with Evaluator() as evaluator:
-            lowered: list[LoweredStatement] = []
-            for name, statement in zip(names, bound, strict=True):
-                lowered.append(_naming(name, several, lower, statement, table, evaluator))
-                _check_entries(sum(item.entries for item in lowered))
+        parsed = [(name, _naming(name, several, _read, sql)) for name, sql in statements]
+        outliner = Outliner(sandbox, resolve, public)
+        outlined = [(n, p, _naming(n, several, outliner.outline, p)) for n, p in parsed]
+        table = _one_table(outlined, several)
+        compiled, entries = [], 0
+        for name, tree, outline in outlined:
+            evaluator = Evaluator(sandbox, table, tree.source.sql)
+            cores = _naming(name, several, _lowered, outline, table, evaluator)
+            entries += sum(map(_entries, cores))
+            _check_entries(entries)
+            compiled.append(_Compiled(name, tree, outline, cores))
+        return _assemble(table, compiled, sandbox, several, _weights(compiled, weights))
     except RecursionError:  # the limits leave ample room, unless the caller has used it up
         raise SqlLimitError(
             "A statement is too deeply nested for the stack that is left.",
             hint="call dpsql from less deeply nested code, or write the statement more simply.",
         ) from None
-    return _assemble(table, bound, lowered)
+
+
+def _lowered(outline: Outlined, table: Table, evaluator: Evaluator) -> tuple[LoweredCore, ...]:
+    return tuple(lower(core, table, evaluator) for core in outline.cores)
+
+
+def _entries(core: LoweredCore) -> int:
+    """Count the coefficients that are written out."""
+    blocks = [b.rows for s in core.sets for t in s.statistics for b in t.blocks]
+    return sum(rows.rows * rows.cells for rows in blocks if isinstance(rows, Entries))
 
 
 def _check_entries(entries: int) -> None:
@@ -156,64 +215,154 @@ def _read(sql: str) -> Parsed:
     return parsed
 
 
-def _one_table(parsed: Sequence[Parsed], resolve: Callable[[tuple[str, ...]], Table]) -> Table:
-    """Resolve the tables after FROM, which must all be the same.
+def _one_table(outlined: Sequence[tuple[str, Parsed, Outlined]], several: bool) -> Table:
+    """Return the private table, which must be the same everywhere.
 
     Raises:
-        SqlSchemaError: `resolve` knows no such table.
         SqlError: two different tables are named.
     """
-    found: dict[tuple[str, ...], Table] = {}
-    first: Table | None = None
-    for tree in parsed:
-        name = table_name(tree)
-        if name.parts not in found:
-            found[name.parts] = _resolve(name, tree, resolve)
-        table = found[name.parts]
-        first = first or table
-        if (table.path or table.name) != (first.path or first.name):
-            raise SqlError(
-                f"This statement is over {table.name}, but the first one is over {first.name}: "
-                "one script releases from one table.",
-                sql=tree.source.sql,
-                span=name.span,
-                hint="release from each table in its own call.",
-            )
-    if first is None:
-        raise SqlError("There is no statement.", hint="pass at least one.")
+    first = outlined[0][2].tables[0][0]
+    for name, parsed, outline in outlined:
+        for table, span in outline.tables:
+            if (table.path or table.name) != (first.path or first.name):
+                error = SqlError(
+                    f"This is over {table.name}, but the first statement is over {first.name}: "
+                    "one script releases from one table.",
+                    sql=parsed.source.sql,
+                    span=span,
+                    hint="release from each table in its own call.",
+                )
+                error.statement = printable(name) if several else None
+                raise error
     return first
 
 
-def _resolve(name: TableName, tree: Parsed, resolve: Callable[[tuple[str, ...]], Table]) -> Table:
-    try:
-        return resolve(name.parts)
-    except SqlError:
-        raise
-    except SchemaError as error:
-        raise SqlSchemaError(
-            error.message, sql=tree.source.sql, span=name.span, hint=error.hint
-        ) from None
+def _weights(compiled: Sequence[_Compiled], given: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the importance of every statement.
+
+    Raises:
+        SqlError: a weight is given for an unknown statement, or is no positive number.
+    """
+    names = {item.name.lower(): item.name for item in compiled}
+    found = {item.name: item.parsed.weight for item in compiled}
+    for name, weight in (given or {}).items():
+        good = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+        if not isinstance(name, str) or name.lower() not in names:
+            raise SqlError(
+                f"There is no statement {printable(str(name))!r} to give a weight to.",
+                hint=f"the statements are {', '.join(list(names.values())[:10])}.",
+            )
+        if not good or not 1e-6 <= weight <= 1e6:
+            raise SqlError(
+                f"The weight {weight!r} of {printable(name)} is no positive number.",
+                hint="use numbers from 1e-6 to 1e6; 1 is usual.",
+            )
+        found[names[name.lower()]] = float(weight)
+    return found
 
 
 def _assemble(
-    table: Table, bound: Sequence[BoundStatement], lowered: Sequence[LoweredStatement]
+    table: Table,
+    compiled: Sequence[_Compiled],
+    sandbox: Sandbox,
+    several: bool,
+    weights: Mapping[str, float],
 ) -> Script:
-    used = {column for item in lowered for block in item.blocks for column in block.columns}
+    used = {
+        name
+        for item in compiled
+        for core in item.cores
+        for group in core.sets
+        for statistic in group.statistics
+        for block in statistic.blocks
+        for name in block.attributes
+    }
     workload = Workload({c: d.size for c, d in table.columns.items() if c in used})
-    statements = []
-    for statement, item in zip(bound, lowered, strict=True):
-        columns: list[KeyColumn | ValueColumn] = []
-        factors = iter(item.factors)
-        for output in statement.outputs:
-            if isinstance(output, BoundKey):
-                block, codes = block_of_key(item, output)
-                domain = table.columns[output.column]
-                columns.append(KeyColumn(output.name, domain, block, codes))
-                continue
-            columns.append(ValueColumn(output.alias, len(workload.families)))
-            groups = [block.columns for block in item.blocks]
-            workload.add(groups, next(factors), name=statement.name)
-        shape = block_shape(item)
-        statements.append(Statement(statement.name, statement.sql, tuple(columns), shape))
-    named = {c for statement in bound for c in statement.columns}
-    return Script(table, tuple(statements), workload, tuple(c for c in table.columns if c in named))
+    statements = tuple(
+        _naming(item.name, several, _statement, item, workload, sandbox, weights[item.name])
+        for item in compiled
+    )
+    named = frozenset().union(*(c.core.named for item in compiled for c in item.cores))
+    columns = tuple(c for c in table.columns if c in named)
+    return Script(table, statements, workload, columns)
+
+
+def _statement(item: _Compiled, workload: Workload, sandbox: Sandbox, weight: float) -> Statement:
+    tables = tuple(
+        AnswerTable(
+            len(core.core.keys),
+            tuple(_grouping_set(group, workload, item.name, weight) for group in core.sets),
+        )
+        for core in item.cores
+    )
+    sql, whole = item.parsed.source.sql, item.parsed.source.whole()
+    query = item.outlined.query
+    direct = direct_outputs(query, item.cores)
+    if direct is not None:
+        spans = _spans(item.parsed, len(direct))
+        check_names([o.name for o in direct], [o.key is None for o in direct], sql, spans)
+        return Statement(item.name, sql, tables, tuple(direct), None)
+    post = prepare(query, item.cores, sandbox, sql, whole)
+    spans = _spans(item.parsed, len(post.outputs))
+    check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], sql, spans)
+    if not any(output.noisy for output in post.outputs):
+        raise UnsupportedSqlError(
+            "The statement returns no count.",
+            sql=sql,
+            span=whole,
+            hint="select COUNT(*) too.",
+        )
+    return Statement(item.name, sql, tables, None, post)
+
+
+def _spans(parsed: Parsed, width: int) -> list[Span]:
+    """Return where the columns of a statement's answer stand in its text."""
+    items = parsed.query.expressions if isinstance(parsed.query, exp.Select) else []
+    if len(items) != width:
+        return [parsed.source.whole()] * width
+    return [parsed.source.node(item) for item in items]
+
+
+def _grouping_set(group: LoweredSet, workload: Workload, name: str, weight: float) -> GroupingSet:
+    columns = tuple(_column(group, s, workload, name, weight) for s in group.statistics)
+    return GroupingSet(group.keys, group.axes, columns)
+
+
+def _column(
+    group: LoweredSet,
+    lowered: LoweredStatistic,
+    workload: Workload,
+    name: str,
+    weight: float,
+) -> StatisticColumn:
+    """Add the family of one statistic to the workload.
+
+    Weights are such that statistics count alike, whatever their units: the variance of a sum is
+    divided by the square of what one row can add, and the points of a distribution count as one.
+    """
+    blocks = sorted(lowered.blocks, key=lambda b: min(b.axes, default=len(group.axes) + 1))
+    share = weight / lowered.scale**2
+    quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
+    if quantile is not None and lowered.values is not None:
+        share /= lowered.values.len()
+    workload.add(
+        [block.attributes for block in blocks],
+        [block.factor for block in blocks],
+        min(max(share, 1e-9), 1e9),
+        name=_family_name(name, lowered),
+    )
+    return StatisticColumn(
+        len(workload.families) - 1,
+        tuple(block.axes for block in blocks),
+        lowered.centre,
+        quantile,
+        lowered.values,
+    )
+
+
+def _family_name(name: str, lowered: LoweredStatistic) -> str:
+    """Name counts by their statement; sums, which have units of their own, with what they sum."""
+    statistic = lowered.statistic
+    base = statistic.of if isinstance(statistic, Windowed) else statistic
+    plain = isinstance(base, Quantile) or (isinstance(base, Linear) and base.weight is None)
+    return name if plain else f"{name}: {statistic.label}"

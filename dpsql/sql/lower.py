@@ -1,226 +1,250 @@
-"""Bound statement → matrices: which cells of which columns each answer counts.
-
-Conditions that share columns, and the keys among those columns, form one component, which becomes
-one block of the statement's Kronecker products. All other keys are blocks of their own.
-"""
+"""Core → matrices: the groups of each grouping set, and the factors of each statistic."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
-from dpsql.errors import ResourceLimitError, SqlError
-from dpsql.schema import Domain, Table
-from dpsql.sql.bind import BoundKey, BoundStatement, BoundValue, Running
-from dpsql.sql.evaluate import Evaluator, check_cells
-from dpsql.sql.terms import Condition
-from dpsql.workload import Factor, Identity, Matrix, Prefix, Suffix
-from dpsql.workload.queries import MAX_ENTRIES
-
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from dpsql.errors import SqlError
+from dpsql.schema import Table
+from dpsql.sql.components import Component, components
+from dpsql.sql.core import Core, Linear, Quantile, Statistic
+from dpsql.sql.evaluate import Axis, Evaluator
+from dpsql.sql.expressions import Bound
+from dpsql.sql.matrices import LoweredBlock, Rows, identity
+from dpsql.sql.quantiles import cumulative
+from dpsql.sql.windows import over_window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoweredBlock:
-    """One component: its columns, the groups that it can have, and what they count."""
+class LoweredStatistic:
+    """The blocks whose Kronecker product answers a statistic for every group."""
 
-    columns: tuple[str, ...]
-    keys: tuple[str, ...]
-    """The columns that tell the groups; both in the order of the schema."""
-    mask: Mask | None
-    """For each joint cell of `columns`, whether WHERE keeps it; None if all of them."""
-    rows: int
-    codes: tuple[Codes, ...]
-    """For each key, its code in every row."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoweredStatement:
-    """The blocks of a statement, and the factors of each of its value columns."""
-
+    statistic: Statistic
     blocks: tuple[LoweredBlock, ...]
-    factors: tuple[tuple[Factor, ...], ...]
+    scale: float = 1.0
+    """The largest absolute value that one row can add."""
+    centre: float = 0.0
+    """What was taken off the weight of each row."""
+    values: pl.Series | None = None
+    """For a quantile: the values in their order, along one more axis after those of the groups."""
+    value_type: str | None = None
+    """For a quantile: the DuckDB type of its result."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupAxis:
+    """Groups that differ in some keys only."""
+
+    keys: pl.DataFrame
+    """A column k{i} for each of the keys; one row per group."""
 
     @property
-    def entries(self) -> int:
-        """The number of coefficients that are written out."""
-        masked = (block.rows * block.mask.size for block in self.blocks if block.mask is not None)
-        return sum(masked) * len(set(map(id, self.factors)))
+    def rows(self) -> int:
+        """The number of groups."""
+        return self.keys.height
 
 
-def lower(bound: BoundStatement, table: Table, evaluator: Evaluator) -> LoweredStatement:
-    """Turn a statement into matrices over the public domain.
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredSet:
+    """One grouping set: its groups are the product of the axes."""
+
+    keys: tuple[int, ...]
+    axes: tuple[GroupAxis, ...]
+    statistics: tuple[LoweredStatistic, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of groups along each axis."""
+        return tuple(axis.rows for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredCore:
+    """A core's grouping sets, one below the other."""
+
+    core: Core
+    sets: tuple[LoweredSet, ...]
+    types: dict[int, str]
+    """Key → its DuckDB type."""
+
+
+def lower(core: Core, table: Table, evaluator: Evaluator) -> LoweredCore:
+    """Turn a core into matrices over the public domain.
 
     Raises:
-        SqlError: WHERE rules out every group for any possible row.
+        SqlError: no group is possible, or DuckDB can't compute an expression.
         ResourceLimitError: a joint domain or a matrix is too large.
     """
-    blocks = _blocks(bound, table, evaluator)
-    values = [output for output in bound.outputs if isinstance(output, BoundValue)]
-    factors = {
-        running: tuple(_factor(block, running, table) for block in blocks)
-        for running in dict.fromkeys(value.running for value in values)
-    }
-    return LoweredStatement(blocks, tuple(factors[value.running] for value in values))
+    types: dict[int, str] = {}
+    sets = tuple(_Set(core, keys, table, evaluator).lowered(types) for keys in core.sets)
+    return LoweredCore(core, sets, types)
 
 
-def block_of_key(lowered: LoweredStatement, key: BoundKey) -> tuple[int, Codes]:
-    """Return the block that holds a key, and the key's codes along its rows."""
-    for index, block in enumerate(lowered.blocks):
-        if key.column in block.keys:
-            return index, block.codes[block.keys.index(key.column)]
-    raise KeyError(key.column)
+class _Set:
+    """Lowers one grouping set."""
 
+    def __init__(
+        self, core: Core, keys: tuple[int, ...], table: Table, evaluator: Evaluator
+    ) -> None:
+        self._core = core
+        self._keys = keys
+        self._table = table
+        self._evaluator = evaluator
+        self._sql = evaluator.sql
+        self._base = components(core, keys, table)
+        self._axes: list[Axis] = []
+        self._blocks: dict[frozenset[str | int], LoweredBlock] = {}
+        for component in self._base:
+            self._add(component)
 
-def _blocks(bound: BoundStatement, table: Table, evaluator: Evaluator) -> tuple[LoweredBlock, ...]:
-    masks: dict[tuple[str, ...], Mask] = {}
-    for columns, conditions in _components(bound, table).items():
-        domains = {name: table.columns[name] for name in columns}
-        mask = evaluator.mask(conditions, domains, bound.sql)
-        if not mask.any() and not bound.keys and table.columns:
-            return (_nothing(columns or tuple(table.columns), table),)
-        if not mask.any():
-            raise SqlError(
-                "WHERE is not true for any possible row, so there is no group to return.",
-                sql=bound.sql,
-                span=bound.where,
-                hint="are the conditions contradictory, beyond the columns' domains, or do they "
-                "compare with NULL? That is written IS NULL.",
-            )
-        if not mask.all():
-            masks[columns] = mask
-    inside = {column: columns for columns in masks for column in columns}
-    groups = dict.fromkeys([inside.get(key, (key,)) for key in bound.keys] + list(masks))
-    return tuple(_block(columns, masks.get(columns), bound.keys, table) for columns in groups)
+    def lowered(self, types: dict[int, str]) -> LoweredSet:
+        for axis in self._axes:
+            types.update(self._evaluator.types(axis))
+        statistics = tuple(self._statistic(s) for s in self._core.statistics)
+        axes = tuple(GroupAxis(self._evaluator.frame(axis)) for axis in self._axes)
+        return LoweredSet(self._keys, axes, statistics)
 
+    def _add(self, component: Component) -> None:
+        """Evaluate the groups of one component."""
+        entries: Rows
+        if not component.keys:
+            entries = self._evaluator.total(component)
+            if entries.is_empty and self._keys:
+                raise self._no_group()
+            self._note(component, entries, ())
+            return
+        plain = self._plain(component)
+        if plain is not None:
+            axis = self._evaluator.plain(component.keys[0], plain)
+            entries = identity(axis.rows)
+        else:
+            axis, entries = self._evaluator.groups(self._core, component)
+        if not axis.rows:
+            raise self._no_group()
+        self._axes.append(axis)
+        self._note(component, entries, (len(self._axes) - 1,))
 
-def _nothing(columns: Sequence[str], table: Table) -> LoweredBlock:
-    """Count no row at all: a single row of zeros, over the smallest of some columns."""
-    smallest = min(columns, key=lambda name: table.columns[name].size)
-    mask = np.zeros(table.columns[smallest].size, dtype=np.bool_)
-    return LoweredBlock((smallest,), (), mask, 1, ())
+    def _note(self, component: Component, entries: Rows, axes: tuple[int, ...]) -> None:
+        self._blocks[component.nodes] = LoweredBlock(component.attributes, entries, axes)
 
+    def _plain(self, component: Component) -> str | None:
+        """Return the column of a component that is grouped by it and nothing else."""
+        if component.conjuncts or component.relations or len(component.keys) != 1:
+            return None
+        (name,), key = component.attributes[:1], self._core.keys[component.keys[0]]
+        place = f"a{list(self._table.columns).index(name)}"
+        return name if len(component.attributes) == 1 and key.sql == place else None
 
-def _components(bound: BoundStatement, table: Table) -> dict[tuple[str, ...], list[Condition]]:
-    """Group the conditions that share columns; the columns are in the order of the schema."""
-    groups: list[tuple[set[str], list[Condition]]] = []
-    for condition in bound.conditions:
-        touching = [group for group in groups if group[0] & condition.columns]
-        merged = (set(condition.columns), [condition])
-        for columns, conditions in touching:
-            merged[0].update(columns)
-            merged[1].extend(conditions)
-        groups = [group for group in groups if group not in touching] + [merged]
-    found: dict[tuple[str, ...], list[Condition]] = {}
-    for columns, conditions in groups:
-        ordered = tuple(name for name in table.columns if name in columns)
-        found.setdefault(ordered, []).extend(conditions)
-    return found
-
-
-def _block(
-    columns: tuple[str, ...], mask: Mask | None, keys: Sequence[str], table: Table
-) -> LoweredBlock:
-    inner = tuple(name for name in columns if name in keys)
-    if mask is None:  # a single key, all of its values
-        size = check_cells({name: table.columns[name] for name in columns})
-        codes = np.arange(size, dtype=np.int64)
-        return LoweredBlock(columns, inner, None, len(codes), (codes,))
-    if not inner:
-        return LoweredBlock(columns, inner, mask, 1, ())
-    others = tuple(axis for axis, name in enumerate(columns) if name not in inner)
-    possible = mask.any(axis=others)
-    at = tuple(axis.astype(np.int64) for axis in np.nonzero(possible))
-    return LoweredBlock(columns, inner, mask, len(at[0]), at)
-
-
-def _factor(block: LoweredBlock, running: Running | None, table: Table) -> Factor:
-    key = running.key if running is not None and running.key in block.keys else None
-    ranks = _ranks(table.columns[key], running) if key is not None and running else None
-    if block.mask is None:
-        return Identity() if ranks is None else _running_factor(ranks)
-    counts = _counts(block, table)
-    if ranks is not None and key is not None:
-        counts = _accumulate(counts, block, block.keys.index(key), ranks, table)
-    return Matrix(counts)
-
-
-def _counts(block: LoweredBlock, table: Table) -> NDArray[np.float64]:
-    """Return the matrix whose row for a group has a one at each cell that it counts."""
-    domains = {name: table.columns[name] for name in block.columns}
-    cells = check_cells(domains)
-    _check_entries(block.rows, cells, block.columns)
-    kept = np.ones(0, dtype=np.bool_) if block.mask is None else block.mask
-    counts = np.zeros((block.rows, cells))
-    if not block.keys:
-        counts[0] = kept.ravel()
-        return counts
-    at = np.nonzero(kept)
-    shape = tuple(domains[name].size for name in block.keys)
-    row_of = np.full(shape, -1, dtype=np.int64)
-    row_of[block.codes] = np.arange(block.rows)
-    axes = [block.columns.index(name) for name in block.keys]
-    counts[row_of[tuple(at[axis] for axis in axes)], np.ravel_multi_index(at, kept.shape)] = 1.0
-    return counts
-
-
-def _accumulate(
-    counts: NDArray[np.float64], block: LoweredBlock, key: int, ranks: Codes, table: Table
-) -> NDArray[np.float64]:
-    """Sum the rows of each partition from the first in order to the current one."""
-    position = ranks[block.codes[key]]
-    rest = [code for i, code in enumerate(block.codes) if i != key]
-    sizes = [table.columns[name].size for i, name in enumerate(block.keys) if i != key]
-    partition = np.ravel_multi_index(tuple(rest), tuple(sizes)) if rest else 0 * position
-    order = np.lexsort((position, partition))
-    starts = np.flatnonzero(np.diff(partition[order], prepend=-1))
-    summed = np.empty_like(counts)
-    for rows in np.split(order, starts[1:]):
-        summed[rows] = np.cumsum(counts[rows], axis=0)
-    return summed
-
-
-def _ranks(domain: Domain, running: Running | None) -> Codes:
-    """Return the position of every cell in the window's order, as DuckDB sorts the column."""
-    descending = running is not None and running.descending
-    nulls_first = running is not None and running.nulls_first
-    values = domain.values
-    codes = list(range(len(values)))
-    if not isinstance(values, range) and domain.type != "ENUM":
-        # Strings sort by code point, which is how DuckDB sorts their bytes.
-        codes.sort(key=lambda code: values[code])
-    if descending:
-        codes.reverse()
-    if domain.nullable:
-        codes.insert(0 if nulls_first else len(codes), len(values))
-    ranks = np.empty(domain.size, dtype=np.int64)
-    ranks[codes] = np.arange(domain.size)
-    return ranks
-
-
-def _running_factor(ranks: Codes) -> Factor:
-    up = np.arange(len(ranks))
-    if np.array_equal(ranks, up):
-        return Prefix()
-    if np.array_equal(ranks, up[::-1]):
-        return Suffix()
-    _check_entries(len(ranks), len(ranks), ("the running key",))
-    return Matrix(ranks[None, :] <= ranks[:, None])
-
-
-def _check_entries(rows: int, cells: int, columns: Sequence[str]) -> None:
-    if rows * cells > MAX_ENTRIES:
-        raise ResourceLimitError(
-            f"The groups and conditions over {', '.join(columns)} need a matrix of "
-            f"{rows:,} x {cells:,} entries, more than {MAX_ENTRIES:,}.",
-            hint="group by coarser columns, or by fewer of those in the condition.",
+    def _no_group(self) -> SqlError:
+        return SqlError(
+            "The conditions are not true for any possible row, so there is no group to return.",
+            sql=self._sql,
+            span=self._core.where,
+            hint="are the conditions contradictory, beyond the columns' domains, or do they "
+            "compare with NULL? That is written IS NULL.",
         )
 
+    # ── statistics ─────────────────────────────────────────────────────────────────────────
 
-def block_shape(lowered: LoweredStatement) -> tuple[int, ...]:
-    """Return the number of rows along each block."""
-    return tuple(block.rows for block in lowered.blocks)
+    def _statistic(self, statistic: Statistic) -> LoweredStatistic:
+        if isinstance(statistic, Linear):
+            return self._linear(statistic)
+        if isinstance(statistic, Quantile):
+            return self._quantile(statistic)
+        of = self._linear(statistic.of)
+        blocks = over_window(of.blocks, statistic, self._axes, self._core, self._evaluator)
+        return LoweredStatistic(statistic, blocks, of.scale)
+
+    def _linear(self, linear: Linear) -> LoweredStatistic:
+        blocks, scale, centre = [], 1.0, 0.0
+        for component in self._components(linear.filters, linear.weight):
+            same = self._blocks.get(component.nodes)
+            own = component.weighted or any(f in component.conjuncts for f in linear.filters)
+            if same is not None and not own:
+                blocks.append(same)
+                continue
+            axes = self._inside(component)
+            weighed = self._evaluator.weighed(component, self._with_keys(axes), linear)
+            blocks.append(LoweredBlock(component.attributes, weighed.entries, axes))
+            if component.weighted:
+                scale, centre = weighed.scale, weighed.centre
+        return LoweredStatistic(linear, _without_totals(blocks), scale, centre)
+
+    def _quantile(self, quantile: Quantile) -> LoweredStatistic:
+        """Count the rows up to each value: one more axis, of the values in their order."""
+        found: list[LoweredBlock] = []
+        values, type_ = None, "DOUBLE"
+        extra, key = len(self._axes), len(self._core.keys)
+        for component in self._components(quantile.filters, quantile.value):
+            axes = self._inside(component)
+            if not component.weighted:
+                same = self._blocks.get(component.nodes)
+                own = any(f in component.conjuncts for f in quantile.filters)
+                if same is not None and not own:
+                    found.append(same)
+                    continue
+                counted = self._evaluator.weighed(component, self._with_keys(axes), _COUNT)
+                found.append(LoweredBlock(component.attributes, counted.entries, axes))
+                continue
+            axis = self._evaluator.values(self._core, component, quantile.value, key)
+            if not axis.rows:
+                raise self._no_value(quantile.value)
+            values, type_ = (
+                self._evaluator.frame(axis).to_series(),
+                self._evaluator.types(axis)[key],
+            )
+            numeric = values.dtype.is_numeric()
+            if quantile.continuous and not numeric:
+                raise self._not_numeric(quantile)
+            placed = [*self._with_keys(axes), (axis, {key: quantile.value})]
+            counted = self._evaluator.weighed(_unweighted(component), placed, _COUNT)
+            entries = cumulative(counted.entries, axis.rows, component.attributes)
+            found.append(LoweredBlock(component.attributes, entries, (*axes, extra)))
+        result = "DOUBLE" if quantile.continuous else type_
+        return LoweredStatistic(quantile, _without_totals(found), values=values, value_type=result)
+
+    def _not_numeric(self, quantile: Quantile) -> SqlError:
+        return SqlError(
+            "There is nothing between these values.",
+            sql=self._sql,
+            span=quantile.value.span,
+            hint="use QUANTILE_DISC, which returns one of them.",
+        )
+
+    def _no_value(self, value: Bound) -> SqlError:
+        return SqlError(
+            "This has no value for any possible row.",
+            sql=self._sql,
+            span=value.span,
+            hint="is it always NULL, or are the conditions contradictory?",
+        )
+
+    def _components(self, filters: Sequence[Bound], weight: Bound | None) -> list[Component]:
+        """Divide again with a statistic's own conditions; base components stay whole."""
+        whole = [component.nodes for component in self._base]
+        return components(self._core, self._keys, self._table, filters, whole, weight)
+
+    def _inside(self, component: Component) -> tuple[int, ...]:
+        """Return the axes of the base components that are parts of this one."""
+        return tuple(i for i, a in enumerate(self._axes) if set(a.keys) <= set(component.keys))
+
+    def _with_keys(self, axes: Sequence[int]) -> list[tuple[Axis, dict[int, Bound]]]:
+        found = [self._axes[i] for i in axes]
+        return [(axis, {k: self._core.keys[k] for k in axis.keys}) for axis in found]
+
+
+_COUNT = Linear("COUNT(*)")
+
+
+def _unweighted(component: Component) -> Component:
+    return Component(
+        component.attributes, component.relations, component.conjuncts, component.keys, False
+    )
+
+
+def _without_totals(blocks: Sequence[LoweredBlock]) -> tuple[LoweredBlock, ...]:
+    """Leave out columns on which nothing depends."""
+    return tuple(block for block in blocks if block.axes or not block.rows.is_total)

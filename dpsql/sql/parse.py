@@ -1,7 +1,8 @@
-"""Text → one SELECT statement as a syntax tree."""
+"""Text → one query as a syntax tree."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -20,19 +21,22 @@ _WORDS = """
     SUMMARIZE TABLE TRUNCATE UNPIVOT UPDATE UPSERT USE VACUUM VALUES
 """
 _OTHER_STATEMENTS = frozenset(_WORDS.split())
+_HINT = re.compile(r"\+\s*weight\s*\(\s*(\d{1,9}(?:\.\d{1,9})?)\s*\)\s*", re.IGNORECASE)
 _EXAMPLE = "SELECT sex, COUNT(*) FROM people GROUP BY sex"
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """One SELECT: its syntax tree and its text."""
+    """One query: its syntax tree and its text."""
 
-    select: exp.Select
+    query: exp.Query
     source: Source
+    weight: float = 1.0
+    """What `/*+ weight(5) */` says."""
 
 
 def parse_statement(sql: str) -> Parsed:
-    """Parse a text that must be exactly one SELECT.
+    """Parse a text that must be exactly one query: a SELECT, with whatever is around it.
 
     Raises:
         SqlParseError: the text is empty or not well-formed.
@@ -47,20 +51,11 @@ def parse_statement(sql: str) -> Parsed:
     _check_signs(source)
     tree = _parse(source)
     _check_depth(tree, source)
-    if isinstance(tree, exp.SetOperation):
-        span = source.rest("UNION", "EXCEPT", "INTERSECT") or source.whole()
-        raise UnsupportedSqlError(
-            f"{source.text(span).split()[0].upper()} is not supported: "
-            "each statement counts the rows of one table once.",
-            sql=sql,
-            span=span,
-            hint="release the parts as two statements, and combine the returned frames.",
-        )
-    if not isinstance(tree, exp.Select):
+    if not isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         raise SqlParseError(
             "This is not a SELECT statement.", sql=sql, span=source.whole(), hint=_EXAMPLE
         )
-    return Parsed(tree, source)
+    return Parsed(tree, source, _weight(source))
 
 
 def _only_statement(sql: str) -> Source:
@@ -87,32 +82,39 @@ def _only_statement(sql: str) -> Source:
     return Source(sql, inside)
 
 
+def _weight(source: Source) -> float:
+    """Read `/*+ weight(5) */`, the one hint there is.
+
+    Raises:
+        UnsupportedSqlError: it is another hint.
+    """
+    hints = [c for token in source.tokens for c in token.comments if c.startswith("+")]
+    hints = hints if "/*+" in source.sql else []
+    if not hints:
+        return 1.0
+    match = _HINT.fullmatch(hints[0])
+    if len(hints) > 1 or match is None or not 1e-6 <= float(match[1]) <= 1e6:
+        start = max(source.sql.find("/*+"), 0)
+        end = source.sql.find("*/", start)
+        span = Span(start, end + 2 if end >= 0 else len(source.sql))
+        raise _unsupported(
+            "This hint is not supported.", source, span, "the only one is /*+ weight(5) */."
+        )
+    return float(match[1])
+
+
 def _check_first_word(source: Source) -> None:
     """Tell other kinds of statements by their first word; the parser accepts too many."""
     word = source.word(0)
     first = Span(source.tokens[0].start, source.tokens[0].end + 1)
-    if word == "SELECT":
+    if word in {"SELECT", "WITH", "("}:
         return
-    if word == "WITH":
-        raise _unsupported(
-            "WITH (a common table expression) is not supported.",
-            source,
-            source.before("SELECT"),
-            "write one SELECT over the table itself; filter by WHERE.",
-        )
     if word == "FROM":
         raise _unsupported(
             "A statement that begins with FROM is not supported.",
             source,
             source.before("SELECT"),
             f"begin with SELECT: {_EXAMPLE}",
-        )
-    if word == "(":
-        raise _unsupported(
-            "Parentheses around the whole statement are not supported.",
-            source,
-            source.whole(),
-            "leave them out.",
         )
     if word in _OTHER_STATEMENTS:
         raise _unsupported(
@@ -131,16 +133,20 @@ def _check_first_word(source: Source) -> None:
 
 def _check_signs(source: Source) -> None:
     """Refuse what leaves no trace in the syntax tree, or takes the parser exponential time."""
-    for token in source.tokens:
+    brackets = 0
+    for at, token in enumerate(source.tokens):
         span = Span(token.start, token.end + 1)
-        if "/*+" in source.sql and any(c.startswith("+") for c in token.comments):
-            at = max(source.sql.find("/*+"), 0)
-            end = source.sql.find("*/", at)
-            span = Span(at, end + 2 if end >= 0 else len(source.sql))
-            raise _unsupported("An optimizer hint is not supported.", source, span, "leave it out.")
-        if token.token_type in {TokenType.L_BRACKET, TokenType.L_BRACE}:
-            hint = 'a list of values is written IN (1, 2), and a quoted name "age".'
-            raise _unsupported("A list or struct in brackets is not supported.", source, span, hint)
+        if token.token_type is TokenType.L_BRACKET:
+            brackets += 1
+            if brackets > 1 or source.word(at - 2) != "UNNEST":
+                hint = 'a list of values is written IN (1, 2), and a quoted name "age".'
+                message = "A list in brackets is not supported, except in unnest([1, 2])."
+                raise _unsupported(message, source, span, hint)
+        if token.token_type is TokenType.R_BRACKET:
+            brackets -= 1
+        if token.token_type is TokenType.L_BRACE:
+            hint = "write plain values."
+            raise _unsupported("A struct in braces is not supported.", source, span, hint)
         if token.token_type is TokenType.NOT and token.text == "!":
             raise _unsupported("The operator ! is not supported.", source, span, "write NOT.")
 

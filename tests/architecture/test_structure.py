@@ -37,7 +37,7 @@ VENDORS = {
     "flint": {"privacy", "planner", "mechanism"},
     "cryptography": {"mechanism"},
     "threadpoolctl": {"planner"},
-    "polars": {"planner", "release", "session", "api"},
+    "polars": {"planner", "sql", "engines", "release", "session", "api"},
     "numpy": {"workload", "planner", "engines", "mechanism", "sql", "release"},
     "sqlite3": {"privacy"},
     "click": {"cli"},

@@ -14,6 +14,7 @@ from dpsql.errors import (
     UnsupportedSqlError,
 )
 from dpsql.schema import Domain, Table
+from dpsql.schema.catalog import read_table
 from dpsql.sql import compile_script, split_script
 from tests.sql import reference
 from tests.sql.test_accepted import STATEMENTS
@@ -33,6 +34,10 @@ TABLE = Table(
 
 def compile_text(sql):
     return compile_script([("q", sql)], lambda parts: TABLE)
+
+
+def columns(script):
+    return [output.name for output in script.statements[0].direct]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +80,7 @@ def test_too_large_or_too_deep(sql):
     ids=lambda text: text[:30],
 )
 def test_large_but_allowed(condition):
-    assert compile_text(WHERE + condition).statements[0].shape == (1,)
+    assert columns(compile_text(WHERE + condition)) == ["count"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +111,7 @@ def test_not_a_statement(sql):
 
 
 def test_semicolons_at_the_end_are_fine():
-    assert compile_text("SELECT COUNT(*) FROM t ; ; -- the end").statements[0].shape == ()
+    assert columns(compile_text("SELECT COUNT(*) FROM t ; ; -- the end")) == ["count"]
 
 
 def test_joint_domain_too_large():
@@ -129,7 +134,7 @@ def test_domain_too_large(sql):
 
 def test_matrix_too_large():
     table = Table("t", {"a": Domain.integers(0, 1_999), "b": Domain.integers(0, 999)})
-    sql = "SELECT a, COUNT(*) FROM t WHERE a < b GROUP BY a"
+    sql = "SELECT a, COUNT(*) FROM t WHERE (a + b) % 2 = 0 GROUP BY a"
     with pytest.raises(ResourceLimitError, match="matrix"):
         compile_script([("q", sql)], lambda parts: table)
 
@@ -199,6 +204,7 @@ def test_mutated_text_gives_dpsql_errors_only(capfd, caplog):
 
 def test_private_connection_only_sees_catalog_queries():
     con = reference.connect()
+    public = {name: con.sql(f"FROM {name}").pl() for name in reference.PUBLIC}
     seen = []
 
     class Recorder:
@@ -206,10 +212,10 @@ def test_private_connection_only_sees_catalog_queries():
             seen.append((sql, tuple(parameters)))
             return con.execute(sql, parameters)
 
-    table = reference.read_table(Recorder(), ("people",))
+    table = read_table(Recorder(), ("people",))
     asked = len(seen)
     for name, sql in STATEMENTS:
-        compile_script([(name, sql)], lambda parts: table)
+        compile_script([(name, sql)], lambda parts: table, lambda parts: public.get(parts[0]))
     assert len(seen) == asked
     assert all("duckdb_" in sql or "current_database()" in sql for sql, _ in seen)
     assert not any("estimated_size" in sql for sql, _ in seen)

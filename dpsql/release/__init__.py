@@ -1,0 +1,5 @@
+"""A release: named frames, made from one set of noisy measurements."""
+
+from dpsql.release.release import Release, build_release
+
+__all__ = ["Release", "build_release"]

@@ -1,0 +1,155 @@
+"""The variance of values that are computed from noisy answers.
+
+`propagate` gives every value a list of pairs (statistic, coefficient). Its variance is cᵀΣc with
+the covariance Σ of the statistics: from the covariances of one group's statistics where the list
+stays within a group, and otherwise from the combined query itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsql.errors import ResourceLimitError
+from dpsql.planner.covariance import Aligned, combined_variances, covariances
+from dpsql.release.answers import Answers, whole
+from dpsql.sql.frontend import AnswerTable, GroupingSet, Statement
+from dpsql.sql.propagate import ROWS
+
+Array = NDArray[np.float64]
+
+MAX_COMBINED = 20_000
+"""Values whose variance is computed from combined queries; beyond, it is left out."""
+
+
+class Noise:
+    """The variances of one statement's values."""
+
+    def __init__(self, statement: Statement, answers: Answers) -> None:
+        self._answers = answers
+        self._places = _places(statement.tables)
+        self._known: dict[tuple[int, int, int], Array] = {}
+
+    def variances(self, pairs: pl.Series) -> pl.Series:
+        """Return the variance of every value, given its list; null where that isn't known."""
+        flat = (
+            pl.DataFrame({"value": np.arange(pairs.len()), "pair": pairs})
+            .explode("pair")
+            .drop_nulls("pair")
+            .unnest("pair")
+        )
+        total = np.zeros(pairs.len())
+        total[pairs.is_null().to_numpy()] = np.nan
+        if flat.height:
+            flat = self._placed(flat)
+            apart = flat.group_by("value").agg(pl.struct("set", "row").n_unique().alias("groups"))
+            one = flat.join(apart.filter(pl.col("groups") == 1), on="value", how="semi")
+            many = flat.join(apart.filter(pl.col("groups") > 1), on="value", how="semi")
+            self._within(one, total)
+            self._across(many, total)
+        return pl.Series(total).fill_nan(None)
+
+    def _placed(self, flat: pl.DataFrame) -> pl.DataFrame:
+        """Say for each pair which statistic of which grouping set it means, and which group."""
+        statistic = flat["i"].to_numpy() // ROWS
+        row = flat["i"].to_numpy() % ROWS
+        sets = np.zeros(len(row), dtype=np.int64)
+        column = np.zeros(len(row), dtype=np.int64)
+        local = row.copy()
+        for number, place in enumerate(self._places):
+            mine = place.holds(statistic, row)
+            sets[mine], column[mine] = number, statistic[mine] - place.statistic
+            local[mine] = row[mine] - place.row
+        found = flat.select("value", "c").with_columns(
+            pl.Series("set", sets), pl.Series("column", column), pl.Series("row", local)
+        )
+        return found.group_by("value", "set", "column", "row").agg(pl.col("c").sum())
+
+    def _within(self, flat: pl.DataFrame, total: Array) -> None:
+        """Add up coefficients times covariances within each group."""
+        pairs = flat.join(flat, on=["value", "set", "row"], suffix="_other")
+        for (number, a, b), part in pairs.group_by("set", "column", "column_other"):
+            cov = self._covariance(int(str(number)), int(str(a)), int(str(b)))
+            at = part["row"].to_numpy()
+            terms = part["c"].to_numpy() * part["c_other"].to_numpy() * cov[at]
+            np.add.at(total, part["value"].to_numpy(), terms)
+        values = flat["value"].unique().to_numpy()
+        total[values] = np.maximum(total[values], 0.0)
+
+    def _covariance(self, number: int, a: int, b: int) -> Array:
+        first, second = min(a, b), max(a, b)
+        key = (number, first, second)
+        if key not in self._known:
+            group = self._places[number].group
+            one, two = (self._aligned(group, j) for j in (first, second))
+            recovery = self._answers.plan.recovery
+            found = covariances(recovery, one, two, group.shape)
+            self._known[key] = np.asarray(found).ravel()
+        return self._known[key]
+
+    def _aligned(self, group: GroupingSet, j: int) -> Aligned:
+        column = group.columns[j]
+        return Aligned(self._answers.family(column), column.axes)
+
+    def _across(self, flat: pl.DataFrame, total: Array) -> None:
+        """Combine the queries of several groups."""
+        if not flat.height:
+            return
+        values = flat["value"].unique(maintain_order=True).to_numpy()
+        if len(values) > MAX_COMBINED:
+            total[values] = np.nan
+            return
+        place = {value: i for i, value in enumerate(values.tolist())}
+        terms = []
+        for (number, j), part in flat.group_by("set", "column", maintain_order=True):
+            group = self._places[int(str(number))].group
+            column = group.columns[int(str(j))]
+            family = self._answers.family(column)
+            order = _positions(group, column.axes)
+            at = [place[value] for value in part["value"].to_list()]
+            coefficients = np.zeros((len(values), family.count))
+            np.add.at(coefficients, (at, order[part["row"].to_numpy()]), part["c"].to_numpy())
+            terms.append((family, coefficients))
+        try:
+            domain = self._answers.plan.workload.domain
+            total[values] = combined_variances(self._answers.plan.recovery, terms, domain)
+        except ResourceLimitError:
+            total[values] = np.nan
+
+
+def _positions(group: GroupingSet, axes: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Return for every group, in C order, the place of its answer in the family's own order."""
+    placed = [axis for block in axes for axis in block]
+    sizes = [group.shape[axis] for axis in placed]
+    own = np.arange(whole(group).rows).reshape(sizes)
+    return np.ascontiguousarray(own.transpose(np.argsort(placed))).ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A grouping set, and how its statistics and groups are numbered."""
+
+    group: GroupingSet
+    statistic: int
+    row: int
+
+    def holds(self, statistic: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Tell which pairs of numbers mean something in it."""
+        mine = (statistic >= self.statistic) & (row >= self.row)
+        mine &= statistic < self.statistic + len(self.group.columns)
+        return np.asarray(mine & (row < self.row + whole(self.group).rows))
+
+
+def _places(tables: Sequence[AnswerTable]) -> list[_Place]:
+    found, statistic = [], 0
+    for table in tables:
+        row = 0
+        for group in table.sets:
+            found.append(_Place(group, statistic, row))
+            row += whole(group).rows
+        statistic += len(table.sets[0].columns)
+    return found

@@ -1,0 +1,297 @@
+"""Aggregates: which linear statistics each one needs, and how it follows from them.
+
+COUNT and SUM are linear in the rows; averages and variances are functions of such sums:
+
+    AVG(e)      = c + S1/N,          S1 = SUM(e − c), N = COUNT(e)
+    VAR_POP(e)  = S2/N − (S1/N)²,    S2 = SUM((e − c)²)
+    VAR_SAMP(e) = (S2 − S1²/N)/(N − 1)
+
+where c is the middle of e's public range: S1 then has the smallest coefficients that it can have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from sqlglot import exp
+
+from dpsql.errors import SqlError, UnsupportedSqlError
+from dpsql.sql.core import Linear, Quantile, Statistic
+from dpsql.sql.expressions import Bound, Expr, column, operands
+from dpsql.sql.spans import Source
+
+_VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
+    # aggregate → (of a sample, its root)
+    exp.VariancePop: (False, False),
+    exp.Variance: (True, False),
+    exp.StddevPop: (False, True),
+    exp.Stddev: (True, True),
+    exp.StddevSamp: (True, True),
+}
+_QUANTILES = (exp.Median, exp.PercentileCont, exp.PercentileDisc, exp.Quantile)
+_COUNT_GROUPS = (
+    "count the rows of each value, SELECT age, COUNT(*) … GROUP BY age, and look at the "
+    "noisy counts."
+)
+_REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
+    (
+        (exp.Min, exp.Max, exp.ArgMin, exp.ArgMax),
+        "a smallest or largest value is one person's; take QUANTILE_DISC(age, 0.01) or "
+        "QUANTILE_DISC(age, 0.99) instead.",
+    ),
+    (
+        (exp.ApproxDistinct, exp.ApproxTopK),
+        f"distinct values can't be counted with this noise: {_COUNT_GROUPS}",
+    ),
+    ((exp.Mode,), f"it is read off counts: {_COUNT_GROUPS}"),
+    (
+        (exp.GroupConcat, exp.ArrayAgg, exp.AnyValue, exp.First, exp.Last),
+        f"it returns single rows' values: {_COUNT_GROUPS}",
+    ),
+    (
+        (exp.LogicalAnd, exp.LogicalOr),
+        "one row decides it; take a share: 100.0 * COUNT_IF(member) / COUNT(*).",
+    ),
+    (
+        (exp.Corr, exp.CovarPop, exp.CovarSamp),
+        "write it out: AVG(x * y) - AVG(x) * AVG(y) is the covariance.",
+    ),
+)
+
+
+class Binder(Protocol):
+    """What binding an aggregate needs of the core that it stands in."""
+
+    source: Source
+
+    def bind(self, node: Expr) -> Bound:
+        """Bind an expression over rows."""
+
+    def statistic(self, statistic: Statistic) -> int:
+        """Note a statistic, once; return its number."""
+
+
+def is_aggregate(node: Expr) -> bool:
+    """Whether a node is an aggregate, supported or not; a window is none."""
+    return isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) and not isinstance(
+        node, (exp.RowNumber, exp.Grouping)
+    )
+
+
+def has_aggregate(node: Expr) -> bool:
+    """Whether an aggregate stands anywhere in an expression, outside of subqueries."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if is_aggregate(current):
+            return True
+        if not isinstance(current, exp.Query):
+            pending += list(current.iter_expressions())
+    return False
+
+
+def aggregate(node: Expr, binder: Binder) -> Expr:
+    """Return an aggregate as an expression over statistics, which are noted.
+
+    Raises:
+        UnsupportedSqlError: it can't be answered with this noise.
+        SqlError: it has the wrong arguments.
+    """
+    inner, filters = _unwrapped(node, binder)
+    if isinstance(inner, (exp.Count, exp.CountIf, exp.Sum)):
+        return _s(binder.statistic(linear(node, binder)))
+    label = _label(node, binder)
+    if isinstance(inner, exp.Avg):
+        return _average(_argument(inner, binder), filters, label, binder)
+    if type(inner) in _VARIANCES:
+        return _variance(inner, _argument(inner, binder), filters, label, binder)
+    if isinstance(inner, (*_QUANTILES, exp.WithinGroup)):
+        return _s(binder.statistic(_quantile(inner, filters, label, binder)))
+    raise refused(node, binder.source)
+
+
+def linear(node: Expr, binder: Binder) -> Linear:
+    """Return COUNT, COUNT_IF or SUM, with its FILTER, as a linear statistic.
+
+    Raises:
+        UnsupportedSqlError: it is another aggregate, or of DISTINCT values.
+    """
+    inner, filters = _unwrapped(node, binder)
+    label = _label(node, binder)
+    if isinstance(inner, exp.Count):
+        _check_distinct(inner, binder.source)
+        argument = inner.this
+        if argument is None or isinstance(argument, exp.Star) or _is_constant(argument):
+            return Linear(label, filters=filters)
+        present = exp.Not(this=exp.Is(this=exp.Paren(this=argument), expression=exp.Null()))
+        return Linear(label, filters=(*filters, *_conditions([present], node, binder)))
+    if isinstance(inner, exp.CountIf):
+        _check_distinct(inner, binder.source)
+        return Linear(label, filters=(*filters, *_conjuncts(inner.this, binder)))
+    if not isinstance(inner, exp.Sum):
+        raise refused(node, binder.source)
+    argument = _only(inner, binder.source)
+    found = _when(argument)
+    if found is not None:  # SUM(CASE WHEN p THEN e ELSE 0 END) counts where p: p stays factored
+        condition, argument = found
+        filters = (*filters, *_conjuncts(condition, binder))
+        if argument.unnest() == exp.Literal.number(1):
+            return Linear(label, filters=filters)
+    return Linear(label, binder.bind(argument), filters=filters)
+
+
+def refused(node: Expr, source: Source) -> UnsupportedSqlError:
+    """Say why an aggregate is not supported, and what is."""
+    inner = node
+    while isinstance(inner, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
+        inner = inner.this
+    span = source.node(node)
+    word = source.text(source.node(inner)).split("(")[0].strip().upper()
+    hint = (
+        "supported are COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, "
+        "MEDIAN, QUANTILE_CONT and QUANTILE_DISC."
+    )
+    for types, words in _REFUSED:
+        if isinstance(inner, types):
+            hint = words
+    message = f"The aggregate {word} is not supported."
+    return UnsupportedSqlError(message, sql=source.sql, span=span, hint=hint)
+
+
+def _unwrapped(node: Expr, binder: Binder) -> tuple[Expr, tuple[Bound, ...]]:
+    """Take FILTER off an aggregate, and bind its condition."""
+    if isinstance(node, exp.Filter):
+        return node.this, _conjuncts(node.expression.this, binder)
+    return node, ()
+
+
+def _conjuncts(condition: Expr, binder: Binder) -> tuple[Bound, ...]:
+    return tuple(binder.bind(part) for part in operands(condition, exp.And))
+
+
+def _conditions(nodes: list[Expr], place: Expr, binder: Binder) -> tuple[Bound, ...]:
+    """Bind conditions that the analyst didn't write; they stand where the aggregate does."""
+    span = binder.source.node(place)
+    return tuple(replace(binder.bind(node), span=span) for node in nodes)
+
+
+def _only(node: Expr, source: Source) -> Expr:
+    _check_distinct(node, source)
+    argument = node.this
+    if not isinstance(argument, exp.Expr):
+        raise SqlError(
+            "Something is missing here.",
+            sql=source.sql,
+            span=source.node(node),
+            hint="name what to compute on: SUM(hours).",
+        )
+    return argument
+
+
+def _argument(node: Expr, binder: Binder) -> Bound:
+    return binder.bind(_only(node, binder.source))
+
+
+def _check_distinct(node: Expr, source: Source) -> None:
+    if isinstance(node.this, exp.Distinct):
+        raise UnsupportedSqlError(
+            "DISTINCT in an aggregate is not supported.",
+            sql=source.sql,
+            span=source.node(node),
+            hint=f"distinct values can't be counted with this noise: {_COUNT_GROUPS}",
+        )
+
+
+def _is_constant(node: Expr) -> bool:
+    return isinstance(node, (exp.Literal, exp.Boolean))
+
+
+def _when(node: Expr) -> tuple[Expr, Expr] | None:
+    """Split CASE WHEN p THEN e [ELSE 0 | ELSE NULL] END, or IF(p, e, 0), into p and e."""
+    node = node.unnest()
+    if isinstance(node, exp.If):
+        branch, otherwise = node, node.args.get("false")
+    elif isinstance(node, exp.Case) and node.this is None and len(node.args["ifs"]) == 1:
+        branch, otherwise = node.args["ifs"][0], node.args.get("default")
+    else:
+        return None
+    zero = otherwise is None or otherwise.unnest() in (exp.Literal.number(0), exp.Null())
+    value = branch.args.get("true")
+    return (branch.this, value) if zero and value is not None else None
+
+
+def _average(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
+    first, count = _moments(e, filters, label, binder)[:2]
+    return _paren(exp.Add(this=column(f"__c{first}"), expression=_ratio(_s(first), _s(count))))
+
+
+def _variance(node: Expr, e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
+    sample, root = _VARIANCES[type(node)]
+    first, count = _moments(e, filters, label, binder)[:2]
+    second = binder.statistic(Linear(f"SUM OF SQUARES in {label}", e, True, True, filters))
+    squares = _ratio(exp.Mul(this=_s(first), expression=_s(first)), _s(count))
+    spread = _paren(exp.Sub(this=_s(second), expression=squares))
+    divisor = _s(count)
+    if sample:
+        divisor = _paren(exp.Sub(this=divisor, expression=exp.Literal.number(1)))
+    variance = _ratio(spread, divisor)
+    if not root:
+        return _paren(variance)
+    # Noise can make a variance negative; there is no deviation then.
+    positive = exp.GTE(this=variance, expression=exp.Literal.number(0))
+    return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=variance.copy()))])
+
+
+def _moments(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> tuple[int, int]:
+    present = exp.Not(this=exp.Is(this=exp.Paren(this=e.node), expression=exp.Null()))
+    sql = f"NOT ({e.sql}) IS NULL"
+    filled = Bound(present, sql, e.attributes, e.relations, e.span)
+    first = binder.statistic(Linear(f"SUM in {label}", e, centre=True, filters=filters))
+    count = binder.statistic(Linear(f"COUNT in {label}", filters=(*filters, filled)))
+    return first, count
+
+
+def _quantile(node: Expr, filters: tuple[Bound, ...], label: str, binder: Binder) -> Quantile:
+    if isinstance(node, exp.WithinGroup):
+        ordered = node.expression.expressions
+        if len(ordered) != 1 or not isinstance(node.this, (exp.PercentileCont, exp.PercentileDisc)):
+            raise refused(node, binder.source)
+        inner: Expr = node.this
+        value, level = binder.bind(ordered[0].this), inner.this
+        descending = bool(ordered[0].args.get("desc"))
+    else:
+        inner, value = node, _argument(node, binder)
+        level, descending = inner.args.get("expression") or inner.args.get("quantile"), False
+    probability = 0.5 if isinstance(inner, exp.Median) else _probability(level, node, binder)
+    continuous = isinstance(inner, (exp.Median, exp.PercentileCont))
+    probability = 1 - probability if descending else probability
+    return Quantile(label, value, probability, continuous, filters)
+
+
+def _probability(level: Expr | None, node: Expr, binder: Binder) -> float:
+    number = level.unnest() if level is not None else None
+    if isinstance(number, exp.Literal) and not number.is_string and 0 <= float(number.name) <= 1:
+        return float(number.name)
+    raise SqlError(
+        "A quantile needs one probability between 0 and 1, written as a number.",
+        sql=binder.source.sql,
+        span=binder.source.node(level if level is not None and number is not None else node),
+        hint="for example QUANTILE_CONT(age, 0.25); several quantiles are several columns.",
+    )
+
+
+def _label(node: Expr, binder: Binder) -> str:
+    return " ".join(binder.source.text(binder.source.node(node)).split())
+
+
+def _s(number: int) -> Expr:
+    return column(f"__s{number}")
+
+
+def _paren(node: Expr) -> Expr:
+    return exp.Paren(this=node)
+
+
+def _ratio(top: Expr, bottom: Expr) -> Expr:
+    return exp.Div(this=top, expression=bottom, typed=False, safe=False)

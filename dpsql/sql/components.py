@@ -1,0 +1,100 @@
+"""What couples columns and relations: the blocks into which a core's matrices fall apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dpsql.schema import Table
+from dpsql.sql.core import Core, Relation
+from dpsql.sql.expressions import Bound
+
+Node = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Columns and relations that conditions, keys or weights connect; independent of all others."""
+
+    attributes: tuple[str, ...]
+    """In the order of the schema."""
+    relations: tuple[Relation, ...]
+    conjuncts: tuple[Bound, ...]
+    keys: tuple[int, ...]
+    """The numbers of the keys that depend on it."""
+    weighted: bool
+    """Whether a statistic's weight depends on it."""
+
+    @property
+    def nodes(self) -> frozenset[Node]:
+        """Everything in it."""
+        return frozenset(self.attributes).union(r.number for r in self.relations)
+
+
+def components(
+    core: Core,
+    keys: Sequence[int],
+    table: Table,
+    filters: Iterable[Bound] = (),
+    couplings: Iterable[frozenset[Node]] = (),
+    weight: Bound | None = None,
+) -> list[Component]:
+    """Divide a core's columns and relations into independent components.
+
+    Args:
+        core: the core.
+        keys: the keys of one grouping set.
+        table: its private table.
+        filters: conditions of one statistic besides those of the core.
+        couplings: nodes that are to be in one component for other reasons.
+        weight: what each row adds.
+
+    Returns:
+        The components; those with keys first, in the order of their first key.
+    """
+    conjuncts = tuple(dict.fromkeys([*core.conjuncts, *filters]))
+    edges = [c.nodes for c in conjuncts] + [core.keys[k].nodes for k in keys] + list(couplings)
+    edges += [frozenset({r.number}).union(*(c.nodes for c in r.on)) for r in core.relations]
+    if weight is not None:
+        edges.append(weight.nodes)
+    groups = _with_attributes(_connected(edges), table)
+    if not groups and any(not c.nodes for c in conjuncts):
+        groups = [_smallest(table)]
+    found = []
+    for i, group in enumerate(groups):
+        constant = [c for c in conjuncts if not c.nodes] if i == 0 else []
+        found.append(
+            Component(
+                tuple(name for name in table.columns if name in group),
+                tuple(r for r in core.relations if r.number in group),
+                (*constant, *(c for c in conjuncts if c.nodes and c.nodes <= group)),
+                tuple(k for k in keys if core.keys[k].nodes <= group),
+                weight is not None and weight.nodes <= group and (bool(weight.nodes) or i == 0),
+            )
+        )
+    last = len(core.keys)
+    return sorted(found, key=lambda c: c.keys[0] if c.keys else last)
+
+
+def _connected(edges: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
+    groups: list[frozenset[Node]] = []
+    for edge in edges:
+        if not edge:
+            continue
+        touching = [group for group in groups if group & edge]
+        groups = [group for group in groups if not group & edge]
+        groups.append(edge.union(*touching))
+    return groups
+
+
+def _with_attributes(groups: list[frozenset[Node]], table: Table) -> list[frozenset[Node]]:
+    """Give relations that no column is connected with a column: a matrix needs cells."""
+    alone = [group for group in groups if not any(isinstance(node, str) for node in group)]
+    if not alone:
+        return groups
+    rest = [group for group in groups if group not in alone] or [_smallest(table)]
+    return [rest[0].union(*alone), *rest[1:]]
+
+
+def _smallest(table: Table) -> frozenset[Node]:
+    return frozenset({min(table.columns, key=lambda name: table.columns[name].size)})

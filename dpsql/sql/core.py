@@ -1,0 +1,114 @@
+"""A core: the part of a statement that counts rows of the private table.
+
+Everything else in a statement computes on the noisy answers of its cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dpsql.errors import Span
+from dpsql.sql.expressions import Bound
+
+JoinKind = Literal["inner", "left", "semi", "anti"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A public relation that a core joins."""
+
+    number: int
+    alias: str
+    columns: tuple[str, ...]
+    """As the analyst calls them; the j-th is `r{number}_{j}` in bound expressions."""
+    table: str
+    """The sandbox table that holds it, with columns by their canonical names."""
+    rows: int
+    kind: JoinKind
+    on: tuple[Bound, ...]
+    """Conditions of a join that isn't inner; those of inner joins are conjuncts of the core."""
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Σ over the rows of a group of a public weight, for the rows that meet some conditions."""
+
+    label: str = field(compare=False)
+    """As the analyst would write it, for reports."""
+    weight: Bound | None = None
+    """What each row adds; None for 1."""
+    centre: bool = False
+    """Take off the middle of the weight's values, which is what an average needs."""
+    square: bool = False
+    """Take the weight's square, after centring."""
+    filters: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """One expression of ORDER BY in a window, over keys."""
+
+    key: Bound
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A window over the groups."""
+
+    partition: tuple[Bound, ...]
+    order: tuple[Ordering, ...]
+    spec: str
+    """The frame as SQL; empty for the default."""
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """The sum, or the mean, of a linear statistic over a window of groups."""
+
+    label: str = field(compare=False)
+    of: Linear
+    frame: Frame
+    mean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile of an expression's values over the rows of a group."""
+
+    label: str = field(compare=False)
+    value: Bound
+    probability: float
+    continuous: bool
+    filters: tuple[Bound, ...] = ()
+
+
+Statistic = Linear | Windowed | Quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What one SELECT over the private table asks of the rows."""
+
+    table: str
+    """The name of its noisy answers: columns k0, k1, … for keys, g0, g1, … that tell whether a
+    key is rolled up, and s0, s1, … for statistics."""
+    relations: tuple[Relation, ...]
+    conjuncts: tuple[Bound, ...]
+    """The conditions that a row, joined with public rows, must meet."""
+    keys: tuple[Bound, ...]
+    sets: tuple[tuple[int, ...], ...]
+    """For each grouping set, the keys that tell its groups."""
+    statistics: tuple[Statistic, ...]
+    named: frozenset[str]
+    """Every private column that is named anywhere in it."""
+    where: Span | None
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether there may be no group at all: without GROUP BY there is always one."""
+        return any(self.sets)

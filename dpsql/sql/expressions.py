@@ -1,0 +1,91 @@
+"""Bound expressions: SQL over canonical names, free of what the analyst called things.
+
+The private table's i-th column is `a{i}`, the j-th column of a core's r-th public relation is
+`r{r}_{j}`. Equal expressions have equal text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.errors import Span
+
+Expr = exp.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An expression over columns of the private table and of public relations."""
+
+    node: Expr = field(compare=False, repr=False)
+    sql: str
+    attributes: frozenset[str] = field(compare=False)
+    """The private columns that it depends on."""
+    relations: frozenset[int] = field(compare=False)
+    """The public relations that it depends on."""
+    span: Span = field(compare=False, repr=False)
+    """Where it stands in the statement."""
+
+    @property
+    def nodes(self) -> frozenset[str | int]:
+        """Everything that it couples: column names and relation numbers."""
+        return self.attributes | self.relations
+
+
+def render(node: Expr) -> str:
+    """Write an expression as DuckDB SQL."""
+    return node.sql(dialect="duckdb", comments=False)
+
+
+def operands(node: Expr, connector: type[Expr]) -> list[Expr]:
+    """Flatten a chain of ANDs or ORs, without recursion because chains may be long."""
+    found, pending = [], [node]
+    while pending:
+        current = pending.pop()
+        inner = current.unnest()
+        if type(inner) is connector:
+            pending += [inner.expression, inner.this]
+        else:
+            found.append(current)
+    return found
+
+
+def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return a new node of the same kind whose children were changed one by one."""
+    if isinstance(node, exp.Connector):
+        first, *others = [change(part) for part in operands(node, type(node))]
+        for other in others:
+            first = type(node)(this=_wrapped(first, node), expression=_wrapped(other, node))
+        return first
+    args: dict[str, Any] = {}
+    for key, value in node.args.items():
+        if isinstance(value, list):
+            args[key] = [change(v) if isinstance(v, Expr) else v for v in value]
+        else:
+            args[key] = change(value) if isinstance(value, Expr) else value
+    return type(node)(**args)
+
+
+def _wrapped(part: Expr, parent: Expr) -> Expr:
+    other = isinstance(part, exp.Connector) and type(part) is not type(parent)
+    return exp.Paren(this=part) if other else part
+
+
+def conjunction(parts: list[str]) -> str:
+    """Join conditions by AND."""
+    return " AND ".join(f"({part})" for part in parts) if parts else "true"
+
+
+def column(name: str) -> exp.Column:
+    """Refer to a column by its canonical name."""
+    return exp.Column(this=exp.Identifier(this=name, quoted=False))
+
+
+def number(value: float) -> Expr:
+    """Write a number."""
+    literal = exp.Literal(this=repr(abs(value)), is_string=False)
+    return exp.Paren(this=exp.Neg(this=literal)) if value < 0 else literal

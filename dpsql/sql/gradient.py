@@ -1,0 +1,203 @@
+"""Derivatives of SQL expressions with respect to noisy values, for the delta method.
+
+For a function f of noisy values x with covariance Σ, var f(x) ≈ ∇f(x)ᵀ Σ ∇f(x), and exactly so if
+f is linear. The derivatives are SQL themselves, and evaluated beside the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.sql.expressions import Expr, render
+
+IsLeaf = Callable[[Expr], str | None]
+"""Returns the name of a noisy value, None for anything else."""
+
+
+class NotSmoothError(Exception):
+    """An expression has no derivative; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """An expression's derivative with respect to each noisy value that it depends on."""
+
+    partial: Mapping[str, Expr]
+    exact: bool
+    """Whether the expression is linear in all of them."""
+
+
+CONSTANT = Gradient({}, exact=True)
+
+
+def gradient(node: Expr, leaf: IsLeaf) -> Gradient:
+    """Differentiate an expression.
+
+    Raises:
+        NotSmoothError: it isn't differentiable, or not known to be.
+    """
+    name = leaf(node)
+    if name is not None:
+        return Gradient({name: exp.Literal.number(1)}, exact=True)
+    if not _depends(node, leaf):
+        return CONSTANT
+    if isinstance(node, (exp.Paren, exp.Alias)):
+        return gradient(node.this, leaf)
+    if isinstance(node, (exp.Add, exp.Sub, exp.Neg)):
+        return _sum(node, leaf)
+    if isinstance(node, exp.Mul):
+        return _product(node, leaf)
+    if isinstance(node, exp.Div):
+        return _quotient(node, leaf)
+    if isinstance(node, (exp.Case, exp.If)):
+        return _choice(node, leaf)
+    if isinstance(node, (exp.Cast, exp.TryCast)):
+        return _cast(node, leaf)
+    return _function(node, leaf)
+
+
+def _depends(node: Expr, leaf: IsLeaf) -> bool:
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if leaf(current) is not None:
+            return True
+        pending += list(current.iter_expressions())
+    return False
+
+
+def _sum(node: Expr, leaf: IsLeaf) -> Gradient:
+    if isinstance(node, exp.Neg):
+        return _scaled(gradient(node.this, leaf), exp.Literal.number(-1))
+    left, right = gradient(node.this, leaf), gradient(node.expression, leaf)
+    if isinstance(node, exp.Sub):
+        right = _scaled(right, exp.Literal.number(-1))
+    return _added(left, right)
+
+
+def _product(node: Expr, leaf: IsLeaf) -> Gradient:
+    left, right = gradient(node.this, leaf), gradient(node.expression, leaf)
+    both = _added(_scaled(left, node.expression), _scaled(right, node.this))
+    linear = left.exact and right.exact and not (left.partial and right.partial)
+    return Gradient(both.partial, linear)
+
+
+def _quotient(node: Expr, leaf: IsLeaf) -> Gradient:
+    top, bottom = gradient(node.this, leaf), gradient(node.expression, leaf)
+    over = _scaled(top, _divided(exp.Literal.number(1), node.expression))
+    square = exp.Mul(this=_paren(node.expression), expression=_paren(node.expression))
+    factor = exp.Neg(this=_divided(node.this, square))
+    both = _added(over, _scaled(bottom, factor))
+    return Gradient(both.partial, top.exact and not bottom.partial)
+
+
+def _choice(node: Expr, leaf: IsLeaf) -> Gradient:
+    """Differentiate the branches; that noise may also change the branch is left out of account."""
+    branches = [node] if isinstance(node, exp.If) else node.args["ifs"]
+    key = "false" if isinstance(node, exp.If) else "default"
+    otherwise = node.args.get(key) or exp.Null()
+    values = [gradient(branch.args["true"], leaf) for branch in branches]
+    last = gradient(otherwise, leaf)
+    tests = [branch.this for branch in branches] + [node.this] * isinstance(node, exp.Case)
+    steady = not any(test is not None and _depends(test, leaf) for test in tests)
+    partial: dict[str, Expr] = {}
+    for name in dict.fromkeys(n for g in [*values, last] for n in g.partial):
+        ifs = [
+            exp.If(this=branch.this.copy(), true=_of(value, name))
+            for branch, value in zip(branches, values, strict=True)
+        ]
+        operand = node.this.copy() if isinstance(node, exp.Case) and node.this else None
+        partial[name] = exp.Case(this=operand, ifs=ifs, default=_of(last, name))
+    return Gradient(partial, steady and all(g.exact for g in [*values, last]))
+
+
+def _cast(node: exp.Cast, leaf: IsLeaf) -> Gradient:
+    """Differentiate through a cast to a number; casts to others, and roundings, are approximate."""
+    if node.to.this not in exp.DataType.NUMERIC_TYPES:
+        raise NotSmoothError(f"a cast to {node.to.sql('duckdb')} has no variance")
+    inner = gradient(node.this, leaf)
+    return Gradient(inner.partial, inner.exact and node.to.this in exp.DataType.FLOAT_TYPES)
+
+
+def _function(node: Expr, leaf: IsLeaf) -> Gradient:
+    x = node.this if isinstance(node.this, exp.Expr) else None
+    if x is None:
+        raise NotSmoothError(f"{node.key.upper()} has no derivative")
+    others = [n for n in node.iter_expressions() if n is not x]
+    if any(_depends(other, leaf) for other in others):
+        raise NotSmoothError(f"{node.key.upper()} of several noisy values has no derivative here")
+    inner = gradient(x, leaf)
+    if isinstance(node, exp.Round):
+        return Gradient(inner.partial, exact=False)
+    if isinstance(node, exp.Nullif):
+        return Gradient(inner.partial, exact=False)
+    if isinstance(node, exp.Coalesce):
+        filled = {n: _call("coalesce", d, exp.Literal.number(0)) for n, d in inner.partial.items()}
+        return Gradient(filled, exact=False)
+    outer = _outer_derivative(node, x)
+    return Gradient(_scaled(inner, outer).partial, exact=False)
+
+
+def _outer_derivative(node: Expr, x: Expr) -> Expr:
+    one = exp.Literal.number(1)
+    if isinstance(node, exp.Abs):
+        return _call("sign", x)
+    if isinstance(node, exp.Sqrt):
+        return _divided(exp.Literal.number("0.5"), node)
+    if isinstance(node, exp.Exp):
+        return node
+    if isinstance(node, exp.Ln):
+        return _divided(one, x)
+    if isinstance(node, exp.Log) and node.args.get("expression") is None:
+        return _divided(
+            one, exp.Mul(this=_paren(x), expression=_call("ln", exp.Literal.number(10)))
+        )
+    if isinstance(node, exp.Pow):
+        power = node.expression
+        less = exp.Sub(this=_paren(power), expression=one)
+        return exp.Mul(this=_paren(power), expression=_call("pow", x, less))
+    if isinstance(node, (exp.Greatest, exp.Least)) and len(node.expressions) == 1:
+        test = exp.GT if isinstance(node, exp.Greatest) else exp.LT
+        wins = test(this=_paren(x), expression=_paren(node.expressions[0]))
+        return exp.Case(ifs=[exp.If(this=wins, true=one)], default=exp.Literal.number(0))
+    raise NotSmoothError(f"{node.key.upper()} has no derivative")
+
+
+def _scaled(g: Gradient, factor: Expr) -> Gradient:
+    partial = {
+        name: exp.Mul(this=_paren(d), expression=_paren(factor)) for name, d in g.partial.items()
+    }
+    return Gradient(partial, g.exact)
+
+
+def _added(left: Gradient, right: Gradient) -> Gradient:
+    partial = dict(left.partial)
+    for name, d in right.partial.items():
+        old = partial.get(name)
+        partial[name] = d if old is None else exp.Add(this=_paren(old), expression=_paren(d))
+    return Gradient(partial, left.exact and right.exact)
+
+
+def _of(g: Gradient, name: str) -> Expr:
+    found = g.partial.get(name)
+    return exp.Literal.number(0) if found is None else found.copy()
+
+
+def _divided(top: Expr, bottom: Expr) -> Expr:
+    return exp.Div(this=_paren(top), expression=_paren(bottom), typed=False, safe=False)
+
+
+def _paren(node: Expr) -> Expr:
+    return exp.Paren(this=node.copy())
+
+
+def _call(name: str, *arguments: Expr) -> Expr:
+    return exp.Anonymous(this=name, expressions=[a.copy() for a in arguments])
+
+
+def shown(g: Gradient) -> dict[str, str]:
+    """Return the derivatives as SQL."""
+    return {name: render(d) for name, d in g.partial.items()}

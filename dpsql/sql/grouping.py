@@ -1,0 +1,116 @@
+"""GROUP BY: which keys there are, and which of them tell the groups of each grouping set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain, combinations, product
+
+from sqlglot import exp
+
+from dpsql.errors import SqlError, UnsupportedSqlError
+from dpsql.sql.aggregates import has_aggregate
+from dpsql.sql.expressions import Expr
+from dpsql.sql.spans import Source
+
+MAX_SETS = 256
+"""Grouping sets of one statement; CUBE of 8 columns has as many."""
+
+Sets = list[tuple[Expr, ...]]
+
+
+def key_nodes(select: exp.Select, source: Source) -> dict[int, Expr]:
+    """Return every expression that is grouped by, under the identity of its node.
+
+    Numbers stand for items of the SELECT list, and ALL for those without aggregates.
+    """
+    found: dict[int, Expr] = {}
+    for elements in _elements(select, source):
+        for group in elements:
+            for node in group:
+                found[id(node)] = _meant(node, select, source)
+    return found
+
+
+def sets_of(
+    select: exp.Select, source: Source, numbers: Mapping[int, int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the grouping sets as tuples of key numbers; one empty set without GROUP BY.
+
+    Args:
+        select: the SELECT.
+        source: its text.
+        numbers: for the identity of every node that is grouped by, the number of its key.
+
+    Raises:
+        SqlError: there are too many of them.
+    """
+    elements = _elements(select, source)
+    count = 1
+    for sets in elements:
+        count *= len(sets)
+    if count > MAX_SETS:
+        raise SqlError(
+            f"GROUP BY has {count:,} grouping sets, more than {MAX_SETS}.",
+            sql=source.sql,
+            span=source.clause("GROUP") or source.whole(),
+            hint="name the sets that you need: GROUPING SETS ((sex, age), (sex), ()).",
+        )
+    return tuple(
+        tuple(dict.fromkeys(numbers[id(node)] for group in chosen for node in group))
+        for chosen in product(*elements)
+    )
+
+
+def _elements(select: exp.Select, source: Source) -> list[Sets]:
+    """Return for each element of GROUP BY the sets among which it chooses."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    if group.args.get("all"):
+        items = [node.unalias() for node in select.expressions]
+        return [[(n,)] for n in items if not has_aggregate(n) and not n.find(exp.Window)]
+    return [_sets(node, source) for node in group.expressions]
+
+
+def _sets(node: Expr, source: Source) -> Sets:
+    if isinstance(node, exp.Rollup):
+        parts = [_columns(part) for part in node.expressions]
+        return [tuple(chain(*parts[:n])) for n in range(len(parts), -1, -1)]
+    if isinstance(node, exp.Cube):
+        parts = [_columns(part) for part in node.expressions]
+        if len(parts) > 12:
+            raise UnsupportedSqlError(
+                "CUBE takes up to 12 columns.",
+                sql=source.sql,
+                span=source.clause("GROUP") or source.whole(),
+                hint="name the sets that you need: GROUPING SETS ((sex, age), (sex), ()).",
+            )
+        sizes = range(len(parts), -1, -1)
+        chosen = chain.from_iterable(combinations(parts, size) for size in sizes)
+        return [tuple(chain(*group)) for group in chosen]
+    if isinstance(node, exp.GroupingSets):
+        return list(chain.from_iterable(_sets(part, source) for part in node.expressions))
+    return [_columns(node)]
+
+
+def _columns(node: Expr) -> tuple[Expr, ...]:
+    """Return the columns of `a`, `(a)`, `(a, b)` or `()`."""
+    return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node,)
+
+
+def _meant(node: Expr, select: exp.Select, source: Source) -> Expr:
+    """Put the item of the SELECT list in place of its number."""
+    inner = node.unnest()
+    if not isinstance(inner, exp.Literal):
+        return inner
+    place = int(inner.name) if inner.name.isdigit() and not inner.is_string else 0
+    if not 1 <= place <= len(select.expressions):
+        raise SqlError(
+            "GROUP BY a constant makes one group."
+            if inner.is_string
+            else f"There is no column {inner.name} in the SELECT list.",
+            sql=source.sql,
+            span=source.node(inner),
+            hint="name the column to group by.",
+        )
+    return select.expressions[place - 1].unalias().unnest()  # type: ignore[no-any-return]

@@ -1,0 +1,77 @@
+"""FROM: the tables of a SELECT, and how they are joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import UnsupportedSqlError
+from dpsql.sql.core import JoinKind, Relation
+from dpsql.sql.expressions import Expr
+from dpsql.sql.spans import JOINS, Source
+
+_SIDES = {
+    "RIGHT": "write it the other way round: FROM people LEFT JOIN bands; or use JOIN.",
+    "FULL": "use JOIN, or LEFT JOIN from the private table.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """One item after FROM; the first one has no condition."""
+
+    item: Expr
+    kind: JoinKind
+    on: Expr | None
+    using: tuple[str, ...]
+
+
+def joins_of(select: exp.Select, source: Source) -> list[Join]:
+    """Return the items after FROM in order.
+
+    Raises:
+        UnsupportedSqlError: a join of a kind that is not supported.
+    """
+    clause = select.args.get("from_")
+    if clause is None:
+        return []
+    found = [Join(clause.this, "inner", None, ())]
+    for node in select.args.get("joins") or []:
+        side, kind = (node.args.get("side") or "").upper(), (node.kind or "").upper()
+        if node.args.get("method") or side in _SIDES:
+            words = f"{node.args.get('method') or ''} {side}".split()[0].upper()
+            raise UnsupportedSqlError(
+                f"A {words} join is not supported.",
+                sql=source.sql,
+                span=source.clause(*JOINS) or source.node(node.this),
+                hint=_SIDES.get(side, "write the condition out: JOIN bands ON age = bands.age."),
+            )
+        using = tuple(part.name for part in node.args.get("using") or [])
+        found.append(Join(node.this, _kind(side, kind), node.args.get("on"), using))
+    return found
+
+
+def _kind(side: str, kind: str) -> JoinKind:
+    if kind == "SEMI":
+        return "semi"
+    if kind == "ANTI":
+        return "anti"
+    return "left" if side == "LEFT" else "inner"
+
+
+def name_parts(node: Expr) -> tuple[str, ...]:
+    """Return the parts of a table's name."""
+    nodes = (node.args.get(key) for key in ("catalog", "db", "this"))
+    return tuple(part.name for part in nodes if part is not None)
+
+
+def has_column(name: str, relation: Relation) -> bool:
+    """Whether a relation has a column of this name."""
+    return any(name.lower() == column.lower() for column in relation.columns)
+
+
+def column_of(name: str, relation: Relation) -> Expr:
+    """Return a reference to a relation's column."""
+    table = exp.Identifier(this=relation.alias, quoted=True)
+    return exp.Column(this=exp.Identifier(this=name, quoted=True), table=table)

@@ -1,0 +1,390 @@
+"""The outline of a statement: which SELECTs count private rows, and what is around them.
+
+A SELECT over the private table is a core. What joins it must be public, and what is above it
+(outer queries, CTEs, UNION) computes on noisy answers. A query over public tables alone is public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+from sqlglot import exp
+
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError, printable
+from dpsql.schema import Table
+from dpsql.sql.bind import check_name
+from dpsql.sql.core import Core, Relation
+from dpsql.sql.expressions import Bound, Expr, rebuild, render
+from dpsql.sql.joins import Join, column_of, has_column, joins_of, name_parts
+from dpsql.sql.parse import Parsed
+from dpsql.sql.rewrite import CoreBinder
+from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
+
+MAX_RELATION_ROWS = 1_000_000
+
+PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
+
+Resolve = Callable[[tuple[str, ...]], Table]
+Public = Callable[[tuple[str, ...]], pl.DataFrame | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """What a name after FROM means: a public table of the sandbox, or a noisy CTE."""
+
+    kind: str
+    table: str
+
+
+Names = Mapping[str, _Name]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlined:
+    """A statement: its cores, and the query that computes on their answers."""
+
+    cores: tuple[Core, ...]
+    tables: tuple[tuple[Table, Span], ...]
+    """The private table of each core, and where it is named."""
+    query: exp.Query
+
+
+@dataclass(slots=True)
+class _Kinds:
+    """The kinds of everything that was found in a query."""
+
+    found: set[str] = field(default_factory=set)
+
+    @property
+    def all(self) -> str:
+        return NOISY if NOISY in self.found else PUBLIC
+
+
+class Outliner:
+    """Outlines the statements of one script; public tables are stored once."""
+
+    def __init__(self, sandbox: Sandbox, resolve: Resolve, public: Public) -> None:
+        self._sandbox = sandbox
+        self._resolve = resolve
+        self._public = public
+        self._stored: dict[tuple[str, ...], str | None] = {}
+        self._tables: dict[tuple[str, ...], Table] = {}
+
+    def outline(self, parsed: Parsed) -> Outlined:
+        """Outline one statement whose syntax is allowed.
+
+        Raises:
+            SqlError: it counts nothing, joins private tables, or names something unknown.
+        """
+        visitor = _Visitor(self, parsed)
+        query = visitor.root(parsed.query)
+        if not visitor.cores:
+            raise UnsupportedSqlError(
+                "The statement counts nothing: no private table is named after FROM.",
+                sql=parsed.source.sql,
+                span=parsed.source.whole(),
+                hint="name one: SELECT COUNT(*) FROM people.",
+            )
+        return Outlined(tuple(visitor.cores), tuple(visitor.tables), query)
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where public relations are stored."""
+        return self._sandbox
+
+    def private(self, parts: tuple[str, ...]) -> Table:
+        """Return the private table of a name."""
+        key = tuple(part.lower() for part in parts)
+        if key not in self._tables:
+            self._tables[key] = self._resolve(parts)
+        return self._tables[key]
+
+    def stored(self, parts: tuple[str, ...]) -> str | None:
+        """Return the sandbox table of a public table; None if the name isn't one."""
+        key = tuple(part.lower() for part in parts)
+        if key not in self._stored:
+            frame = self._public(parts)
+            name = None
+            if frame is not None:
+                name = self._sandbox.new_name("public")
+                self._sandbox.store(name, frame)
+            self._stored[key] = name
+        return self._stored[key]
+
+
+class _Visitor:
+    """Walks through one statement from the outside in, and rewrites it."""
+
+    def __init__(self, outliner: Outliner, parsed: Parsed) -> None:
+        self._outliner = outliner
+        self._sandbox = outliner.sandbox
+        self._source = parsed.source
+        self.cores: list[Core] = []
+        self.tables: list[tuple[Table, Span]] = []
+
+    def root(self, query: exp.Query) -> exp.Query:
+        return self._query(query, {}, _Kinds())
+
+    def _query(self, node: Expr, names: Names, kinds: _Kinds) -> exp.Query:
+        """Rewrite a query; `kinds` takes note of what it is over."""
+        names, kept = self._with(node, names)
+        bare = type(node)(**{k: v for k, v in node.args.items() if k != "with_"})
+        if isinstance(node, exp.Select):
+            rewritten = self._select(node, bare, names, kinds)
+        else:
+            rewritten = rebuild(bare, lambda part: self._within(part, names, kinds))
+        if kept:
+            rewritten.set("with_", exp.With(expressions=kept))
+        return rewritten  # type: ignore[return-value]
+
+    def _with(self, node: Expr, names: Names) -> tuple[Names, list[Expr]]:
+        """Rewrite the CTEs in front of a query: public ones are stored, noisy ones are kept."""
+        clause = node.args.get("with_")
+        if clause is None:
+            return names, []
+        known = dict(names)
+        kept: list[Expr] = []
+        for cte in clause.expressions:
+            name = check_name(cte.alias, cte.args["alias"], self._source)
+            inside = _Kinds()
+            query = self._query(cte.this, known, inside)
+            if inside.all == PUBLIC:
+                shown = [c.name for c in cte.args["alias"].args.get("columns") or []]
+                table = self._sandbox.new_name("public")
+                self._materialise(table, render(query), shown, None, cte.args["alias"])
+                known[name.lower()] = _Name(PUBLIC, table)
+            else:
+                known[name.lower()] = _Name(NOISY, name)
+                kept.append(exp.CTE(this=query, alias=cte.args["alias"].copy()))
+        return known, kept
+
+    def _within(self, node: Expr, names: Names, kinds: _Kinds) -> Expr:
+        """Rewrite anything inside a query that isn't a core."""
+        if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
+            return self._query(node, names, kinds)
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            return self._named(node, names, kinds)
+        return rebuild(node, lambda part: self._within(part, names, kinds))
+
+    def _named(self, node: exp.Table, names: Names, kinds: _Kinds) -> Expr:
+        """Rewrite a table's name to the sandbox's name for it."""
+        kind, table = self._kind(node, names)
+        kinds.found.add(kind)
+        alias = node.args.get("alias")
+        if alias is None:
+            alias = exp.TableAlias(this=exp.Identifier(this=node.name, quoted=True))
+        return exp.Table(this=exp.Identifier(this=table, quoted=True), alias=alias.copy())
+
+    def _kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
+        parts = name_parts(node)
+        if len(parts) == 1 and parts[0].lower() in names:
+            found = names[parts[0].lower()]
+            return found.kind, found.table
+        self._check_no_file(node)
+        stored = self._outliner.stored(parts)
+        return (PRIVATE, "") if stored is None else (PUBLIC, stored)
+
+    def _check_no_file(self, node: exp.Table) -> None:
+        span = self._source.node(node.this)
+        if self._source.sql[span.start] == "'":
+            raise UnsupportedSqlError(
+                "Reading a file is not supported.",
+                sql=self._source.sql,
+                span=span,
+                hint="load it into a table first, with an ENUM type or CHECK for each column.",
+            )
+
+    # ── SELECT ─────────────────────────────────────────────────────────────────────────────
+
+    def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: _Kinds) -> Expr:
+        joins = joins_of(node, self._source)
+        private = [join for join in joins if self._is_private(join.item, names)]
+        if not private:
+            return rebuild(bare, lambda part: self._within(part, names, kinds))
+        if len(private) > 1:
+            raise self._unsupported(
+                "A join of private tables is not supported: a row could be counted many times.",
+                private[1].item,
+                "join public tables only; what you need of another private table belongs into a "
+                "column of this one.",
+            )
+        kinds.found.add(NOISY)
+        return self._core(node, joins, private[0], names)
+
+    def _is_private(self, item: Expr, names: Names) -> bool:
+        if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
+            return False
+        return self._kind(item, names)[0] == PRIVATE
+
+    def _core(self, node: exp.Select, joins: list[Join], home: Join, names: Names) -> exp.Select:
+        table, span = self._table(home.item)
+        binder = CoreBinder(
+            self._source,
+            node,
+            table,
+            home.item.alias or None,
+            public=lambda part: self._subquery(part, names, PUBLIC),
+            noisy=lambda part: self._subquery(part, names, NOISY),
+        )
+        others = [join for join in joins if join is not home]
+        self._check_sides(joins, home)
+        relations = [self._relation(i, join, names) for i, join in enumerate(others)]
+        for relation, join in zip(relations, others, strict=True):
+            binder.scope.add(relation)
+            binder.scope.merge((*join.using, *home.using))
+        joined = list(self._conditions(home, relations, None, binder))
+        for i, join in enumerate(others):
+            on = self._conditions(join, relations[:i], relations[i], binder)
+            if join.kind == "inner":
+                joined += on
+            relations[i] = replace(relations[i], on=() if join.kind == "inner" else on)
+        core, left = binder.core(self._sandbox.new_name("answer"), relations, joined)
+        self.cores.append(core)
+        self.tables.append((table, span))
+        return left
+
+    def _table(self, item: Expr) -> tuple[Table, Span]:
+        """Return the private table of an item after FROM, and where its name stands."""
+        alias = item.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            raise self._unsupported(
+                "Renaming the columns of a private table is not supported.",
+                alias,
+                "rename them in the SELECT list.",
+            )
+        parts = name_parts(item)
+        nodes = [item.args[key] for key in ("catalog", "db", "this") if item.args.get(key)]
+        spans = [self._source.node(part) for part in nodes]
+        span = Span(min(s.start for s in spans), max(s.end for s in spans))
+        try:
+            return self._outliner.private(parts), span
+        except SqlError:
+            raise
+        except SchemaError as error:
+            raise SqlSchemaError(
+                error.message, sql=self._source.sql, span=span, hint=error.hint
+            ) from None
+
+    def _check_sides(self, joins: list[Join], home: Join) -> None:
+        """Refuse to keep public rows that no private row meets: that depends on the rows."""
+        before = joins[: joins.index(home) + 1]
+        outer = next((join for join in before if join.kind != "inner"), None)
+        if outer is not None:
+            raise self._unsupported(
+                "The private table must come first in this kind of join.",
+                outer.item,
+                "use JOIN: groups without rows are in the answer anyway.",
+            )
+
+    def _conditions(
+        self,
+        join: Join,
+        before: list[Relation],
+        relation: Relation | None,
+        binder: CoreBinder,
+    ) -> tuple[Bound, ...]:
+        """Bind what stands after ON or USING; `relation` is None for the private table."""
+        found = list(binder.conditions(join.on)) if join.on is not None else []
+        for name in join.using:
+            found.append(self._equal(name, before, relation, join, binder))
+        return tuple(found)
+
+    def _equal(
+        self,
+        name: str,
+        before: list[Relation],
+        relation: Relation | None,
+        join: Join,
+        binder: CoreBinder,
+    ) -> Bound:
+        """Bind `left.name = right.name`, which is what USING means."""
+        private = exp.Column(this=exp.Identifier(this=name, quoted=True))
+        sides: list[Expr] = [] if relation is None else [column_of(name, relation)]
+        others = [column_of(name, other) for other in before if has_column(name, other)]
+        if relation is None or binder.scope.has(name):
+            sides.append(private)
+        if len(sides) < 2 and others:
+            sides.append(others[0])
+        known = relation is None or has_column(name, relation)
+        if len(sides) < 2 or not known:
+            raise SqlSchemaError(
+                f"USING names {printable(name)}, which is not a column of both sides.",
+                sql=self._source.sql,
+                span=self._source.node(join.item),
+                hint="write ON and the condition.",
+            )
+        span = self._source.node(join.item)
+        return replace(binder.bind(exp.EQ(this=sides[0], expression=sides[1])), span=span)
+
+    def _relation(self, number: int, join: Join, names: Names) -> Relation:
+        """Store what is joined as a table of the sandbox."""
+        kinds = _Kinds()
+        item = self._within(join.item, names, kinds)
+        span = self._source.node(join.item)
+        if kinds.all == NOISY:
+            raise self._unsupported(
+                "Noisy answers can't be joined with private rows.",
+                join.item,
+                "join two noisy answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a "
+                "JOIN b USING (sex).",
+            )
+        table = self._sandbox.new_name("relation")
+        alias = join.item.args.get("alias")
+        given = [c.name for c in (alias.args.get("columns") or [])] if alias is not None else []
+        sql = f"SELECT * FROM {render(item)}"
+        columns, rows = self._materialise(table, sql, given, number, join.item)
+        name = join.item.alias or join.item.name
+        return Relation(number, name, columns, table, rows, join.kind, (), span)
+
+    def _materialise(
+        self, table: str, sql: str, given: list[str], number: int | None, node: Expr
+    ) -> tuple[tuple[str, ...], int]:
+        """Run a public query once; return its columns' names and the number of rows.
+
+        With a `number` the columns get their canonical names, and the rows are numbered.
+        """
+        try:
+            shown = [name for name, _ in self._sandbox.types(sql)]
+            names = [*given, *shown[len(given) :]]
+            inner = names if number is None else [f"r{number}_{j}" for j in range(len(names))]
+            listed = ", ".join(map(quoted_name, inner))
+            row = "" if number is None else f", row_number() OVER () - 1 AS r{number}_row"
+            self._sandbox.run(
+                f"CREATE TABLE {table} AS SELECT *{row} FROM ({sql}) AS x({listed}) "
+                f"LIMIT {MAX_RELATION_ROWS + 1}"
+            )
+            ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {table}")
+        except SandboxError as error:
+            raise SqlError(
+                f"This public table can't be made: {error}",
+                sql=self._source.sql,
+                span=self._source.node(node),
+                hint="it may use public tables and values only, not columns of the private table.",
+            ) from None
+        if rows > MAX_RELATION_ROWS:
+            raise SqlError(
+                f"This public table has more than {MAX_RELATION_ROWS:,} rows.",
+                sql=self._source.sql,
+                span=self._source.node(node),
+                hint="join a smaller one.",
+            )
+        return tuple(names), rows
+
+    def _subquery(self, node: Expr, names: Names, allowed: str) -> Expr:
+        """Rewrite a subquery in an expression."""
+        kinds = _Kinds()
+        rewritten = self._within(node, names, kinds)
+        if allowed == PUBLIC and kinds.all == NOISY:
+            raise self._unsupported(
+                "A subquery over private rows is not supported here.",
+                node,
+                "use public tables in it; noisy answers can be used in HAVING and around the "
+                "statement.",
+            )
+        return rewritten
+
+    def _unsupported(self, message: str, node: Expr, hint: str) -> UnsupportedSqlError:
+        span = self._source.node(node)
+        return UnsupportedSqlError(message, sql=self._source.sql, span=span, hint=hint)

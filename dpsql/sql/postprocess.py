@@ -1,0 +1,224 @@
+"""What a statement computes on the noisy answers of its cores, in the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from sqlglot import exp
+
+from dpsql.errors import Span, SqlError, printable
+from dpsql.sql.expressions import render
+from dpsql.sql.gradient import NotSmoothError
+from dpsql.sql.lower import LoweredCore, LoweredStatistic
+from dpsql.sql.propagate import Answers, Output, Propagation
+from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
+
+SUFFIXES = ("_variance", "_lower", "_upper")
+"""What the columns beside a value column are called, after its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectOutput:
+    """An output column that is a key, or a statistic, of a statement's only core."""
+
+    name: str
+    key: int | None
+    statistic: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Postprocessing:
+    """A query over tables of noisy answers."""
+
+    sql: str
+    """With hidden columns behind the outputs, see `propagate`."""
+    everything: tuple[Output, ...]
+    """The outputs, and the bounds of intervals behind them."""
+    visible: int
+    """How many outputs there are."""
+    bounds: Mapping[int, int]
+    """For outputs that are quantiles as they are: the place of the lower bound; the upper one
+    comes next."""
+    tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """The tables of answers with their columns and types."""
+    sandbox: Sandbox
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The columns of the answer."""
+        return self.everything[: self.visible]
+
+    def run(self, answers: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Compute the result; its last columns are the hidden ones.
+
+        Raises:
+            SqlError: DuckDB can't compute something for these noisy values.
+        """
+        try:
+            for (name, columns), frame in zip(self.tables, answers, strict=True):
+                _fill(self.sandbox, name, columns, frame)
+            return self.sandbox.frame(self.sql)
+        except SandboxError as error:
+            raise SqlError(
+                f"DuckDB can't compute this on the noisy answers: {error}",
+                hint="noise makes counts fractional and sometimes negative: guard divisions, "
+                "roots and casts by CASE or NULLIF, or compute on the returned frame.",
+            ) from None
+
+
+def direct_outputs(query: exp.Query, lowered: Sequence[LoweredCore]) -> list[DirectOutput] | None:
+    """Return the outputs of a statement that computes nothing; None if it does."""
+    if not isinstance(query, exp.Select) or len(lowered) != 1 or len(lowered[0].sets) != 1:
+        return None
+    if any(v for k, v in query.args.items() if k not in {"expressions", "from_"}):
+        return None
+    found = []
+    for item in query.expressions:
+        inner = item.this.unnest()
+        if not isinstance(inner, exp.Column):
+            return None
+        kind, number = inner.name[:3], inner.name[3:]
+        if kind == "__k":
+            found.append(DirectOutput(item.alias, int(number), None))
+        elif kind == "__s":
+            found.append(DirectOutput(item.alias, None, int(number)))
+        else:
+            return None
+    return found
+
+
+def prepare(
+    query: exp.Query, lowered: Sequence[LoweredCore], sandbox: Sandbox, sql: str, whole: Span
+) -> Postprocessing:
+    """Make the tables that a query is over, without rows, and check that DuckDB takes it.
+
+    Raises:
+        SqlError: it refuses the query, for its types for example.
+    """
+    tables = []
+    for core in lowered:
+        columns = (*_columns(core), ("__row", "BIGINT"))
+        listed = ", ".join(f"{name} {type_}" for name, type_ in columns)
+        sandbox.run(f"CREATE TABLE {core.core.table} ({listed})")
+        tables.append((core.core.table, columns))
+    try:
+        names = [name for name, _ in sandbox.types(render(query))]
+    except SandboxError as error:
+        raise SqlError(
+            f"DuckDB can't compute this on the answers: {error}",
+            sql=sql,
+            span=whole,
+            hint="counts and sums are DOUBLE there; cast where another type is needed.",
+        ) from None
+    whole_query, bounds = _with_bounds(query, lowered, len(names))
+    shown = [*names, *(f"__b{i}" for i in range(2 * len(bounds)))]
+    text, outputs = _annotated(whole_query, lowered, sandbox, shown)
+    return Postprocessing(text, tuple(outputs), len(names), bounds, tuple(tables), sandbox)
+
+
+def _with_bounds(
+    query: exp.Query, lowered: Sequence[LoweredCore], width: int
+) -> tuple[exp.Query, dict[int, int]]:
+    """Add the bounds of quantiles that a statement returns as they are."""
+    clause = query.args.get("from_")
+    if not isinstance(query, exp.Select) or clause is None or query.args.get("distinct"):
+        return query, {}
+    own = [core for core in lowered if core.core.table == clause.this.name]
+    if not own or query.args.get("joins"):
+        return query, {}
+    statistics = own[0].sets[0].statistics
+    extended = query.copy()
+    found: dict[int, int] = {}
+    for i, item in enumerate(query.expressions):
+        inner = item.this.unnest()
+        name = inner.name if isinstance(inner, exp.Column) else ""
+        if name[:3] == "__s" and statistics[int(name[3:])].values is not None:
+            found[i] = width + 2 * len(found)
+            for kind in ("__l", "__u"):
+                extended.expressions.append(
+                    exp.Alias(
+                        this=exp.column(f"{kind}{name[3:]}"),
+                        alias=exp.to_identifier(f"__b{len(extended.expressions) - width}"),
+                    )
+                )
+    return extended, found
+
+
+def _annotated(
+    query: exp.Query, lowered: Sequence[LoweredCore], sandbox: Sandbox, names: Sequence[str]
+) -> tuple[str, list[Output]]:
+    answers, first = {}, 0
+    for core in lowered:
+        statistics = core.sets[0].statistics
+        opaque = frozenset(j for j, s in enumerate(statistics) if s.values is not None)
+        answers[core.core.table] = Answers(first, len(statistics), opaque)
+        first += len(statistics)
+    try:
+        annotated, outputs = Propagation(answers).annotate(query)
+        text = render(annotated)
+        found = [name for name, _ in sandbox.types(text)]
+        if len(found) != 2 * len(names):
+            raise NotSmoothError("the query has columns of a form that isn't followed")
+    except (NotSmoothError, SandboxError) as error:
+        unknown = [Output(name, noisy=True, exact=False, reason=str(error)) for name in names]
+        hidden = ", ".join(f"NULL AS __e{i}" for i in range(len(names)))
+        return f"SELECT *, {hidden} FROM ({render(query)})", unknown
+    return text, [
+        Output(name, o.noisy, o.exact, o.reason) for name, o in zip(names, outputs, strict=True)
+    ]
+
+
+def _columns(core: LoweredCore) -> list[tuple[str, str]]:
+    """Return the columns of a core's table of answers, with their types."""
+    keys = [(f"__k{k}", core.types.get(k, "INTEGER")) for k in range(len(core.core.keys))]
+    rolled = [(f"__g{k}", "INTEGER") for k in range(len(core.core.keys))]
+    statistics = core.sets[0].statistics
+    values = [(f"__s{j}", _type(s)) for j, s in enumerate(statistics)]
+    centres = [(f"__c{j}", "DOUBLE") for j in range(len(statistics))]
+    bounds = [
+        (f"{kind}{j}", _type(s))
+        for j, s in enumerate(statistics)
+        if s.values is not None
+        for kind in ("__l", "__u")
+    ]
+    return [*keys, *rolled, *values, *centres, *bounds]
+
+
+def _type(statistic: LoweredStatistic) -> str:
+    return statistic.value_type or "DOUBLE"
+
+
+def _fill(
+    sandbox: Sandbox, name: str, columns: Sequence[tuple[str, str]], frame: pl.DataFrame
+) -> None:
+    incoming = sandbox.new_name("incoming")
+    sandbox.store(incoming, frame)
+    casts = ", ".join(f"CAST({quoted_name(c)} AS {type_})" for c, type_ in columns)
+    sandbox.run(f"DELETE FROM {name}")
+    sandbox.run(f"INSERT INTO {name} SELECT {casts} FROM {incoming}")
+    sandbox.run(f"DROP TABLE {incoming}")
+
+
+def check_names(
+    names: Sequence[str], noisy: Sequence[bool], sql: str, spans: Sequence[Span]
+) -> None:
+    """Refuse a frame that would have two columns of one name.
+
+    Raises:
+        SqlError: names the columns.
+    """
+    taken: set[str] = set()
+    for name, is_noisy, span in zip(names, noisy, spans, strict=True):
+        for own in (name, *(name + suffix for suffix in SUFFIXES if is_noisy)):
+            if own.lower() in taken:
+                raise SqlError(
+                    f"Two columns of the answer would be called {printable(own)}.",
+                    sql=sql,
+                    span=span,
+                    hint="give each its own name: COUNT(*) AS n. Beside n, the answer has "
+                    + ", ".join("n" + suffix for suffix in SUFFIXES)
+                    + ".",
+                )
+            taken.add(own.lower())

@@ -1,0 +1,380 @@
+"""Follow noise through a query: which noisy statistics each value of its result consists of.
+
+Beside every column of every SELECT stands a hidden one, `__e0`, `__e1`, …: the list of pairs
+(statistic, coefficient) whose sum is, to first order, the value's noise. An answer's statistic
+has itself with coefficient 1; expressions scale and join lists by the chain rule; SUM and AVG,
+plain or over windows, collect them. DuckDB computes the lists with the values, so filters, sorting,
+joins and limits apply to both alike. An empty list means no noise, NULL that it isn't known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.sql.expressions import Expr, render
+from dpsql.sql.gradient import Gradient, NotSmoothError, gradient
+
+ROWS = 2**40
+"""Statistic j of row r of a table of answers has the number (first + j)·ROWS + r."""
+_TYPE = "STRUCT(i BIGINT, c DOUBLE)[]"
+_NONE = f"CAST([] AS {_TYPE})"
+_UNKNOWN = f"CAST(NULL AS {_TYPE})"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of a query's result."""
+
+    name: str
+    noisy: bool = False
+    exact: bool = True
+    """Whether the list of its noise is exact, not to first order only."""
+    reason: str | None = None
+    """Why its noise isn't known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A table of answers: how many statistics it has, and the number of the first one.
+
+    Statistics in `opaque` are quantiles: noisy, but no sums.
+    """
+
+    first: int
+    statistics: int
+    opaque: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A table after FROM: its columns, each with the SQL of its list; None if it is public."""
+
+    alias: str
+    columns: Mapping[str, tuple[Output, str]] | None
+    hidden: bool = False
+    """Whether it is a table of answers, whose columns the analyst never names."""
+
+
+class Propagation:
+    """Adds the hidden columns to one statement's query."""
+
+    def __init__(self, answers: Mapping[str, Answers]) -> None:
+        self._answers = answers
+
+    def annotate(
+        self, query: Expr, names: Mapping[str, list[Output]] | None = None
+    ) -> tuple[Expr, list[Output]]:
+        """Return a query with its hidden columns, and what its other columns are.
+
+        Args:
+            query: the query over tables of answers and public tables.
+            names: the columns of the CTEs that it may name.
+        """
+        known = dict(names or {})
+        clause = query.args.get("with_")
+        ctes = []
+        for cte in clause.expressions if clause is not None else []:
+            inner, outputs = self.annotate(cte.this, known)
+            alias = cte.args["alias"]
+            outputs = _renamed(outputs, alias)
+            known[alias.name.lower()] = outputs
+            given = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
+            hidden = [exp.Identifier(this=f"__e{i}") for i in range(len(outputs))]
+            whole = exp.TableAlias(this=alias.this.copy(), columns=[*given, *hidden])
+            ctes.append(exp.CTE(this=inner, alias=whole))
+        bare = type(query)(**{k: v for k, v in query.args.items() if k != "with_"})
+        found, outputs = self._query(bare, known)
+        if ctes:
+            found.set("with_", exp.With(expressions=ctes))
+        return found, outputs
+
+    def _query(self, query: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, list[Output]]:
+        if isinstance(query, exp.Subquery):
+            return self.annotate(query.this, names)
+        if isinstance(query, exp.Union) and query.args.get("distinct") is False:
+            return self._union(query, names)
+        if isinstance(query, exp.SetOperation):
+            _, outputs = self.annotate(query.this, names)
+            return _hiding(query, outputs, f"{query.key.upper()} compares noisy values")
+        if query.args.get("distinct") is not None:
+            plain = exp.Select(**{k: v for k, v in query.args.items() if k != "distinct"})
+            _, outputs = _Select(self, plain, names).annotated()
+            return _hiding(query, outputs, "DISTINCT compares noisy values")
+        return _Select(self, query, names).annotated()
+
+    def _union(
+        self, query: exp.Union, names: Mapping[str, list[Output]]
+    ) -> tuple[Expr, list[Output]]:
+        left, above = self.annotate(query.this, names)
+        right, below = self.annotate(query.expression, names)
+        merged = [
+            Output(a.name, a.noisy or b.noisy, a.exact and b.exact, a.reason or b.reason)
+            for a, b in zip(above, below, strict=False)
+        ]
+        rest = {k: v for k, v in query.args.items() if k not in {"this", "expression"}}
+        return exp.Union(this=left, expression=right, **rest), merged
+
+    def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, _Source]:
+        """Annotate one item after FROM."""
+        alias = item.args.get("alias")
+        if isinstance(item, exp.Subquery):
+            inner, outputs = self.annotate(item.this, names)
+            name = alias.name if alias is not None else ""
+            outputs = _renamed(outputs, alias)
+            given = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
+            hidden = [exp.Identifier(this=f"__e{i}") for i in range(len(outputs))]
+            shown = alias.this.copy() if alias is not None else exp.Identifier(this="__q")
+            whole = exp.TableAlias(this=shown, columns=[*given, *hidden])
+            return exp.Subquery(this=inner, alias=whole), _listed(name or "__q", outputs)
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+            answers = self._answers.get(item.name)
+            if answers is not None:
+                return item, _of_answers(item.name, answers)
+            outputs_ = names.get(item.name.lower())
+            if outputs_ is not None:
+                renamed = _renamed(outputs_, alias)
+                if alias is not None and alias.args.get("columns"):
+                    given = [exp.Identifier(this=o.name, quoted=True) for o in renamed]
+                    whole = exp.TableAlias(this=alias.this.copy(), columns=given)
+                    item = exp.Table(this=item.this.copy(), alias=whole)
+                return item, _listed(item.alias or item.name, renamed)
+        return item, _Source(item.alias or item.name, None)
+
+
+class _Select:
+    """Annotates one SELECT without DISTINCT."""
+
+    def __init__(
+        self, propagation: Propagation, select: Expr, names: Mapping[str, list[Output]]
+    ) -> None:
+        self._propagation = propagation
+        self._select = select
+        self._names = names
+        self._sources: list[_Source] = []
+        self._lists: dict[str, str] = {}
+        self._exact: dict[str, bool] = {}
+        self._grouped = False
+
+    def annotated(self) -> tuple[Expr, list[Output]]:
+        select = self._select.copy()
+        clause = select.args.get("from_")
+        if clause is not None:
+            clause.set("this", self._add(clause.this))
+        for join in select.args.get("joins") or []:
+            join.set("this", self._add(join.this))
+        items = [item for node in select.expressions for item in self._expanded(node)]
+        self._grouped = select.args.get("group") is not None or any(_aggregates(n) for n in items)
+        outputs, hidden = [], []
+        for i, item in enumerate(items):
+            output, pairs = self._item(item)
+            outputs.append(output)
+            hidden.append(exp.Alias(this=exp.Var(this=pairs), alias=exp.Identifier(this=f"__e{i}")))
+        select.set("expressions", [*items, *hidden])
+        return select, outputs
+
+    def _add(self, item: Expr) -> Expr:
+        changed, source = self._propagation.source(item, self._names)
+        self._sources.append(source)
+        return changed
+
+    def _expanded(self, node: Expr) -> list[Expr]:
+        """Write out the columns that a star stands for; those of public tables stay a star."""
+        star = isinstance(node, exp.Star)
+        if not star and not (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            return [node]
+        owner = node.text("table").lower()
+        chosen = [s for s in self._sources if star or s.alias.lower() == owner]
+        if any(source.columns is None for source in chosen):
+            raise NotSmoothError("* stands for columns of a public table")
+        return [
+            exp.Alias(
+                this=exp.Column(
+                    this=exp.Identifier(this=output.name, quoted=True),
+                    table=exp.Identifier(this=source.alias, quoted=True),
+                ),
+                alias=exp.Identifier(this=output.name, quoted=True),
+            )
+            for source in chosen
+            for output, _ in (source.columns or {}).values()
+        ]
+
+    def _item(self, item: Expr) -> tuple[Output, str]:
+        """Return an output column, and the SQL of its list."""
+        name = item.alias_or_name or render(item)
+        inner = item.unalias()
+        try:
+            found = gradient(inner, self._leaf)
+        except NotSmoothError as error:
+            return Output(name, noisy=True, exact=False, reason=str(error)), _UNKNOWN
+        if not found.partial:
+            return Output(name), _NONE
+        exact = found.exact and all(self._exact[leaf] for leaf in found.partial)
+        return Output(name, noisy=True, exact=exact), self._chain(found)
+
+    def _chain(self, g: Gradient) -> str:
+        """Scale the lists of what an expression depends on by its derivatives, and join them."""
+        parts = []
+        for leaf, derivative in g.partial.items():
+            factor = render(derivative)
+            parts.append(self._lists[leaf] if factor == "1" else _scaled(self._lists[leaf], factor))
+        return parts[0] if len(parts) == 1 else f"flatten([{', '.join(parts)}])"
+
+    def _leaf(self, node: Expr) -> str | None:
+        """Return the name of a noisy value, whose list is noted."""
+        if isinstance(node, exp.Column):
+            return self._column(node)
+        if isinstance(node, exp.Window):
+            return self._window(node)
+        if isinstance(node, (exp.AggFunc, exp.Filter)):
+            return self._aggregate(node)
+        if isinstance(node, exp.Subquery):
+            return self._scalar(node)
+        return None
+
+    def _column(self, node: exp.Column) -> str | None:
+        qualifier = node.table.lower()
+        for source in self._sources:
+            if qualifier and qualifier != source.alias.lower():
+                continue
+            found = (source.columns or {}).get(node.name.lower())
+            if found is None:
+                continue
+            output, pairs = found
+            if not output.noisy:
+                return None
+            if output.reason is not None:
+                raise NotSmoothError(output.reason)
+            if self._grouped and node.find_ancestor(exp.AggFunc, exp.Window) is None:
+                raise NotSmoothError("rows are grouped by a noisy value")
+            return self._note(render(node), pairs, output.exact)
+        return None
+
+    def _aggregate(self, node: Expr) -> str | None:
+        inner = node.this if isinstance(node, exp.Filter) else node
+        found = self._argument(node, inner)
+        if found is None:
+            return None
+        condition = render(node.expression) if isinstance(node, exp.Filter) else ""
+        having = f" FILTER ({condition})" if condition else ""
+        return self._collected(node, inner, found, having)
+
+    def _window(self, node: exp.Window) -> str | None:
+        found = self._argument(node, node.this)
+        if found is None:
+            return None
+        rest = {k: v for k, v in node.args.items() if k != "this"}
+        over = render(exp.Window(this=exp.Var(this=""), **rest)).strip()
+        return self._collected(node, node.this, found, f" {over}")
+
+    def _argument(self, node: Expr, function: Expr) -> Gradient | None:
+        """Differentiate what an aggregate is over; None if nothing in it is noisy."""
+        if isinstance(function, (exp.Sum, exp.Avg)) and isinstance(function.this, exp.Expr):
+            parts = [] if node is function else list(node.iter_expressions())
+            others = [part for part in parts if part is not function]
+            if any(self._noisy(other) for other in others):
+                raise NotSmoothError("the rows that are added up are chosen by noisy values")
+            grouped, self._grouped = self._grouped, False
+            try:
+                found = gradient(function.this, self._leaf)
+            finally:
+                self._grouped = grouped
+            return found if found.partial else None
+        if any(self._noisy(part) for part in node.iter_expressions()):
+            raise NotSmoothError(f"{function.key.upper()} of noisy values has no variance")
+        return None
+
+    def _noisy(self, node: Expr) -> bool:
+        grouped, self._grouped = self._grouped, False
+        try:
+            return any(self._leaf(part) is not None for part in node.walk())
+        except NotSmoothError:
+            return True
+        finally:
+            self._grouped = grouped
+
+    def _collected(self, node: Expr, function: Expr, g: Gradient, rest: str) -> str:
+        """Note the list of SUM or AVG: the lists of its rows, one after the other."""
+        pairs = f"flatten(list({self._chain(g)}){rest})"
+        if isinstance(function, exp.Avg):
+            count = f"(count({render(function.this)}){rest})"
+            pairs = f"list_transform({pairs}, lambda x : {{'i': x.i, 'c': x.c / {count}}})"
+        exact = g.exact and all(self._exact[leaf] for leaf in g.partial)
+        return self._note(render(node), pairs, exact)
+
+    def _scalar(self, node: exp.Subquery) -> str | None:
+        query, outputs = self._propagation.annotate(node.this, self._names)
+        if not outputs or not outputs[0].noisy:
+            return None
+        if outputs[0].reason is not None:
+            raise NotSmoothError(outputs[0].reason)
+        pairs = f"(SELECT __e0 FROM ({render(query)}) AS __q)"
+        return self._note(render(node), pairs, outputs[0].exact)
+
+    def _note(self, name: str, pairs: str, exact: bool) -> str:
+        self._lists[name], self._exact[name] = pairs, exact
+        return name
+
+
+def _scaled(pairs: str, factor: str) -> str:
+    """Multiply the coefficients of a list."""
+    if "SELECT" not in factor.upper():
+        scaled = f"lambda x : {{'i': x.i, 'c': CAST(x.c * ({factor}) AS DOUBLE)}}"
+        return f"list_transform({pairs}, {scaled})"
+    # A lambda can't hold a subquery: its value goes beside each pair.
+    factors = f"list_resize(CAST([] AS DOUBLE[]), len({pairs}), CAST({factor} AS DOUBLE))"
+    return (
+        f"list_transform(list_zip({pairs}, {factors}), "
+        "lambda z : {'i': z[1].i, 'c': z[1].c * z[2]})"
+    )
+
+
+def _of_answers(name: str, answers: Answers) -> _Source:
+    columns: dict[str, tuple[Output, str]] = {}
+    for j in range(answers.statistics):
+        at = f"{(answers.first + j) * ROWS} + __row"
+        pairs = f"CAST([{{'i': {at}, 'c': 1.0}}] AS {_TYPE})"
+        reason = "quantiles have an interval instead" if j in answers.opaque else None
+        output = Output(f"__s{j}", noisy=True, exact=reason is None, reason=reason)
+        columns[f"__s{j}"] = (output, pairs)
+    return _Source(name, columns, hidden=True)
+
+
+def _listed(alias: str, outputs: list[Output]) -> _Source:
+    quoted = alias.replace('"', '""')
+    columns = {o.name.lower(): (o, f'"{quoted}".__e{i}') for i, o in enumerate(outputs)}
+    return _Source(alias, columns)
+
+
+def _renamed(outputs: list[Output], alias: Expr | None) -> list[Output]:
+    given = alias.args.get("columns") or [] if alias is not None else []
+    names = [c.name for c in given]
+    return [replace(o, name=names[i]) if i < len(names) else o for i, o in enumerate(outputs)]
+
+
+def _hiding(query: Expr, outputs: list[Output], reason: str) -> tuple[Expr, list[Output]]:
+    """Keep a query as it is, and say of its noisy columns that their noise isn't known."""
+    unknown = [replace(o, exact=not o.noisy, reason=reason if o.noisy else None) for o in outputs]
+    items: list[Expr] = [exp.Star()]
+    for i, output in enumerate(unknown):
+        pairs = _UNKNOWN if output.noisy else _NONE
+        items.append(exp.Alias(this=exp.Var(this=pairs), alias=exp.Identifier(this=f"__e{i}")))
+    given = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
+    whole = exp.TableAlias(this=exp.Identifier(this="__q"), columns=given)
+    inner = exp.Subquery(this=query.copy(), alias=whole)
+    return exp.Select(expressions=items, from_=exp.From(this=inner)), unknown
+
+
+def _aggregates(node: Expr) -> bool:
+    """Whether an aggregate that is no window stands in an item."""
+    for part in node.find_all(exp.AggFunc):
+        if not isinstance(part.parent, exp.Window) and part.find_ancestor(exp.Query) in (
+            None,
+            node.find_ancestor(exp.Query),
+        ):
+            over = part.parent
+            if not (isinstance(over, exp.Filter) and isinstance(over.parent, exp.Window)):
+                return True
+    return False

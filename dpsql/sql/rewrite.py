@@ -1,0 +1,282 @@
+"""Rewrite a core: what is left of its SELECT computes on the noisy answers.
+
+Keys become the columns `__k0`, …, statistics `__s0`, …, and GROUP BY, WHERE and FROM are used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.schema import Table
+from dpsql.sql.aggregates import aggregate, has_aggregate, is_aggregate, linear
+from dpsql.sql.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
+from dpsql.sql.core import Core, Frame, Ordering, Relation, Windowed
+from dpsql.sql.expressions import Bound, Expr, column, rebuild, render
+from dpsql.sql.grouping import key_nodes, sets_of
+from dpsql.sql.scope import PrivateColumn, PublicColumn
+from dpsql.sql.spans import Source
+
+
+class CoreBinder(RowBinder):
+    """Binds one SELECT over the private table, and rewrites what is left of it.
+
+    Args:
+        source, select, table, alias, public: see `RowBinder`.
+        noisy: rewrites a subquery that may be over noisy answers.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        select: exp.Select,
+        table: Table,
+        alias: str | None,
+        public: Visit,
+        noisy: Visit,
+    ) -> None:
+        super().__init__(source, select, table, alias, public)
+        self._noisy = noisy
+        self._keys: tuple[Bound, ...] = ()
+        self._sets: tuple[tuple[int, ...], ...] = ()
+
+    def core(
+        self, name: str, relations: Sequence[Relation], joined: Sequence[Bound]
+    ) -> tuple[Core, exp.Select]:
+        """Bind everything; return the core and what is left to compute on its answers.
+
+        Args:
+            name: the table of the core's answers.
+            relations: the public relations, already in scope.
+            joined: the conditions of inner joins.
+        """
+        where = self._select.args.get("where")
+        conjuncts = [*joined, *(self.conditions(where.this) if where is not None else ())]
+        nodes = key_nodes(self._select, self.source)
+        self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
+        places = {key.sql: i for i, key in enumerate(self._keys)}
+        numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
+        self._sets = sets_of(self._select, self.source, numbers)
+        left = self._rest(name)
+        self._check_counts()
+        core = Core(
+            name,
+            tuple(relations),
+            tuple(dict.fromkeys(conjuncts)),
+            self._keys,
+            self._sets,
+            tuple(self._statistics),
+            frozenset(self._named),
+            self.source.clause("WHERE") if where is not None else None,
+        )
+        return core, left
+
+    def _key(self, node: Expr) -> Bound:
+        key = self.bind(node)
+        if not key.nodes:
+            raise self._error(
+                "GROUP BY a constant makes one group.", node, "leave it out of GROUP BY."
+            )
+        return key
+
+    def _rest(self, name: str) -> exp.Select:
+        """Rewrite SELECT, HAVING, ORDER BY, … to work on the table of the answers."""
+        args = self._select.args
+        items = [self._item(node) for node in self._select.expressions]
+        left = exp.Select(
+            expressions=items, from_=exp.From(this=exp.Table(this=exp.Identifier(this=name)))
+        )
+        if args.get("having") is not None:
+            left.set("where", exp.Where(this=self.rewrite(args["having"].this)))
+        for key in ("qualify", "limit", "offset", "distinct"):
+            if args.get(key) is not None:
+                left.set(key, rebuild(args[key], self.rewrite))
+        if args.get("order") is not None:
+            ordered = [rebuild(o, self._sorted) for o in args["order"].expressions]
+            left.set("order", exp.Order(expressions=ordered))
+        if args.get("windows"):
+            left.set("windows", [rebuild(w, self.rewrite) for w in args["windows"]])
+        return left
+
+    def _item(self, node: Expr) -> Expr:
+        inner = (node.this if isinstance(node, exp.Alias) else node).unnest()
+        if isinstance(inner, exp.Star) or (
+            isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)
+        ):
+            raise self._unsupported(
+                "SELECT * is not supported: single rows are never returned.",
+                inner,
+                "name the columns to group by, and COUNT(*).",
+            )
+        alias = self._alias(node, inner)
+        return exp.Alias(this=self.rewrite(inner), alias=exp.Identifier(this=alias, quoted=True))
+
+    def _alias(self, node: Expr, inner: Expr) -> str:
+        """Return the name of an output column."""
+        if isinstance(node, exp.Alias):
+            return check_name(node.alias, node.args["alias"], self.source)
+        if isinstance(inner, exp.Column):
+            found = self.scope.resolve(inner)
+            return found.name if isinstance(found, PrivateColumn) else inner.name
+        if isinstance(inner, exp.Count) and (inner.this is None or inner.this.is_star):
+            return "count"
+        if isinstance(inner, exp.Window) and isinstance(inner.this, exp.Sum):
+            return "cumulative_count"
+        text = " ".join(self.source.text(self.source.node(inner)).split())
+        return printable(text[:MAX_NAME_CHARACTERS])
+
+    def _sorted(self, node: Expr) -> Expr:
+        """Rewrite what is sorted by: a number, an alias, or an expression."""
+        inner = node.unnest()
+        if isinstance(inner, exp.Literal):
+            return inner
+        if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in self.aliases:
+            return exp.Column(this=exp.Identifier(this=inner.name, quoted=True))
+        return self.rewrite(node)
+
+    def rewrite(self, node: Expr) -> Expr:
+        """Rewrite an expression over keys and aggregates to one over the columns of the answers.
+
+        Raises:
+            UnsupportedSqlError: a column is neither grouped by nor aggregated.
+        """
+        if isinstance(node, exp.Paren):
+            return exp.Paren(this=self.rewrite(node.this))
+        if isinstance(node, (exp.Query, exp.Subquery)):
+            return self._noisy(node)
+        if isinstance(node, exp.Grouping):
+            return self._grouping(node)
+        if isinstance(node, exp.Window):
+            return self._window(node)
+        if is_aggregate(node):
+            return aggregate(node, self)
+        if isinstance(node, (exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.Var)):
+            return node.copy()
+        key = self._as_key(node)
+        if key is not None:
+            return column(f"__k{key}")
+        if isinstance(node, exp.Column):
+            found = self.scope.resolve(node)
+            if isinstance(found, (PrivateColumn, PublicColumn)):
+                raise self._not_grouped(node)
+            return exp.Paren(this=self._aliased(node, found, self.rewrite))
+        return rebuild(node, self.rewrite)
+
+    def _as_key(self, node: Expr) -> int | None:
+        """Return the number of the key that an expression is; None if it is none."""
+        if has_aggregate(node) or node.find(exp.Window, exp.Query) or not self._keys:
+            return None
+        if isinstance(node, (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)):
+            return None
+        sql = self.bind(node).sql
+        return next((i for i, key in enumerate(self._keys) if key.sql == sql), None)
+
+    def _not_grouped(self, node: exp.Column) -> UnsupportedSqlError:
+        name = self.source.text(self.source.node(node))
+        plain = [
+            self.source.text(self.source.node(item))
+            for item in (n.unalias().unnest() for n in self._select.expressions)
+            if isinstance(item, exp.Column) and not item.is_star
+        ]
+        keys = [self.source.text(key.span) for key in self._keys]
+        wanted = dict.fromkeys([*keys, *plain, name])
+        return self._unsupported(
+            f"The column {printable(name)} is selected but not grouped by.",
+            node,
+            f"write GROUP BY {', '.join(map(printable, wanted))}",
+        )
+
+    def _grouping(self, node: exp.Grouping) -> Expr:
+        """Write GROUPING(a, b, …) as the number whose bits say which keys are rolled up."""
+        bits: Expr | None = None
+        for part in node.expressions:
+            key = self._as_key(part)
+            if key is None:
+                raise self._unsupported(
+                    "GROUPING takes columns of GROUP BY.", part, "name one of them."
+                )
+            bit = column(f"__g{key}")
+            doubled = exp.Mul(this=bits, expression=exp.Literal.number(2)) if bits else None
+            bits = exp.Paren(this=exp.Add(this=doubled, expression=bit)) if doubled else bit
+        if bits is None:
+            raise self._unsupported("GROUPING needs a column.", node, "GROUPING(sex).")
+        return bits
+
+    def _window(self, node: exp.Window) -> Expr:
+        """Note sums and means of counts over a window as statistics of their own.
+
+        Other windows, and those that see only the groups that HAVING leaves, or rows of several
+        grouping sets, are computed on the noisy answers.
+        """
+        frame = self._frame(node)
+        if frame is not None:
+            mean = isinstance(node.this, exp.Avg)
+            of = linear(node.this.this, self)
+            label = " ".join(self.source.text(self.source.node(node)).split())
+            return column(f"__s{self.statistic(Windowed(label, of, frame, mean))}")
+        function = node.this.this if isinstance(node.this, exp.Filter) else node.this
+        argument = function.this if is_aggregate(function) else None
+        of_rows = is_aggregate(function) and not (argument and has_aggregate(argument))
+        if of_rows and not (self._keys and isinstance(argument, exp.Star)):
+            raise self._unsupported(
+                "A window over single rows is not supported.",
+                node,
+                "sum over groups: SUM(COUNT(*)) OVER (ORDER BY age) with GROUP BY age.",
+            )
+        return rebuild(node, self.rewrite) if not is_aggregate(node.this) else self._over(node)
+
+    def _over(self, node: exp.Window) -> Expr:
+        """Rewrite a window whose function is an aggregate over the answers."""
+        function = rebuild(node.this, self.rewrite)
+        args = {k: v for k, v in node.args.items() if k != "this"}
+        rest = rebuild(exp.Window(this=exp.Null(), **args), self.rewrite)
+        rest.set("this", function)
+        return rest
+
+    def _frame(self, node: exp.Window) -> Frame | None:
+        """Return a window as one over keys; None if it can't be a statistic."""
+        if not isinstance(node.this, (exp.Sum, exp.Avg)) or not isinstance(
+            node.this.this, (exp.Count, exp.CountIf, exp.Sum, exp.Filter)
+        ):
+            return None
+        if self._select.args.get("having") is not None or len(self._sets) != 1:
+            return None
+        window = self._definition(node)
+        order = window.args.get("order")
+        ordered = order.expressions if order is not None else []
+        partition = window.args.get("partition_by") or []
+        keys = [self._as_key(part) for part in [*partition, *(o.this for o in ordered)]]
+        if None in keys:
+            return None
+        chosen = [self._keys[key] for key in keys if key is not None]
+        orderings = tuple(
+            Ordering(key, bool(o.args.get("desc")), bool(o.args.get("nulls_first")))
+            for key, o in zip(chosen[len(partition) :], ordered, strict=True)
+        )
+        spec = window.args.get("spec")
+        return Frame(
+            tuple(chosen[: len(partition)]),
+            orderings,
+            render(spec) if spec is not None else "",
+            self._span(node),
+        )
+
+    def _definition(self, node: exp.Window) -> exp.Window:
+        """Return the window that `OVER w` names."""
+        name = node.args.get("alias")
+        for window in self._select.args.get("windows") or []:
+            if name is not None and window.name.lower() == name.name.lower():
+                return window  # type: ignore[no-any-return]
+        return node
+
+    def _check_counts(self) -> None:
+        nested = self._select.parent is not None
+        if not self._statistics:
+            raise UnsupportedSqlError(
+                "The statement counts nothing: single rows are never returned.",
+                sql=self.source.sql,
+                span=self.source.node(self._select) if nested else self.source.whole(),
+                hint="select COUNT(*) too.",
+            )

@@ -1,0 +1,172 @@
+"""Names: what a column means inside a core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError, SqlSchemaError, UnsupportedSqlError, printable
+from dpsql.schema import Table
+from dpsql.schema.table import closest
+from dpsql.sql.core import Relation
+from dpsql.sql.spans import Source
+
+_ROW_IDS = {"rowid", "row_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateColumn:
+    """A column of the private table."""
+
+    name: str
+    canonical: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublicColumn:
+    """A column of a public relation."""
+
+    relation: int
+    canonical: str
+
+
+class Scope:
+    """The private table and the public relations after FROM, and the aliases of SELECT."""
+
+    def __init__(
+        self,
+        source: Source,
+        table: Table,
+        alias: str | None,
+        aliases: Mapping[str, exp.Expr],
+    ) -> None:
+        self._source = source
+        self._table = table
+        self._alias = alias
+        self._aliases = aliases
+        self._relations: list[Relation] = []
+        self._merged: dict[str, str] = {}
+        self._places = {name: f"a{i}" for i, name in enumerate(table.columns)}
+
+    def add(self, relation: Relation) -> None:
+        """Make the columns of a relation visible."""
+        self._relations.append(relation)
+
+    def merge(self, names: Sequence[str]) -> None:
+        """Let a name after USING mean the private table's column, if it has one."""
+        for name in names:
+            if any(name.lower() == known.lower() for known in self._table.columns):
+                self._merged[name.lower()] = name
+
+    def has(self, name: str) -> bool:
+        """Whether the private table has a column of this name."""
+        return self._is_private(name)
+
+    def canonical(self, name: str) -> str:
+        """Return the canonical name of a declared private column."""
+        return self._places[name]
+
+    def resolve(self, node: exp.Column) -> PrivateColumn | PublicColumn | exp.Expr:
+        """Return what a column means; an expression if it is an alias of the SELECT list.
+
+        Raises:
+            SqlSchemaError: there is no such column, or it has no public domain, or several
+                relations have it.
+            UnsupportedSqlError: it singles out rows.
+        """
+        if isinstance(node.this, exp.Star):
+            raise self._unsupported("* can't stand here.", node, "name the columns.")
+        name, qualifier = node.name, _qualifier(node)
+        public = self._public(name, qualifier)
+        private = self._is_private(name) and self._is_table(qualifier)
+        if name.lower() in self._merged and not qualifier:
+            public = []
+        if len(public) + private > 1:
+            raise SqlSchemaError(
+                f"The column {printable(name)} is ambiguous.",
+                sql=self._source.sql,
+                span=self._source.node(node),
+                hint=f"write whose it is: {self._alias or self._table.name}.{printable(name)}.",
+            )
+        if public:
+            return public[0]
+        if not private and not qualifier and name.lower() in self._aliases:
+            return self._aliases[name.lower()]
+        return self._private(node, name, qualifier)
+
+    def _public(self, name: str, qualifier: tuple[str, ...]) -> list[PublicColumn]:
+        found = []
+        for relation in self._relations:
+            if qualifier and qualifier != (relation.alias.lower(),):
+                continue
+            places = [i for i, c in enumerate(relation.columns) if c.lower() == name.lower()]
+            if not places and not qualifier and name.lower() == relation.alias.lower():
+                places = [0] if len(relation.columns) == 1 else []
+            found += [PublicColumn(relation.number, f"r{relation.number}_{i}") for i in places[:1]]
+        return found
+
+    def _is_private(self, name: str) -> bool:
+        known = (*self._table.columns, *self._table.undeclared)
+        return any(name.lower() == column.lower() for column in known)
+
+    def _is_table(self, qualifier: tuple[str, ...]) -> bool:
+        path = tuple(part.lower() for part in self._table.path or (self._table.name,))
+        # An alias hides the table's own name, as everywhere in SQL.
+        good = (self._alias.lower(),) if self._alias else path[-len(qualifier) :]
+        return not qualifier or qualifier == good
+
+    def _private(self, node: exp.Column, name: str, qualifier: tuple[str, ...]) -> PrivateColumn:
+        if not self._is_table(qualifier):
+            raise self._unknown_qualifier(node, qualifier)
+        if name.lower() in _ROW_IDS and not self._is_private(name):
+            raise self._unsupported(
+                f"{printable(name)} singles out rows.", node, "use columns of the table."
+            )
+        try:
+            found = self._table.column(name)
+        except SchemaError as error:
+            raise SqlSchemaError(
+                error.message,
+                sql=self._source.sql,
+                span=self._source.node(node),
+                hint=self._hint_for_label(name) or self._hint_for_public(name) or error.hint,
+            ) from None
+        return PrivateColumn(found, self._places[found])
+
+    def _unknown_qualifier(self, node: exp.Column, qualifier: tuple[str, ...]) -> SqlSchemaError:
+        shown = printable(".".join(qualifier))
+        known = [self._alias or self._table.name, *(r.alias for r in self._relations)]
+        relation = next((r for r in self._relations if (r.alias.lower(),) == qualifier), None)
+        if relation is not None:
+            message = f"There is no column {printable(node.name)} in {printable(relation.alias)}."
+            hint = closest(node.name, relation.columns)
+        else:
+            message, hint = f"{shown} is not a table after FROM.", closest(shown, known)
+        span = self._source.node(node)
+        return SqlSchemaError(message, sql=self._source.sql, span=span, hint=hint)
+
+    def _hint_for_label(self, name: str) -> str | None:
+        """Tell a string in the wrong quotes, or in none, from a misspelt column."""
+        labels = (d.values for d in self._table.columns.values() if isinstance(d.values[0], str))
+        if any(name in values for values in labels):
+            text = name.replace("'", "''")
+            return f"strings take single quotes: '{printable(text)}'."
+        return None
+
+    def _hint_for_public(self, name: str) -> str | None:
+        if self._is_private(name):
+            return None
+        names = [c for relation in self._relations for c in relation.columns]
+        hint = closest(name, names) if names else ""
+        return hint if hint.startswith("did you mean") else None
+
+    def _unsupported(self, message: str, node: exp.Expr, hint: str) -> UnsupportedSqlError:
+        span = self._source.node(node)
+        return UnsupportedSqlError(message, sql=self._source.sql, span=span, hint=hint)
+
+
+def _qualifier(node: exp.Column) -> tuple[str, ...]:
+    parts = (node.args.get(key) for key in ("catalog", "db", "table"))
+    return tuple(str(part.name).lower() for part in parts if part is not None)

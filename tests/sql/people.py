@@ -1,0 +1,68 @@
+"""A small table of people: every kind of column, and NULL in most of them."""
+
+import random
+from pathlib import Path
+
+import duckdb
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "sql"
+CREATE = '''
+    CREATE TYPE size AS ENUM ('small', 'big', 'medium');
+    CREATE TABLE people (
+        age INTEGER CHECK (age BETWEEN 17 AND 40),
+        hours SMALLINT NOT NULL CHECK (hours >= 0 AND hours <= 12),
+        years TINYINT CHECK (years IN (1, 2, 4, 8)),
+        sex ENUM ('Male', 'Female') NOT NULL,
+        size size,
+        edu VARCHAR CHECK (edu IN ('hs', 'ba', 'ma', 'phd''s', 'medium')),
+        rich BOOLEAN,
+        member BOOLEAN NOT NULL,
+        "Odd ""Name""" INTEGER CHECK ("Odd ""Name""" BETWEEN -2 AND 2),
+        name VARCHAR,
+        income DOUBLE,
+        born DATE
+    );
+'''
+
+
+PUBLIC = ("bands", "regions", "marks")
+CREATE_PUBLIC = """
+    CREATE TABLE bands AS SELECT lo, lo + width AS hi, 'w' || width AS width
+        FROM range(17, 40) r(lo), (VALUES (0), (4), (9)) w(width) WHERE lo + width <= 40;
+    CREATE TABLE regions (edu VARCHAR, level VARCHAR, cost DOUBLE);
+    INSERT INTO regions VALUES ('hs', 'low', 1.5), ('ba', 'high', 2), ('ma', 'high', 4);
+    CREATE TABLE marks AS SELECT range AS mark FROM range(0, 13, 3);
+"""
+
+
+def rows(count=4000, seed=1):
+    rng = random.Random(seed)  # noqa: S311
+
+    def maybe(value):
+        return None if rng.random() < 0.1 else value
+
+    return [
+        (
+            maybe(rng.randint(17, 40)),
+            rng.randint(0, 12),
+            maybe(rng.choice([1, 2, 4, 8])),
+            rng.choice(["Male", "Female"]),
+            maybe(rng.choice(["small", "big"])),
+            maybe(rng.choice(["hs", "ba", "ma", "phd's", "medium"])),
+            maybe(rng.random() < 0.4),
+            rng.random() < 0.5,
+            maybe(rng.randint(-2, 2)),
+            "Alice",
+            1.5,
+            "2000-01-01",
+        )
+        for _ in range(count)
+    ]
+
+
+def connect():
+    con = duckdb.connect()
+    con.execute(CREATE).fetchall()
+    con.execute(CREATE_PUBLIC).fetchall()
+    con.executemany(f"INSERT INTO people VALUES ({', '.join('?' * 12)})", rows()).fetchall()
+    return con
