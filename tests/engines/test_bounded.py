@@ -248,6 +248,35 @@ def test_removing_a_customer_with_all_orders_and_items():
     assert (before - after).tolist() == [2, 0, 0]
 
 
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sampled_from([0, 1, 2, None]), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", "A", "ab"])), max_size=25),
+    st.integers(1, 3),
+)
+def test_a_customer_adds_at_most_k_items(owners, items, k):
+    """Two steps away, with orders of nobody and items of no order."""
+
+    def counts(without):
+        con = duckdb.connect()
+        con.execute(SHOP.split("INSERT")[0]).fetchall()
+        con.execute("INSERT INTO customers SELECT range, NULL FROM range(3)").fetchall()
+        con.execute("INSERT INTO orders SELECT unnest(?), unnest(?::VARCHAR[])",
+                    [list(range(len(owners))), owners]).fetchall()  # fmt: skip
+        placed = [(o if o < len(owners) else None, s) for o, s in items]
+        left = [(o, s) for o, s in placed if o is None or owners[o] not in without]
+        con.execute("INSERT INTO t SELECT unnest(?::INTEGER[]), unnest(?::VARCHAR[])",
+                    [[o for o, _ in left], [s for _, s in left]]).fetchall()  # fmt: skip
+        return marginals(con, k, [("s",)], "customers")["s",], left
+
+    whole, _ = counts(set())
+    for customer in range(3):
+        rest, left = counts({customer})
+        difference = whole - rest
+        assert (difference >= 0).all()
+        assert difference.sum() == min(k, len(items) - len(left))
+
+
 def test_in_a_read_only_database_and_an_open_transaction(tmp_path):
     path = tmp_path / "data.duckdb"
     with duckdb.connect(path) as con:
