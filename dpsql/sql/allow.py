@@ -43,7 +43,7 @@ STRUCTURE: dict[type[exp.Expr], frozenset[str]] = {
     exp.Cube: _LIST,
     exp.GroupingSets: _LIST,
     exp.Grouping: _LIST,
-    exp.Distinct: frozenset(),
+    exp.Distinct: _LIST,
     exp.Order: _LIST,
     exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
     exp.Limit: frozenset({"expression"}),
@@ -240,6 +240,8 @@ def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
     span = source.node(node)
     if isinstance(node, exp.IgnoreNulls) and "IGNORE" not in source.text(span).upper():
         node = node.this  # the parser adds it to ANY_VALUE
+    if isinstance(node, (exp.Lateral, exp.Fetch)):
+        span = source.clause(node.key.upper()) or span
     if isinstance(node, (exp.Placeholder, exp.Parameter)):
         span = source.first(TokenType.PLACEHOLDER, TokenType.PARAMETER) or span
     if isinstance(node.parent, exp.Table):

@@ -207,8 +207,8 @@ class _Visitor:
             raise self._unsupported(
                 "A join of private tables is not supported: a row could be counted many times.",
                 private[1].item,
-                "join public tables only; what you need of another private table belongs into a "
-                "column of this one.",
+                "join public tables only, and name them: Session(con, public=['bands']); what you "
+                "need of another private table belongs into a column of this one.",
             )
         kinds.found.add(NOISY)
         return self._core(node, joins, private[0], names)
@@ -375,8 +375,9 @@ class _Visitor:
     def _subquery(self, node: Expr, names: Names, allowed: str) -> Expr:
         """Rewrite a subquery in an expression."""
         kinds = _Kinds()
-        rewritten = self._within(node, names, kinds)
-        if allowed == PUBLIC and kinds.all == NOISY:
+        private = allowed == PUBLIC and self._names_private(node, names)
+        rewritten = node if private else self._within(node, names, kinds)
+        if private or (allowed == PUBLIC and kinds.all == NOISY):
             raise self._unsupported(
                 "A subquery over private rows is not supported here.",
                 node,
@@ -384,6 +385,16 @@ class _Visitor:
                 "statement.",
             )
         return rewritten
+
+    def _names_private(self, node: Expr, names: Names) -> bool:
+        """Whether a private table is named anywhere in a query; it must exist."""
+        own = {cte.alias.lower() for cte in node.find_all(exp.CTE)}
+        for table in node.find_all(exp.Table):
+            known = table.name.lower() in own and len(name_parts(table)) == 1
+            if not known and self._is_private(table, names):
+                self._table(table)
+                return True
+        return False
 
     def _unsupported(self, message: str, node: Expr, hint: str) -> UnsupportedSqlError:
         span = self._source.node(node)

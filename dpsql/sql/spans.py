@@ -27,6 +27,10 @@ _PREFIXES: dict[type[exp.Expr], str] = {
     exp.Exists: "EXISTS",
     exp.Distinct: "DISTINCT",
     exp.Where: "WHERE",
+    exp.Select: "SELECT",
+    exp.Union: "SELECT",
+    exp.Except: "SELECT",
+    exp.Intersect: "SELECT",
 }
 _OPERATORS = frozenset({"SELECT", "AND", "OR", "NOT", "IN", "BY", "OVER", "ON", "BETWEEN", "IS"})
 _CONSTANTS = frozenset({"TRUE", "FALSE", "NULL", "UNKNOWN"})
