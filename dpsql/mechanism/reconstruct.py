@@ -25,7 +25,12 @@ class Reconstruction:
         self._last: tuple[tuple[str, ...], NDArray[np.float64]] | None = None
 
     def answers(self, family: Family) -> NDArray[np.float64]:
-        """Return the answers of a family, in its shape."""
+        """Return the answers of a family, in its shape.
+
+        Raises:
+            ResourceLimitError: they are too many to be held at once.
+        """
+        family.check_held()
         if not family.count:
             return np.zeros(family.shape)
         attributes = tuple(a for block in family.blocks for a in block.attributes)

@@ -11,27 +11,27 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.mechanism.reconstruct import Reconstruction
+from dpsql.planner.covariance import Aligned
 from dpsql.planner.plan import Plan
 from dpsql.release.quantiles import Quantiles, quantiles
 from dpsql.sql.frontend import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family
+from dpsql.workload.workload import boxes
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the groups of a grouping set: a slice of its first axis."""
+    """Some of the groups of a grouping set: a box of its axes."""
 
     group: GroupingSet
-    start: int
-    stop: int
+    box: tuple[slice, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of groups along each axis."""
-        shape = self.group.shape
-        return (self.stop - self.start, *shape[1:]) if shape else shape
+        return tuple(chosen.stop - chosen.start for chosen in self.box)
 
     @property
     def rows(self) -> int:
@@ -41,18 +41,13 @@ class Part:
 
 def whole(group: GroupingSet) -> Part:
     """Return all groups of a grouping set."""
-    return Part(group, 0, group.shape[0] if group.shape else 1)
+    return Part(group, tuple(slice(0, n) for n in group.shape))
 
 
 def parts(group: GroupingSet, rows: int) -> Iterator[Part]:
-    """Yield a grouping set in parts of about so many groups."""
-    if not group.shape:
-        yield whole(group)
-        return
-    first, *others = group.shape
-    step = max(1, rows // max(1, math.prod(others)))
-    for start in range(0, first, step):
-        yield Part(group, start, min(start + step, first))
+    """Yield a grouping set in parts of at most so many groups, in C order."""
+    for box in boxes(group.shape, rows):
+        yield Part(group, box)
 
 
 class Answers:
@@ -64,13 +59,13 @@ class Answers:
 
     def values(self, column: StatisticColumn, part: Part) -> Array:
         """Return a statistic for every group of a part, in C order."""
-        family = self._family(column, part)
-        return _in_order(self._reconstruction.answers(family), column.axes, part.shape)
+        answers = self._reconstruction.answers(self._family(column, part))
+        return _in_order(answers, column.axes, part.shape)
 
     def variances(self, column: StatisticColumn, part: Part) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
-        family = self._family(column, part)
-        return _in_order(self.plan.recovery.variances(family), column.axes, part.shape)
+        variances = self.plan.recovery.variances(self._family(column, part))
+        return _in_order(variances, column.axes, part.shape)
 
     def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
         """Read a quantile off the noisy distribution of every group of a part.
@@ -80,32 +75,27 @@ class Answers:
             part: the groups.
             reach: how many standard deviations its interval reaches to each side.
         """
-        family, variances = self._family(column, part), self.plan.recovery.variances
-        return quantiles(column, family, part.shape, self.answers, variances, reach)
-
-    def answers(self, family: Family) -> Array:
-        """Return the answers of any family that was planned for, in its shape."""
-        return self._reconstruction.answers(family)
+        return quantiles(
+            column,
+            self._family(column, part),
+            part.shape,
+            self._reconstruction.answers,
+            self.plan.recovery.variances,
+            reach,
+        )
 
     def family(self, column: StatisticColumn) -> Family:
         """Return the family that answers a statistic."""
         return self.plan.workload.families[column.family]
 
     def _family(self, column: StatisticColumn, part: Part) -> Family:
-        """Cut a family along the first axis, on which its first block depends."""
-        family = self.family(column)
-        if (part.start, part.stop) == (0, part.group.shape[0] if part.group.shape else 1):
+        """Return the queries of a statistic for the groups of a part."""
+        family, box, sizes = self.family(column), part.box, part.group.shape
+        if column.values is not None:  # the values of a quantile run along one more axis
+            box, sizes = (*box, slice(0, column.values.len())), (*sizes, column.values.len())
+        if part.shape == part.group.shape:
             return family
-        first = column.axes[0]
-        inner = family.shape[0] // part.group.shape[0]
-        if first[0] != 0:
-            raise IndexError("the first block doesn't begin with the first axis")
-        return family.part(part.start * inner, part.stop * inner)
-
-
-def can_be_cut(group: GroupingSet) -> bool:
-    """Whether all statistics can be answered for a part of the first axis."""
-    return bool(group.shape) and all(c.axes and c.axes[0][:1] == (0,) for c in group.columns)
+        return Aligned(family, column.axes).cut(box, sizes).family
 
 
 def keys(part: Part) -> dict[int, pl.Series]:
@@ -113,7 +103,7 @@ def keys(part: Part) -> dict[int, pl.Series]:
     found: dict[int, pl.Series] = {}
     grid = np.indices(part.shape).reshape(len(part.shape), part.rows)
     for i, axis in enumerate(part.group.axes):
-        at = grid[i] + (part.start if i == 0 else 0)
+        at = grid[i] + part.box[i].start
         for name in axis.keys.columns:
             found[int(name[1:])] = axis.keys[name].gather(at)
     return found

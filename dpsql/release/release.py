@@ -14,7 +14,7 @@ from dpsql.mechanism.measure import NoisyMeasurements
 from dpsql.mechanism.reconstruct import Reconstruction
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Receipt
-from dpsql.release.answers import Answers, Part, can_be_cut, keys, parts, table_frame, whole
+from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
 from dpsql.release.noise import Noise
 from dpsql.sql.frontend import Script, Statement
 from dpsql.sql.postprocess import DirectOutput, Postprocessing
@@ -69,18 +69,18 @@ class Release(Mapping[str, pl.DataFrame]):
         return f"Release({', '.join(self._statements)}; charged {self.charged or 'nothing'})"
 
     def batches(self, name: str, rows: int = 1_000_000) -> Iterator[pl.DataFrame]:
-        """Yield the answer to a statement as frames of about `rows` rows, one after the other.
+        """Yield the answer to a statement as frames of at most `rows` rows, one after the other.
 
         Together they have the rows of `release[name]`, up to rounding in floats, and in another
         order if the SELECT list names its keys in another order than GROUP BY. What is held at
         once is one batch and the largest marginal. A statement that computes on its answers
-        (ORDER BY, averages, …) needs all of them, and is one batch after the other of its frame.
+        (ORDER BY, averages, …) needs all of them: its batches are slices of its frame.
 
         Raises:
             KeyError: there is no such statement.
         """
         statement = self._statements[name]
-        if statement.post is not None or not can_be_cut(statement.tables[0].sets[0]):
+        if statement.post is not None:
             frame = self[name]
             for start in range(0, max(frame.height, 1), rows):
                 yield frame.slice(start, rows)

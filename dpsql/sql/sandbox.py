@@ -190,13 +190,16 @@ class _Watch:
     def _run(self) -> None:
         while True:
             time.sleep(1.0)
-            with self._lock:
-                sandboxes = list(self._sandboxes)
-            for sandbox in sandboxes:
-                deadline = sandbox.deadline
-                if deadline is not None and time.monotonic() > deadline:
-                    sandbox.interrupt()
-            del sandboxes
+            self._look()
+
+    def _look(self) -> None:
+        """Look once; a method of its own, so that no sandbox is kept alive while it sleeps."""
+        with self._lock:
+            sandboxes = list(self._sandboxes)
+        for sandbox in sandboxes:
+            deadline = sandbox.deadline
+            if deadline is not None and time.monotonic() > deadline:
+                sandbox.interrupt()
 
 
 _WATCH = _Watch()
