@@ -18,7 +18,7 @@ from dpsql.errors import ResourceLimitError
 from dpsql.planner.covariance import Aligned, combined_variances, covariances
 from dpsql.release.answers import Answers, whole
 from dpsql.sql.frontend import AnswerTable, GroupingSet, Statement
-from dpsql.sql.propagate import ROWS
+from dpsql.sql.pairs import ROWS
 
 Array = NDArray[np.float64]
 
@@ -73,7 +73,11 @@ class Noise:
         """Add up coefficients times covariances within each group."""
         pairs = flat.join(flat, on=["value", "set", "row"], suffix="_other")
         for (number, a, b), part in pairs.group_by("set", "column", "column_other"):
-            cov = self._covariance(int(str(number)), int(str(a)), int(str(b)))
+            try:
+                cov = self._covariance(int(str(number)), int(str(a)), int(str(b)))
+            except ResourceLimitError:
+                total[part["value"].to_numpy()] = np.nan
+                continue
             at = part["row"].to_numpy()
             terms = part["c"].to_numpy() * part["c_other"].to_numpy() * cov[at]
             np.add.at(total, part["value"].to_numpy(), terms)

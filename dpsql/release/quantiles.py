@@ -56,7 +56,8 @@ def quantiles(
         column: the quantile.
         family: its cumulative counts.
         shape: the number of groups along each axis.
-        answers, variances: compute the answers of a family, and their variances.
+        answers: computes the answers of a family.
+        variances: computes their variances.
         reach: how many standard deviations the interval reaches to each side.
     """
     quantile, values = column.quantile, column.values
@@ -67,27 +68,31 @@ def quantiles(
     spread = np.sqrt(_by_group(variances(around), values.len(), column.axes, shape))
     totals = counts[:, -1:]
     slack = np.minimum(4 * spread, SLACK)
+    if quantile.continuous:
+        numbers = values.cast(pl.Float64).to_numpy()
+        return _between(counts, totals[:, 0], quantile.probability, numbers, slack, reach * spread)
     away = counts - quantile.probability * totals
-    low = _first(away + reach * spread >= -slack)
-    high = _first(away - reach * spread >= -slack)
-    if not quantile.continuous:
-        at = _first(away >= -slack)
-        return Quantiles(*(values.gather(index) for index in (at, low, high)))
-    numbers = values.cast(pl.Float64).to_numpy()
-    between = _between(counts, totals[:, 0], slack, quantile.probability, numbers)
-    return Quantiles(pl.Series(between), pl.Series(numbers[low]), pl.Series(numbers[high]))
+    places = (_first(away + shift >= -slack) for shift in (0.0, reach * spread, -reach * spread))
+    return Quantiles(*(values.gather(place) for place in places))
 
 
 def _between(
-    counts: Array, totals: Array, slack: Array, probability: float, values: Array
-) -> Array:
-    """Interpolate between two neighbouring order statistics."""
+    counts: Array, totals: Array, probability: float, values: Array, slack: Array, away: Array
+) -> Quantiles:
+    """Interpolate between two neighbouring order statistics.
+
+    The bounds are those of the lower one less, and of the upper one plus, so much noise.
+    """
     at = np.maximum((totals - 1) * probability, 0.0)
     below = np.floor(at)
-    left = values[_first(counts >= below[:, None] + 1 - slack)]
-    right = values[_first(counts >= below[:, None] + 2 - slack)]
+    first, second = below[:, None] + 1 - slack, below[:, None] + 2 - slack
     share = at - below
-    return np.asarray(left + share * (np.maximum(right, left) - left))
+    # Where the place is a value's own, but for noise, the next one is of no account.
+    second = np.where(share[:, None] < slack, first, second)
+    left, right = values[_first(counts >= first)], values[_first(counts >= second)]
+    between = left + share * (np.maximum(right, left) - left)
+    lower, upper = values[_first(counts + away >= first)], values[_first(counts - away >= second)]
+    return Quantiles(pl.Series(between), pl.Series(lower), pl.Series(np.maximum(upper, between)))
 
 
 def _first(reached: NDArray[np.bool_]) -> NDArray[np.int64]:

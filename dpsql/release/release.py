@@ -182,7 +182,9 @@ class Release(Mapping[str, pl.DataFrame]):
                 bounds = [result.to_series(post.bounds[i] + j) for j in (0, 1)]
                 columns += _with_interval(column, *bounds)
             else:
-                columns += self._with_errors(column, noise.variances(result.to_series(width + i)))
+                variances = noise.variances(result.to_series(width + i))
+                variances = variances.zip_with(column.is_not_null(), _nulls(variances.len()))
+                columns += self._with_errors(column, variances)
         return pl.DataFrame(columns)
 
     def _with_errors(self, values: pl.Series, variances: pl.Series) -> list[pl.Series]:
@@ -212,8 +214,12 @@ def build_release(
 def _with_interval(values: pl.Series, lower: pl.Series, upper: pl.Series) -> list[pl.Series]:
     """Return a quantile, which has bounds and no variance."""
     name = values.name
-    variance = pl.Series(f"{name}_variance", [None] * values.len(), dtype=pl.Float64)
+    variance = _nulls(values.len()).alias(f"{name}_variance")
     return [values, variance, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
+
+
+def _nulls(count: int) -> pl.Series:
+    return pl.Series([None] * count, dtype=pl.Float64)
 
 
 def _check_size(statement: Statement) -> None:

@@ -94,7 +94,7 @@ class Evaluator:
         part, axis = self._sandbox.new_name("part"), self._sandbox.new_name("axis")
         keys = [core.keys[k] for k in component.keys]
         for key in keys:
-            self._check_coarse(key, component, truth=False)
+            self._check_coarse(key, component, plain=True)
         selected = ", ".join(f"({core.keys[k].sql}) AS k{k}" for k in component.keys)
         names = ", ".join(f"k{k}" for k in component.keys)
         first = self._first(component, keys)
@@ -126,9 +126,12 @@ class Evaluator:
         row = np.zeros(len(found["cell"]), dtype=np.int64)
         return compact(Entries.of(1, cells, row, found["cell"], found["weight"]))
 
-    def values(self, core: Core, component: Component, value: Bound, key: int) -> Axis:
-        """Return the values of an expression in their order, as an axis with one key."""
-        self._check_coarse(value, component, truth=False)
+    def values(self, component: Component, value: Bound, key: int, *, discrete: bool) -> Axis:
+        """Return the values of an expression in their order, as an axis with one key.
+
+        With `discrete` they may be those with which ranges of values begin.
+        """
+        self._check_coarse(value, component, plain=discrete)
         axis = self._sandbox.new_name("axis")
         query = (
             f"CREATE TABLE {axis} AS {self._joined(component)} SELECT v AS k{key}, "
@@ -152,7 +155,7 @@ class Evaluator:
         """
         weight = of.weight if component.weighted else None
         if weight is not None:
-            self._check_coarse(weight, component, truth=False)
+            self._check_summable(weight, component)
         selected = [f"({b.sql}) AS k{k}" for _, keys in axes for k, b in keys.items()]
         value = "1.0::DOUBLE" if weight is None else f"({weight.sql})::DOUBLE"
         inner = ", ".join([*selected, "cell", f"{value} AS w"])
@@ -299,21 +302,27 @@ class Evaluator:
         return self._refused(error, spans[0] if spans else None)
 
     def _refused(self, error: SandboxError, span: Span | None) -> SqlError:
+        outside = str(error).startswith("Referenced ")
         return SqlError(
             f"DuckDB can't compute this for the values of the columns: {error}",
             sql=self.sql,
             span=span,
-            hint="check the types, and rule out values for which it isn't defined.",
+            hint="a subquery can use the columns of its own tables only; join them instead."
+            if outside
+            else "check the types, and rule out values for which it isn't defined.",
         )
 
-    def _check_coarse(self, bound: Bound, component: Component, *, truth: bool) -> None:
+    def _check_coarse(
+        self, bound: Bound, component: Component, *, truth: bool = False, plain: bool = False
+    ) -> None:
         """Refuse expressions that a column's cells don't determine.
 
         A cell of bins, or of dates with a coarse grain, stands for several values. What is asked
-        must be the same for its first and last one.
+        must be the same for its first and last one. With `plain`, the column itself may be asked
+        for: its values are those with which the ranges begin.
         """
         coarse = [a for a in sorted(bound.attributes) if self._table.columns[a].uppers is not None]
-        if not coarse or bound.sql == f"a{self._index[coarse[0]]}":
+        if not coarse or (plain and bound.sql == f"a{self._index[coarse[0]]}"):
             return
         key = (bound.sql, bound.relations)
         if key in self._checked:
@@ -329,6 +338,18 @@ class Evaluator:
                     span=bound.span,
                     hint=self._edges(coarse[0]),
                 )
+
+    def _check_summable(self, weight: Bound, component: Component) -> None:
+        try:
+            self._check_coarse(weight, component)
+        except SqlError as error:
+            raise SqlError(
+                "This can't be added up: a column in it is known by ranges only.",
+                sql=self.sql,
+                span=error.span,
+                hint="count the rows of each range, or declare the column with a step: "
+                "dpsql.Domain.decimals(0, 1000, 10).",
+            ) from None
 
     def _differs(self, bound: Bound, other: str, component: Component, truth: bool) -> bool:
         one, two = bound.sql, other

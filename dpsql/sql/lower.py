@@ -189,7 +189,9 @@ class _Set:
                 counted = self._evaluator.weighed(component, self._with_keys(axes), _COUNT)
                 found.append(LoweredBlock(component.attributes, counted.entries, axes))
                 continue
-            axis = self._evaluator.values(self._core, component, quantile.value, key)
+            axis = self._evaluator.values(
+                component, quantile.value, key, discrete=not quantile.continuous
+            )
             if not axis.rows:
                 raise self._no_value(quantile.value)
             values, type_ = (

@@ -12,7 +12,8 @@ from dpsql.errors import Span, SqlError, printable
 from dpsql.sql.expressions import render
 from dpsql.sql.gradient import NotSmoothError
 from dpsql.sql.lower import LoweredCore, LoweredStatistic
-from dpsql.sql.propagate import Answers, Output, Propagation
+from dpsql.sql.pairs import Answers, Output
+from dpsql.sql.propagate import Propagation
 from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
 
 SUFFIXES = ("_variance", "_lower", "_upper")

@@ -10,52 +10,25 @@ joins and limits apply to both alike. An empty list means no noise, NULL that it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
 from dpsql.sql.expressions import Expr, render
 from dpsql.sql.gradient import Gradient, NotSmoothError, gradient
+from dpsql.sql.pairs import (
+    NONE,
+    UNKNOWN,
+    Answers,
+    Output,
+    Source,
+    listed,
+    of_answers,
+    renamed,
+    scaled,
+)
 
-ROWS = 2**40
-"""Statistic j of row r of a table of answers has the number (first + j)·ROWS + r."""
-_TYPE = "STRUCT(i BIGINT, c DOUBLE)[]"
-_NONE = f"CAST([] AS {_TYPE})"
-_UNKNOWN = f"CAST(NULL AS {_TYPE})"
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A column of a query's result."""
-
-    name: str
-    noisy: bool = False
-    exact: bool = True
-    """Whether the list of its noise is exact, not to first order only."""
-    reason: str | None = None
-    """Why its noise isn't known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """A table of answers: how many statistics it has, and the number of the first one.
-
-    Statistics in `opaque` are quantiles: noisy, but no sums.
-    """
-
-    first: int
-    statistics: int
-    opaque: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A table after FROM: its columns, each with the SQL of its list; None if it is public."""
-
-    alias: str
-    columns: Mapping[str, tuple[Output, str]] | None
-    hidden: bool = False
-    """Whether it is a table of answers, whose columns the analyst never names."""
+_SHIFTS = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 
 
 class Propagation:
@@ -79,11 +52,9 @@ class Propagation:
         for cte in clause.expressions if clause is not None else []:
             inner, outputs = self.annotate(cte.this, known)
             alias = cte.args["alias"]
-            outputs = _renamed(outputs, alias)
+            outputs = renamed(outputs, alias)
             known[alias.name.lower()] = outputs
-            given = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
-            hidden = [exp.Identifier(this=f"__e{i}") for i in range(len(outputs))]
-            whole = exp.TableAlias(this=alias.this.copy(), columns=[*given, *hidden])
+            whole = exp.TableAlias(this=alias.this.copy(), columns=_columns(outputs))
             ctes.append(exp.CTE(this=inner, alias=whole))
         bare = type(query)(**{k: v for k, v in query.args.items() if k != "with_"})
         found, outputs = self._query(bare, known)
@@ -117,31 +88,29 @@ class Propagation:
         rest = {k: v for k, v in query.args.items() if k not in {"this", "expression"}}
         return exp.Union(this=left, expression=right, **rest), merged
 
-    def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, _Source]:
+    def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, Source]:
         """Annotate one item after FROM."""
         alias = item.args.get("alias")
         if isinstance(item, exp.Subquery):
             inner, outputs = self.annotate(item.this, names)
-            name = alias.name if alias is not None else ""
-            outputs = _renamed(outputs, alias)
-            given = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
-            hidden = [exp.Identifier(this=f"__e{i}") for i in range(len(outputs))]
-            shown = alias.this.copy() if alias is not None else exp.Identifier(this="__q")
-            whole = exp.TableAlias(this=shown, columns=[*given, *hidden])
-            return exp.Subquery(this=inner, alias=whole), _listed(name or "__q", outputs)
+            outputs = renamed(outputs, alias)
+            name = alias.name if alias is not None else "__q"
+            shown = exp.Identifier(this=name, quoted=True)
+            whole = exp.TableAlias(this=shown, columns=_columns(outputs))
+            return exp.Subquery(this=inner, alias=whole), listed(name, outputs)
         if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
-            answers = self._answers.get(item.name)
-            if answers is not None:
-                return item, _of_answers(item.name, answers)
-            outputs_ = names.get(item.name.lower())
-            if outputs_ is not None:
-                renamed = _renamed(outputs_, alias)
-                if alias is not None and alias.args.get("columns"):
-                    given = [exp.Identifier(this=o.name, quoted=True) for o in renamed]
-                    whole = exp.TableAlias(this=alias.this.copy(), columns=given)
-                    item = exp.Table(this=item.this.copy(), alias=whole)
-                return item, _listed(item.alias or item.name, renamed)
-        return item, _Source(item.alias or item.name, None)
+            if item.name in self._answers:
+                return item, of_answers(item.name, self._answers[item.name])
+            if item.name.lower() in names:
+                outputs = renamed(names[item.name.lower()], alias)
+                return item, listed(item.alias or item.name, outputs)
+        return item, Source(item.alias or item.name, None)
+
+
+def _columns(outputs: list[Output]) -> list[Expr]:
+    """Name the columns of an annotated query, hidden ones last."""
+    shown: list[Expr] = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
+    return shown + [exp.Identifier(this=f"__e{i}") for i in range(len(outputs))]
 
 
 class _Select:
@@ -153,7 +122,7 @@ class _Select:
         self._propagation = propagation
         self._select = select
         self._names = names
-        self._sources: list[_Source] = []
+        self._sources: list[Source] = []
         self._lists: dict[str, str] = {}
         self._exact: dict[str, bool] = {}
         self._grouped = False
@@ -208,9 +177,9 @@ class _Select:
         try:
             found = gradient(inner, self._leaf)
         except NotSmoothError as error:
-            return Output(name, noisy=True, exact=False, reason=str(error)), _UNKNOWN
+            return Output(name, noisy=True, exact=False, reason=str(error)), UNKNOWN
         if not found.partial:
-            return Output(name), _NONE
+            return Output(name), NONE
         exact = found.exact and all(self._exact[leaf] for leaf in found.partial)
         return Output(name, noisy=True, exact=exact), self._chain(found)
 
@@ -219,7 +188,7 @@ class _Select:
         parts = []
         for leaf, derivative in g.partial.items():
             factor = render(derivative)
-            parts.append(self._lists[leaf] if factor == "1" else _scaled(self._lists[leaf], factor))
+            parts.append(self._lists[leaf] if factor == "1" else scaled(self._lists[leaf], factor))
         return parts[0] if len(parts) == 1 else f"flatten([{', '.join(parts)}])"
 
     def _leaf(self, node: Expr) -> str | None:
@@ -262,12 +231,34 @@ class _Select:
         return self._collected(node, inner, found, having)
 
     def _window(self, node: exp.Window) -> str | None:
+        if isinstance(node.this, _SHIFTS):
+            return self._shifted(node)
         found = self._argument(node, node.this)
         if found is None:
             return None
         rest = {k: v for k, v in node.args.items() if k != "this"}
         over = render(exp.Window(this=exp.Var(this=""), **rest)).strip()
         return self._collected(node, node.this, found, f" {over}")
+
+    def _shifted(self, node: exp.Window) -> str | None:
+        """Take the list of another row, as LAG and the like take its value."""
+        function = node.this
+        others = [n for n in node.iter_expressions() if n is not function]
+        others += [n for n in function.iter_expressions() if n is not function.this]
+        grouped, self._grouped = self._grouped, False
+        try:
+            found = gradient(function.this, self._leaf)
+        finally:
+            self._grouped = grouped
+        if any(self._noisy(other) for other in others):
+            raise NotSmoothError("which row is taken depends on noisy values")
+        if not found.partial:
+            return None
+        shifted = node.copy()
+        shifted.this.set("this", exp.Var(this=self._chain(found)))
+        shifted.this.set("default", None)
+        exact = found.exact and all(self._exact[leaf] for leaf in found.partial)
+        return self._note(render(node), render(shifted), exact)
 
     def _argument(self, node: Expr, function: Expr) -> Gradient | None:
         """Differentiate what an aggregate is over; None if nothing in it is noisy."""
@@ -318,48 +309,12 @@ class _Select:
         return name
 
 
-def _scaled(pairs: str, factor: str) -> str:
-    """Multiply the coefficients of a list."""
-    if "SELECT" not in factor.upper():
-        scaled = f"lambda x : {{'i': x.i, 'c': CAST(x.c * ({factor}) AS DOUBLE)}}"
-        return f"list_transform({pairs}, {scaled})"
-    # A lambda can't hold a subquery: its value goes beside each pair.
-    factors = f"list_resize(CAST([] AS DOUBLE[]), len({pairs}), CAST({factor} AS DOUBLE))"
-    return (
-        f"list_transform(list_zip({pairs}, {factors}), "
-        "lambda z : {'i': z[1].i, 'c': z[1].c * z[2]})"
-    )
-
-
-def _of_answers(name: str, answers: Answers) -> _Source:
-    columns: dict[str, tuple[Output, str]] = {}
-    for j in range(answers.statistics):
-        at = f"{(answers.first + j) * ROWS} + __row"
-        pairs = f"CAST([{{'i': {at}, 'c': 1.0}}] AS {_TYPE})"
-        reason = "quantiles have an interval instead" if j in answers.opaque else None
-        output = Output(f"__s{j}", noisy=True, exact=reason is None, reason=reason)
-        columns[f"__s{j}"] = (output, pairs)
-    return _Source(name, columns, hidden=True)
-
-
-def _listed(alias: str, outputs: list[Output]) -> _Source:
-    quoted = alias.replace('"', '""')
-    columns = {o.name.lower(): (o, f'"{quoted}".__e{i}') for i, o in enumerate(outputs)}
-    return _Source(alias, columns)
-
-
-def _renamed(outputs: list[Output], alias: Expr | None) -> list[Output]:
-    given = alias.args.get("columns") or [] if alias is not None else []
-    names = [c.name for c in given]
-    return [replace(o, name=names[i]) if i < len(names) else o for i, o in enumerate(outputs)]
-
-
 def _hiding(query: Expr, outputs: list[Output], reason: str) -> tuple[Expr, list[Output]]:
     """Keep a query as it is, and say of its noisy columns that their noise isn't known."""
     unknown = [replace(o, exact=not o.noisy, reason=reason if o.noisy else None) for o in outputs]
     items: list[Expr] = [exp.Star()]
     for i, output in enumerate(unknown):
-        pairs = _UNKNOWN if output.noisy else _NONE
+        pairs = UNKNOWN if output.noisy else NONE
         items.append(exp.Alias(this=exp.Var(this=pairs), alias=exp.Identifier(this=f"__e{i}")))
     given = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
     whole = exp.TableAlias(this=exp.Identifier(this="__q"), columns=given)

@@ -10,14 +10,16 @@ from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError
 from dpsql.sql.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, check_text, tokenize
 
 _NAMING = re.compile(r"\s*name\s*:(.*)", re.DOTALL)
+_CREATING = {"OR", "REPLACE", "TEMP", "TEMPORARY", "TABLE", "VIEW"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 def split_script(text: str) -> list[tuple[str, str]]:
     """Split a script at its semicolons.
 
-    A comment `-- name: by_sex` above a statement names it; the k-th statement is called
-    `query_k` if no comment does. Comments outside of the statements are left out.
+    A comment `-- name: by_sex` above a statement names it, or `CREATE TABLE by_sex AS` before the
+    SELECT, which is then left out: nothing is created. The k-th statement is called `query_k` if
+    neither does. Comments outside of the statements are left out.
 
     Returns:
         Name and text of each statement, in order.
@@ -42,7 +44,8 @@ def split_script(text: str) -> list[tuple[str, str]]:
     taken: set[str] = set()
     for number, (comments, tokens) in enumerate(pieces, start=1):
         span = Span(tokens[0].start, tokens[-1].end + 1)
-        name = _name(comments, text, span) or f"query_{number}"
+        created, tokens = _created(tokens, text)
+        name = _name(comments, created, text, span) or f"query_{number}"
         if name.lower() in taken:
             raise SqlError(
                 f"Two statements are named {name}.",
@@ -51,7 +54,7 @@ def split_script(text: str) -> list[tuple[str, str]]:
                 hint="give each its own name by a comment above it: -- name: by_sex",
             )
         taken.add(name.lower())
-        statements.append((name, text[span.start : span.end]))
+        statements.append((name, text[tokens[0].start : tokens[-1].end + 1]))
     return statements
 
 
@@ -75,8 +78,25 @@ def _pieces(tokens: list[Token]) -> list[tuple[list[str], list[Token]]]:
     return pieces
 
 
-def _name(comments: list[str], text: str, span: Span) -> str | None:
+def _created(tokens: list[Token], text: str) -> tuple[str | None, list[Token]]:
+    """Take `CREATE [OR REPLACE] [TEMP] TABLE|VIEW name AS` off a statement.
+
+    Returns:
+        The name, None if there is none, and the tokens behind it.
+    """
+    words = ["" if t.token_type is TokenType.STRING else t.text.upper() for t in tokens]
+    if words[0] != "CREATE" or "AS" not in words:
+        return None, tokens
+    end = words.index("AS")
+    middle = [word for word in words[1:end] if word not in _CREATING]
+    if len(middle) != 1 or end + 1 == len(tokens) or words[end - 1] in _CREATING:
+        return None, tokens
+    return tokens[end - 1].text, tokens[end + 1 :]
+
+
+def _name(comments: list[str], created: str | None, text: str, span: Span) -> str | None:
     names = [match[1].strip() for match in map(_NAMING.fullmatch, comments) if match]
+    names += [created] if created is not None else []
     if not names:
         return None
     if len(names) > 1 or not _NAME.fullmatch(names[0]):

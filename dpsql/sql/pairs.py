@@ -1,0 +1,85 @@
+"""Lists of pairs (statistic, coefficient): what noise a value consists of, as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dpsql.sql.expressions import Expr
+
+ROWS = 2**40
+"""Statistic j of row r of a table of answers has the number (first + j)·ROWS + r."""
+TYPE = "STRUCT(i BIGINT, c DOUBLE)[]"
+NONE = f"CAST([] AS {TYPE})"
+UNKNOWN = f"CAST(NULL AS {TYPE})"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of a query's result."""
+
+    name: str
+    noisy: bool = False
+    exact: bool = True
+    """Whether the list of its noise is exact, not to first order only."""
+    reason: str | None = None
+    """Why its noise isn't known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A table of answers: how many statistics it has, and the number of the first one.
+
+    Statistics in `opaque` are quantiles: noisy, but no sums.
+    """
+
+    first: int
+    statistics: int
+    opaque: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table after FROM: its columns, each with the SQL of its list; None if it is public."""
+
+    alias: str
+    columns: Mapping[str, tuple[Output, str]] | None
+
+
+def scaled(pairs: str, factor: str) -> str:
+    """Multiply the coefficients of a list."""
+    if "SELECT" not in factor.upper():
+        by = f"lambda x : {{'i': x.i, 'c': CAST(x.c * ({factor}) AS DOUBLE)}}"
+        return f"list_transform({pairs}, {by})"
+    # A lambda can't hold a subquery: its value goes beside each pair.
+    factors = f"list_resize(CAST([] AS DOUBLE[]), len({pairs}), CAST({factor} AS DOUBLE))"
+    return (
+        f"list_transform(list_zip({pairs}, {factors}), "
+        "lambda z : {'i': z[1].i, 'c': z[1].c * z[2]})"
+    )
+
+
+def of_answers(name: str, answers: Answers) -> Source:
+    """Return a table of answers: each statistic consists of itself."""
+    columns: dict[str, tuple[Output, str]] = {}
+    for j in range(answers.statistics):
+        at = f"{(answers.first + j) * ROWS} + __row"
+        pairs = f"CAST([{{'i': {at}, 'c': 1.0}}] AS {TYPE})"
+        reason = "quantiles have an interval instead" if j in answers.opaque else None
+        output = Output(f"__s{j}", noisy=True, exact=reason is None, reason=reason)
+        columns[f"__s{j}"] = (output, pairs)
+    return Source(name, columns)
+
+
+def listed(alias: str, outputs: list[Output]) -> Source:
+    """Return an annotated query or CTE under its alias."""
+    quoted = alias.replace('"', '""')
+    columns = {o.name.lower(): (o, f'"{quoted}".__e{i}') for i, o in enumerate(outputs)}
+    return Source(alias, columns)
+
+
+def renamed(outputs: list[Output], alias: Expr | None) -> list[Output]:
+    """Give columns the names that stand behind an alias: `AS q (a, b)`."""
+    given = alias.args.get("columns") or [] if alias is not None else []
+    names = [c.name for c in given]
+    return [replace(o, name=names[i]) if i < len(names) else o for i, o in enumerate(outputs)]
