@@ -19,6 +19,7 @@ from sqlglot import exp
 from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.sql.core import Linear, Quantile, Statistic
 from dpsql.sql.expressions import Bound, Expr, column, operands
+from dpsql.sql.functions import WINDOWS
 from dpsql.sql.spans import Source
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
@@ -73,10 +74,9 @@ class Binder(Protocol):
 
 
 def is_aggregate(node: Expr) -> bool:
-    """Whether a node is an aggregate, supported or not; a window is none."""
-    return isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) and not isinstance(
-        node, (exp.RowNumber, exp.Grouping)
-    )
+    """Whether a node is an aggregate, supported or not; window functions are none."""
+    own = isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup))
+    return own and type(node) not in WINDOWS and not isinstance(node, exp.Grouping)
 
 
 def has_aggregate(node: Expr) -> bool:
