@@ -19,14 +19,25 @@ SELECT age, SUM(COUNT(*)) OVER (ORDER BY age) AS people_up_to
 FROM adult
 GROUP BY age;
 
--- name: young_adults_by_sex
-SELECT sex, COUNT(*) AS people FROM adult WHERE age BETWEEN 18 AND 29 GROUP BY sex;
+-- name: age_bands_by_sex
+SELECT b.band, sex, COUNT(*) AS people
+FROM adult
+JOIN (VALUES ('18 to 29', 18, 29), ('30 to 54', 30, 54), ('55 or older', 55, 100)) AS b(band, lo, hi)
+    ON age BETWEEN b.lo AND b.hi
+GROUP BY b.band, sex;
 
--- name: prime_age_by_sex
-SELECT sex, COUNT(*) AS people FROM adult WHERE age BETWEEN 30 AND 54 GROUP BY sex;
+-- name: hours
+SELECT sex, AVG(hours_per_week) AS mean, MEDIAN(hours_per_week) AS median
+FROM adult
+GROUP BY sex;
 
--- name: older_adults_by_sex
-SELECT sex, COUNT(*) AS people FROM adult WHERE age >= 55 GROUP BY sex;
+-- name: high_incomes
+SELECT education_num, 100.0 * COUNT_IF(income = '>50K') / COUNT(*) AS percent
+FROM adult
+GROUP BY education_num
+HAVING COUNT(*) > 500
+ORDER BY percent DESC
+LIMIT 5;
 
 -- name: light_load
 SELECT COUNT(*) AS people FROM adult WHERE hours_per_week + 2 * education_num <= 50;

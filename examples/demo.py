@@ -87,7 +87,7 @@ def show_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
         tbl_hide_column_data_types=True,
         tbl_cols=-1,
         tbl_width_chars=120,
-        float_precision=1,
+        float_precision=2,
     ):
         console.print(str(frame.head(3)), highlight=False, soft_wrap=True)
 

@@ -229,7 +229,7 @@ def _average(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -
 def _variance(node: Expr, e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
     sample, root = _VARIANCES[type(node)]
     first, count = _moments(e, filters, label, binder)[:2]
-    second = binder.statistic(Linear(f"SUM OF SQUARES in {label}", e, True, True, filters))
+    second = binder.statistic(Linear(f"{label} x COUNT", e, True, True, filters))
     squares = _ratio(exp.Mul(this=_s(first), expression=_s(first)), _s(count))
     spread = _paren(exp.Sub(this=_s(second), expression=squares))
     divisor = _s(count)
@@ -247,8 +247,8 @@ def _moments(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -
     present = exp.Not(this=exp.Is(this=exp.Paren(this=e.node), expression=exp.Null()))
     sql = f"NOT ({e.sql}) IS NULL"
     filled = Bound(present, sql, e.attributes, e.relations, e.span)
-    first = binder.statistic(Linear(f"SUM in {label}", e, centre=True, filters=filters))
-    count = binder.statistic(Linear(f"COUNT in {label}", filters=(*filters, filled)))
+    first = binder.statistic(Linear(f"{label} x COUNT", e, centre=True, filters=filters))
+    count = binder.statistic(Linear(label, filters=(*filters, filled)))
     return first, count
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -284,7 +285,20 @@ def _assemble(
     )
     named = frozenset().union(*(c.core.named for item in compiled for c in item.cores))
     columns = tuple(c for c in table.columns if c in named)
-    return Script(table, statements, workload, columns)
+    return Script(table, statements, _normalised(workload), columns)
+
+
+def _normalised(workload: Workload) -> Workload:
+    """Scale all weights alike, so that they add up to the number of queries.
+
+    The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are.
+    """
+    total = math.fsum(family.weight * family.count for family in workload.families)
+    if not total:
+        return workload
+    factor = workload.count / total
+    weights = [min(max(family.weight * factor, 1e-9), 1e9) for family in workload.families]
+    return workload if math.isclose(factor, 1.0) else workload.weighted(weights)
 
 
 def _statement(item: _Compiled, workload: Workload, sandbox: Sandbox, weight: float) -> Statement:
@@ -361,8 +375,8 @@ def _column(
 
 
 def _family_name(name: str, lowered: LoweredStatistic) -> str:
-    """Name counts by their statement; sums, which have units of their own, with what they sum."""
+    """Name counts by their statement; what is measured in other units has a name of its own."""
     statistic = lowered.statistic
     base = statistic.of if isinstance(statistic, Windowed) else statistic
-    plain = isinstance(base, Quantile) or (isinstance(base, Linear) and base.weight is None)
-    return name if plain else f"{name}: {statistic.label}"
+    counts = isinstance(base, Linear) and base.weight is None
+    return name if counts else f"{name}: {statistic.label}"
