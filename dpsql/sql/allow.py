@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlParseError, UnsupportedSqlError
+from dpsql.sql.aggregates import refused
 from dpsql.sql.functions import FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.parse import Parsed
 from dpsql.sql.spans import Source
@@ -130,8 +131,23 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Star, "replace"): ("SELECT * REPLACE", "name the columns to group by, and COUNT(*)."),
     (exp.Star, "rename"): ("SELECT * RENAME", "name the columns to group by, and COUNT(*)."),
     (exp.Ordered, "with_fill"): ("WITH FILL", "leave it out: all groups are returned anyway."),
+    (exp.DataType, "kind"): ("A type with a name of its own", _TYPES),
+    (exp.Order, "this"): ("ORDER BY in an aggregate", "leave it out."),
     (exp.Table, "ordinality"): ("WITH ORDINALITY", "number the rows in the public table."),
 }
+
+_NILADIC = (
+    TokenType.CURRENT_DATE,
+    TokenType.CURRENT_TIME,
+    TokenType.CURRENT_TIMESTAMP,
+    TokenType.CURRENT_USER,
+    TokenType.CURRENT_ROLE,
+    TokenType.CURRENT_CATALOG,
+    TokenType.SESSION_USER,
+    TokenType.LOCALTIME,
+    TokenType.LOCALTIMESTAMP,
+)
+"""Words that are functions without parentheses, of which the parser keeps no position."""
 
 _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     # The first row that fits gives the words.
@@ -171,13 +187,13 @@ def check_allowed(parsed: Parsed) -> None:
                 hint="check the operators: each needs its operands.",
             )
         arguments = STRUCTURE.get(type(node), EXPRESSIONS.get(type(node)))
-        refused = [
+        wrong = [
             _refused_argument(node, key, value, parsed.source)
             for key, value in node.args.items()
             if _given(value) and arguments is not None and key not in arguments
         ]
-        if refused:
-            raise min(refused, key=lambda error: error.span or Span(0, 0))
+        if wrong:
+            raise min(wrong, key=lambda error: error.span or Span(0, 0))
         _check_place(node, parsed.source)
         pending += reversed(list(node.iter_expressions()))
 
@@ -239,9 +255,11 @@ def _refused_argument(
 def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
     span = source.node(node)
     if isinstance(node, exp.IgnoreNulls) and "IGNORE" not in source.text(span).upper():
-        node = node.this  # the parser adds it to ANY_VALUE
+        return refused(node.this, source)  # the parser adds it to ANY_VALUE
     if isinstance(node, (exp.Lateral, exp.Fetch)):
         span = source.clause(node.key.upper()) or span
+    if isinstance(node, VOLATILE) and node.meta.get("start") is None:
+        span = source.first(*_NILADIC) or span
     if isinstance(node, (exp.Placeholder, exp.Parameter)):
         span = source.first(TokenType.PLACEHOLDER, TokenType.PARAMETER) or span
     if isinstance(node.parent, exp.Table):

@@ -78,6 +78,8 @@ class RowBinder:
                 return exp.Paren(this=change(part.this))
             if isinstance(part, exp.Column):
                 return self._column(part, change, attributes, relations)
+            if isinstance(part, exp.Star):
+                raise self._unsupported("* can't stand here.", part, "name a column.")
             if is_aggregate(part) or isinstance(part, exp.Window):
                 raise self._misplaced(part)
             if isinstance(part, (exp.Query, exp.Subquery)):
@@ -139,7 +141,8 @@ class RowBinder:
         return self._unsupported(
             f"{what} can't stand here: this is computed for each row.",
             node,
-            "conditions on aggregates go into HAVING, which filters the noisy answers.",
+            "conditions on aggregates go into HAVING, and aggregates of aggregates into an outer "
+            "query: SELECT AVG(n) FROM (SELECT sex, COUNT(*) AS n …).",
         )
 
     def _error(self, message: str, node: Expr, hint: str) -> SqlError:

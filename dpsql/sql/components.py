@@ -58,7 +58,8 @@ def components(
     if weight is not None:
         edges.append(weight.nodes)
     groups = _with_attributes(_connected(edges), table)
-    if not groups and any(not c.nodes for c in conjuncts):
+    constant_weight = weight is not None and not weight.nodes
+    if not groups and (constant_weight or any(not c.nodes for c in conjuncts)):
         groups = [_smallest(table)]
     found = []
     for i, group in enumerate(groups):

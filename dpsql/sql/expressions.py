@@ -6,7 +6,7 @@ The private table's i-th column is `a{i}`, the j-th column of a core's r-th publ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,30 @@ def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
 def _wrapped(part: Expr, parent: Expr) -> Expr:
     other = isinstance(part, exp.Connector) and type(part) is not type(parent)
     return exp.Paren(this=part) if other else part
+
+
+def with_named(node: exp.Window, named: Sequence[exp.Window]) -> exp.Window | None:
+    """Return a window with what it takes from the one that it names, as in `OVER w`.
+
+    Args:
+        node: the window.
+        named: those after WINDOW; each may take from an earlier one.
+
+    Returns:
+        A window that names none; None if there is none of the name.
+    """
+    found, before = node, list(named)
+    while found.args.get("alias") is not None:
+        names = [window.name.lower() for window in before]
+        name = found.args["alias"].name.lower()
+        if name not in names:
+            return None
+        base, before = before[names.index(name)].copy(), before[: names.index(name)]
+        found = found.copy()
+        for key in ("partition_by", "order", "spec"):
+            found.set(key, found.args.get(key) or base.args.get(key))
+        found.set("alias", base.args.get("alias"))
+    return found
 
 
 def conjunction(parts: list[str]) -> str:

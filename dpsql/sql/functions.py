@@ -51,6 +51,9 @@ VOLATILE: tuple[type[exp.Expr], ...] = (
     exp.CurrentSchema,
     exp.CurrentVersion,
     exp.CurrentUser,
+    exp.SessionUser,
+    exp.CurrentRole,
+    exp.CurrentCatalog,
 )
 """Functions whose value isn't one of their arguments, for a better message."""
 

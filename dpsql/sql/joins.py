@@ -42,7 +42,7 @@ def joins_of(select: exp.Select, source: Source) -> list[Join]:
         if node.args.get("method") or side in _SIDES:
             words = f"{node.args.get('method') or ''} {side}".split()[0].upper()
             raise UnsupportedSqlError(
-                f"A {words} join is not supported.",
+                f"{'An' if words[0] == 'A' else 'A'} {words} join is not supported.",
                 sql=source.sql,
                 span=source.clause(*JOINS) or source.node(node.this),
                 hint=_SIDES.get(side, "write the condition out: JOIN bands ON age = bands.age."),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 from sqlglot import exp
+from sqlglot.helper import ensure_list
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError, printable
 from dpsql.schema import Table
@@ -125,6 +126,11 @@ class _Visitor:
         self.tables: list[tuple[Table, Span]] = []
 
     def root(self, query: exp.Query) -> exp.Query:
+        for node in query.find_all(exp.Alias, exp.TableAlias):
+            keys = ("alias",) if isinstance(node, exp.Alias) else ("this", "columns")
+            for key in keys:
+                for name in ensure_list(node.args.get(key)):
+                    check_name(name.name, name, self._source)
         return self._query(query, {}, _Kinds())
 
     def _query(self, node: Expr, names: Names, kinds: _Kinds) -> exp.Query:

@@ -77,7 +77,7 @@ def direct_outputs(query: exp.Query, lowered: Sequence[LoweredCore]) -> list[Dir
         return None
     found = []
     for item in query.expressions:
-        inner = item.this.unnest()
+        inner = item.this.unnest() if isinstance(item, exp.Alias) else item
         if not isinstance(inner, exp.Column):
             return None
         kind, number = inner.name[:3], inner.name[3:]
@@ -95,9 +95,12 @@ def prepare(
 ) -> Postprocessing:
     """Make the tables that a query is over, without rows, and check that DuckDB takes it.
 
+    What could fail for some noisy value becomes NULL there: the answers have been paid for.
+
     Raises:
         SqlError: it refuses the query, for its types for example.
     """
+    query = _guarded(query)
     tables = []
     for core in lowered:
         columns = (*_columns(core), ("__row", "BIGINT"))
@@ -117,6 +120,20 @@ def prepare(
     shown = [*names, *(f"__b{i}" for i in range(2 * len(bounds)))]
     text, outputs = _annotated(whole_query, lowered, sandbox, shown)
     return Postprocessing(text, tuple(outputs), len(names), bounds, tuple(tables), sandbox)
+
+
+def _guarded(query: exp.Query) -> exp.Query:
+    """Let casts and whole divisions that fail give NULL."""
+
+    def guard(node: exp.Expr) -> exp.Expr:
+        if type(node) is exp.Cast:
+            return exp.TryCast(this=node.this, to=node.to)
+        whole = isinstance(node, (exp.IntDiv, exp.Mod))
+        if whole and not node.find(exp.AggFunc, exp.Window, exp.Query):
+            return exp.Try(this=node.copy())
+        return node
+
+    return query.transform(guard)
 
 
 def _with_bounds(

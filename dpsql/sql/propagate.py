@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.sql.expressions import Expr, render
+from dpsql.sql.expressions import Expr, render, with_named
 from dpsql.sql.gradient import Gradient, NotSmoothError, gradient
 from dpsql.sql.pairs import (
     NONE,
@@ -129,6 +129,7 @@ class _Select:
 
     def annotated(self) -> tuple[Expr, list[Output]]:
         select = self._select.copy()
+        _inline_windows(select)
         clause = select.args.get("from_")
         if clause is not None:
             clause.set("this", self._add(clause.this))
@@ -320,6 +321,18 @@ def _hiding(query: Expr, outputs: list[Output], reason: str) -> tuple[Expr, list
     whole = exp.TableAlias(this=exp.Identifier(this="__q"), columns=given)
     inner = exp.Subquery(this=query.copy(), alias=whole)
     return exp.Select(expressions=items, from_=exp.From(this=inner)), unknown
+
+
+def _inline_windows(select: Expr) -> None:
+    """Write windows out where `OVER w` names them: what they order by may be noisy."""
+    named = select.args.get("windows") or []
+    for node in list(select.find_all(exp.Window)):
+        own = node.find_ancestor(exp.Select) is select and not any(node is n for n in named)
+        whole = with_named(node, named) if own else None
+        if whole is not None and whole is not node:
+            node.replace(whole)
+    if named:
+        select.set("windows", None)
 
 
 def _aggregates(node: Expr) -> bool:

@@ -14,7 +14,7 @@ from dpsql.schema import Table
 from dpsql.sql.aggregates import aggregate, has_aggregate, is_aggregate, linear
 from dpsql.sql.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
 from dpsql.sql.core import Core, Frame, Ordering, Relation, Windowed
-from dpsql.sql.expressions import Bound, Expr, column, rebuild, render
+from dpsql.sql.expressions import Bound, Expr, column, rebuild, render, with_named
 from dpsql.sql.grouping import key_nodes, sets_of
 from dpsql.sql.scope import PrivateColumn, PublicColumn
 from dpsql.sql.spans import Source
@@ -96,12 +96,11 @@ class CoreBinder(RowBinder):
         if args.get("order") is not None:
             ordered = [rebuild(o, self._sorted) for o in args["order"].expressions]
             left.set("order", exp.Order(expressions=ordered))
-        if args.get("windows"):
-            left.set("windows", [rebuild(w, self.rewrite) for w in args["windows"]])
         return left
 
     def _item(self, node: Expr) -> Expr:
-        inner = (node.this if isinstance(node, exp.Alias) else node).unnest()
+        inner = node.this if isinstance(node, exp.Alias) else node
+        inner = inner if isinstance(inner, exp.Subquery) else inner.unnest()
         if isinstance(inner, exp.Star) or (
             isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)
         ):
@@ -211,10 +210,11 @@ class CoreBinder(RowBinder):
         grouping sets, are computed on the noisy answers.
         """
         frame = self._frame(node)
+        node = self._definition(node)
         if frame is not None:
             mean = isinstance(node.this, exp.Avg)
             of = linear(node.this.this, self)
-            label = " ".join(self.source.text(self.source.node(node)).split())
+            label = " ".join(self.source.text(frame.span).split())
             return column(f"__s{self.statistic(Windowed(label, of, frame, mean))}")
         function = node.this.this if isinstance(node.this, exp.Filter) else node.this
         argument = function.this if is_aggregate(function) else None
@@ -264,12 +264,12 @@ class CoreBinder(RowBinder):
         )
 
     def _definition(self, node: exp.Window) -> exp.Window:
-        """Return the window that `OVER w` names."""
-        name = node.args.get("alias")
-        for window in self._select.args.get("windows") or []:
-            if name is not None and window.name.lower() == name.name.lower():
-                return window  # type: ignore[no-any-return]
-        return node
+        """Return a window with what it takes from the one that it names, as in `OVER w`."""
+        found = with_named(node, self._select.args.get("windows") or [])
+        if found is None:
+            name = printable(node.args["alias"].name)
+            raise self._error(f"There is no window {name}.", node, "name it: WINDOW w AS (…).")
+        return found
 
     def _check_counts(self) -> None:
         nested = self._select.parent is not None

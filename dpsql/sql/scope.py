@@ -84,11 +84,13 @@ class Scope:
         if name.lower() in self._merged and not qualifier:
             public = []
         if len(public) + private > 1:
+            owner = self._alias or self._table.name
+            owner = owner if private else self._relations[public[0].relation].alias
             raise SqlSchemaError(
                 f"The column {printable(name)} is ambiguous.",
                 sql=self._source.sql,
                 span=self._source.node(node),
-                hint=f"write whose it is: {self._alias or self._table.name}.{printable(name)}.",
+                hint=f"write whose it is: {printable(owner)}.{printable(name)}.",
             )
         if public:
             return public[0]

@@ -27,12 +27,11 @@ _PREFIXES: dict[type[exp.Expr], str] = {
     exp.Exists: "EXISTS",
     exp.Distinct: "DISTINCT",
     exp.Where: "WHERE",
-    exp.Select: "SELECT",
-    exp.Union: "SELECT",
-    exp.Except: "SELECT",
-    exp.Intersect: "SELECT",
+    exp.Any: "ANY",
+    exp.All: "ALL",
 }
 _OPERATORS = frozenset({"SELECT", "AND", "OR", "NOT", "IN", "BY", "OVER", "ON", "BETWEEN", "IS"})
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "("})
 _CONSTANTS = frozenset({"TRUE", "FALSE", "NULL", "UNKNOWN"})
 
 
@@ -132,17 +131,27 @@ class Source:
         """Widen a range of tokens by the words and parentheses that belong to the node."""
         if isinstance(node, (exp.Subquery, exp.Paren, exp.Tuple)):
             first, last = self._enclosing(first, last)
+        while isinstance(node, exp.Subquery) and self.word(first + 1) not in _QUERY_WORDS:
+            inside, (first, last) = first, self._enclosing(first, last)
+            if inside == first:
+                break
         last = self._balanced(first, last)
+        if isinstance(node, (exp.Select, exp.SetOperation)):
+            first = self._back_to("SELECT", first)
+        if isinstance(node, exp.Unnest):
+            first = self._back_to("UNNEST", first)
         if self._called(node, first):
             first, last = self._enclosing(first, last)
             first -= 1
-        if isinstance(node, exp.Exists):
+        if isinstance(node, exp.SubqueryPredicate):
             first, last = self._enclosing(first, last)
-        if isinstance(node, exp.Func) and self._type(last + 1) is TokenType.L_PAREN:
+        if isinstance(node, (exp.Func, exp.Window)) and self._type(last + 1) is TokenType.L_PAREN:
             last = self._balanced(first, last + 1)
         if isinstance(node, exp.Cast):
             if self._type(last + 1) is TokenType.DCOLON:
                 return first, self._balanced(first, min(last + 2, len(self.tokens) - 1))
+            if any(self._type(at) is TokenType.DCOLON for at in range(first, last)):
+                return first, last
             first, last = self._enclosing(first, last)
             return max(first - 1, 0), last
         if isinstance(node, exp.Window) and self._type(last + 1) is TokenType.OVER:
@@ -150,6 +159,9 @@ class Source:
         if isinstance(node, exp.Binary) and isinstance(node.expression, (exp.Boolean, exp.Null)):
             while last < len(self.tokens) - 1 and self.word(last) not in _CONSTANTS:
                 last += 1
+        if isinstance(node, (exp.DML, exp.DDL)):
+            while first > 0 and self._type(first - 1) is not TokenType.L_PAREN:
+                first -= 1
         if isinstance(node, exp.Collate):
             last += 2
         if isinstance(node, exp.Case):
@@ -163,6 +175,10 @@ class Source:
         ):
             first -= 1
         return first, self._balanced(first, min(last, len(self.tokens) - 1))
+
+    def _back_to(self, word: str, first: int) -> int:
+        """Return the nearest place of a word before a token; its own if there is none."""
+        return next((i for i in range(first, -1, -1) if self.word(i) == word), first)
 
     def _called(self, node: exp.Expr, first: int) -> bool:
         """Whether the node is a function of which only the arguments have positions."""
