@@ -49,9 +49,10 @@ class Noise:
             apart = flat.group_by("value").agg(pl.struct("set", "row").n_unique().alias("groups"))
             one = flat.join(apart.filter(pl.col("groups") == 1), on="value", how="semi")
             many = flat.join(apart.filter(pl.col("groups") > 1), on="value", how="semi")
-            self._within(one, total)
-            self._across(many, total)
-        return pl.Series(total).fill_nan(None)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._within(one, total)
+                self._across(many, total)
+        return pl.Series(np.where(np.isfinite(total), total, np.nan)).fill_nan(None)
 
     def _placed(self, flat: pl.DataFrame) -> pl.DataFrame:
         """Say for each pair which statistic of which grouping set it means, and which group."""

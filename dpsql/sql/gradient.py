@@ -103,8 +103,11 @@ def _choice(node: Expr, leaf: IsLeaf) -> Gradient:
     last = gradient(otherwise, leaf)
     tests = [branch.this for branch in branches] + [node.this] * isinstance(node, exp.Case)
     steady = not any(test is not None and _depends(test, leaf) for test in tests)
+    names = dict.fromkeys(n for g in [*values, last] for n in g.partial)
+    if not names:
+        raise NotSmoothError("which of several constants it is depends on noisy values")
     partial: dict[str, Expr] = {}
-    for name in dict.fromkeys(n for g in [*values, last] for n in g.partial):
+    for name in names:
         ifs = [
             exp.If(this=branch.this.copy(), true=_of(value, name))
             for branch, value in zip(branches, values, strict=True)

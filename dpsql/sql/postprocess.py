@@ -75,9 +75,11 @@ def direct_outputs(query: exp.Query, lowered: Sequence[LoweredCore]) -> list[Dir
         return None
     if any(v for k, v in query.args.items() if k not in {"expressions", "from_"}):
         return None
+    if query.args["from_"].this.name != lowered[0].core.table:  # a subquery
+        return None
     found = []
     for item in query.expressions:
-        inner = item.this.unnest() if isinstance(item, exp.Alias) else item
+        inner = item.this.unnest()
         if not isinstance(inner, exp.Column):
             return None
         kind, number = inner.name[:3], inner.name[3:]
@@ -133,7 +135,7 @@ def _guarded(query: exp.Query) -> exp.Query:
             return exp.Try(this=node.copy())
         return node
 
-    return query.transform(guard)
+    return query.transform(guard)  # type: ignore[return-value]
 
 
 def _with_bounds(
