@@ -75,6 +75,7 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Escape: _PAIR,
     exp.Neg: _ONE,
     exp.Div: _PAIR | {"typed", "safe"},
+    exp.DPipe: _PAIR | {"safe"},
     exp.Cast: frozenset({"this", "to", "_type"}),
     exp.TryCast: frozenset({"this", "to", "_type", "safe", "requires_string"}),
     exp.DataType: frozenset({"this", "nested", "expressions"}),
@@ -85,8 +86,8 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
     **dict.fromkeys(
     (
         exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ,
-        exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.IntDiv, exp.Mod, exp.DPipe, exp.Like,
-        exp.ILike, exp.Glob, exp.SimilarTo, exp.Pow,
+        exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.IntDiv, exp.Mod, exp.Like, exp.ILike,
+        exp.Glob, exp.SimilarTo, exp.Pow,
     ),
     _PAIR,
     ),

@@ -98,4 +98,10 @@ def _with_attributes(groups: list[frozenset[Node]], table: Table) -> list[frozen
 
 
 def _smallest(table: Table) -> frozenset[Node]:
-    return frozenset({min(table.columns, key=lambda name: table.columns[name].size)})
+    """Choose a column for what depends on none: one in which every row has a cell, if possible."""
+
+    def cost(name: str) -> tuple[bool, int]:
+        domain = table.columns[name]
+        return not domain.covers_all, domain.size
+
+    return frozenset({min(table.columns, key=cost)})
