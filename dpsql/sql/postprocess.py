@@ -75,7 +75,8 @@ def direct_outputs(query: exp.Query, lowered: Sequence[LoweredCore]) -> list[Dir
         return None
     if any(v for k, v in query.args.items() if k not in {"expressions", "from_"}):
         return None
-    if query.args["from_"].this.name != lowered[0].core.table:  # a subquery
+    clause = query.args.get("from_")
+    if clause is None or clause.this.name != lowered[0].core.table:
         return None
     found = []
     for item in query.expressions:
