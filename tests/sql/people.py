@@ -1,6 +1,8 @@
 """A small table of people: every kind of column, and NULL in most of them."""
 
 import random
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -20,7 +22,9 @@ CREATE = '''
         "Odd ""Name""" INTEGER CHECK ("Odd ""Name""" BETWEEN -2 AND 2),
         name VARCHAR,
         income DOUBLE,
-        born DATE
+        born DATE,
+        joined DATE CHECK (joined BETWEEN DATE '2020-01-30' AND DATE '2020-03-02'),
+        wage DECIMAL(4, 1) NOT NULL CHECK (wage BETWEEN 0.5 AND 4.5)
     );
 '''
 
@@ -55,6 +59,8 @@ def rows(count=4000, seed=1):
             "Alice",
             1.5,
             "2000-01-01",
+            maybe(date(2020, 1, 30) + timedelta(days=rng.randint(0, 32))),
+            Decimal(rng.randint(5, 45)) / 10,
         )
         for _ in range(count)
     ]
@@ -64,5 +70,5 @@ def connect():
     con = duckdb.connect()
     con.execute(CREATE).fetchall()
     con.execute(CREATE_PUBLIC).fetchall()
-    con.executemany(f"INSERT INTO people VALUES ({', '.join('?' * 12)})", rows()).fetchall()
+    con.executemany(f"INSERT INTO people VALUES ({', '.join('?' * 14)})", rows()).fetchall()
     return con
