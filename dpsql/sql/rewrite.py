@@ -165,12 +165,25 @@ class CoreBinder(RowBinder):
 
     def _as_key(self, node: Expr) -> int | None:
         """Return the number of the key that an expression is; None if it is none."""
-        if has_aggregate(node) or node.find(exp.Window, exp.Query) or not self._keys:
+        if not self._keys or self._aggregates(node):
             return None
         if isinstance(node, (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)):
             return None
         sql = self.bind(node).sql
         return next((i for i, key in enumerate(self._keys) if key.sql == sql), None)
+
+    def _aggregates(self, node: Expr) -> bool:
+        """Whether an expression, or an alias in it, computes on groups and not on rows."""
+        if has_aggregate(node) or node.find(exp.Window, exp.Query):
+            return True
+        for part in node.find_all(exp.Column):
+            if not part.table and part.name.lower() in self.aliases:
+                found = self.scope.resolve(part)
+                if isinstance(found, (PrivateColumn, PublicColumn)) or found is node:
+                    continue
+                if self._aggregates(found):
+                    return True
+        return False
 
     def _not_grouped(self, node: exp.Column) -> UnsupportedSqlError:
         name = self.source.text(self.source.node(node))
