@@ -20,10 +20,9 @@ from dpsql.sql.core import Core, Relation
 from dpsql.sql.expressions import Bound, Expr, rebuild, render
 from dpsql.sql.joins import Join, column_of, has_column, joins_of, name_parts
 from dpsql.sql.parse import Parsed
+from dpsql.sql.relations import materialise
 from dpsql.sql.rewrite import CoreBinder
-from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
-
-MAX_RELATION_ROWS = 1_000_000
+from dpsql.sql.sandbox import Sandbox
 
 PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
 
@@ -159,7 +158,15 @@ class _Visitor:
             if inside.all == PUBLIC:
                 shown = [c.name for c in cte.args["alias"].args.get("columns") or []]
                 table = self._sandbox.new_name("public")
-                self._materialise(table, render(query), shown, None, cte.args["alias"])
+                materialise(
+                    self._sandbox,
+                    self._source,
+                    table,
+                    render(query),
+                    shown,
+                    None,
+                    cte.args["alias"],
+                )
                 known[name.lower()] = _Name(PUBLIC, table)
             else:
                 known[name.lower()] = _Name(NOISY, name)
@@ -340,43 +347,11 @@ class _Visitor:
         alias = join.item.args.get("alias")
         given = [c.name for c in (alias.args.get("columns") or [])] if alias is not None else []
         sql = f"SELECT * FROM {render(item)}"
-        columns, rows = self._materialise(table, sql, given, number, join.item)
+        columns, rows = materialise(
+            self._sandbox, self._source, table, sql, given, number, join.item
+        )
         name = join.item.alias or join.item.name
         return Relation(number, name, columns, table, rows, join.kind, (), span)
-
-    def _materialise(
-        self, table: str, sql: str, given: list[str], number: int | None, node: Expr
-    ) -> tuple[tuple[str, ...], int]:
-        """Run a public query once; return its columns' names and the number of rows.
-
-        With a `number` the columns get their canonical names, and the rows are numbered.
-        """
-        try:
-            shown = [name for name, _ in self._sandbox.types(sql)]
-            names = [*given, *shown[len(given) :]]
-            inner = names if number is None else [f"r{number}_{j}" for j in range(len(names))]
-            listed = ", ".join(map(quoted_name, inner))
-            row = "" if number is None else f", row_number() OVER () - 1 AS r{number}_row"
-            self._sandbox.run(
-                f"CREATE TABLE {table} AS SELECT *{row} FROM ({sql}) AS x({listed}) "
-                f"LIMIT {MAX_RELATION_ROWS + 1}"
-            )
-            ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {table}")
-        except SandboxError as error:
-            raise SqlError(
-                f"This public table can't be made: {error}",
-                sql=self._source.sql,
-                span=self._source.node(node),
-                hint="it may use public tables and values only, not columns of the private table.",
-            ) from None
-        if rows > MAX_RELATION_ROWS:
-            raise SqlError(
-                f"This public table has more than {MAX_RELATION_ROWS:,} rows.",
-                sql=self._source.sql,
-                span=self._source.node(node),
-                hint="join a smaller one.",
-            )
-        return tuple(names), rows
 
     def _subquery(self, node: Expr, names: Names, allowed: str) -> Expr:
         """Rewrite a subquery in an expression."""

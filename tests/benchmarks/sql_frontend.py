@@ -68,8 +68,8 @@ def three_way_ranges() -> None:
     wall = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{plan.workload.count:,} ranges: compiled and planned in {wall:.2f} s, peak {peak:.0f} MB, "
-        f"rmse {plan.rmse:.4f}, gap {plan.gap:.1e}"
+        f"{plan.workload.count:,} ranges: compiled and planned in {wall:.2f} s, "
+        f"peak {peak:.0f} MB, rmse {plan.rmse:.4f}, gap {plan.gap:.1e}"
     )
 
 

@@ -1,6 +1,7 @@
 """The obvious way to check a statement: let DuckDB answer it on the same, public, data."""
 
 import math
+import re
 from decimal import Decimal
 
 import dpsql
@@ -10,34 +11,50 @@ from tests.sql.people import FIXTURES, PUBLIC, connect
 
 __all__ = ["FIXTURES", "PUBLIC", "compile_one", "connect", "differences"]
 
+_ORDERED = re.compile(r"ORDER BY [^()]*$")
 PRECISE = dpsql.Budget(rho=10**12)
 """So much that noise is around a millionth of a row."""
 
 
+_TABLES = {}
+
+
 def compile_one(con, sql, name="q"):
+    def resolve(parts):
+        if (con, parts) not in _TABLES:
+            _TABLES[con, parts] = read_table(con, parts)
+        return _TABLES[con, parts]
+
     reader = dpsql.session.PublicReader(con, PUBLIC)
-    return compile_script([(name, sql)], lambda parts: read_table(con, parts), reader.read)
+    return compile_script([(name, sql)], resolve, reader.read)
 
 
-def differences(con, sql):
+def differences(con, sql, session=None):
     """Compare the answer at a huge budget with DuckDB's own, cell by cell.
 
     DuckDB has no row for a group that is empty; there our counts and sums must be 0, and what is
     computed from them may be anything. A sum without rows is NULL there and 0 here.
     """
-    release = dpsql.Session(con, public=PUBLIC).release(sql, budget=PRECISE)
+    session = session or dpsql.Session(con, public=PUBLIC)
+    release = session.release(sql, budget=PRECISE)
     described = release.columns("query").rows()
     names = [name for name, *_ in described]
     ours = [tuple(map(plain, row)) for row in release["query"].select(names).rows()]
     theirs = [tuple(map(plain, row)) for row in con.execute(sql).fetchall()]
     keys = [i for i, (_, role, *_) in enumerate(described) if role == "key"]
-    waiting = {}
+    found, waiting = [], {}
     for row in theirs:
         waiting.setdefault(tuple(row[i] for i in keys), []).append(row)
-    found = []
+    if _ORDERED.search(sql) and len(ours) == len(theirs):
+        keyed = [[tuple(row[i] for i in keys) for row in rows] for rows in (ours, theirs)]
+        found += ["another order"] * (keyed[0] != keyed[1])
     for row in ours:
-        others = waiting.get(tuple(row[i] for i in keys))
-        other = others.pop(0) if others else None
+        others = waiting.get(tuple(row[i] for i in keys)) or []
+        # Rows may have the same keys: those of ROLLUP and of NULL, say.
+        same = [o for o in others if all(map(close, row, o))] or others
+        other = same[0] if same else None
+        if other is not None:
+            others.remove(other)
         for (name, role, kind, _), value, i in zip(described, row, range(len(row)), strict=True):
             if role == "key":
                 continue

@@ -1,0 +1,62 @@
+"""Public relations: what a core joins, stored as tables of the sandbox."""
+
+from __future__ import annotations
+
+from dpsql.errors import SqlError
+from dpsql.sql.expressions import Expr
+from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
+from dpsql.sql.spans import Source
+
+MAX_RELATION_ROWS = 1_000_000
+
+
+def materialise(
+    sandbox: Sandbox,
+    source: Source,
+    table: str,
+    sql: str,
+    given: list[str],
+    number: int | None,
+    node: Expr,
+) -> tuple[tuple[str, ...], int]:
+    """Run a public query once; return its columns' names and the number of rows.
+
+    Args:
+        sandbox: where to store the result.
+        source: the statement, for error messages.
+        table: what to call it.
+        sql: the query.
+        given: names that the analyst gives to the first columns.
+        number: of the relation, which gives columns their canonical names, and rows a number.
+            None for a CTE, which keeps its own names.
+        node: where it stands.
+
+    Raises:
+        SqlError: DuckDB refuses the query, or the result is too large.
+    """
+    try:
+        shown = [name for name, _ in sandbox.types(sql)]
+        names = [*given, *shown[len(given) :]]
+        inner = names if number is None else [f"r{number}_{j}" for j in range(len(names))]
+        listed = ", ".join(map(quoted_name, inner))
+        row = "" if number is None else f", row_number() OVER () - 1 AS r{number}_row"
+        sandbox.run(
+            f"CREATE TABLE {table} AS SELECT *{row} FROM ({sql}) AS x({listed}) "
+            f"LIMIT {MAX_RELATION_ROWS + 1}"
+        )
+        ((rows,),) = sandbox.rows(f"SELECT count(*) FROM {table}")
+    except SandboxError as error:
+        raise SqlError(
+            f"This public table can't be made: {error}",
+            sql=source.sql,
+            span=source.node(node),
+            hint="it may use public tables and values only, not columns of the private table.",
+        ) from None
+    if rows > MAX_RELATION_ROWS:
+        raise SqlError(
+            f"This public table has more than {MAX_RELATION_ROWS:,} rows.",
+            sql=source.sql,
+            span=source.node(node),
+            hint="join a smaller one.",
+        )
+    return tuple(names), rows
