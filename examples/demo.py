@@ -95,7 +95,7 @@ def show_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
 def show_account(console: Console, session: dpsql.Session, release: dpsql.Release) -> None:
     """Print what was charged and what is left."""
     ledger = session.ledger
-    console.print(f"\ncharged {release.charged}", highlight=False)
+    console.print(f"\ncharged {release.charged}; neighbours: {release.neighbours}", highlight=False)
     console.print(
         f"spent {float(ledger.spent / 2):.5f} of {float(ledger.total / 2):.5f} (rho); "
         f"left {float(session.remaining):.5f}",

@@ -66,7 +66,8 @@ class Release(Mapping[str, pl.DataFrame]):
         return len(self._statements)
 
     def __repr__(self) -> str:
-        return f"Release({', '.join(self._statements)}; charged {self.charged or 'nothing'})"
+        charged = f"charged {self.charged or 'nothing'}"
+        return f"Release({', '.join(self._statements)}; {charged}; neighbours: {self.neighbours})"
 
     def batches(self, name: str, rows: int = 1_000_000) -> Iterator[pl.DataFrame]:
         """Yield the answer to a statement as frames of at most `rows` rows, one after the other.
