@@ -76,6 +76,8 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Neg: _ONE,
     exp.Div: _PAIR | {"typed", "safe"},
     exp.DPipe: _PAIR | {"safe"},
+    exp.Like: _PAIR | {"negate"},
+    exp.ILike: _PAIR | {"negate"},
     exp.Cast: frozenset({"this", "to", "_type"}),
     exp.TryCast: frozenset({"this", "to", "_type", "safe", "requires_string"}),
     exp.DataType: frozenset({"this", "nested", "expressions"}),
@@ -86,8 +88,8 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
     **dict.fromkeys(
     (
         exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ,
-        exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.IntDiv, exp.Mod, exp.Like, exp.ILike,
-        exp.Glob, exp.SimilarTo, exp.Pow,
+        exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.IntDiv, exp.Mod, exp.Glob,
+        exp.SimilarTo, exp.Pow,
     ),
     _PAIR,
     ),
