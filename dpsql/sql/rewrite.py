@@ -151,7 +151,7 @@ class CoreBinder(RowBinder):
             return self._window(node)
         if is_aggregate(node):
             return aggregate(node, self)
-        if isinstance(node, (exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.Var)):
+        if isinstance(node, (exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.Var, exp.Star)):
             return node.copy()
         key = self._as_key(node)
         if key is not None:
