@@ -217,6 +217,8 @@ class _Visitor:
         if not private:
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         if len(private) > 1:
+            for join in private:
+                self._check_exists(join.item)
             raise self._unsupported(
                 "A join of private tables is not supported: a row could be counted many times.",
                 private[1].item,
@@ -225,6 +227,14 @@ class _Visitor:
             )
         kinds.found.add(NOISY)
         return self._core(node, joins, private[0], names)
+
+    def _check_exists(self, item: Expr) -> None:
+        """Refuse the name of no table; other tables that can't be released from are no problem."""
+        try:
+            self._table(item)
+        except SqlSchemaError as error:
+            if error.message.startswith("There is no table"):
+                raise
 
     def _is_private(self, item: Expr, names: Names) -> bool:
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
