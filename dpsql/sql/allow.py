@@ -218,6 +218,13 @@ def _check_place(node: exp.Expr, source: Source) -> None:
         node.this, (exp.Identifier, exp.GenerateSeries)
     ):
         raise _error("This table function", source, source.node(node.this), _NAMED_TABLE)
+    if isinstance(node, exp.Table) and "" in (node.args.get("db"), node.args.get("catalog")):
+        raise SqlParseError(
+            "A part of this name is missing.",
+            sql=source.sql,
+            span=source.node(node),
+            hint="write database.schema.table.",
+        )
     if isinstance(node, exp.DataType) and node.this.name not in TYPES:
         place = node.parent if node.parent is not None else node
         raise _error(f"The type {node.this.name}", source, source.node(place), _TYPES)
