@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
+import numpy as np
+
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
@@ -43,6 +45,7 @@ from dpsql.planner.whole import (
 )
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
+from dpsql.workload.queries import IntervalQueries
 
 DEFAULT_TOLERANCE = 1e-3
 
@@ -124,6 +127,7 @@ def plan(
         ResourceLimitError: no solver can take a subworkload of this size.
     """
     _check(workload, tolerance, residuals, objective)
+    _check_ranks(workload)
     _check_contributions(contributions)
 
     def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
@@ -282,6 +286,39 @@ def _check_contributions(contributions: int) -> None:
             f"A privacy unit can't contribute {contributions!r} records.",
             hint="use a whole number from 1, for example contributions=3.",
         )
+
+
+def _check_ranks(workload: Workload) -> None:
+    """Refuse runs along too many cells before their factorisation takes minutes to say so.
+
+    A run is an edge between the two places where it begins and ends, and the rank of some runs is
+    that of their graph: places less connected parts.
+    """
+    for block in (b for f in workload.families for b in f.blocks):
+        queries = block.queries
+        if not isinstance(queries, IntervalQueries) or min(queries.rows, queries.cells) <= MAX_RANK:
+            continue
+        if _rank(queries) > MAX_RANK + 1:
+            raise ResourceLimitError(
+                f"The queries over {block.attributes[0]} have rank above {MAX_RANK:,} and no "
+                "structure that a solver knows.",
+                hint="use a coarser domain, or ask for fewer different ranges.",
+            )
+
+
+def _rank(queries: IntervalQueries) -> int:
+    """Return the rank of some runs; 0 if some go around, which are no graph."""
+    from scipy.sparse import coo_array  # slow to import, and seldom needed
+    from scipy.sparse.csgraph import connected_components
+
+    low, high = queries.ends
+    if (high > queries.cells).any():
+        return 0
+    places, ends = np.unique(np.concatenate([low, high]), return_inverse=True)
+    edges = (ends[: len(low)], ends[len(low) :])
+    graph = coo_array((np.ones(len(low)), edges), shape=(len(places),) * 2)
+    parts, _ = connected_components(graph, directed=False)
+    return len(places) - int(parts)
 
 
 def _check(workload: Workload, tolerance: float, residuals: str, objective: str) -> None:

@@ -182,6 +182,11 @@ class IntervalQueries(Queries):
         return hashlib.sha256(b"intervals %d " % self.cells + runs).digest()
 
     @property
+    def ends(self) -> tuple[Indices, Indices]:
+        """The first cell of every run, and the one after its last."""
+        return self._low, self._high
+
+    @property
     def matrix(self) -> FloatMatrix:
         """Ones inside the runs."""
         check_entries(self.rows, self.cells)

@@ -125,6 +125,9 @@ def split_rows(matrix: Array, weights: Sequence[Array], kept: tuple[bool, ...]) 
     return np.ascontiguousarray(work.reshape(len(matrix), -1))
 
 
+_SCALES = (1, 2, 4, 10, 100, 1_000, 10_000)
+
+
 def _split_integers(
     matrix: Array, references: Sequence[Reference], kept: tuple[bool, ...]
 ) -> tuple[NDArray[np.int64], int] | None:
@@ -137,16 +140,31 @@ def _split_integers(
         return None
     totals = [r.total for r in references]
     denominator = math.prod(totals)
-    whole = bool((matrix == np.rint(matrix)).all())
+    scale = _whole_scale(matrix)
     growth = math.prod(max(t, int(np.abs(p).sum())) for t, p in zip(totals, integers, strict=True))
-    if not whole or np.abs(matrix).max(initial=0) > MAX_EXACT or growth > 2**32:
+    if not scale or scale * np.abs(matrix).max(initial=0) > MAX_EXACT or growth > 2**32:
         return None
-    work = matrix.astype(np.int64).reshape(-1, *(len(r.weights) for r in references))
+    work = (
+        np.rint(matrix * scale).astype(np.int64).reshape(-1, *(len(r.weights) for r in references))
+    )
     for axis in reversed(range(len(kept))):
         dropped = np.tensordot(work, integers[axis], (axis + 1, 0))
         kept_part = work * totals[axis] - np.expand_dims(dropped, axis + 1)
         work = kept_part if kept[axis] else dropped
-    return np.ascontiguousarray(work.reshape(len(matrix), -1)), denominator
+    return np.ascontiguousarray(work.reshape(len(matrix), -1)), denominator * scale
+
+
+def _whole_scale(matrix: Array) -> int:
+    """Return a small number that makes all coefficients whole; 0 if none does.
+
+    Sums of decimals have such coefficients, and squares of halves.
+    """
+    size = np.abs(matrix).max(initial=1.0)
+    for scale in _SCALES:
+        scaled = matrix * scale
+        if (np.abs(scaled - np.rint(scaled)) <= 1e-14 * scale * size).all():
+            return scale
+    return 0
 
 
 def _flush(pieces: Array, queries: Array) -> Array:

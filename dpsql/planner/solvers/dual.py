@@ -27,6 +27,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dpsql.errors import ResourceLimitError
 from dpsql.planner.divide.basis import axis_basis, residual_basis, row_basis
 from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
@@ -48,6 +49,8 @@ STRETCH = 1.7
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
+MOST_ENTRIES = 2**26
+"""Of a basis of a residual space that is written out."""
 WIDEST_ROW = 2**24
 """Rows with larger integers would leave too few bits for the strategy's own coefficients."""
 LEAST = 3
@@ -269,6 +272,12 @@ def _integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
         rows = row_basis(component.numerators)
         if len(rows) < component.dimension and int(np.abs(rows).max()) < WIDEST_ROW:
             return rows
+    cells = math.prod(component.shape)
+    if component.dimension * cells > MOST_ENTRIES:
+        raise ResourceLimitError(
+            f"The queries over {cells:,} cells have coefficients that are no small whole numbers.",
+            hint="use a coarser domain, or round the coefficients.",
+        )
     return residual_basis(component.references)
 
 
