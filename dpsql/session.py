@@ -34,7 +34,8 @@ from dpsql.schema.catalog import (
     read_table,
     verify_unchanged,
 )
-from dpsql.sql.frontend import Script, compile_script
+from dpsql.sql.compiled import Script
+from dpsql.sql.frontend import compile_script
 
 Statements = str | Sequence[str] | Mapping[str, str]
 Progress = Callable[[str, int, int], None]
@@ -203,7 +204,7 @@ class Session:
 
             def measure_charged() -> Release:
                 wanted = [space for block in plan.certified.blocks for space in block.spaces]
-                marginals = engine.marginals(script.table, wanted, script.columns)
+                marginals = engine.marginals(script.table, wanted, script.columns, script.merged)
                 tell("measuring", 0, 1)
                 measured = measure(charged, marginals)
                 tell("measuring", 1, 1)

@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from dpsql.engines.base import Counts, Marginal
+from dpsql.engines.base import Counts, Marginal, Merged
 from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.columns import Column, call, quote, whole
 from dpsql.engines.cover import cover, roll_up
@@ -44,21 +45,25 @@ class DuckDBEngine:
         self._on_step = on_step
 
     def marginals(
-        self, table: Table, wanted: Sequence[Marginal], guards: Sequence[str] = ()
+        self,
+        table: Table,
+        wanted: Sequence[Marginal],
+        guards: Sequence[str] = (),
+        merged: Merged = MappingProxyType({}),
     ) -> Mapping[Marginal, Counts]:
         """Count every wanted marginal; see `Engine.marginals`."""
-        sizes = {name: domain.size for name, domain in table.columns.items()}
+        sizes = {name: _size(table, name, merged) for name in table.columns}
         blocks = cover(wanted, sizes)
         used = {a for marginal in wanted for a in marginal} | set(guards)
         ordered = tuple(name for name in sizes if name in used)
         counted: dict[Marginal, Counts] = {}
         with self.snapshot():
             if table.unit is not None:
-                counted = bounded_scan(table, blocks, ordered).run(self._con)
+                counted = bounded_scan(table, blocks, ordered, merged).run(self._con)
                 self._tell(1, 1)
                 return roll_up(wanted, counted)
             for done, block in enumerate(blocks):
-                counted |= scan(table, [block], ordered).run(self._con)
+                counted |= scan(table, [block], ordered, merged).run(self._con)
                 self._tell(done + 1, len(blocks))
         return roll_up(wanted, counted)
 
@@ -157,7 +162,11 @@ class Scan:
 
 
 def scan(
-    table: Table, blocks: Sequence[Marginal], used: Sequence[str], source: str | None = None
+    table: Table,
+    blocks: Sequence[Marginal],
+    used: Sequence[str],
+    merged: Merged = MappingProxyType({}),
+    source: str | None = None,
 ) -> Scan:
     """Build the statement for some blocks; rows need a cell in every column of `used`.
 
@@ -166,17 +175,22 @@ def scan(
     """
     parameters: list[Any] = []
     rows = source or ".".join(quote(part) for part in table.path)
-    parts = [_count(table, i, b, used, rows, parameters) for i, b in enumerate(blocks)]
-    shapes = {block: tuple(table.columns[a].size for a in block) for block in blocks}
+    parts = [_count(table, i, b, used, merged, rows, parameters) for i, b in enumerate(blocks)]
+    shapes = {block: tuple(_size(table, a, merged) for a in block) for block in blocks}
     return Scan(" UNION ALL ".join(parts), tuple(parameters), shapes)
 
 
-def bounded_scan(table: Table, blocks: Sequence[Marginal], used: Sequence[str]) -> Scan:
+def bounded_scan(
+    table: Table,
+    blocks: Sequence[Marginal],
+    used: Sequence[str],
+    merged: Merged = MappingProxyType({}),
+) -> Scan:
     """Build one statement for all blocks, over the rows that count of each privacy unit.
 
     They are found once: that takes far longer than to count them.
     """
-    counts = scan(table, blocks, used, KEPT)
+    counts = scan(table, blocks, used, merged, KEPT)
     return replace(
         counts, sql=f"WITH {KEPT} AS MATERIALIZED ({kept_rows(table, used)}) {counts.sql}"
     )
@@ -187,6 +201,7 @@ def _count(
     number: int,
     block: Marginal,
     used: Sequence[str],
+    merged: Merged,
     source: str,
     parameters: list[Any],
 ) -> str:
@@ -195,8 +210,13 @@ def _count(
     columns = {a: Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(needed)}
     key = whole(0, "BIGINT")
     for attribute in block:
-        size = whole(table.columns[attribute].size, "BIGINT")
-        key = call("+", call("*", key, size), columns[attribute].code)
+        size = whole(_size(table, attribute, merged), "BIGINT")
+        code = columns[attribute].code
+        if attribute in merged:
+            parameters.append(merged[attribute].tolist())
+            place = call("+", code, whole(1, "BIGINT"))
+            code = call("list_extract", f"${len(parameters)}::BIGINT[]", place)
+        key = call("+", call("*", key, size), code)
     grouped = "".join(f"{columns[a].stored} AS {columns[a].alias}, " for a in block)
     inside = " AND ".join(column.inside for column in columns.values()) or "true"
     by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(block))) if block else ""
@@ -204,3 +224,10 @@ def _count(
         f"SELECT {number} AS block, ({key})::BIGINT AS key, n FROM "
         f"(SELECT {grouped}system.main.count(*) AS n FROM {source} WHERE {inside} {by})"
     )
+
+
+def _size(table: Table, column: str, merged: Merged) -> int:
+    """Return the number of cells, or of their classes."""
+    if column in merged:
+        return int(merged[column].max(initial=-1)) + 1
+    return table.columns[column].size

@@ -14,7 +14,7 @@ from dpsql.mechanism.reconstruct import Reconstruction
 from dpsql.planner.covariance import Aligned
 from dpsql.planner.plan import Plan
 from dpsql.release.quantiles import Quantiles, quantiles
-from dpsql.sql.frontend import AnswerTable, GroupingSet, StatisticColumn
+from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family
 from dpsql.workload.workload import boxes
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.covariance import Aligned, combined_variances, covariances
 from dpsql.release.answers import Answers, whole
-from dpsql.sql.frontend import AnswerTable, GroupingSet, Statement
+from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
 from dpsql.sql.pairs import ROWS
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.sql.frontend import StatisticColumn
+from dpsql.sql.compiled import StatisticColumn
 from dpsql.workload import Family
 from dpsql.workload.queries import DenseQueries
 

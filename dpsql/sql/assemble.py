@@ -1,0 +1,176 @@
+"""Assemble lowered statements to one workload over merged cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import ResourceLimitError, Span, UnsupportedSqlError
+from dpsql.schema import Table
+from dpsql.sql.classes import Classes
+from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
+from dpsql.sql.core import Linear, Quantile, Windowed
+from dpsql.sql.lower import LoweredCore, LoweredSet, LoweredStatistic
+from dpsql.sql.matrices import Entries, LoweredBlock
+from dpsql.sql.naming import naming
+from dpsql.sql.parse import Parsed
+from dpsql.sql.postprocess import check_names, direct_outputs, prepare
+from dpsql.sql.sandbox import Sandbox
+from dpsql.workload import Workload
+
+MAX_SCRIPT_ENTRIES = 2**24
+"""Coefficients of all statements together that are written out: they take memory and time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredStatement:
+    """A statement whose cores are matrices."""
+
+    name: str
+    parsed: Parsed
+    query: exp.Query
+    """What is computed on the answers of its cores."""
+    cores: tuple[LoweredCore, ...]
+    weight: float
+
+    @property
+    def blocks(self) -> list[LoweredBlock]:
+        """All of its matrices."""
+        sets = [group for core in self.cores for group in core.sets]
+        return [b for group in sets for s in group.statistics for b in s.blocks]
+
+
+def assemble(table: Table, lowered: Sequence[LoweredStatement], sandbox: Sandbox) -> Script:
+    """Add all statistics to one workload, over classes of cells.
+
+    Raises:
+        SqlError: two columns of an answer would have one name, or DuckDB refuses what is
+            computed on the answers.
+        ResourceLimitError: the matrices are too large together.
+    """
+    blocks = [block for item in lowered for block in item.blocks]
+    _check_entries(sum(len(b.rows.cell) for b in blocks if isinstance(b.rows, Entries)))
+    used = {name for block in blocks for name in block.attributes}
+    sizes = {name: domain.size for name, domain in table.columns.items() if name in used}
+    builder = _Builder(Classes.of_blocks(blocks, sizes), sizes, sandbox)
+    several = len(lowered) > 1
+    statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
+    named = frozenset().union(*(core.core.named for item in lowered for core in item.cores))
+    columns = tuple(c for c in table.columns if c in named)
+    workload = _normalised(builder.workload)
+    return Script(table, statements, workload, columns, builder.classes.of)
+
+
+def _check_entries(entries: int) -> None:
+    if entries > MAX_SCRIPT_ENTRIES:
+        raise ResourceLimitError(
+            f"The conditions that join columns have more than {MAX_SCRIPT_ENTRIES:,} coefficients "
+            "together.",
+            hint="release the statements in several parts, or compare coarser columns.",
+        )
+
+
+def _normalised(workload: Workload) -> Workload:
+    """Scale all weights alike, so that they add up to the number of queries.
+
+    The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are.
+    """
+    total = math.fsum(family.weight * family.count for family in workload.families)
+    if not total:
+        return workload
+    factor = workload.count / total
+    weights = [min(max(family.weight * factor, 1e-9), 1e9) for family in workload.families]
+    return workload if math.isclose(factor, 1.0) else workload.weighted(weights)
+
+
+def _spans(parsed: Parsed, width: int) -> list[Span]:
+    """Return where the columns of a statement's answer stand in its text."""
+    items = parsed.query.expressions if isinstance(parsed.query, exp.Select) else []
+    if len(items) != width:
+        return [parsed.source.whole()] * width
+    return [parsed.source.node(item) for item in items]
+
+
+def _family_name(name: str, lowered: LoweredStatistic) -> str:
+    """Name counts by their statement; what is measured in other units has a name of its own."""
+    statistic = lowered.statistic
+    base = statistic.of if isinstance(statistic, Windowed) else statistic
+    counts = isinstance(base, Linear) and base.weight is None
+    return name if counts else f"{name}: {statistic.label}"
+
+
+class _Builder:
+    """Adds the families of statements to the workload of a script."""
+
+    def __init__(self, classes: Classes, sizes: Mapping[str, int], sandbox: Sandbox) -> None:
+        self.workload = Workload(classes.sizes)
+        self.classes = classes
+        self._sizes = sizes
+        self._sandbox = sandbox
+        self._entries = 0
+
+    def statement(self, item: LoweredStatement) -> Statement:
+        """Add a statement's statistics, and say how its answer follows from them."""
+        tables = tuple(
+            AnswerTable(
+                len(core.core.keys),
+                tuple(self._grouping_set(group, item) for group in core.sets),
+            )
+            for core in item.cores
+        )
+        sql, whole = item.parsed.source.sql, item.parsed.source.whole()
+        direct = direct_outputs(item.query, item.cores)
+        if direct is not None:
+            spans = _spans(item.parsed, len(direct))
+            check_names([o.name for o in direct], [o.key is None for o in direct], sql, spans)
+            return Statement(item.name, sql, tables, tuple(direct), None)
+        post = prepare(item.query, item.cores, self._sandbox, sql, whole)
+        spans = _spans(item.parsed, len(post.outputs))
+        check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], sql, spans)
+        if not any(output.noisy for output in post.outputs):
+            raise UnsupportedSqlError(
+                "The statement returns no count.",
+                sql=sql,
+                span=whole,
+                hint="select COUNT(*) too.",
+            )
+        return Statement(item.name, sql, tables, None, post)
+
+    def _grouping_set(self, group: LoweredSet, item: LoweredStatement) -> GroupingSet:
+        columns = tuple(self._column(group, s, item) for s in group.statistics)
+        return GroupingSet(group.keys, group.axes, columns)
+
+    def _column(
+        self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement
+    ) -> StatisticColumn:
+        """Add the family of one statistic to the workload.
+
+        Weights are such that statistics count alike, whatever their units: the variance of a sum
+        is divided by the square of what one row can add, and the points of a distribution count
+        as one.
+        """
+        merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
+        written_out = [b.rows for b in merged if isinstance(b.rows, Entries)]
+        self._entries += sum(rows.rows * rows.cells for rows in written_out)
+        _check_entries(self._entries)
+        blocks = sorted(merged, key=lambda b: min(b.axes, default=len(group.axes) + 1))
+        share = item.weight / lowered.scale**2
+        quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
+        if quantile is not None and lowered.values is not None:
+            share /= lowered.values.len()
+        self.workload.add(
+            [block.attributes for block in blocks],
+            [block.factor for block in blocks],
+            min(max(share, 1e-9), 1e9),
+            name=_family_name(item.name, lowered),
+        )
+        return StatisticColumn(
+            len(self.workload.families) - 1,
+            tuple(block.axes for block in blocks),
+            lowered.centre,
+            quantile,
+            lowered.values,
+        )

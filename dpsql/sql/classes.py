@@ -1,0 +1,156 @@
+"""Merge cells that no query of a script tells apart.
+
+A condition such as `age >= 18` asks for two cells of `age` and not for a hundred. With the cells
+that every matrix treats alike merged to one, the same answers follow from smaller matrices: plans
+are found sooner, more of them are optimal over the whole domain, and what was too large to be
+written out may no longer be. A row still lies in one cell, so nothing changes for its protection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.sql.matrices import Entries, Floats, Ints, LoweredBlock, Runs, compact
+from dpsql.workload.queries import MAX_ENTRIES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classes:
+    """The classes into which the cells of each column fall."""
+
+    of: Mapping[str, Ints]
+    """Column → the class of every cell, for columns of which some cells are merged. Classes are
+    numbered in the order of their first cells."""
+    sizes: Mapping[str, int]
+    """Column → the number of its cells, or classes."""
+    _first: dict[str, Ints] = field(default_factory=dict)
+
+    @classmethod
+    def of_blocks(cls, blocks: Iterable[LoweredBlock], sizes: Mapping[str, int]) -> Classes:
+        """Find the classes for all blocks of a script."""
+        found: dict[str, Ints] = {}
+        for block in blocks:
+            for axis, name in enumerate(block.attributes):
+                known = found.get(name, np.zeros(sizes[name], dtype=np.int64))
+                if known.max(initial=0) + 1 < len(known):  # else all cells are told apart already
+                    found[name] = _refined(known, _signatures(block, axis, sizes))
+        merged = {name: of for name, of in found.items() if of.max() + 1 < len(of)}
+        left = {
+            name: int(merged[name].max()) + 1 if name in merged else n for name, n in sizes.items()
+        }
+        return cls(MappingProxyType(merged), MappingProxyType(left))
+
+    def merge(self, block: LoweredBlock, sizes: Mapping[str, int]) -> LoweredBlock:
+        """Return a block over classes in place of cells."""
+        if not any(name in self.of for name in block.attributes):
+            return block
+        if isinstance(block.rows, Runs) and len(block.attributes) == 1:
+            return block.with_rows(self._merged_runs(block.rows, block.attributes[0]))
+        entries = block.rows.expanded(block.attributes)
+        cells = np.unravel_index(entries.cell, [sizes[name] for name in block.attributes])
+        kept = np.ones(len(entries.cell), dtype=np.bool_)
+        places = []
+        for name, at in zip(block.attributes, cells, strict=True):
+            if name in self.of:
+                kept &= self._firsts(name)[self.of[name][at]] == at
+                at = self.of[name][at]
+            places.append(at)
+        shape = [self.sizes[name] for name in block.attributes]
+        cell = np.ravel_multi_index([at[kept] for at in places], shape)
+        count = int(np.prod(shape, dtype=object))
+        row, weight = entries.row[kept], entries.weight[kept]
+        return block.with_rows(compact(Entries.of(entries.rows, count, row, cell, weight)))
+
+    def _merged_runs(self, runs: Runs, name: str) -> Runs:
+        """Bound runs by classes: those with an earlier first cell come before a run."""
+        before = np.zeros(runs.cells + 1, dtype=np.int64)
+        before[self._firsts(name) + 1] = 1
+        before = before.cumsum()
+        count = self.sizes[name]
+        around = runs.high > runs.cells
+        high = before[np.where(around, runs.high - runs.cells, runs.high)] + count * around
+        return Runs(count, before[runs.low], high)
+
+    def _firsts(self, name: str) -> Ints:
+        """Return the first cell of every class."""
+        if name not in self._first:
+            self._first[name] = np.unique(self.of[name], return_index=True)[1]
+        return self._first[name]
+
+
+def _refined(known: Ints, signatures: Ints) -> Ints:
+    """Split classes by further signatures, and number them by their first cells."""
+    joint = known * (signatures.max(initial=0) + 1) + signatures
+    _, first, inverse = np.unique(joint, return_index=True, return_inverse=True)
+    order = np.empty(len(first), dtype=np.int64)
+    order[np.argsort(first)] = np.arange(len(first))
+    return np.asarray(order[inverse])
+
+
+def _signatures(block: LoweredBlock, axis: int, sizes: Mapping[str, int]) -> Ints:
+    """Return numbers for the values of one column: equal only if the matrix treats them alike."""
+    if isinstance(block.rows, Runs) and len(block.attributes) == 1:
+        return _segments(block.rows)
+    shape = [sizes[name] for name in block.attributes]
+    if isinstance(block.rows, Runs) and (block.rows.high - block.rows.low).sum() > MAX_ENTRIES:
+        return np.arange(shape[axis])
+    entries = block.rows.expanded(block.attributes)
+    at = np.unravel_index(entries.cell, shape)
+    rest = np.ravel_multi_index(
+        [np.zeros_like(at[i]) if i == axis else at[i] for i in range(len(shape))], shape
+    )
+    return _equal_slices(at[axis], _keys(entries, rest), entries.weight, shape[axis])
+
+
+def _segments(runs: Runs) -> Ints:
+    """Return numbers for the stretches of cells between the ends of runs."""
+    cuts = np.zeros(runs.cells + 1, dtype=np.int64)
+    cuts[runs.low] = 1
+    cuts[np.where(runs.high > runs.cells, runs.high - runs.cells, runs.high)] = 1
+    return np.asarray(cuts[: runs.cells].cumsum())
+
+
+def _keys(entries: Entries, rest: Ints) -> Ints:
+    """Return numbers for the places of entries apart from the column that is looked at."""
+    return np.asarray(entries.row * entries.cells + rest)
+
+
+def _equal_slices(at: Ints, key: Ints, weight: Floats, size: int) -> Ints:
+    """Return numbers for the slices of a matrix, so that only equal ones have equal numbers.
+
+    Slices are compared with the one before them among those of the same length and hash: a
+    collision of hashes only splits a class.
+    """
+    order = np.lexsort((key, at))
+    at, key, weight = at[order], key[order], weight[order]
+    lengths = np.bincount(at, minlength=size)
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    bits = weight.view(np.uint64) ^ (key.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    hashes = np.zeros(size, dtype=np.uint64)
+    np.add.at(hashes, at, mixed ^ (mixed >> np.uint64(32)))
+    ranked = np.lexsort((hashes, lengths))
+    same = np.zeros(size, dtype=np.bool_)
+    alike = (np.diff(hashes[ranked]) == 0) & (np.diff(lengths[ranked]) == 0)
+    one, other = ranked[:-1][alike], ranked[1:][alike]
+    same[other] = _slices_equal(one, other, starts, lengths, key, weight)
+    numbers = np.empty(size, dtype=np.int64)
+    numbers[ranked] = np.cumsum(~same[ranked])
+    return numbers
+
+
+def _slices_equal(
+    one: Ints, other: Ints, starts: Ints, lengths: Ints, key: Ints, weight: Floats
+) -> NDArray[np.bool_]:
+    """Compare slices pair by pair, entry by entry."""
+    count = lengths[one]
+    pair = np.repeat(np.arange(len(one)), count)
+    within = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
+    a, b = starts[one][pair] + within, starts[other][pair] + within
+    differ = (key[a] != key[b]) | (weight[a] != weight[b])
+    return np.asarray(np.bincount(pair, weights=differ, minlength=len(one)) == 0)

@@ -1,0 +1,80 @@
+"""What a script compiles to: a workload, and how each statement's answer follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from dpsql.schema import Table
+from dpsql.sql.core import Quantile
+from dpsql.sql.lower import GroupAxis
+from dpsql.sql.matrices import Ints
+from dpsql.sql.postprocess import DirectOutput, Postprocessing
+from dpsql.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StatisticColumn:
+    """A statistic of every group: which family of the workload answers it, and how."""
+
+    family: int
+    axes: tuple[tuple[int, ...], ...]
+    """For each block of the family, the axes of the groups along which its rows run."""
+    centre: float
+    """What was taken off the weight of each row."""
+    quantile: Quantile | None
+    """If it is a quantile: its values run along one more axis, the last."""
+    values: pl.Series | None
+    """The values of a quantile's expression, in order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupingSet:
+    """The groups of one grouping set: the product of its axes, in C order."""
+
+    keys: tuple[int, ...]
+    axes: tuple[GroupAxis, ...]
+    columns: tuple[StatisticColumn, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of groups along each axis."""
+        return tuple(axis.rows for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerTable:
+    """The answers of one core: its grouping sets, one below the other."""
+
+    keys: int
+    """How many keys it has."""
+    sets: tuple[GroupingSet, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """A statement, and how its answer follows from the workload's answers."""
+
+    name: str
+    sql: str
+    tables: tuple[AnswerTable, ...]
+    direct: tuple[DirectOutput, ...] | None
+    """Its columns, if they are keys and statistics as they are."""
+    post: Postprocessing | None
+    """What is computed on the answers, otherwise."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """Statements over one table, and the workload that answers them together."""
+
+    table: Table
+    statements: tuple[Statement, ...]
+    workload: Workload
+    columns: tuple[str, ...]
+    """Every column that a statement names, also where the answer doesn't depend on it: only rows
+    whose value is in the domain of each are counted."""
+    merged: Mapping[str, Ints]
+    """For columns of which the workload has fewer cells than the domain: the class of each."""
