@@ -184,7 +184,10 @@ class Release(Mapping[str, pl.DataFrame]):
                 columns += _with_interval(column, *bounds)
             else:
                 variances = noise.variances(result.to_series(width + i))
-                variances = variances.zip_with(column.is_not_null(), _nulls(variances.len()))
+                known = column.is_not_null()
+                if column.dtype.is_float():
+                    known &= column.is_finite().fill_null(value=False)
+                variances = variances.zip_with(known, _nulls(variances.len()))
                 columns += self._with_errors(column, variances)
         return pl.DataFrame(columns)
 

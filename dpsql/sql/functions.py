@@ -24,7 +24,7 @@ _DATES = (
     exp.DateDiff, exp.DateFromParts, exp.DateTrunc, exp.Day, exp.DayOfMonth, exp.DayOfWeek,
     exp.DayOfWeekIso, exp.DayOfYear, exp.Dayname, exp.Extract, exp.Hour, exp.LastDay, exp.Minute,
     exp.Month, exp.Monthname, exp.Quarter, exp.Second, exp.StrToTime, exp.TimeToStr,
-    exp.TimestampTrunc, exp.Week, exp.WeekOfYear, exp.Year,
+    exp.TimeToUnix, exp.TimestampTrunc, exp.Week, exp.WeekOfYear, exp.Year,
 )  # fmt: skip
 _CHOICES = (exp.Case, exp.Coalesce, exp.If, exp.Nullif)
 
@@ -32,8 +32,8 @@ FUNCTIONS: frozenset[type[exp.Expr]] = frozenset((*_NUMBERS, *_TEXT, *_DATES, *_
 """Functions that the parser knows by a class of their own."""
 
 _NAMES = """
-    century date_part date_sub datepart datesub decade epoch even gcd hamming isfinite isoyear
-    jaccard lcm left_grapheme millennium nfc_normalize octet_length ord prefix right_grapheme
+    century date_part date_sub datepart datesub decade even gcd hamming isfinite isoyear
+    jaccard lcm left_grapheme millennium nfc_normalize  ord prefix right_grapheme
     round_even strip_accents strlen suffix weekday yearweek ifnull julian bit_count
 """
 NAMED = frozenset(_NAMES.split())
@@ -78,7 +78,7 @@ TYPES = frozenset(
     {
         "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT",
         "UINT", "UBIGINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "TEXT", "CHAR", "DATE",
-        "TIMESTAMP", "TIME", "INTERVAL",
+        "TIMESTAMP", "TIMESTAMPNTZ", "TIME", "INTERVAL",
     }
 )  # fmt: skip
 """Types that can be cast to."""

@@ -44,7 +44,7 @@ def gradient(node: Expr, leaf: IsLeaf) -> Gradient:
         return Gradient({name: exp.Literal.number(1)}, exact=True)
     if not _depends(node, leaf):
         return CONSTANT
-    if isinstance(node, (exp.Paren, exp.Alias)):
+    if isinstance(node, (exp.Paren, exp.Alias, exp.Try)):
         return gradient(node.this, leaf)
     if isinstance(node, (exp.Add, exp.Sub, exp.Neg)):
         return _sum(node, leaf)
@@ -126,12 +126,14 @@ def _cast(node: exp.Cast, leaf: IsLeaf) -> Gradient:
 
 
 def _function(node: Expr, leaf: IsLeaf) -> Gradient:
+    if isinstance(node, (exp.Predicate, exp.Connector, exp.Not)):
+        raise NotSmoothError("a truth value has no variance")
     x = node.this if isinstance(node.this, exp.Expr) else None
     if x is None:
-        raise NotSmoothError(f"{node.key.upper()} has no derivative")
+        raise NotSmoothError(f"{named(node)} has no derivative")
     others = [n for n in node.iter_expressions() if n is not x]
     if any(_depends(other, leaf) for other in others):
-        raise NotSmoothError(f"{node.key.upper()} of several noisy values has no derivative here")
+        raise NotSmoothError(f"{named(node)} of several noisy values has no derivative here")
     inner = gradient(x, leaf)
     if isinstance(node, exp.Round):
         return Gradient(inner.partial, exact=False)
@@ -166,7 +168,14 @@ def _outer_derivative(node: Expr, x: Expr) -> Expr:
         test = exp.GT if isinstance(node, exp.Greatest) else exp.LT
         wins = test(this=_paren(x), expression=_paren(node.expressions[0]))
         return exp.Case(ifs=[exp.If(this=wins, true=one)], default=exp.Literal.number(0))
-    raise NotSmoothError(f"{node.key.upper()} has no derivative")
+    raise NotSmoothError(f"{named(node)} has no derivative")
+
+
+def named(node: Expr) -> str:
+    """Return what an analyst calls a function or operator."""
+    if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous):
+        return node.sql_name()
+    return node.name.upper() if isinstance(node, exp.Anonymous) else "this expression"
 
 
 def _scaled(g: Gradient, factor: Expr) -> Gradient:

@@ -49,13 +49,13 @@ class Source:
 def scaled(pairs: str, factor: str) -> str:
     """Multiply the coefficients of a list."""
     if "SELECT" not in factor.upper():
-        by = f"lambda x : {{'i': x.i, 'c': CAST(x.c * ({factor}) AS DOUBLE)}}"
+        by = f"lambda __p : {{'i': __p.i, 'c': CAST(__p.c * ({factor}) AS DOUBLE)}}"
         return f"list_transform({pairs}, {by})"
     # A lambda can't hold a subquery: its value goes beside each pair.
     factors = f"list_resize(CAST([] AS DOUBLE[]), len({pairs}), CAST({factor} AS DOUBLE))"
     return (
         f"list_transform(list_zip({pairs}, {factors}), "
-        "lambda z : {'i': z[1].i, 'c': z[1].c * z[2]})"
+        "lambda __p : {'i': __p[1].i, 'c': __p[1].c * __p[2]})"
     )
 
 

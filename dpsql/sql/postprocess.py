@@ -12,10 +12,11 @@ from dpsql.errors import Span, SqlError, printable
 from dpsql.sql.expressions import render
 from dpsql.sql.gradient import NotSmoothError
 from dpsql.sql.lower import LoweredCore, LoweredStatistic
-from dpsql.sql.pairs import Answers, Output
+from dpsql.sql.pairs import UNKNOWN, Answers, Output
 from dpsql.sql.propagate import Propagation
 from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
 
+_NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)
 SUFFIXES = ("_variance", "_lower", "_upper")
 """What the columns beside a value column are called, after its name."""
 
@@ -126,17 +127,19 @@ def prepare(
 
 
 def _guarded(query: exp.Query) -> exp.Query:
-    """Let casts and whole divisions that fail give NULL."""
-
-    def guard(node: exp.Expr) -> exp.Expr:
+    """Let casts and other arithmetic on integers that fails give NULL."""
+    guarded = query.copy()
+    for node in reversed(list(guarded.find_all(exp.Cast, exp.IntDiv, exp.Mod))):
         if type(node) is exp.Cast:
-            return exp.TryCast(this=node.this, to=node.to)
-        whole = isinstance(node, (exp.IntDiv, exp.Mod))
-        if whole and not node.find(exp.AggFunc, exp.Window, exp.Query):
-            return exp.Try(this=node.copy())
-        return node
-
-    return query.transform(guard)  # type: ignore[return-value]
+            node.replace(exp.TryCast(this=node.this.copy(), to=node.to.copy()))
+        elif not isinstance(node, exp.Cast) and not node.find(*_NOT_IN_TRY):
+            node.replace(exp.Try(this=node.copy()))
+    for select in guarded.find_all(exp.Select):
+        for item in select.expressions:
+            inner = item.unalias()
+            if inner.find(exp.TryCast) and not inner.find(*_NOT_IN_TRY):
+                inner.replace(exp.Try(this=inner.copy()))
+    return guarded
 
 
 def _with_bounds(
@@ -176,15 +179,19 @@ def _annotated(
         opaque = frozenset(j for j, s in enumerate(statistics) if s.values is not None)
         answers[core.core.table] = Answers(first, len(statistics), opaque)
         first += len(statistics)
+
+    def columns(table: str) -> list[str]:
+        return [name for name, _ in sandbox.types(f"SELECT * FROM {quoted_name(table)}")]
+
     try:
-        annotated, outputs = Propagation(answers).annotate(query)
+        annotated, outputs = Propagation(answers, columns).annotate(query)
         text = render(annotated)
         found = [name for name, _ in sandbox.types(text)]
         if len(found) != 2 * len(names):
             raise NotSmoothError("the query has columns of a form that isn't followed")
     except (NotSmoothError, SandboxError) as error:
         unknown = [Output(name, noisy=True, exact=False, reason=str(error)) for name in names]
-        hidden = ", ".join(f"NULL AS __e{i}" for i in range(len(names)))
+        hidden = ", ".join(f"{UNKNOWN} AS __e{i}" for i in range(len(names)))
         return f"SELECT *, {hidden} FROM ({render(query)})", unknown
     return text, [
         Output(name, o.noisy, o.exact, o.reason) for name, o in zip(names, outputs, strict=True)

@@ -9,13 +9,13 @@ joins and limits apply to both alike. An empty list means no noise, NULL that it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from dpsql.sql.expressions import Expr, render, with_named
-from dpsql.sql.gradient import Gradient, NotSmoothError, gradient
+from dpsql.sql.gradient import Gradient, NotSmoothError, gradient, named
 from dpsql.sql.pairs import (
     NONE,
     UNKNOWN,
@@ -28,14 +28,17 @@ from dpsql.sql.pairs import (
     scaled,
 )
 
+Columns = Callable[[str], Sequence[str]]
+"""Returns the columns of a public table of the sandbox."""
 _SHIFTS = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 
 
 class Propagation:
     """Adds the hidden columns to one statement's query."""
 
-    def __init__(self, answers: Mapping[str, Answers]) -> None:
+    def __init__(self, answers: Mapping[str, Answers], columns: Columns) -> None:
         self._answers = answers
+        self._columns = columns
 
     def annotate(
         self, query: Expr, names: Mapping[str, list[Output]] | None = None
@@ -104,6 +107,9 @@ class Propagation:
             if item.name.lower() in names:
                 outputs = renamed(names[item.name.lower()], alias)
                 return item, listed(item.alias or item.name, outputs)
+            outputs = renamed([Output(name) for name in self._columns(item.name)], alias)
+            plain = {o.name.lower(): (o, NONE) for o in outputs}
+            return item, Source(item.alias or item.name, plain)
         return item, Source(item.alias or item.name, None)
 
 
@@ -126,6 +132,7 @@ class _Select:
         self._lists: dict[str, str] = {}
         self._exact: dict[str, bool] = {}
         self._grouped = False
+        self._merged: set[str] = set()
 
     def annotated(self) -> tuple[Expr, list[Output]]:
         select = self._select.copy()
@@ -135,6 +142,7 @@ class _Select:
             clause.set("this", self._add(clause.this))
         for join in select.args.get("joins") or []:
             join.set("this", self._add(join.this))
+            self._merged |= {part.name.lower() for part in join.args.get("using") or []}
         items = [item for node in select.expressions for item in self._expanded(node)]
         self._grouped = select.args.get("group") is not None or any(_aggregates(n) for n in items)
         outputs, hidden = [], []
@@ -167,8 +175,9 @@ class _Select:
                 ),
                 alias=exp.Identifier(this=output.name, quoted=True),
             )
-            for source in chosen
+            for at, source in enumerate(chosen)
             for output, _ in (source.columns or {}).values()
+            if not (star and at and output.name.lower() in self._merged)
         ]
 
     def _item(self, item: Expr) -> tuple[Output, str]:
@@ -275,7 +284,7 @@ class _Select:
                 self._grouped = grouped
             return found if found.partial else None
         if any(self._noisy(part) for part in node.iter_expressions()):
-            raise NotSmoothError(f"{function.key.upper()} of noisy values has no variance")
+            raise NotSmoothError(f"{named(function)} of noisy values has no variance")
         return None
 
     def _noisy(self, node: Expr) -> bool:
@@ -292,7 +301,7 @@ class _Select:
         pairs = f"flatten(list({self._chain(g)}){rest})"
         if isinstance(function, exp.Avg):
             count = f"(count({render(function.this)}){rest})"
-            pairs = f"list_transform({pairs}, lambda x : {{'i': x.i, 'c': x.c / {count}}})"
+            pairs = f"list_transform({pairs}, lambda __p : {{'i': __p.i, 'c': __p.c / {count}}})"
         exact = g.exact and all(self._exact[leaf] for leaf in g.partial)
         return self._note(render(node), pairs, exact)
 

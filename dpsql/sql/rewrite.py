@@ -90,13 +90,24 @@ class CoreBinder(RowBinder):
         )
         if args.get("having") is not None:
             left.set("where", exp.Where(this=self.rewrite(args["having"].this)))
-        for key in ("qualify", "limit", "offset", "distinct"):
+        if args.get("qualify") is not None:
+            left.set("qualify", exp.Qualify(this=self._qualifying(args["qualify"].this)))
+        for key in ("limit", "offset", "distinct"):
             if args.get(key) is not None:
                 left.set(key, rebuild(args[key], self.rewrite))
         if args.get("order") is not None:
             ordered = [rebuild(o, self._sorted) for o in args["order"].expressions]
             left.set("order", exp.Order(expressions=ordered))
         return left
+
+    def _qualifying(self, node: Expr) -> Expr:
+        """Rewrite QUALIFY; DuckDB wants a window in it, and ours may have become statistics."""
+        condition = self.rewrite(node)
+        if condition.find(exp.Window):
+            return condition
+        number = exp.Window(this=exp.RowNumber(), over="OVER")
+        first = exp.GT(this=number, expression=exp.Literal.number(0))
+        return exp.And(this=exp.Paren(this=condition), expression=first)
 
     def _item(self, node: Expr) -> Expr:
         inner = node.this if isinstance(node, exp.Alias) else node
