@@ -82,6 +82,7 @@ class Evaluator:
 
     def plain(self, key: int, attribute: str) -> Axis:
         """Return the axis whose groups are the cells of a column."""
+        self.cells((attribute,))
         table = self._sandbox.new_name("axis")
         domain = self._domain(attribute)
         self._sandbox.run(

@@ -135,7 +135,7 @@ def test_domain_too_large(sql):
 def test_matrix_too_large():
     table = Table("t", {"a": Domain.integers(0, 1_999), "b": Domain.integers(0, 999)})
     sql = "SELECT a, COUNT(*) FROM t WHERE (a + b) % 2 = 0 GROUP BY a"
-    with pytest.raises(ResourceLimitError, match="matrix"):
+    with pytest.raises(ResourceLimitError, match="coefficients"):
         compile_script([("q", sql)], lambda parts: table)
 
 
