@@ -147,6 +147,11 @@ def _check_signs(source: Source) -> None:
         if token.token_type is TokenType.L_BRACE:
             hint = "write plain values."
             raise _unsupported("A struct in braces is not supported.", source, span, hint)
+        before = [source.word(i) for i in range(max(at - 2, 0), at)]
+        inside = before in (["AS", "("], ["MATERIALIZED", "("])
+        if inside and source.word(at) in _OTHER_STATEMENTS - {"VALUES"}:
+            message = "A statement that writes is not supported."  # the parser would log its text
+            raise _unsupported(message, source, span, "only SELECT is supported.")
         if token.token_type is TokenType.NOT and token.text == "!":
             raise _unsupported("The operator ! is not supported.", source, span, "write NOT.")
 
