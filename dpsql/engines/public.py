@@ -64,18 +64,24 @@ class PublicReader:
                 f"The public table {printable(name)} has more than {MAX_ROWS:,} rows.",
                 hint="join a smaller one.",
             )
-        frame: pl.DataFrame = self._con.sql(f"SELECT * FROM {path}").pl()
+        try:
+            frame: pl.DataFrame = self._con.sql(f"SELECT * FROM {path}").pl()
+        except (duckdb.Error, pl.exceptions.PolarsError):
+            raise self._unreadable(name) from None
         return frame
 
     def _fetch(self, sql: str, name: str) -> list[tuple[object, ...]]:
         try:
             return fetch(self._con, sql)
         except SchemaError:
-            raise SchemaError(
-                f"The public table {printable(name)} can't be read.",
-                hint="is it a table or view of this database? Pass a frame otherwise: "
-                f'public={{"{printable(name)}": frame}}.',
-            ) from None
+            raise self._unreadable(name) from None
+
+    def _unreadable(self, name: str) -> SchemaError:
+        return SchemaError(
+            f"The public table {printable(name)} can't be read.",
+            hint="is it a table or view of this database? Pass a frame otherwise: "
+            f'public={{"{printable(name)}": frame}}.',
+        )
 
 
 def _malformed() -> SchemaError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -43,21 +44,17 @@ class Release(Mapping[str, pl.DataFrame]):
     ) -> None:
         self._statements = {statement.name: statement for statement in script.statements}
         self._frames: dict[str, pl.DataFrame] = {}
+        self._lock = threading.RLock()
         self._answers = Answers(plan, Reconstruction(plan, measured))
         self._receipt = receipt
         self._confidence = confidence
         self._neighbours = script.table.neighbours
 
     def __getitem__(self, name: str) -> pl.DataFrame:
-        if name not in self._frames:
-            statement = self._statements[name]
-            _check_size(statement)
-            if statement.post is not None:
-                frame = self._computed(statement, statement.post)
-            else:
-                frame = self._direct(statement, whole(statement.tables[0].sets[0]))
-            self._frames[name] = frame
-        return self._frames[name]
+        with self._lock:
+            if name not in self._frames:
+                self._frames[name] = self._frame(self._statements[name])
+            return self._frames[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._statements)
@@ -140,6 +137,12 @@ class Release(Mapping[str, pl.DataFrame]):
         return direct.name, "value", "exact" if column.quantile is None else "interval", None
 
     # ── frames ─────────────────────────────────────────────────────────────────────────────
+
+    def _frame(self, statement: Statement) -> pl.DataFrame:
+        _check_size(statement)
+        if statement.post is not None:
+            return self._computed(statement, statement.post)
+        return self._direct(statement, whole(statement.tables[0].sets[0]))
 
     def _direct(self, statement: Statement, part: Part) -> pl.DataFrame:
         """Make the rows of a part of a statement that computes nothing."""

@@ -216,7 +216,9 @@ def _listed(node: exp.Expr) -> bool:
 
 
 def _check_place(node: exp.Expr, source: Source) -> None:
-    """Refuse table functions and types that are not on the list."""
+    """Refuse table functions, types and names that are not on the list."""
+    if isinstance(node, exp.Identifier) and node.name.startswith("__"):
+        raise _error("A name that begins with __", source, source.node(node), "use another name.")
     if isinstance(node, exp.Table) and not isinstance(
         node.this, (exp.Identifier, exp.GenerateSeries)
     ):

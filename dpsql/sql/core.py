@@ -21,7 +21,7 @@ class Relation:
     number: int
     alias: str
     columns: tuple[str, ...]
-    """As the analyst calls them; the j-th is `r{number}_{j}` in bound expressions."""
+    """As the analyst calls them; the j-th is `__r{number}_{j}` in bound expressions."""
     table: str
     """The sandbox table that holds it, with columns by their canonical names."""
     rows: int

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import polars as pl
 
 from dpsql.errors import ResourceLimitError, Span, SqlError
 from dpsql.schema import Table
+from dpsql.sql.coarse import CoarseColumns
 from dpsql.sql.components import Component
 from dpsql.sql.core import Core, Linear
-from dpsql.sql.expressions import Bound, Expr, column, conjunction, rebuild, render
+from dpsql.sql.expressions import Bound, conjunction
 from dpsql.sql.matrices import Entries, Rows, compact
 from dpsql.sql.sandbox import Sandbox, SandboxError
 
@@ -26,8 +26,8 @@ MAX_JOINT_CELLS = 4_000_000
 """The largest joint domain over which expressions are evaluated."""
 MAX_JOINED = 2**26
 """Cells times rows of the public relations that they are joined with."""
-MAX_COARSE = 3
-"""Coarse columns in one expression; each is looked at from both ends of its cells."""
+MAX_WEIGHT = 1e12
+"""What one row may add to a sum, or to a sum of squares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class Evaluator:
         self._table = table
         self.sql = sql
         self._index = {name: i for i, name in enumerate(table.columns)}
-        self._checked: set[tuple[str, frozenset[int]]] = set()
+        self._coarse = CoarseColumns(sandbox, table, sql, self._cells_of)
 
     def cells(self, attributes: Sequence[str]) -> int:
         """Return the number of joint cells.
@@ -100,9 +100,8 @@ class Evaluator:
         names = ", ".join(f"k{k}" for k in component.keys)
         first = self._first(component, keys)
         spans = [key.span for key in keys]
-        query = (
-            f"{self._joined(component)} SELECT {selected}, cell, {first} AS ord FROM j WHERE kept"
-        )
+        places = f"{selected}, __cell AS cell, {first} AS ord"
+        query = f"{self._joined(component)} SELECT {places} FROM j WHERE __kept"
         self._run(f"CREATE TABLE {part} AS {query}", component, spans)
         self._sandbox.run(
             f"CREATE TABLE {axis} AS SELECT {names}, row_number() OVER (ORDER BY first) - 1 AS row"
@@ -121,8 +120,10 @@ class Evaluator:
 
     def total(self, component: Component) -> Rows:
         """Return the cells that a component without keys counts, as one row."""
-        query = f"{self._joined(component)} SELECT cell, count(*)::DOUBLE AS weight FROM j "
-        found = self._arrays(f"{query} WHERE kept GROUP BY cell", component, [])
+        query = (
+            f"{self._joined(component)} SELECT __cell AS cell, count(*)::DOUBLE AS weight FROM j "
+        )
+        found = self._arrays(f"{query} WHERE __kept GROUP BY __cell", component, [])
         cells = self.cells(component.attributes)
         row = np.zeros(len(found["cell"]), dtype=np.int64)
         return compact(Entries.of(1, cells, row, found["cell"], found["weight"]))
@@ -137,7 +138,7 @@ class Evaluator:
         query = (
             f"CREATE TABLE {axis} AS {self._joined(component)} SELECT v AS k{key}, "
             f"row_number() OVER (ORDER BY v) - 1 AS row FROM "
-            f"(SELECT DISTINCT ({value.sql}) AS v FROM j WHERE kept AND ({value.sql}) IS NOT NULL)"
+            f"(SELECT DISTINCT ({value.sql}) AS v FROM j WHERE __kept) WHERE v IS NOT NULL"
         )
         self._run(query, component, [value.span])
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
@@ -159,11 +160,11 @@ class Evaluator:
             self._check_summable(weight, component)
         selected = [f"({b.sql}) AS k{k}" for _, keys in axes for k, b in keys.items()]
         value = "1.0::DOUBLE" if weight is None else f"({weight.sql})::DOUBLE"
-        inner = ", ".join([*selected, "cell", f"{value} AS w"])
+        inner = ", ".join([*selected, "__cell AS cell", f"{value} AS w"])
         spans = [] if weight is None else [weight.span]
         part = self._sandbox.new_name("part")
         self._run(
-            f"CREATE TABLE {part} AS {self._joined(component)} SELECT {inner} FROM j WHERE kept",
+            f"CREATE TABLE {part} AS {self._joined(component)} SELECT {inner} FROM j WHERE __kept",
             component,
             spans,
         )
@@ -198,6 +199,14 @@ class Evaluator:
                 span=weight.span,
                 hint="leave those values out by WHERE or FILTER.",
             )
+        largest = MAX_WEIGHT**0.5 if of.square else MAX_WEIGHT
+        if max(abs(low), abs(high)) > largest:
+            raise SqlError(
+                "The values of this are too large to be added up.",
+                sql=self.sql,
+                span=weight.span,
+                hint=f"they may reach {largest:.0e} here; add up thousands or millions instead.",
+            )
         centre = (low + high) / 2 if of.centre else 0.0
         return centre, max(abs(low - centre), abs(high - centre)) or 1.0
 
@@ -215,12 +224,13 @@ class Evaluator:
 
     def _joined(self, component: Component) -> str:
         """Return `WITH j AS …`: cells joined with public rows, and whether they are kept."""
-        for condition in component.conjuncts:
+        on = [condition for r in component.relations for condition in r.on]
+        for condition in (*component.conjuncts, *on):
             self._check_coarse(condition, component, truth=True)
         # Conditions are selected, not filtered by: DuckDB plans a thousand filters for seconds.
         holds = conjunction([c.sql for c in component.conjuncts])
         kept = f"({holds}) IS TRUE" if component.conjuncts else "true"
-        return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS kept FROM {self._source(component)})"
+        return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS __kept FROM {self._source(component)})"
 
     def _source(self, component: Component) -> str:
         size = self.cells(component.attributes)
@@ -243,14 +253,14 @@ class Evaluator:
     def _cells_of(self, attributes: Sequence[str]) -> str:
         """Return a subquery with the joint cells of columns, their first and last values."""
         if not attributes:
-            return "(SELECT 0 AS cell) AS p"
+            return "(SELECT 0 AS __cell) AS p"
         cell, selected, tables = "0", [], []
         for name in attributes:
             i, domain = self._index[name], self._table.columns[name]
             cell = f"({cell}) * {domain.size} + d{i}.code"
-            selected += [f"d{i}.value AS a{i}", f"d{i}.upper AS u{i}"]
+            selected += [f"d{i}.value AS __a{i}", f"d{i}.upper AS __u{i}"]
             tables.append(f"{self._domain(name)} AS d{i}")
-        return f"(SELECT {cell} AS cell, {', '.join(selected)} FROM {', '.join(tables)}) AS p"
+        return f"(SELECT {cell} AS __cell, {', '.join(selected)} FROM {', '.join(tables)}) AS p"
 
     def _domain(self, name: str) -> str:
         try:
@@ -263,8 +273,8 @@ class Evaluator:
 
     def _first(self, component: Component, keys: Sequence[Bound]) -> str:
         """Return what groups are ordered by: cells, unless the keys are public rows' alone."""
-        rows = [f"r{r.number}_row" for r in component.relations if r.kind in {"inner", "left"}]
-        parts = ["cell", *rows] if any(k.attributes for k in keys) else [*rows, "cell"]
+        rows = [f"__r{r.number}_row" for r in component.relations if r.kind in {"inner", "left"}]
+        parts = ["__cell", *rows] if any(k.attributes for k in keys) else [*rows, "__cell"]
         return f"({', '.join(parts)})" if len(parts) > 1 else parts[0]
 
     def _run(self, sql: str, component: Component, spans: Sequence[Span]) -> None:
@@ -316,29 +326,8 @@ class Evaluator:
     def _check_coarse(
         self, bound: Bound, component: Component, *, truth: bool = False, plain: bool = False
     ) -> None:
-        """Refuse expressions that a column's cells don't determine.
-
-        A cell of bins, or of dates with a coarse grain, stands for several values. What is asked
-        must be the same for its first and last one. With `plain`, the column itself may be asked
-        for: its values are those with which the ranges begin.
-        """
-        coarse = [a for a in sorted(bound.attributes) if self._table.columns[a].uppers is not None]
-        if not coarse or (plain and bound.sql == f"a{self._index[coarse[0]]}"):
-            return
-        key = (bound.sql, bound.relations)
-        if key in self._checked:
-            return
-        self._checked.add(key)
-        ends = {f"a{self._index[a]}": f"u{self._index[a]}" for a in coarse}
-        for chosen in product((False, True), repeat=min(len(coarse), MAX_COARSE)):
-            renamed = {a: u for (a, u), at_end in zip(ends.items(), chosen, strict=False) if at_end}
-            if renamed and self._differs(bound, _renamed(bound.node, renamed), component, truth):
-                raise SqlError(
-                    f"The column {coarse[0]} is known by ranges only, and this cuts through one.",
-                    sql=self.sql,
-                    span=bound.span,
-                    hint=self._edges(coarse[0]),
-                )
+        """Refuse expressions that a column's cells don't determine; see `coarse`."""
+        self._coarse.check(bound, component.relations, truth=truth, plain=plain)
 
     def _check_summable(self, weight: Bound, component: Component) -> None:
         try:
@@ -351,29 +340,3 @@ class Evaluator:
                 hint="count the rows of each range, or declare the column with a step: "
                 "dpsql.Domain.decimals(0, 1000, 10).",
             ) from None
-
-    def _differs(self, bound: Bound, other: str, component: Component, truth: bool) -> bool:
-        one, two = bound.sql, other
-        if truth:
-            one, two = f"({one}) IS TRUE", f"({two}) IS TRUE"
-        relations = tuple(r for r in component.relations if r.number in bound.relations)
-        alone = Component(tuple(sorted(bound.attributes)), relations, (), (), weighted=False)
-        query = f"SELECT count(*) FROM {self._source(alone)}"
-        try:
-            ((count,),) = self._sandbox.rows(f"{query} WHERE ({one}) IS DISTINCT FROM ({two})")
-        except SandboxError as error:
-            raise self._refused(error, bound.span) from None
-        return bool(count)
-
-    def _edges(self, name: str) -> str:
-        values = [str(v) for v in self._table.columns[name].values[:6]]
-        more = ", …" if len(self._table.columns[name].values) > 6 else ""
-        return f"its ranges begin at {', '.join(values)}{more}: compare with these by >= and <."
-
-
-def _renamed(node: Expr, names: dict[str, str]) -> str:
-    def change(part: Expr) -> Expr:
-        found = names.get(part.name) if part.key == "column" else None
-        return column(found) if found is not None else rebuild(part, change)
-
-    return render(change(node))

@@ -1,7 +1,7 @@
 """Bound expressions: SQL over canonical names, free of what the analyst called things.
 
-The private table's i-th column is `a{i}`, the j-th column of a core's r-th public relation is
-`r{r}_{j}`. Equal expressions have equal text.
+The private table's i-th column is `__a{i}`, the j-th column of a core's r-th public relation is
+`__r{r}_{j}`; no name of the analyst's begins so. Equal expressions have equal text.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dpsql.sql.lower import lower
 from dpsql.sql.naming import naming
 from dpsql.sql.outline import Outlined, Outliner, Public, Resolve
 from dpsql.sql.parse import Parsed, parse_statement
-from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.sandbox import Sandbox, SandboxError
 
 
 def no_public_tables(_: tuple[str, ...]) -> None:
@@ -57,6 +57,11 @@ def compile_script(
             for name, tree, outline in outlined
         ]
         return assemble(table, lowered, sandbox)
+    except SandboxError as error:
+        raise SqlError(
+            f"DuckDB refuses a public table or a value: {error}",
+            hint="public tables have columns of numbers, strings, dates and truth values.",
+        ) from None
     except RecursionError:  # the limits leave ample room, unless the caller has used it up
         raise SqlLimitError(
             "A statement is too deeply nested for the stack that is left.",

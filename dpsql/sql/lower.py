@@ -135,7 +135,7 @@ class _Set:
         if component.conjuncts or component.relations or len(component.keys) != 1:
             return None
         (name,), key = component.attributes[:1], self._core.keys[component.keys[0]]
-        place = f"a{list(self._table.columns).index(name)}"
+        place = f"__a{list(self._table.columns).index(name)}"
         return name if len(component.attributes) == 1 and key.sql == place else None
 
     def _no_group(self) -> SqlError:

@@ -24,6 +24,8 @@ class Output:
     """Whether the list of its noise is exact, not to first order only."""
     reason: str | None = None
     """Why its noise isn't known."""
+    chosen: bool = False
+    """Whether noisy values decide which rows there are."""
 
 
 @dataclass(frozen=True, slots=True)

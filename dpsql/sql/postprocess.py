@@ -14,7 +14,7 @@ from dpsql.sql.gradient import NotSmoothError
 from dpsql.sql.lower import LoweredCore, LoweredStatistic
 from dpsql.sql.pairs import UNKNOWN, Answers, Output
 from dpsql.sql.propagate import Propagation
-from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
+from dpsql.sql.sandbox import MAX_SECONDS, Sandbox, SandboxError, quoted_name
 
 _NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)
 SUFFIXES = ("_variance", "_lower", "_upper")
@@ -59,9 +59,11 @@ class Postprocessing:
             SqlError: DuckDB can't compute something for these noisy values.
         """
         try:
-            for (name, columns), frame in zip(self.tables, answers, strict=True):
-                _fill(self.sandbox, name, columns, frame)
-            return self.sandbox.frame(self.sql)
+            with self.sandbox.lock:  # threads share the tables
+                self.sandbox.left = MAX_SECONDS
+                for (name, columns), frame in zip(self.tables, answers, strict=True):
+                    _fill(self.sandbox, name, columns, frame)
+                return self.sandbox.frame(self.sql)
         except SandboxError as error:
             raise SqlError(
                 f"DuckDB can't compute this on the noisy answers: {error}",
@@ -132,6 +134,11 @@ def _guarded(query: exp.Query) -> exp.Query:
     for node in reversed(list(guarded.find_all(exp.Cast, exp.IntDiv, exp.Mod))):
         if type(node) is exp.Cast:
             node.replace(exp.TryCast(this=node.this.copy(), to=node.to.copy()))
+        elif isinstance(node, exp.IntDiv) and any(
+            part.name.startswith("__s") for part in node.find_all(exp.Column)
+        ):  # of DOUBLE, // leaves a fraction
+            share = exp.Div(this=node.this.copy(), expression=node.expression.copy())
+            node.replace(exp.Floor(this=share))
         elif not isinstance(node, exp.Cast) and not node.find(*_NOT_IN_TRY):
             node.replace(exp.Try(this=node.copy()))
     for select in guarded.find_all(exp.Select):

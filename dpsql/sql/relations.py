@@ -37,9 +37,9 @@ def materialise(
     try:
         shown = [name for name, _ in sandbox.types(sql)]
         names = [*given, *shown[len(given) :]]
-        inner = names if number is None else [f"r{number}_{j}" for j in range(len(names))]
+        inner = names if number is None else [f"__r{number}_{j}" for j in range(len(names))]
         listed = ", ".join(map(quoted_name, inner))
-        row = "" if number is None else f", row_number() OVER () - 1 AS r{number}_row"
+        row = "" if number is None else f", row_number() OVER () - 1 AS __r{number}_row"
         sandbox.run(
             f"CREATE TABLE {table} AS SELECT *{row} FROM ({sql}) AS x({listed}) "
             f"LIMIT {MAX_RELATION_ROWS + 1}"

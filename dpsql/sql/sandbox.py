@@ -24,7 +24,7 @@ from dpsql.errors import printable
 from dpsql.schema import Domain
 
 MAX_SECONDS = 60.0
-"""After so long a statement is stopped."""
+"""What the statements of one script, or of one answer, may take together."""
 
 _HARDENED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
@@ -50,7 +50,10 @@ class Sandbox:
 
     def __init__(self) -> None:
         self._con = duckdb.connect(":memory:", config=_HARDENED)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held while statements are run that belong together."""
+        self.left = MAX_SECONDS
+        """Seconds that statements may still take, together."""
         self._domains: dict[tuple[int, Domain], str] = {}
         self._names = 0
         self.deadline: float | None = None
@@ -80,7 +83,7 @@ class Sandbox:
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a result."""
-        with self._lock, self._limited():
+        with self.lock, self._limited():
             try:
                 return self._con.execute(sql, list(parameters)).fetchall()
             except (duckdb.Error, ValueError, OverflowError) as error:
@@ -89,7 +92,7 @@ class Sandbox:
 
     def arrays(self, sql: str) -> dict[str, NDArray[Any]]:
         """Return the columns of a result without NULL as arrays."""
-        with self._lock, self._limited():
+        with self.lock, self._limited():
             try:
                 found = self._con.execute(sql).fetchnumpy()
             except duckdb.Error as error:
@@ -101,7 +104,7 @@ class Sandbox:
     def frame(self, sql: str) -> pl.DataFrame:
         """Return a result with the types of Polars; an ENUM keeps its labels."""
         types = self.types(sql)
-        with self._lock, self._limited():
+        with self.lock, self._limited():
             try:
                 found: pl.DataFrame = self._con.sql(sql).pl()
             except (duckdb.Error, pl.exceptions.PolarsError) as error:
@@ -121,8 +124,12 @@ class Sandbox:
 
     def store(self, name: str, frame: pl.DataFrame) -> None:
         """Keep a frame as a table."""
-        with self._lock:
-            self._con.register("__incoming", frame)
+        with self.lock:
+            try:
+                self._con.register("__incoming", frame)
+            except (duckdb.Error, pl.exceptions.PolarsError) as error:
+                text = _shown(error)
+                raise SandboxError(text) from None
             try:
                 self.run(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM __incoming")
             finally:
@@ -165,11 +172,15 @@ class _Limit:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
+        self._start = 0.0
+
     def __enter__(self) -> None:
-        self._sandbox.deadline = time.monotonic() + MAX_SECONDS
+        self._start = time.monotonic()
+        self._sandbox.deadline = self._start + self._sandbox.left
 
     def __exit__(self, *_: object) -> None:
         self._sandbox.deadline = None
+        self._sandbox.left -= time.monotonic() - self._start
 
 
 class _Watch:

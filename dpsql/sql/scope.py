@@ -48,7 +48,7 @@ class Scope:
         self._aliases = aliases
         self._relations: list[Relation] = []
         self._merged: dict[str, str] = {}
-        self._places = {name: f"a{i}" for i, name in enumerate(table.columns)}
+        self._places = {name: f"__a{i}" for i, name in enumerate(table.columns)}
 
     def add(self, relation: Relation) -> None:
         """Make the columns of a relation visible."""
@@ -106,7 +106,9 @@ class Scope:
             places = [i for i, c in enumerate(relation.columns) if c.lower() == name.lower()]
             if not places and not qualifier and name.lower() == relation.alias.lower():
                 places = [0] if len(relation.columns) == 1 else []
-            found += [PublicColumn(relation.number, f"r{relation.number}_{i}") for i in places[:1]]
+            found += [
+                PublicColumn(relation.number, f"__r{relation.number}_{i}") for i in places[:1]
+            ]
         return found
 
     def _is_private(self, name: str) -> bool:

@@ -77,8 +77,8 @@ def place(component: Component, axes: tuple[int, ...]) -> Component:
 
 def reorder(rows: NDArray, shape: tuple[int, ...], order: Sequence[int]) -> NDArray:  # type: ignore[type-arg]
     """Permute the axes of the cells."""
-    tensor = rows.reshape(-1, *shape).transpose(0, *(i + 1 for i in order))
-    return _frozen(np.ascontiguousarray(tensor.reshape(len(rows), -1)))
+    tensor = rows.reshape(len(rows), *shape).transpose(0, *(i + 1 for i in order))
+    return _frozen(np.ascontiguousarray(tensor.reshape(len(rows), math.prod(shape))))
 
 
 def split(queries: Queries, references: Sequence[Reference], kept: tuple[bool, ...]) -> Component:
