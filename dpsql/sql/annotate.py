@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.sql.expressions import Expr, render
+from dpsql.sql.expressions import Expr, render, with_named
 from dpsql.sql.gradient import Gradient, NotSmoothError, gradient, named
 from dpsql.sql.pairs import NONE, UNKNOWN, Output, Source, scaled
 
@@ -43,6 +43,7 @@ class AnnotatedSelect:
         self._merged: set[str] = set()
 
     def annotated(self) -> tuple[Expr, list[Output]]:
+        """Return the SELECT with its hidden columns, and what its other columns are."""
         select = self._select.copy()
         _inline_windows(select)
         clause = select.args.get("from_")
@@ -316,3 +317,15 @@ def _aggregates(node: Expr) -> bool:
             if not (isinstance(over, exp.Filter) and isinstance(over.parent, exp.Window)):
                 return True
     return False
+
+
+def _inline_windows(select: Expr) -> None:
+    """Write windows out where `OVER w` names them: what they order by may be noisy."""
+    named = select.args.get("windows") or []
+    for node in list(select.find_all(exp.Window)):
+        own = node.find_ancestor(exp.Select) is select and not any(node is n for n in named)
+        whole = with_named(node, named) if own else None
+        if whole is not None and whole is not node:
+            node.replace(whole)
+    if named:
+        select.set("windows", None)

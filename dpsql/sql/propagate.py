@@ -14,7 +14,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.sql.expressions import Expr, with_named
+from dpsql.sql.annotate import AnnotatedSelect
+from dpsql.sql.expressions import Expr
 from dpsql.sql.pairs import (
     NONE,
     UNKNOWN,
@@ -127,15 +128,3 @@ def _hiding(query: Expr, outputs: list[Output], reason: str) -> tuple[Expr, list
     whole = exp.TableAlias(this=exp.Identifier(this="__q"), columns=given)
     inner = exp.Subquery(this=query.copy(), alias=whole)
     return exp.Select(expressions=items, from_=exp.From(this=inner)), unknown
-
-
-def _inline_windows(select: Expr) -> None:
-    """Write windows out where `OVER w` names them: what they order by may be noisy."""
-    named = select.args.get("windows") or []
-    for node in list(select.find_all(exp.Window)):
-        own = node.find_ancestor(exp.Select) is select and not any(node is n for n in named)
-        whole = with_named(node, named) if own else None
-        if whole is not None and whole is not node:
-            node.replace(whole)
-    if named:
-        select.set("windows", None)
