@@ -26,7 +26,7 @@ from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, measure
 from dpsql.planner import querysmasher
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Ledger
-from dpsql.release import Release, build_release
+from dpsql.release import Release, build_release, rehearse
 from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.catalog import (
     check_declared,
@@ -180,6 +180,7 @@ class Session:
         with self._lock:
             tell("planning", 0, 1)
             script = self._compile(statements, weights)
+            rehearse(script)
             plan = querysmasher.plan(
                 script.workload,
                 budget,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -48,6 +49,16 @@ def parts(group: GroupingSet, rows: int) -> Iterator[Part]:
     """Yield a grouping set in parts of at most so many groups, in C order."""
     for box in boxes(group.shape, rows):
         yield Part(group, box)
+
+
+class Answering(Protocol):
+    """Gives answers of statistics."""
+
+    def values(self, column: StatisticColumn, part: Part) -> Array:
+        """Return a statistic for every group of a part, in C order."""
+
+    def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
+        """Return a quantile for every group of a part."""
 
 
 class Answers:
@@ -110,7 +121,7 @@ def keys(part: Part) -> dict[int, pl.Series]:
 
 
 def table_frame(
-    table: AnswerTable, answers: Answers, types: Sequence[tuple[str, str]], reach: float
+    table: AnswerTable, answers: Answering, types: Sequence[tuple[str, str]], reach: float
 ) -> pl.DataFrame:
     """Return the whole table of a core's answers, with the columns that `postprocess` names.
 
@@ -124,7 +135,7 @@ def table_frame(
 
 
 def _set_frame(
-    table: AnswerTable, group: GroupingSet, answers: Answers, first: int, reach: float
+    table: AnswerTable, group: GroupingSet, answers: Answering, first: int, reach: float
 ) -> pl.DataFrame:
     part = whole(group)
     here = keys(part)

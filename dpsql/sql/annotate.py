@@ -26,6 +26,10 @@ class Annotator(Protocol):
     def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, Source]:
         """Annotate one item after FROM."""
 
+    @property
+    def many(self) -> bool:
+        """Whether lists of all rows would be too long."""
+
 
 class AnnotatedSelect:
     """Annotates one SELECT without DISTINCT."""
@@ -211,6 +215,8 @@ class AnnotatedSelect:
         found = self._argument(node, node.this)
         if found is None:
             return None
+        if self._propagation.many:
+            raise NotSmoothError("there are too many rows to follow noise through a window")
         rest = {k: v for k, v in node.args.items() if k != "this"}
         over = render(exp.Window(this=exp.Var(this=""), **rest)).strip()
         return self._collected(node, node.this, found, f" {over}")

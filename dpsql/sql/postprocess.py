@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -181,6 +182,7 @@ def _annotated(
     query: exp.Query, lowered: Sequence[LoweredCore], sandbox: Sandbox, names: Sequence[str]
 ) -> tuple[str, list[Output]]:
     answers, first = {}, 0
+    rows = sum(math.prod(group.shape) for core in lowered for group in core.sets)
     for core in lowered:
         statistics = core.sets[0].statistics
         opaque = frozenset(j for j, s in enumerate(statistics) if s.values is not None)
@@ -191,7 +193,7 @@ def _annotated(
         return [name for name, _ in sandbox.types(f"SELECT * FROM {quoted_name(table)}")]
 
     try:
-        annotated, outputs = Propagation(answers, columns).annotate(query)
+        annotated, outputs = Propagation(answers, columns, rows).annotate(query)
         text = render(annotated)
         found = [name for name, _ in sandbox.types(text)]
         if len(found) != 2 * len(names):

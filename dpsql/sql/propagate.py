@@ -27,6 +27,8 @@ from dpsql.sql.pairs import (
     renamed,
 )
 
+MAX_COLLECTED = 3_000
+"""Rows over which a window may collect lists: it makes one for each row."""
 Columns = Callable[[str], Sequence[str]]
 """Returns the columns of a public table of the sandbox."""
 
@@ -34,9 +36,15 @@ Columns = Callable[[str], Sequence[str]]
 class Propagation:
     """Adds the hidden columns to one statement's query."""
 
-    def __init__(self, answers: Mapping[str, Answers], columns: Columns) -> None:
+    def __init__(self, answers: Mapping[str, Answers], columns: Columns, rows: int) -> None:
         self._answers = answers
         self._columns = columns
+        self._rows = rows
+
+    @property
+    def many(self) -> bool:
+        """Whether the answers have so many rows that lists of all of them would be too long."""
+        return self._rows > MAX_COLLECTED
 
     def annotate(
         self, query: Expr, names: Mapping[str, list[Output]] | None = None
