@@ -138,7 +138,8 @@ def _guarded(query: exp.Query) -> exp.Query:
         elif isinstance(node, exp.IntDiv) and any(
             part.name.startswith("__s") for part in node.find_all(exp.Column)
         ):  # of DOUBLE, // leaves a fraction
-            share = exp.Div(this=node.this.copy(), expression=node.expression.copy())
+            divisor = exp.Nullif(this=node.expression.copy(), expression=exp.Literal.number(0))
+            share = exp.Div(this=exp.Paren(this=node.this.copy()), expression=divisor)
             node.replace(exp.Floor(this=share))
         elif not isinstance(node, exp.Cast) and not node.find(*_NOT_IN_TRY):
             node.replace(exp.Try(this=node.copy()))
