@@ -11,7 +11,7 @@ CHECKS = (
     ("ruff", "check", "--quiet", "."),
     ("ruff", "format", "--check", "--quiet", "."),
     ("mypy",),
-    ("pytest", "-q"),
+    ("pytest", "-q", "-n", "auto"),
 )
 
 
