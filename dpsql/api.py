@@ -26,7 +26,7 @@ from dpsql.session import (
     check_connection,
     compile_statements,
 )
-from dpsql.sql.script import split_script
+from dpsql.sql.text.script import split_script
 from dpsql.workload import Workload
 
 

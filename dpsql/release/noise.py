@@ -18,7 +18,7 @@ from dpsql.errors import ResourceLimitError
 from dpsql.planner.covariance import Aligned, combined_variances, covariances
 from dpsql.release.answers import Answers, whole
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
-from dpsql.sql.pairs import ROWS
+from dpsql.sql.computing.pairs import ROWS
 
 Array = NDArray[np.float64]
 

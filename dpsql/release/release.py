@@ -18,7 +18,7 @@ from dpsql.privacy import Budget, Receipt
 from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
 from dpsql.release.noise import Noise
 from dpsql.sql.compiled import Script, Statement
-from dpsql.sql.postprocess import DirectOutput, Postprocessing
+from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.workload.factors import MAX_CELLS
 
 CONFIDENCE = 0.95

@@ -10,10 +10,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlParseError, UnsupportedSqlError
-from dpsql.sql.aggregates import refused
-from dpsql.sql.functions import FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
-from dpsql.sql.parse import Parsed
-from dpsql.sql.spans import Source
+from dpsql.sql.binding.aggregates import refused
+from dpsql.sql.binding.functions import FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
+from dpsql.sql.text.parse import Parsed
+from dpsql.sql.text.spans import Source
 
 _PAIR = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})

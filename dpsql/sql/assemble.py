@@ -10,15 +10,15 @@ from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, Span, UnsupportedSqlError
 from dpsql.schema import Table
-from dpsql.sql.classes import Classes
+from dpsql.sql.binding.core import Linear, Quantile, Windowed
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
-from dpsql.sql.core import Linear, Quantile, Windowed
-from dpsql.sql.lower import LoweredCore, LoweredSet, LoweredStatistic
-from dpsql.sql.matrices import Entries, LoweredBlock
+from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
+from dpsql.sql.lowering.classes import Classes
+from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
+from dpsql.sql.lowering.matrices import Entries, LoweredBlock
 from dpsql.sql.naming import naming
-from dpsql.sql.parse import Parsed
-from dpsql.sql.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Workload
 
 MAX_SCRIPT_ENTRIES = 2**24

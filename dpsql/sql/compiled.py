@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from dpsql.schema import Table
-from dpsql.sql.core import Quantile
-from dpsql.sql.lower import GroupAxis
-from dpsql.sql.matrices import Ints
-from dpsql.sql.postprocess import DirectOutput, Postprocessing
+from dpsql.sql.binding.core import Quantile
+from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
+from dpsql.sql.lowering.lower import GroupAxis
+from dpsql.sql.lowering.matrices import Ints
 from dpsql.workload import Workload
 
 

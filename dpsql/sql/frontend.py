@@ -8,14 +8,14 @@ from dpsql.errors import SqlError, SqlLimitError, printable
 from dpsql.schema import Table
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
+from dpsql.sql.binding.outline import Outlined, Outliner, Public, Resolve
 from dpsql.sql.compiled import Script
-from dpsql.sql.evaluate import Evaluator
-from dpsql.sql.limits import MAX_STATEMENTS
-from dpsql.sql.lower import lower
+from dpsql.sql.lowering.evaluate import Evaluator
+from dpsql.sql.lowering.lower import lower
 from dpsql.sql.naming import naming
-from dpsql.sql.outline import Outlined, Outliner, Public, Resolve
-from dpsql.sql.parse import Parsed, parse_statement
 from dpsql.sql.sandbox import Sandbox, SandboxError
+from dpsql.sql.text.limits import MAX_STATEMENTS
+from dpsql.sql.text.parse import Parsed, parse_statement
 
 
 def no_public_tables(_: tuple[str, ...]) -> None:

@@ -16,7 +16,9 @@ import dpsql.cli
 import dpsql.workload
 from dpsql import errors
 from dpsql.planner.solvers import dual
-from dpsql.sql import bind, evaluate, limits
+from dpsql.sql.binding import bind
+from dpsql.sql.lowering import evaluate
+from dpsql.sql.text import limits
 from dpsql.workload import queries
 from dpsql.workload import workload as workloads
 from tests.architecture.test_structure import RANKS, TRUSTED

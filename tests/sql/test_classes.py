@@ -6,8 +6,8 @@ import pytest
 import dpsql
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
-from dpsql.sql.classes import Classes
-from dpsql.sql.matrices import Entries, LoweredBlock, Runs
+from dpsql.sql.lowering.classes import Classes
+from dpsql.sql.lowering.matrices import Entries, LoweredBlock, Runs
 
 SIZES = {"a": 7, "b": 5}
 TABLE = Table("t", {"a": Domain.integers(0, 999), "b": Domain.integers(0, 9)})

@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError, InternalError, SqlError
-from dpsql.sql.limits import tokenize
+from dpsql.sql.text.limits import tokenize
 from tests.sql import reference
 from tests.sql.test_accepted import STATEMENTS
 from tests.sql.test_refused import REFUSED

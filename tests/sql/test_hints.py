@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.sql.script import split_script
+from dpsql.sql.text.script import split_script
 
 BUDGET = dpsql.Budget(rho=1)
 

@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.schema.table import closest
-from dpsql.sql.expressions import Expr
-from dpsql.sql.spans import Source
+from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.text.spans import Source
 
 _SHOWN_VALUES = 5
 _SEARCHED_VALUES = 2_000

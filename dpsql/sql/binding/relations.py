@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dpsql.errors import SqlError
-from dpsql.sql.expressions import Expr
+from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
-from dpsql.sql.spans import Source
+from dpsql.sql.text.spans import Source
 
 MAX_RELATION_ROWS = 1_000_000
 

@@ -7,7 +7,7 @@ import re
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError
-from dpsql.sql.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, check_text, tokenize
+from dpsql.sql.text.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, check_text, tokenize
 
 _NAMING = re.compile(r"\s*name\s*:(.*)", re.DOTALL)
 _CREATING = {"OR", "REPLACE", "TEMP", "TEMPORARY", "TABLE", "VIEW"}

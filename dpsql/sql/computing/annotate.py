@@ -8,9 +8,9 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.sql.expressions import Expr, render, with_named
-from dpsql.sql.gradient import Gradient, NotSmoothError, gradient, named
-from dpsql.sql.pairs import NONE, UNKNOWN, Output, Source, scaled
+from dpsql.sql.binding.expressions import Expr, render, with_named
+from dpsql.sql.computing.gradient import Gradient, NotSmoothError, gradient, named
+from dpsql.sql.computing.pairs import NONE, UNKNOWN, Output, Source, scaled
 
 _SHIFTS = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 

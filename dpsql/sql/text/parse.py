@@ -11,8 +11,8 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, UnsupportedSqlError
-from dpsql.sql.limits import MAX_DEPTH, check_text, check_tokens, tokenize
-from dpsql.sql.spans import Source
+from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
+from dpsql.sql.text.spans import Source
 
 _WORDS = """
     ABORT ALTER ANALYZE ATTACH BEGIN CALL CHECKPOINT COMMENT COMMIT CONNECT COPY CREATE DEALLOCATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsql.sql.matrices import Rows, Runs, compact, from_dense
+from dpsql.sql.lowering.matrices import Rows, Runs, compact, from_dense
 
 
 def cumulative(counted: Rows, values: int, columns: tuple[str, ...]) -> Rows:

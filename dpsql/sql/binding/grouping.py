@@ -8,9 +8,9 @@ from itertools import chain, combinations, product
 from sqlglot import exp
 
 from dpsql.errors import SqlError, UnsupportedSqlError
-from dpsql.sql.aggregates import has_aggregate
-from dpsql.sql.expressions import Expr
-from dpsql.sql.spans import Source
+from dpsql.sql.binding.aggregates import has_aggregate
+from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.text.spans import Source
 
 MAX_SETS = 256
 """Grouping sets of one statement; CUBE of 8 columns has as many."""

@@ -10,11 +10,11 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, printable
-from dpsql.sql.expressions import render
-from dpsql.sql.gradient import NotSmoothError
-from dpsql.sql.lower import LoweredCore, LoweredStatistic
-from dpsql.sql.pairs import UNKNOWN, Answers, Output
-from dpsql.sql.propagate import Propagation
+from dpsql.sql.binding.expressions import render
+from dpsql.sql.computing.gradient import NotSmoothError
+from dpsql.sql.computing.pairs import UNKNOWN, Answers, Output
+from dpsql.sql.computing.propagate import Propagation
+from dpsql.sql.lowering.lower import LoweredCore, LoweredStatistic
 from dpsql.sql.sandbox import MAX_SECONDS, Sandbox, SandboxError, quoted_name
 
 _NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)

@@ -9,13 +9,13 @@ import polars as pl
 
 from dpsql.errors import SqlError
 from dpsql.schema import Table
-from dpsql.sql.components import Component, components
-from dpsql.sql.core import Core, Linear, Quantile, Statistic
-from dpsql.sql.evaluate import Axis, Evaluator
-from dpsql.sql.expressions import Bound
-from dpsql.sql.matrices import LoweredBlock, Rows, identity
-from dpsql.sql.quantiles import cumulative
-from dpsql.sql.windows import over_window
+from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic
+from dpsql.sql.binding.expressions import Bound
+from dpsql.sql.lowering.components import Component, components
+from dpsql.sql.lowering.evaluate import Axis, Evaluator
+from dpsql.sql.lowering.matrices import LoweredBlock, Rows, identity
+from dpsql.sql.lowering.quantiles import cumulative
+from dpsql.sql.lowering.windows import over_window
 
 
 @dataclass(frozen=True, slots=True, eq=False)

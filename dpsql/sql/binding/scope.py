@@ -10,8 +10,8 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, SqlSchemaError, UnsupportedSqlError, printable
 from dpsql.schema import Table
 from dpsql.schema.table import closest
-from dpsql.sql.core import Relation
-from dpsql.sql.spans import Source
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.text.spans import Source
 
 _ROW_IDS = {"rowid", "row_id"}
 

@@ -8,12 +8,12 @@ from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, UnsupportedSqlError, printable
 from dpsql.schema import Table
-from dpsql.sql.aggregates import is_aggregate
-from dpsql.sql.core import Statistic
-from dpsql.sql.expressions import Bound, Expr, column, operands, rebuild, render
-from dpsql.sql.labels import check_labels
-from dpsql.sql.scope import PrivateColumn, PublicColumn, Scope
-from dpsql.sql.spans import Source
+from dpsql.sql.binding.aggregates import is_aggregate
+from dpsql.sql.binding.core import Statistic
+from dpsql.sql.binding.expressions import Bound, Expr, column, operands, rebuild, render
+from dpsql.sql.binding.labels import check_labels
+from dpsql.sql.binding.scope import PrivateColumn, PublicColumn, Scope
+from dpsql.sql.text.spans import Source
 
 MAX_NAME_CHARACTERS = 128
 RESERVED = "__"

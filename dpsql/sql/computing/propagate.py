@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.sql.annotate import AnnotatedSelect
-from dpsql.sql.expressions import Expr
-from dpsql.sql.pairs import (
+from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.computing.annotate import AnnotatedSelect
+from dpsql.sql.computing.pairs import (
     NONE,
     UNKNOWN,
     Answers,

@@ -14,9 +14,9 @@ from functools import reduce
 import numpy as np
 
 from dpsql.errors import Span, SqlError
-from dpsql.sql.core import Core, Windowed
-from dpsql.sql.evaluate import Axis, Evaluator
-from dpsql.sql.matrices import Floats, Ints, LoweredBlock, Runs, compact, from_dense, kron
+from dpsql.sql.binding.core import Core, Windowed
+from dpsql.sql.lowering.evaluate import Axis, Evaluator
+from dpsql.sql.lowering.matrices import Floats, Ints, LoweredBlock, Runs, compact, from_dense, kron
 
 
 def over_window(

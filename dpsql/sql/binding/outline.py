@@ -15,14 +15,14 @@ from sqlglot.helper import ensure_list
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError, printable
 from dpsql.schema import Table
-from dpsql.sql.bind import check_name
-from dpsql.sql.core import Core, Relation
-from dpsql.sql.expressions import Bound, Expr, rebuild, render
-from dpsql.sql.joins import Join, column_of, has_column, joins_of, name_parts
-from dpsql.sql.parse import Parsed
-from dpsql.sql.relations import materialise
-from dpsql.sql.rewrite import CoreBinder
+from dpsql.sql.binding.bind import check_name
+from dpsql.sql.binding.core import Core, Relation
+from dpsql.sql.binding.expressions import Bound, Expr, rebuild, render
+from dpsql.sql.binding.joins import Join, column_of, has_column, joins_of, name_parts
+from dpsql.sql.binding.relations import materialise
+from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.text.parse import Parsed
 
 PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.sql.expressions import Expr
+from dpsql.sql.binding.expressions import Expr
 
 ROWS = 2**40
 """Statistic j of row r of a table of answers has the number (first + j)·ROWS + r."""

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.sql.matrices import Entries, Floats, Ints, LoweredBlock, Runs, compact
+from dpsql.sql.lowering.matrices import Entries, Floats, Ints, LoweredBlock, Runs, compact
 from dpsql.workload.queries import MAX_ENTRIES
 
 

@@ -17,10 +17,10 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.errors import SqlError, UnsupportedSqlError
-from dpsql.sql.core import Linear, Quantile, Statistic
-from dpsql.sql.expressions import Bound, Expr, column, operands
-from dpsql.sql.functions import WINDOWS
-from dpsql.sql.spans import Source
+from dpsql.sql.binding.core import Linear, Quantile, Statistic
+from dpsql.sql.binding.expressions import Bound, Expr, column, operands
+from dpsql.sql.binding.functions import WINDOWS
+from dpsql.sql.text.spans import Source
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
     # aggregate → (of a sample, its root)

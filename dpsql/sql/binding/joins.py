@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError
-from dpsql.sql.core import JoinKind, Relation
-from dpsql.sql.expressions import Expr
-from dpsql.sql.spans import JOINS, Source
+from dpsql.sql.binding.core import JoinKind, Relation
+from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.text.spans import JOINS, Source
 
 _SIDES = {
     "RIGHT": "write it the other way round: FROM people LEFT JOIN bands; or use JOIN.",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.sql.expressions import Expr, render
+from dpsql.sql.binding.expressions import Expr, render
 
 IsLeaf = Callable[[Expr], str | None]
 """Returns the name of a noisy value, None for anything else."""

@@ -15,11 +15,11 @@ import polars as pl
 
 from dpsql.errors import ResourceLimitError, Span, SqlError
 from dpsql.schema import Table
-from dpsql.sql.coarse import CoarseColumns
-from dpsql.sql.components import Component
-from dpsql.sql.core import Core, Linear
-from dpsql.sql.expressions import Bound, conjunction
-from dpsql.sql.matrices import Entries, Rows, compact
+from dpsql.sql.binding.core import Core, Linear
+from dpsql.sql.binding.expressions import Bound, conjunction
+from dpsql.sql.lowering.coarse import CoarseColumns
+from dpsql.sql.lowering.components import Component
+from dpsql.sql.lowering.matrices import Entries, Rows, compact
 from dpsql.sql.sandbox import Sandbox, SandboxError
 
 MAX_JOINT_CELLS = 4_000_000

@@ -11,13 +11,13 @@ from sqlglot import exp
 
 from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.schema import Table
-from dpsql.sql.aggregates import aggregate, has_aggregate, is_aggregate, linear
-from dpsql.sql.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
-from dpsql.sql.core import Core, Frame, Ordering, Relation, Windowed
-from dpsql.sql.expressions import Bound, Expr, column, rebuild, render, with_named
-from dpsql.sql.grouping import key_nodes, sets_of
-from dpsql.sql.scope import PrivateColumn, PublicColumn
-from dpsql.sql.spans import Source
+from dpsql.sql.binding.aggregates import aggregate, has_aggregate, is_aggregate, linear
+from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
+from dpsql.sql.binding.core import Core, Frame, Ordering, Relation, Windowed
+from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render, with_named
+from dpsql.sql.binding.grouping import key_nodes, sets_of
+from dpsql.sql.binding.scope import PrivateColumn, PublicColumn
+from dpsql.sql.text.spans import Source
 
 
 class CoreBinder(RowBinder):

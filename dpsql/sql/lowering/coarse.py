@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Table
-from dpsql.sql.core import Relation
-from dpsql.sql.expressions import Bound, Expr, column, rebuild, render
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render
 from dpsql.sql.sandbox import Sandbox, SandboxError
 
 MAX_TRIED = 2**26

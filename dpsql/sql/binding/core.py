@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpsql.errors import Span
-from dpsql.sql.expressions import Bound
+from dpsql.sql.binding.expressions import Bound
 
 JoinKind = Literal["inner", "left", "semi", "anti"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpsql.schema import Table
-from dpsql.sql.core import Core, Relation
-from dpsql.sql.expressions import Bound
+from dpsql.sql.binding.core import Core, Relation
+from dpsql.sql.binding.expressions import Bound
 
 Node = str | int
 

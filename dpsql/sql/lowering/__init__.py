@@ -1,0 +1,1 @@
+"""From cores to matrices over the public domain."""

@@ -1,0 +1,1 @@
+"""From text to a syntax tree: bounds, scripts, and where each node stands."""
