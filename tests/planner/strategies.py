@@ -5,11 +5,25 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Suffix, Total, Workload
 
 NAMES = ("a", "b", "c")
+
+RESIDUALS = st.sampled_from(["weighted", "uniform", "none"])
+"""What plans may be made of."""
+
+
+def some(examples: int) -> settings:
+    """Return settings for so many examples, the same in every run."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
 
 @st.composite

@@ -6,32 +6,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.planner import querysmasher
 from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.oracle import exact_cost, generalised_least_squares, planned_estimator
-from tests.planner.strategies import workloads
+from tests.planner.strategies import some, workloads
 
-SETTINGS = settings(
-    max_examples=120,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+SETTINGS = some(120)
+pytestmark = pytest.mark.usefixtures("quick_cells")
 RESIDUALS = st.sampled_from(["uniform", "weighted", "none"])
-
-
-@pytest.fixture(params=[True, False], ids=["whole", "spaces"], autouse=True, scope="module")
-def quick_cells(request):
-    """Small domains are planned as a whole by default; weighted residuals are tested as well."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not request.param:
-            patch.setattr(querysmasher, "is_quick", lambda workload: False)
-        yield
 
 
 @SETTINGS

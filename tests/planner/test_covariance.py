@@ -7,11 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.planner import covariance, querysmasher
+from dpsql.planner import covariance
 from dpsql.planner.covariance import Aligned, combined_variances, covariances
 from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget
@@ -27,25 +27,11 @@ from dpsql.workload import (
     Workload,
 )
 from tests.oracle import generalised_least_squares
-from tests.planner.strategies import workloads
+from tests.planner.strategies import RESIDUALS, some, workloads
 
 BUDGET = Budget(mu=1)
-SETTINGS = settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-RESIDUALS = st.sampled_from(["weighted", "uniform", "none"])
-
-
-@pytest.fixture(params=[True, False], ids=["whole", "spaces"], autouse=True, scope="module")
-def quick_cells(request):
-    """Small domains are planned as a whole by default; weighted residuals are tested as well."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not request.param:
-            patch.setattr(querysmasher, "is_quick", lambda workload: False)
-        yield
+SETTINGS = some(150)
+pytestmark = pytest.mark.usefixtures("quick_cells")
 
 
 @st.composite

@@ -7,33 +7,18 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 import dpsql
 from dpsql.errors import ResourceLimitError
 from dpsql.planner import extent as extents
-from dpsql.planner import querysmasher
 from dpsql.planner.extent import extent, front
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Workload
-from tests.planner.strategies import workloads
+from tests.planner.strategies import RESIDUALS, some, workloads
 
 BUDGET = dpsql.Budget(mu=1)
-SETTINGS = settings(
-    max_examples=120,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-RESIDUALS = st.sampled_from(["weighted", "uniform", "none"])
-
-
-@pytest.fixture(params=[True, False], ids=["whole", "spaces"], autouse=True, scope="module")
-def quick_cells(request):
-    with pytest.MonkeyPatch.context() as patch:
-        if not request.param:
-            patch.setattr(querysmasher, "is_quick", lambda workload: False)
-        yield
+SETTINGS = some(120)
+pytestmark = pytest.mark.usefixtures("quick_cells")
 
 
 def checked(planned):

@@ -327,6 +327,8 @@ class _Evaluation:
             return _Solved(identity_error(component), None)
         if component.content not in self._solved:
             dual = Dual.of(component.rows, component.shape)
+            if not dual.rank:  # the search went so far astray that the queries vanish there
+                raise _TooMuchError
             self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
             if self._spent.work + STEPS * dual.work > self._spent.limit:
                 raise _TooMuchError
