@@ -55,6 +55,7 @@ class Sandbox:
         self.left = MAX_SECONDS
         """Seconds that statements may still take, together."""
         self._domains: dict[tuple[int, Domain], str] = {}
+        self._cells: dict[str, pl.DataFrame] = {}
         self._names = 0
         self.deadline: float | None = None
         """When the running statement is to be stopped."""
@@ -146,6 +147,13 @@ class Sandbox:
             self._store_domain(name, domain)
             self._domains[key] = name
         return self._domains[key]
+
+    def cells(self, index: int, domain: Domain) -> pl.DataFrame:
+        """Return the values of a domain in the order of their codes, as the column `value`."""
+        name = self.domain(index, domain)
+        if name not in self._cells:
+            self._cells[name] = self.frame(f"SELECT value FROM {name} ORDER BY code")
+        return self._cells[name]
 
     def _store_domain(self, name: str, domain: Domain) -> None:
         values, count = domain.values, domain.size - domain.nullable

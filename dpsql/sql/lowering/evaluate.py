@@ -20,7 +20,7 @@ from dpsql.sql.binding.expressions import Bound, conjunction
 from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import Component
 from dpsql.sql.lowering.matrices import Entries, Rows, compact
-from dpsql.sql.sandbox import Sandbox, SandboxError
+from dpsql.sql.sandbox import Sandbox, SandboxError, column_type
 
 MAX_JOINT_CELLS = 4_000_000
 """The largest joint domain over which expressions are evaluated."""
@@ -212,11 +212,18 @@ class Evaluator:
 
     def frame(self, axis: Axis) -> pl.DataFrame:
         """Return the keys of an axis, row by row."""
+        if axis.attribute is not None:
+            cells = self._sandbox.cells(
+                self._index[axis.attribute], self._table.columns[axis.attribute]
+            )
+            return cells.rename({"value": f"k{axis.keys[0]}"})
         names = ", ".join(f"k{k}" for k in axis.keys)
         return self._sandbox.frame(f"SELECT {names} FROM {axis.table} ORDER BY row")
 
     def types(self, axis: Axis) -> dict[int, str]:
         """Return the DuckDB type of every key of an axis."""
+        if axis.attribute is not None:
+            return {axis.keys[0]: column_type(self._table.columns[axis.attribute])}
         found = dict(self._sandbox.types(f"SELECT * FROM {axis.table}"))
         return {k: found[f"k{k}"] for k in axis.keys}
 
