@@ -110,10 +110,8 @@ def iso_date(value: object) -> date:
     if type(value) is date:
         return value
     if isinstance(value, str) and _ISO.fullmatch(value):
-        try:
+        with suppress(ValueError):
             return date.fromisoformat(value)
-        except ValueError:
-            pass
     raise SchemaError(
         f"{shown(value)} is not a date.",
         hint='write datetime.date(2026, 1, 31), or the string "2026-01-31".',
