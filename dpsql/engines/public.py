@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import duckdb
 import polars as pl
 
+from dpsql.engines.columns import quote
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.catalog import fetch
 
@@ -57,7 +58,7 @@ class PublicReader:
             return self._frames[name]
         if name not in self._tables:
             return None
-        path = ".".join('"' + p.replace('"', '""') + '"' for p in self._tables[name].split("."))
+        path = ".".join(quote(part) for part in self._tables[name].split("."))
         ((rows,),) = self._fetch(f"SELECT system.main.count(*) FROM {path}", name)
         if int(str(rows)) > MAX_ROWS:
             raise SchemaError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpsql.mechanism.reconstruct import Reconstruction
 from dpsql.planner.covariance import Aligned
 from dpsql.planner.plan import Plan
+from dpsql.release.order import in_group_order
 from dpsql.release.quantiles import Quantiles, quantiles
 from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family
@@ -71,12 +72,12 @@ class Answers:
     def values(self, column: StatisticColumn, part: Part) -> Array:
         """Return a statistic for every group of a part, in C order."""
         answers = self._reconstruction.answers(self._family(column, part))
-        return _in_order(answers, column.axes, part.shape)
+        return in_group_order(answers, column.axes, part.shape)
 
     def variances(self, column: StatisticColumn, part: Part) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
         variances = self.plan.recovery.variances(self._family(column, part))
-        return _in_order(variances, column.axes, part.shape)
+        return in_group_order(variances, column.axes, part.shape)
 
     def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
         """Read a quantile off the noisy distribution of every group of a part.
@@ -154,10 +155,3 @@ def _set_frame(
         columns += [found.lower.alias(f"__l{j}"), found.upper.alias(f"__u{j}")]
     columns.append(pl.Series("__row", np.arange(first, first + part.rows)))
     return pl.DataFrame(columns)
-
-
-def _in_order(array: Array, axes: Sequence[Sequence[int]], shape: tuple[int, ...]) -> Array:
-    """Bring answers from the order of the blocks to that of the groups, and flatten them."""
-    placed = [axis for block in axes for axis in block]
-    tensor = array.reshape([shape[axis] for axis in placed])
-    return np.ascontiguousarray(tensor.transpose(np.argsort(placed))).ravel()

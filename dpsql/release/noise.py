@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.covariance import Aligned, combined_variances, covariances
 from dpsql.release.answers import Answers, whole
+from dpsql.release.order import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
 from dpsql.sql.computing.pairs import ROWS
 
@@ -114,7 +115,8 @@ class Noise:
             group = self._places[int(str(number))].group
             column = group.columns[int(str(j))]
             family = self._answers.family(column)
-            order = _positions(group, column.axes)
+            own = np.arange(whole(group).rows)  # the places in the family's own order
+            order = in_group_order(own, column.axes, group.shape)
             at = [place[value] for value in part["value"].to_list()]
             coefficients = np.zeros((len(values), family.count))
             np.add.at(coefficients, (at, order[part["row"].to_numpy()]), part["c"].to_numpy())
@@ -124,14 +126,6 @@ class Noise:
             total[values] = combined_variances(self._answers.plan.recovery, terms, domain)
         except ResourceLimitError:
             total[values] = np.nan
-
-
-def _positions(group: GroupingSet, axes: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """Return for every group, in C order, the place of its answer in the family's own order."""
-    placed = [axis for block in axes for axis in block]
-    sizes = [group.shape[axis] for axis in placed]
-    own = np.arange(whole(group).rows).reshape(sizes)
-    return np.ascontiguousarray(own.transpose(np.argsort(placed))).ravel()
 
 
 @dataclass(frozen=True, slots=True)

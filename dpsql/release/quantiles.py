@@ -20,6 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.release.order import in_group_order
 from dpsql.sql.compiled import StatisticColumn
 from dpsql.workload import Family
 from dpsql.workload.queries import DenseQueries
@@ -63,9 +64,11 @@ def quantiles(
     quantile, values = column.quantile, column.values
     if quantile is None or values is None:
         raise InternalError("the column is no quantile")
-    counts = _by_group(answers(family), values.len(), column.axes, shape)
+    grid = (*shape, values.len())
+    counts = in_group_order(answers(family), column.axes, grid).reshape(-1, values.len())
     around = _around(family, column.axes, values.len(), quantile.probability)
-    spread = np.sqrt(_by_group(variances(around), values.len(), column.axes, shape))
+    noise = in_group_order(variances(around), column.axes, grid).reshape(-1, values.len())
+    spread = np.sqrt(noise)
     totals = counts[:, -1:]
     slack = np.minimum(4 * spread, SLACK)
     if quantile.continuous:
@@ -112,11 +115,3 @@ def _around(family: Family, axes: Axes, values: int, probability: float) -> Fami
     blocks = list(family.blocks)
     blocks[at] = replace(block, queries=queries)
     return replace(family, blocks=tuple(blocks))
-
-
-def _by_group(array: Array, values: int, axes: Axes, shape: tuple[int, ...]) -> Array:
-    """Return an array of shape (groups, values)."""
-    full = (*shape, values)
-    placed = [axis for block in axes for axis in block]
-    tensor = array.reshape([full[axis] for axis in placed]).transpose(np.argsort(placed))
-    return np.asarray(tensor.reshape(-1, values))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import printable
 from dpsql.schema import Domain
+from dpsql.schema.declared import enum_labels
 
 MAX_SECONDS = 60.0
 """What the statements of one script, or of one answer, may take together."""
@@ -65,10 +66,6 @@ class Sandbox:
         """Stop the running statement."""
         self._con.interrupt()
 
-    def close(self) -> None:
-        """Free the memory."""
-        self._con.close()
-
     def new_name(self, what: str) -> str:
         """Return a table name that is not in use, and that no analyst can give."""
         self._names += 1
@@ -84,7 +81,7 @@ class Sandbox:
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a result."""
-        with self.lock, self._limited():
+        with self.lock, _Limit(self):
             try:
                 return self._con.execute(sql, list(parameters)).fetchall()
             except (duckdb.Error, ValueError, OverflowError) as error:
@@ -93,7 +90,7 @@ class Sandbox:
 
     def arrays(self, sql: str) -> dict[str, NDArray[Any]]:
         """Return the columns of a result without NULL as arrays."""
-        with self.lock, self._limited():
+        with self.lock, _Limit(self):
             try:
                 found = self._con.execute(sql).fetchnumpy()
             except duckdb.Error as error:
@@ -105,7 +102,7 @@ class Sandbox:
     def frame(self, sql: str) -> pl.DataFrame:
         """Return a result with the types of Polars; an ENUM keeps its labels."""
         types = self.types(sql)
-        with self.lock, self._limited():
+        with self.lock, _Limit(self):
             try:
                 found: pl.DataFrame = self._con.sql(sql).pl()
             except (duckdb.Error, pl.exceptions.PolarsError) as error:
@@ -170,16 +167,12 @@ class Sandbox:
         if domain.nullable:
             self.run(f"INSERT INTO {name} VALUES ({count}, NULL, NULL)")
 
-    def _limited(self) -> _Limit:
-        return _Limit(self)
-
 
 class _Limit:
     """Marks a statement as running, for the watch to interrupt it if it takes too long."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-
         self._start = 0.0
 
     def __enter__(self) -> None:
@@ -229,13 +222,6 @@ def column_type(domain: Domain) -> str:
     if domain.type != "ENUM":
         return domain.type
     return "ENUM(" + ", ".join(quoted_text(str(v)) for v in domain.values) + ")"
-
-
-def enum_labels(type_: str) -> list[str]:
-    """Return the labels of an ENUM type as DuckDB writes it; none of another type."""
-    if not type_.startswith("ENUM("):
-        return []
-    return [label.replace("''", "'") for label in re.findall(r"'((?:[^']|'')*)'", type_)]
 
 
 def quoted_text(text: str) -> str:

@@ -125,7 +125,7 @@ def linear(node: Expr, binder: Binder) -> Linear:
         if argument is None or isinstance(argument, exp.Star) or _is_constant(argument):
             return Linear(label, filters=filters)
         present = exp.Not(this=exp.Is(this=exp.Paren(this=argument), expression=exp.Null()))
-        return Linear(label, filters=(*filters, *_conditions([present], node, binder)))
+        return Linear(label, filters=(*filters, _condition(present, node, binder)))
     if isinstance(inner, exp.CountIf):
         _check_distinct(inner, binder.source)
         return Linear(label, filters=(*filters, *_conjuncts(inner.this, binder)))
@@ -170,10 +170,9 @@ def _conjuncts(condition: Expr, binder: Binder) -> tuple[Bound, ...]:
     return tuple(binder.bind(part) for part in operands(condition, exp.And))
 
 
-def _conditions(nodes: list[Expr], place: Expr, binder: Binder) -> tuple[Bound, ...]:
-    """Bind conditions that the analyst didn't write; they stand where the aggregate does."""
-    span = binder.source.node(place)
-    return tuple(replace(binder.bind(node), span=span) for node in nodes)
+def _condition(node: Expr, place: Expr, binder: Binder) -> Bound:
+    """Bind a condition that the analyst didn't write; it stands where the aggregate does."""
+    return replace(binder.bind(node), span=binder.source.node(place))
 
 
 def _only(node: Expr, source: Source) -> Expr:
@@ -222,13 +221,13 @@ def _when(node: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _average(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
-    first, count = _moments(e, filters, label, binder)[:2]
+    first, count = _moments(e, filters, label, binder)
     return _paren(exp.Add(this=column(f"__c{first}"), expression=_ratio(_s(first), _s(count))))
 
 
 def _variance(node: Expr, e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
     sample, root = _VARIANCES[type(node)]
-    first, count = _moments(e, filters, label, binder)[:2]
+    first, count = _moments(e, filters, label, binder)
     second = binder.statistic(Linear(f"{label} x COUNT", e, True, True, filters))
     squares = _ratio(exp.Mul(this=_s(first), expression=_s(first)), _s(count))
     spread = _paren(exp.Sub(this=_s(second), expression=squares))

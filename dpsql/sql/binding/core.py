@@ -107,8 +107,3 @@ class Core:
     named: frozenset[str]
     """Every private column that is named anywhere in it."""
     where: Span | None
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether there may be no group at all: without GROUP BY there is always one."""
-        return any(self.sets)

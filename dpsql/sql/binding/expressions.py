@@ -107,9 +107,3 @@ def conjunction(parts: list[str]) -> str:
 def column(name: str) -> exp.Column:
     """Refer to a column by its canonical name."""
     return exp.Column(this=exp.Identifier(this=name, quoted=False))
-
-
-def number(value: float) -> Expr:
-    """Write a number."""
-    literal = exp.Literal(this=repr(abs(value)), is_string=False)
-    return exp.Paren(this=exp.Neg(this=literal)) if value < 0 else literal

@@ -47,7 +47,7 @@ class Scope:
         self._alias = alias
         self._aliases = aliases
         self._relations: list[Relation] = []
-        self._merged: dict[str, str] = {}
+        self._merged: set[str] = set()
         self._places = {name: f"__a{i}" for i, name in enumerate(table.columns)}
 
     def add(self, relation: Relation) -> None:
@@ -58,15 +58,11 @@ class Scope:
         """Let a name after USING mean the private table's column, if it has one."""
         for name in names:
             if any(name.lower() == known.lower() for known in self._table.columns):
-                self._merged[name.lower()] = name
+                self._merged.add(name.lower())
 
     def has(self, name: str) -> bool:
         """Whether the private table has a column of this name."""
         return self._is_private(name)
-
-    def canonical(self, name: str) -> str:
-        """Return the canonical name of a declared private column."""
-        return self._places[name]
 
     def resolve(self, node: exp.Column) -> PrivateColumn | PublicColumn | exp.Expr:
         """Return what a column means; an expression if it is an alias of the SELECT list.

@@ -13,7 +13,7 @@ from functools import reduce
 
 import numpy as np
 
-from dpsql.errors import Span, SqlError
+from dpsql.errors import SqlError
 from dpsql.sql.binding.core import Core, Windowed
 from dpsql.sql.lowering.evaluate import Axis, Evaluator
 from dpsql.sql.lowering.matrices import Floats, Ints, LoweredBlock, Runs, compact, from_dense, kron
@@ -49,7 +49,6 @@ class _Window:
         place = {key: i for i, key in enumerate(core.keys)}
         self._mean = windowed.mean
         self._frame = windowed.frame
-        self._label = windowed.label
         self._axes = axes
         self._evaluator = evaluator
         self._partition = [place[key] for key in windowed.frame.partition]
@@ -141,13 +140,10 @@ class _Window:
             raise SqlError(
                 "A frame of rows needs an order that tells all groups apart.",
                 sql=self._evaluator.sql,
-                span=self._span(),
+                span=self._frame.span,
                 hint="add the other columns of GROUP BY to PARTITION BY or ORDER BY, or write "
                 "RANGE in place of ROWS.",
             )
-
-    def _span(self) -> Span:
-        return self._frame.span
 
     def _tensor(self, block: LoweredBlock) -> Floats:
         dense = block.rows.expanded(block.attributes).dense(block.attributes)

@@ -44,7 +44,7 @@ def split_script(text: str) -> list[tuple[str, str]]:
     taken: set[str] = set()
     for number, (comments, tokens) in enumerate(pieces, start=1):
         span = Span(tokens[0].start, tokens[-1].end + 1)
-        created, tokens = _created(tokens, text)
+        created, tokens = _created(tokens)
         name = _name(comments, created, text, span) or f"query_{number}"
         if name.lower() in taken:
             raise SqlError(
@@ -78,7 +78,7 @@ def _pieces(tokens: list[Token]) -> list[tuple[list[str], list[Token]]]:
     return pieces
 
 
-def _created(tokens: list[Token], text: str) -> tuple[str | None, list[Token]]:
+def _created(tokens: list[Token]) -> tuple[str | None, list[Token]]:
     """Take `CREATE [OR REPLACE] [TEMP] TABLE|VIEW name AS` off a statement.
 
     Returns:

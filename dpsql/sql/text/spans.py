@@ -86,13 +86,6 @@ class Source:
     def _first_word(self, word: str) -> int:
         return next((i for i in self._top_level() if self.word(i) == word), -1)
 
-    def rest(self, *words: str) -> Span | None:
-        """Return the span from the first of `words` outside parentheses to the end."""
-        for i in self._top_level():
-            if self.word(i) in words:
-                return self._span(i, len(self.tokens) - 1)
-        return None
-
     def before(self, *words: str) -> Span:
         """Return the span up to the first of `words` outside parentheses."""
         found = [i for i in self._top_level() if i > 0 and self.word(i) in words]
