@@ -1,7 +1,21 @@
 """Budgets, conversions between ρ, μ and (ε, δ), and the ledger that remembers what was spent."""
 
 from dpsql.privacy.budget import Budget
+from dpsql.privacy.check import Audit
 from dpsql.privacy.history import Entry
-from dpsql.privacy.ledger import Ledger, Receipt
+from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.place import ledger_path, open_ledger
+from dpsql.privacy.purpose import Purpose, Receipt
+from dpsql.privacy.store import MAX_CONTENT
 
-__all__ = ["Budget", "Entry", "Ledger", "Receipt"]
+__all__ = [
+    "MAX_CONTENT",
+    "Audit",
+    "Budget",
+    "Entry",
+    "Ledger",
+    "Purpose",
+    "Receipt",
+    "ledger_path",
+    "open_ledger",
+]

@@ -1,7 +1,7 @@
 """The ledger: what was spent on a data set, on disk before anything is answered. Trusted.
 
-A ledger is an SQLite file beside the database. It holds amounts, digests and times, never data
-or SQL.
+A ledger is an SQLite file beside the database. It holds amounts, digests and times, and the
+noisy integers of releases; never data or SQL.
 
 Guarantees:
     1. When `charge` returns, the charge is on disk (rollback journal, synchronous=EXTRA). A
@@ -9,12 +9,18 @@ Guarantees:
     2. Reading what was spent, deciding and writing are one IMMEDIATE transaction, so that any
        number of threads and processes together never pass the total. Amounts are exact
        fractions.
-    3. Before each decision the whole history is read and checked: file, format, tables and
-       triggers, hash chain, sums, and that what this object saw before is still there. If
-       anything is amiss, or the file can't be written, `LedgerError` is raised and nothing is
-       released. (A failing disk may keep a charge that was reported as failed, never lose one
-       that was reported as made.)
+    3. Before each decision the whole history is read and checked: format, tables and triggers
+       and whether they are intact, hash chain, sums, and that what this object saw before is
+       still there. If anything is amiss, or the file can't be written, `LedgerError` is raised
+       and nothing is released. (A failing disk may keep a charge that was reported as failed,
+       never lose one that was reported as made.)
     4. Rows are only ever appended; triggers forbid the rest.
+    5. A charge is released at most once, with at most one content. What is kept of a release
+       and its note are one commit, so that the content is there if the release counts as made.
+    6. `undelivered`, `measurements` and `content` return only bytes that were stored with a
+       charge of this ledger and have the digest that its chain holds.
+    7. All charges for a table protect the same unit, and describe it by the same schema unless
+       another one was accepted.
 
 Not defended: whoever may write the file can put back an older copy, or write a new history with
 a new chain. Receipts, which go into releases, bring that to light (`verify`).
@@ -22,41 +28,26 @@ a new chain. Receipts, which go into releases, bring that to light (`verify`).
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-import re
 import sqlite3
-import threading
 import uuid
-import weakref
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
 from dpsql.errors import BudgetError, LedgerError
+from dpsql.privacy import owner, pointer, refusals
 from dpsql.privacy.budget import Budget
-from dpsql.privacy.history import Entry, Event, History, damaged
-from dpsql.privacy.store import DDL, FORMAT, connect, create, create_file, ledger_errors
+from dpsql.privacy.check import Audit, audit, read_content
+from dpsql.privacy.history import Entry, Event, History
+from dpsql.privacy.purpose import Purpose, Receipt
+from dpsql.privacy.store import MAX_CONTENT, create_file, ledger_errors
+from dpsql.privacy.transactions import Transactions, check_dataset
 
 _GRID = 10**30
 """Amounts are rounded up to a multiple of 10^−30, so that sums of many stay short."""
-_DIGEST = re.compile(r"[0-9a-f]{1,128}")
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Proof of a charge: which ledger recorded it, where, and for which plan."""
-
-    ledger: str
-    seq: int
-    request: str
-    mu_squared: Fraction
-    """What was charged: at least what was asked for, by less than 10^−30."""
-    plan: str
-    schema: str
 
 
 class Ledger:
@@ -65,41 +56,59 @@ class Ledger:
     May be used from any thread, and on disk also after a fork and from any number of processes.
     """
 
-    def __init__(self, path: Path | None, dataset: str) -> None:
-        self.path = path
-        self.dataset = dataset
-        self.id = ""
-        self._seen: tuple[int, str] = (0, "")
-        self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._memory = None if path is not None else sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False
-        )  # fmt: skip
-        if self._memory is not None:
-            weakref.finalize(self, self._memory.close)
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     @classmethod
     def open(cls, path: Path | str | None, *, dataset: str) -> Ledger:
         """Open the ledger of a data set, or create it.
 
         Args:
-            path: where the ledger is kept; None keeps it in memory, as long as this object lives.
+            path: where the ledger is kept, or a pointer to it; None keeps it in memory, as long
+                as this object lives.
             dataset: the data set's name. A ledger belongs to the one it was created for.
 
         Raises:
-            LedgerError: the ledger is damaged, of a newer version or another data set, or it
+            LedgerError: the ledger is damaged, of another version or another data set, or it
                 can't be written.
         """
-        _check_dataset(dataset)
+        check_dataset(dataset)
         with ledger_errors(path):
-            ledger = cls(None if path is None else Path(path).absolute(), dataset)
-            if ledger._memory is not None:
-                create(ledger._memory, dataset)
-            elif ledger.path is not None and not os.path.lexists(ledger.path):
-                create_file(ledger.path, dataset)
-            with ledger._connection() as connection:
-                ledger._probe(connection)
+            file = None if path is None else Path(path).absolute()
+            if file is not None:
+                if not os.path.lexists(file):
+                    create_file(file, dataset)
+                file = pointer.followed(file)
+            transactions = Transactions(file, dataset)
+            transactions.probe()
+        return cls(transactions)
+
+    @classmethod
+    def existing(cls, path: Path | str) -> Ledger:
+        """Open a ledger for whatever data set, or the one that a pointer names, to read it.
+
+        Raises:
+            LedgerError: there is none, or it is damaged or of another version.
+        """
+        with ledger_errors(path):
+            ledger = cls(Transactions(pointer.followed(Path(path).absolute()), dataset=""))
+            ledger._read()
         return ledger
+
+    @property
+    def path(self) -> Path | None:
+        """Where it is kept; None in memory."""
+        return self._transactions.path
+
+    @property
+    def dataset(self) -> str:
+        """The name of the data set."""
+        return self._transactions.dataset
+
+    @property
+    def id(self) -> str:
+        """Its random identity, which receipts carry."""
+        return self._transactions.id
 
     @property
     def total(self) -> Fraction | None:
@@ -126,66 +135,154 @@ class Ledger:
         Raises:
             LedgerError: another total was fixed before, or more was spent already.
         """
-        with self._writing() as (connection, history):
+        with self._transactions.writing() as (connection, history):
             if history.total == budget.mu_squared:
                 return
             if history.total is not None:
-                raise LedgerError(
-                    f"The total of {self.dataset} was fixed before, at "
-                    f"{budget.describe(history.total)}, and can't become "
-                    f"{budget.describe(budget.mu_squared)}.",
-                    hint="leave the total out to go on with what is left of the first one. The "
-                    f"account is kept in {self.path or 'memory'}.",
-                )
+                raise refusals.other_total(self.dataset, self.path, budget, history.total)
             if history.spent > budget.mu_squared:
-                raise LedgerError(
-                    f"{budget.describe(history.spent)} was spent on {self.dataset} already, "
-                    f"more than {budget.describe(budget.mu_squared)}.",
-                    hint="choose a total that covers what was spent.",
-                )
-            self._append(connection, history, "total", "", budget.mu_squared)
+                raise refusals.total_too_small(self.dataset, budget, history.spent)
+            self._append(connection, history, "total", mu_squared=budget.mu_squared)
 
-    def charge(self, mu_squared: Fraction, *, asked: Budget, plan: str, schema: str) -> Receipt:
+    def check(self, purpose: Purpose, *, accept_schema: bool = False) -> None:
+        """Check that `charge` would take this purpose, without charging.
+
+        Raises:
+            StaleSchemaError, LedgerError: see `charge`.
+        """
+        self._read().must_bind(purpose, accept_schema=accept_schema)
+
+    def charge(
+        self,
+        mu_squared: Fraction,
+        *,
+        asked: Budget,
+        purpose: Purpose,
+        accept_schema: bool = False,
+    ) -> Receipt:
         """Charge for one release; on disk when this returns.
 
         Args:
             mu_squared: what the release costs, at most `asked`.
             asked: the budget given for it; words the messages.
-            plan: hexadecimal digest of the plan.
-            schema: hexadecimal digest of the schema.
+            purpose: what is charged for. The first charge for a table binds it to its schema and
+                its unit.
+            accept_schema: bind the table to another schema than before.
 
         Raises:
+            StaleSchemaError: the table is bound to another schema.
             BudgetError: more than is left; nothing is charged.
-            LedgerError: the charge can't be recorded.
+            LedgerError: the table is bound to another unit, or the charge can't be recorded.
         """
         cost = _recorded(mu_squared, asked)
-        for digest in (plan, schema):
-            if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-                raise LedgerError(
-                    "A ledger keeps digests of plans and schemas, nothing else.",
-                    hint="pass lower-case hexadecimal digits.",
-                )
-        with self._writing() as (connection, history):
+        with self._transactions.writing() as (connection, history):
+            if history.must_bind(purpose, accept_schema=accept_schema):
+                self._append(
+                    connection, history, "bound", uuid.uuid4().hex,
+                    table=purpose.table, schema=purpose.schema, unit=purpose.unit,
+                )  # fmt: skip
             left = history.remaining
             if left is not None and cost > left:
-                raise _too_much(asked, cost, left)
+                raise refusals.too_much(asked, cost, left)
             request = uuid.uuid4().hex
-            event = self._append(connection, history, "charged", request, cost, plan, schema)
-        return Receipt(self.id, event.seq, request, cost, plan, schema)
+            event = self._append(
+                connection, history, "charged", request, cost,
+                owner=owner.this_process(), **asdict(purpose),
+            )  # fmt: skip
+        owner.begin(request)
+        return Receipt(self.id, event.seq, request, cost, purpose)
 
-    def mark_released(self, receipt: Receipt) -> None:
-        """Note that the release which the receipt paid for was handed out.
+    def release(self, receipt: Receipt, content: bytes | None) -> None:
+        """Keep what was measured for a receipt, and note that it is released, in one commit.
+
+        Args:
+            receipt: what it was paid with.
+            content: the noisy integers, in whatever form; None if they are longer than
+                `MAX_CONTENT`. Without them a crash before they are handed out loses them.
 
         Raises:
-            LedgerError: the receipt is not of this ledger, or was marked before.
+            LedgerError: the receipt is not of this ledger or was used before, or the content
+                can't be stored; the charge stands.
         """
-        with self._writing() as (connection, history):
+        if content is not None and len(content) > MAX_CONTENT:
+            raise LedgerError(
+                f"A ledger keeps at most {MAX_CONTENT:,} bytes of one release.",
+                hint="release it with None: it is then not kept.",
+            )
+        digest = "" if content is None else hashlib.sha256(content).hexdigest()
+        with self._transactions.writing() as (connection, history):
+            _refuse_used(self._entry(history, receipt))
+            event = self._append(connection, history, "released", receipt.request, content=digest)
+            if content is not None:
+                connection.execute("INSERT INTO measurement VALUES (?, ?)", (event.seq, content))
+
+    def deliver(self, receipt: Receipt) -> None:
+        """Note that a release was handed out. To note it twice is fine.
+
+        Raises:
+            LedgerError: the receipt is not of this ledger, or nothing was released for it.
+        """
+        with self._transactions.writing() as (connection, history):
             entry = self._entry(history, receipt)
-            _refuse_used(entry)
-            self._append(
-                connection, history, "released", receipt.request, Fraction(0),
-                receipt.plan, receipt.schema,
-            )  # fmt: skip
+            if entry.state == "charged":
+                raise LedgerError(
+                    "Nothing was released for this receipt.", hint="call release first."
+                )
+            if entry.state == "released":
+                self._append(connection, history, "delivered", receipt.request)
+        owner.end(receipt.request)
+
+    def abandon(self, receipt: Receipt) -> None:
+        """Say that this process will not hand the release out: a later request may have it."""
+        owner.end(receipt.request)
+
+    def undelivered(self, purpose: Purpose, mu_squared: Fraction) -> tuple[Receipt, bytes] | None:
+        """Find a release that was paid for and never handed out, for the same question and cost.
+
+        Whoever charged for it must be gone. It is the newest, by whatever plan; handing it out
+        costs nothing.
+
+        Raises:
+            LedgerError: the ledger is damaged, or what it keeps of that release is.
+        """
+        amounts = (mu_squared, _on_grid(mu_squared))
+        with self._transactions.reading() as (connection, history):
+            for entry in reversed(history.entries.values()):
+                if (
+                    entry.state == "released"
+                    and entry.content
+                    and entry.mu_squared in amounts
+                    and entry.purpose.same_question(purpose)
+                    and owner.is_gone(entry.owner, entry.request)
+                ):
+                    return self._receipt(entry), read_content(connection, entry)
+        return None
+
+    def measurements(
+        self, *, table: str, unit: str, vintage: str
+    ) -> tuple[tuple[Entry, bytes], ...]:
+        """Read what is kept of all releases of one table, unit and vintage, oldest first.
+
+        Raises:
+            LedgerError: the ledger is damaged, or anything of what it keeps of them is.
+        """
+        wanted = (table, unit, vintage)
+        with self._transactions.reading() as (connection, history):
+            return tuple(
+                (entry, read_content(connection, entry))
+                for entry in history.entries.values()
+                if entry.content and (entry.table, entry.unit, entry.vintage) == wanted
+            )
+
+    def content(self, entry: Entry) -> bytes | None:
+        """Read what is kept of one release; None if nothing is.
+
+        Raises:
+            LedgerError: the entry is not of this ledger, or what is kept of it is damaged.
+        """
+        with self._transactions.reading() as (connection, history):
+            held = self._entry(history, self._receipt(entry))
+            return read_content(connection, held) if held.content else None
 
     def verify(self, receipt: Receipt, *, unused: bool = False) -> None:
         """Check that the ledger still holds the charge of a receipt, and, if asked, unused.
@@ -197,14 +294,24 @@ class Ledger:
         if unused:
             _refuse_used(entry)
 
+    def audit(self) -> Audit:
+        """Check everything: the whole file, and the digests of all contents.
+
+        Raises:
+            LedgerError: anything is amiss.
+        """
+        with self._transactions.reading() as (connection, history):
+            return audit(connection, history)
+
     def __repr__(self) -> str:
         return f"<Ledger of {self.dataset!r} {'in memory' if self.path is None else self.path}>"
 
+    def _receipt(self, entry: Entry) -> Receipt:
+        return Receipt(self.id, entry.seq, entry.request, entry.mu_squared, entry.purpose)
+
     def _entry(self, history: History, receipt: Receipt) -> Entry:
         entry = history.entries.get(receipt.request)
-        if receipt.ledger != self.id or entry is None or receipt != Receipt(
-            self.id, entry.seq, entry.request, entry.mu_squared, entry.plan, entry.schema
-        ):  # fmt: skip
+        if entry is None or receipt != self._receipt(entry):
             raise LedgerError(
                 "The ledger does not hold this receipt.",
                 hint="restore the newest copy of the ledger that the receipt is from.",
@@ -212,108 +319,35 @@ class Ledger:
         return entry
 
     def _append(
-        self, connection: sqlite3.Connection, history: History, kind: str, request: str,
-        mu_squared: Fraction, plan: str = "", schema: str = "",
+        self, connection: sqlite3.Connection, history: History, kind: str, request: str = "",
+        mu_squared: Fraction = Fraction(0), **texts: str,
     ) -> Event:  # fmt: skip
-        amount = f"{mu_squared.numerator}/{mu_squared.denominator}"
-        time = datetime.now(UTC).isoformat(timespec="seconds")
-        fields = (history.seq + 1, kind, request, amount, plan, schema, time)
-        event = Event(*fields, hash=history.link(*fields))
+        event = Event(
+            seq=history.seq + 1,
+            kind=kind,
+            request=request,
+            mu_squared=f"{mu_squared.numerator}/{mu_squared.denominator}",
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            **texts,
+        )
+        event = event._replace(hash=history.link(*event[:-1]))
         history.add(event)
-        connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?)", event)
+        marks = ", ".join("?" * len(event))
+        connection.execute(f"INSERT INTO event VALUES ({marks})", event)
         return event
 
     def _read(self) -> History:
-        with (
-            ledger_errors(self.path),
-            self._connection() as connection,
-            self._transaction(connection, "BEGIN") as history,
-        ):
+        with self._transactions.reading() as (_, history):
             return history
-
-    @contextmanager
-    def _writing(self) -> Iterator[tuple[sqlite3.Connection, History]]:
-        """Open a transaction for writing; it is on disk when the block has ended."""
-        with (
-            ledger_errors(self.path),
-            self._connection() as connection,
-            self._transaction(connection, "BEGIN IMMEDIATE") as history,
-        ):
-            yield connection, history
-
-    @contextmanager
-    def _transaction(self, connection: sqlite3.Connection, begin: str) -> Iterator[History]:
-        # Taken before the snapshot: another thread may see more while this one waits.
-        seen = self._seen
-        connection.execute(begin)
-        try:
-            history = self._checked(connection, seen)
-            yield history
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):  # the first error is the one to report
-                    connection.execute("ROLLBACK")
-            raise
-        self._seen = (history.seq, history.hash)
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        if self.path is not None:
-            with closing(connect(self.path)) as connection:
-                yield connection
-            return
-        if self._memory is None or os.getpid() != self._process:
-            # A copy of the memory would allow the budget to be spent twice.
-            raise LedgerError(
-                "A ledger in memory can't be used by a forked process.",
-                hint="keep the database, and with it the ledger, in a file.",
-            )
-        with self._lock:
-            yield self._memory
-
-    def _probe(self, connection: sqlite3.Connection) -> None:
-        """Check everything, and really write: a read-only file passes BEGIN IMMEDIATE."""
-        with self._transaction(connection, "BEGIN IMMEDIATE"):
-            connection.execute("UPDATE probe SET opened = opened + 1")
-
-    def _checked(self, connection: sqlite3.Connection, seen: tuple[int, str]) -> History:
-        """Read the whole history and check it."""
-        if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
-            raise damaged("the file is not intact")
-        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master")]
-        if "meta" not in names:
-            raise damaged("the file is not a ledger")
-        versions = connection.execute("SELECT format FROM meta").fetchall()
-        if versions != [(FORMAT,)]:
-            raise _wrong_format(versions)
-        found = connection.execute("SELECT sql FROM sqlite_master WHERE name NOT GLOB 'sqlite_*'")
-        if sorted(str(row[0]) for row in found) != sorted(DDL):
-            raise damaged("its tables were changed")
-        identity, dataset = connection.execute("SELECT ledger, dataset FROM meta").fetchone()
-        if dataset != self.dataset:
-            raise LedgerError(
-                f"This ledger belongs to another data set ({dataset!r}, not {self.dataset!r}).",
-                hint="the database file must keep the name under which its ledger began; it may be "
-                "in another folder. A new ledger would forget what was spent.",
-            )
-        self.id = self.id or identity
-        history = History(json.dumps([FORMAT, identity, dataset]))
-        for row in connection.execute("SELECT * FROM event ORDER BY seq"):
-            history.add(Event(*row))
-            if history.seq == seen[0] and history.hash != seen[1]:
-                raise damaged("its history was changed")
-        (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
-        if identity != self.id:
-            raise damaged("it was replaced by another ledger")
-        if history.seq < seen[0] or history.seq != last:
-            raise damaged("entries are missing")
-        return history
 
 
 def _refuse_used(entry: Entry) -> None:
-    if entry.state == "released":
+    if entry.state != "charged":
         raise LedgerError("This receipt was used before.", hint="charge anew for another release.")
+
+
+def _on_grid(mu_squared: Fraction) -> Fraction:
+    return Fraction(-(-mu_squared * _GRID // 1), _GRID)
 
 
 def _recorded(mu_squared: Fraction, asked: Budget) -> Fraction:
@@ -321,45 +355,5 @@ def _recorded(mu_squared: Fraction, asked: Budget) -> Fraction:
     if not isinstance(mu_squared, Fraction) or mu_squared <= 0:
         raise BudgetError("A charge must be a positive fraction.", hint="pass a Fraction above 0.")
     if mu_squared > asked.mu_squared:
-        raise BudgetError(
-            f"The release costs {asked.describe(mu_squared)}, more than was asked: "
-            f"{asked.describe(asked.mu_squared)}.",
-            hint="plan it again for this budget.",
-        )
-    return min(Fraction(-(-mu_squared * _GRID // 1), _GRID), asked.mu_squared)
-
-
-def _too_much(asked: Budget, cost: Fraction, left: Fraction) -> BudgetError:
-    affordable = asked.at_most(left) if left * 1000 > cost else None
-    return BudgetError(
-        f"Not enough budget: asked {asked.describe(cost)}, "
-        f"left {asked.describe(left, up=False)}, short by {_difference(asked, cost - left)}.",
-        hint="nothing useful is left; only the data owner can decide on more."
-        if affordable is None
-        else f"ask for at most dpsql.{affordable!r}.",
-    )
-
-
-def _difference(asked: Budget, amount: Fraction) -> str:
-    """Word a difference in ρ if the budget is in ε, which can't be subtracted."""
-    described = asked.describe(amount)
-    return described if asked.form == "rho" else described[described.index("ρ") :].rstrip(")")
-
-
-def _wrong_format(versions: list[tuple[object]]) -> LedgerError:
-    found = versions[0][0] if versions else None
-    if isinstance(found, int) and found > FORMAT:
-        return LedgerError(
-            f"The ledger has format version {found}; this dpsql knows versions up to {FORMAT}.",
-            hint="update dpsql.",
-        )
-    return damaged("its format version is wrong")
-
-
-def _check_dataset(dataset: str) -> None:
-    plain = isinstance(dataset, str) and 0 < len(dataset) <= 1000
-    if not plain or not dataset.isprintable():
-        raise LedgerError(
-            "A data set's name must be a short text without control characters.",
-            hint='for example dataset="adult".',
-        )
+        raise refusals.above_asked(asked, mu_squared)
+    return min(_on_grid(mu_squared), asked.mu_squared)

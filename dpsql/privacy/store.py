@@ -2,7 +2,7 @@
 
 Guarantees:
     1. A new ledger appears under its name in one atomic step, complete and readable only by its
-       owner, also if several processes create it at once.
+       owner, also if several processes create it at once. So does a pointer to one.
     2. A connection writes with a rollback journal and synchronous=EXTRA: what is committed is
        on disk.
     3. Nothing but `LedgerError` leaves `ledger_errors`.
@@ -21,22 +21,31 @@ from pathlib import Path
 from dpsql.errors import LedgerError, printable
 from dpsql.privacy.history import damaged
 
-FORMAT = 1
+FORMAT = 2
+MAX_CONTENT = 2**29
+"""The most bytes that are kept of one release."""
 _TIMEOUT_SECONDS = 30.0
 
+# No indexes: tables that grow at the end only never free a page (see `check`), and each event is
+# checked when the chain is read.
 DDL = (
     "CREATE TABLE meta (format INTEGER NOT NULL, ledger TEXT NOT NULL, dataset TEXT NOT NULL)"
     " STRICT",
     "CREATE TABLE event (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " kind TEXT NOT NULL CHECK (kind IN ('total', 'charged', 'released')),"
-    " request TEXT NOT NULL, mu_squared TEXT NOT NULL, plan TEXT NOT NULL,"
-    " schema TEXT NOT NULL, time TEXT NOT NULL,"
-    " hash TEXT NOT NULL UNIQUE CHECK (length(hash) = 64), UNIQUE (kind, request)) STRICT",
+    " kind TEXT NOT NULL CHECK (kind IN ('total', 'bound', 'charged', 'released', 'delivered')),"
+    " request TEXT NOT NULL,"
+    " mu_squared TEXT NOT NULL CHECK (mu_squared NOT GLOB '*[^0-9/]*'),"
+    " plan TEXT NOT NULL, script TEXT NOT NULL,"
+    ' "table" TEXT NOT NULL, schema TEXT NOT NULL, unit TEXT NOT NULL, vintage TEXT NOT NULL,'
+    " content TEXT NOT NULL, owner TEXT NOT NULL, time TEXT NOT NULL,"
+    " hash TEXT NOT NULL CHECK (length(hash) = 64)) STRICT",
+    "CREATE TABLE measurement (seq INTEGER PRIMARY KEY, content BLOB NOT NULL"
+    f" CHECK (length(content) <= {MAX_CONTENT})) STRICT",
     "CREATE TABLE probe (opened INTEGER NOT NULL) STRICT",
     *(
         f"CREATE TRIGGER {table}_{verb} BEFORE {verb.upper()} ON {table}"
         f" BEGIN SELECT RAISE(ABORT, 'a ledger is only appended to'); END"
-        for table in ("meta", "event")
+        for table in ("meta", "event", "measurement")
         for verb in ("delete", "update")
     ),
 )
@@ -92,21 +101,41 @@ def create(connection: sqlite3.Connection, dataset: str) -> None:
 
 
 def create_file(path: Path, dataset: str) -> None:
-    """Create a ledger in one atomic step: whoever finds the file finds it complete."""
+    """Create a ledger, unless there is something at its place already."""
+    with _published(path) as draft, closing(_blank(draft)) as connection:
+        create(connection, dataset)
+
+
+def create_text(path: Path, text: str) -> None:
+    """Write a small text file, unless there is something at its place already."""
+    with _published(path) as draft, open(draft, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _published(path: Path) -> Iterator[Path]:
+    """Let a file be written apart, then give it its name: whoever finds it finds it complete."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
-        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = EXTRA")
-            create(connection, dataset)
-        with suppress(FileExistsError):  # another process was first: use its ledger
+        yield draft
+        with suppress(FileExistsError):  # another process was first
             os.link(draft, path)
     finally:
         draft.unlink()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def _blank(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = EXTRA")
+    connection.execute("PRAGMA page_size = 4096")  # a pointer is smaller, see `pointer`
+    return connection
+
+
+def sync_folder(folder: Path) -> None:
     """Make the file's name durable. Only POSIX systems can, and need to."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)

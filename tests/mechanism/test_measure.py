@@ -17,6 +17,7 @@ from dpsql.mechanism.reconstruct import reconstruct
 from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget, Ledger
 from dpsql.workload import Identity, Matrix, Prefix, Workload
+from tests.helpers.charging import charge, pay
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space, family_matrix, space_matrix
 
@@ -32,22 +33,6 @@ def planned():
         ["b", "a"], Matrix(np.add.outer(range(3), range(4)).ravel() <= np.array([[2], [3]]))
     )
     return plan(workload, Budget(rho=50))
-
-
-def charge(planned):
-    ledger = Ledger.open(None, dataset="test")
-    receipt = ledger.charge(
-        planned.budget.mu_squared,
-        asked=planned.budget,
-        plan=planned.certified.digest,
-        schema="0" * 64,
-    )
-    return ledger, receipt
-
-
-def pay(planned) -> ChargedPlan:
-    ledger, receipt = charge(planned)
-    return ChargedPlan(planned.certified, receipt, ledger)
 
 
 def marginals_of(planned, counts):
@@ -139,7 +124,7 @@ def test_a_receipt_that_the_ledger_does_not_hold_is_refused(planned):
 
 def test_a_receipt_of_a_finished_release_is_refused(planned):
     ledger, receipt = charge(planned)
-    ledger.mark_released(receipt)
+    ledger.release(receipt, b"")
     with pytest.raises(LedgerError, match="used before"):
         ChargedPlan(planned.certified, receipt, ledger)
 

@@ -1,0 +1,137 @@
+"""The check of a ledger's file that precedes each decision, and the full audit. Trusted.
+
+Guarantees:
+    1. `read_history` returns a history only if the tables that decisions rest on are intact, are
+       the tables of this format and hold an unbroken chain of possible events, none missing at
+       the end. Contents are not read, so that a decision is as fast as the history is short.
+    2. `read_content` returns nothing but the bytes whose digest is in that chain.
+    3. `audit` checks everything there is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from dataclasses import dataclass
+
+from dpsql.errors import LedgerError
+from dpsql.privacy.history import Entry, Event, History, damaged
+from dpsql.privacy.store import DDL, FORMAT
+
+_DECISIVE = ("sqlite_schema", "sqlite_sequence", "meta", "event", "probe")
+"""All tables but the one with the contents."""
+_SEQUENCE = "CREATE TABLE sqlite_sequence(name,seq)"
+"""SQLite's own table of the last number given out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What a full check of a ledger found to be in order."""
+
+    entries: int
+    """Charges."""
+    events: int
+    """Rows of the chain: totals, bindings, charges, releases, deliveries."""
+    contents: int
+    """Releases whose noisy integers are kept."""
+    content_bytes: int
+    """The size of these together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which ledger a file is, and of which data set."""
+
+    ledger: str
+    dataset: str
+
+
+def read_history(connection: sqlite3.Connection, seen: tuple[int, str]) -> tuple[Identity, History]:
+    """Read the whole history within an open transaction, and check it.
+
+    Args:
+        connection: in a transaction, so that all is read from one state.
+        seen: number and hash of an event that was read before; (0, "") for none.
+
+    Raises:
+        LedgerError: the file is damaged, is no ledger, or has another format.
+    """
+    _check_tables(connection)
+    identity = Identity(*connection.execute("SELECT ledger, dataset FROM meta").fetchone())
+    history = History(json.dumps([FORMAT, identity.ledger, identity.dataset]))
+    for row in connection.execute("SELECT * FROM event ORDER BY seq"):
+        history.add(Event(*row))
+        if history.seq == seen[0] and history.hash != seen[1]:
+            raise damaged("its history was changed")
+    (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+    if history.seq < seen[0] or history.seq != last:
+        raise damaged("entries are missing")
+    return identity, history
+
+
+def read_content(connection: sqlite3.Connection, entry: Entry) -> bytes:
+    """Read the content that is kept for an entry which has one.
+
+    Raises:
+        LedgerError: it is not there, or is not what the chain says.
+    """
+    row = connection.execute(
+        "SELECT content FROM measurement WHERE seq = ?", (entry.released,)
+    ).fetchone()
+    content = b"" if row is None else bytes(row[0])
+    if row is None or hashlib.sha256(content).hexdigest() != entry.content:
+        raise damaged(f"what is kept for entry {entry.seq} was changed")
+    return content
+
+
+def audit(connection: sqlite3.Connection, history: History) -> Audit:
+    """Check the whole file, with all contents.
+
+    Raises:
+        LedgerError: anything is amiss.
+    """
+    _check_intact(connection, "PRAGMA integrity_check")
+    kept = [entry for entry in history.entries.values() if entry.content]
+    size = sum(len(read_content(connection, entry)) for entry in kept)
+    if connection.execute("SELECT count(*) FROM measurement").fetchone() != (len(kept),):
+        raise damaged("it keeps something that no entry names")
+    return Audit(len(history.entries), history.seq, len(kept), size)
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    found = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
+    if "meta" not in {name for name, _ in found}:
+        raise damaged("the file is not a ledger")
+    versions = connection.execute("SELECT format FROM meta").fetchall()
+    if versions != [(FORMAT,)]:
+        raise _wrong_format(versions)
+    if sorted(str(sql) for _, sql in found) != sorted([*DDL, _SEQUENCE]):
+        raise damaged("its tables were changed")
+    # Rows are only ever appended, so no page is ever freed. If pages in use were listed as free,
+    # SQLite would write over them, and the checks of single tables don't compare the two.
+    if connection.execute("PRAGMA freelist_count").fetchone() != (0,):
+        raise damaged("the file is not intact")
+    for table in _DECISIVE:
+        _check_intact(connection, f"PRAGMA integrity_check({table})")
+
+
+def _check_intact(connection: sqlite3.Connection, pragma: str) -> None:
+    if connection.execute(pragma).fetchall() != [("ok",)]:
+        raise damaged("the file is not intact")
+
+
+def _wrong_format(versions: list[tuple[object]]) -> LedgerError:
+    found = versions[0][0] if versions else None
+    if not isinstance(found, int) or found < 1:
+        return damaged("its format version is wrong")
+    if found < FORMAT:
+        return LedgerError(
+            f"The ledger has format version {found}: it was made by an earlier development "
+            "version of dpsql, which this one can't continue.",
+            hint="go on with the version that made it. A new ledger would forget what was spent.",
+        )
+    return LedgerError(
+        f"The ledger has format version {found}; this dpsql knows version {FORMAT}.",
+        hint="update dpsql.",
+    )

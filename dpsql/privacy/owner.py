@@ -1,0 +1,102 @@
+"""Which process made a charge, and whether it is still at work on it.
+
+Nothing here guards privacy: handing the same stored release out twice gives nothing new away. A
+process that ends between storing its answer and handing it out leaves an answer that was paid
+for. This tells it from one that is about to hand its own answer out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+_in_flight: set[str] = set()
+"""Requests that this process charged and has not handed out. Sets are safe to share by threads; a
+forked child inherits the requests of its parent, whose owner it is not."""
+
+_UNKNOWN = "unknown"
+
+
+def this_process() -> str:
+    """Name this process, as `host:pid:start`, the host by a digest of its name."""
+    return _named(os.getpid())
+
+
+def begin(request: str) -> None:
+    """Note that this process works on a request."""
+    _in_flight.add(request)
+
+
+def end(request: str) -> None:
+    """Note that it does so no more."""
+    _in_flight.discard(request)
+
+
+def is_gone(owner: str, request: str) -> bool:
+    """Tell whether nobody works any more on a request that the owner charged.
+
+    An owner that can't be looked at, such as one on another host, counts as alive.
+    """
+    if owner == this_process():
+        return request not in _in_flight
+    host, pid, start = owner.split(":")
+    if host != _host() or start == _UNKNOWN:
+        return False
+    try:
+        return _start(int(pid)) != start
+    except PermissionError:
+        return False
+
+
+@lru_cache(maxsize=1)  # of one process: a forked child has another number
+def _named(pid: int) -> str:
+    return f"{_host()}:{pid}:{_start(pid) or _UNKNOWN}"
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:16]
+
+
+def _start(pid: int) -> str | None:
+    """Say when a process began, in a text that stays the same; None if it has ended.
+
+    Raises:
+        PermissionError: it lives, and this process may not know more.
+    """
+    return _start_on_linux(pid) if sys.platform == "linux" else _start_elsewhere(pid)
+
+
+def _start_on_linux(pid: int) -> str | None:
+    """Count in ticks since the system booted, which don't move when its clock is set."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the program's name in brackets, and may hold any character.
+    state, *fields = stat.rpartition(b")")[2].decode().split()
+    return None if state in "ZX" else f"{_boot()}{fields[18]}"
+
+
+def _boot() -> str:
+    """Name this start of the system; kernels that don't say so are taken to run for good."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8] + "-"
+    except FileNotFoundError:
+        return ""
+
+
+def _start_elsewhere(pid: int) -> str | None:
+    import psutil  # few systems need it
+
+    try:
+        process = psutil.Process(pid)
+        ended = process.status() == psutil.STATUS_ZOMBIE
+        return None if ended else str(process.create_time())
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied:
+        raise PermissionError from None

@@ -1,0 +1,119 @@
+"""Where a data set's ledger is: one place, on which all processes agree. Trusted.
+
+The usual place is beside the database, `<database>.ledger`. If the ledger is elsewhere, a
+pointer stands there.
+
+Guarantees:
+    1. What stands at the usual place decides, ledger or pointer. It gets there in one atomic
+       step, and the first one stays. `open_ledger` returns a ledger only after that step, and
+       only the ledger that it decided for. So nothing is spent from a second one, whatever
+       was asked for at once and wherever a process was killed: a ledger that was created and
+       not decided for is left behind empty.
+    2. Symbolic links to the database, to its folder or to the ledger lead to the same ledger.
+
+Not defended: a database in a folder that can't be written to, with the ledger elsewhere, has no
+pointer, and who may write there can begin a second ledger. Copies and hard links of a database
+are data sets of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import overload
+
+from dpsql.errors import LedgerError, printable
+from dpsql.privacy import pointer
+from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.store import ledger_errors
+
+IN_MEMORY = ":memory:"
+"""The name of a data set that has no file."""
+
+
+def open_ledger(database: Path | str | None, given: Path | str | None = None) -> Ledger:
+    """Open the ledger of a database, or create it.
+
+    Args:
+        database: the database's file; None if it is in memory. The file's name is the name of
+            the data set.
+        given: where the ledger shall be, if not at the usual place; with a database in memory,
+            None keeps it in memory too.
+
+    Raises:
+        LedgerError: the data set has its ledger elsewhere, or see `Ledger.open`.
+    """
+    if database is None:
+        return Ledger.open(given, dataset=IN_MEMORY)
+    usual, path = usual_place(database), _place(database, given)
+    with ledger_errors(usual):
+        pointer.text_for(path)  # refused before there is a ledger that it can't point to
+        ledger = Ledger.open(path, dataset=_real(database).name)
+        if path != usual:
+            pointer.leave(usual, path)
+    # Another process may have been first; then its ledger is the one, or this is an error.
+    agreed = _place(database, given)
+    return ledger if ledger.path == agreed else Ledger.open(agreed, dataset=ledger.dataset)
+
+
+@overload
+def ledger_path(database: Path | str, given: Path | str | None = None) -> Path: ...
+@overload
+def ledger_path(database: None, given: Path | str) -> Path: ...
+@overload
+def ledger_path(database: Path | str | None, given: Path | str | None = None) -> Path | None: ...
+def ledger_path(database: Path | str | None, given: Path | str | None = None) -> Path | None:
+    """Say where the ledger of a database is, or would be created; None is in memory.
+
+    Reads the usual place and changes nothing. For the arguments see `open_ledger`.
+
+    Raises:
+        LedgerError: the data set has its ledger elsewhere than where it is said to be, or what
+            is at its usual place is damaged or points to nothing.
+    """
+    if database is not None:
+        return _place(database, given)
+    return None if given is None else _real(given)
+
+
+def usual_place(database: Path | str) -> Path:
+    """Say where the ledger of a database is unless a pointer stands there.
+
+    Raises:
+        LedgerError: that is a link to nothing.
+    """
+    file = _real(database)
+    return _real(file.with_name(f"{file.name}.ledger"))
+
+
+def _place(database: Path | str, given: Path | str | None) -> Path:
+    usual = usual_place(database)
+    with ledger_errors(usual):
+        wanted = usual if given is None else pointer.followed(_real(given))
+        if not os.path.exists(usual):
+            return wanted
+        decided = pointer.followed(usual)
+        if given is None or _are_same(wanted, decided):
+            return decided
+    raise LedgerError(
+        f"This data set has its ledger in {printable(str(decided))}, "
+        f"not in {printable(str(wanted))}.",
+        hint="leave ledger= out to go on with it. To keep it elsewhere, move that file there"
+        + (" first." if decided == usual else f", then remove {printable(str(usual))}."),
+    )
+
+
+def _real(path: Path | str) -> Path:
+    """Resolve symbolic links, but refuse one that leads to nothing."""
+    with ledger_errors(path):
+        if os.path.islink(path) and not os.path.exists(path):
+            raise LedgerError(
+                f"{printable(str(path))} is a link to a file that is not there.",
+                hint="restore the file. A new ledger would forget what was spent.",
+            )
+        return Path(os.path.realpath(path))
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    """Compare by file, as a file system may not tell capital letters from small ones."""
+    return one == other or (os.path.exists(one) and os.path.samefile(one, other))

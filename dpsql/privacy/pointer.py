@@ -1,0 +1,117 @@
+"""Pointers: small files that stand at a ledger's usual place and say where it really is. Trusted.
+
+A pointer is a JSON text, `{"dpsql ledger": 2, "path": "/where/it/is"}`.
+
+Guarantees:
+    1. A pointer names one file, by an absolute path. Anything that is not exactly such a text is
+       refused: what is at the usual place is then neither a ledger nor a pointer.
+    2. A ledger is never opened to see whether it is a pointer. Closing it would drop the locks
+       that SQLite holds on it in this process; a ledger is at least `_LARGEST` bytes long, and
+       a pointer is shorter.
+    3. The first that is put at a place stays there, pointer or ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+from dpsql.errors import LedgerError, printable
+from dpsql.privacy.store import FORMAT, create_text, sync_folder
+
+_LARGEST = 4096
+"""Pointers are shorter than this, in bytes: the size of one page of a ledger."""
+_MARK = "dpsql ledger"
+
+
+def followed(path: Path) -> Path:
+    """Give the path that a pointer names, or this path itself if there is no pointer.
+
+    Raises:
+        LedgerError: there is a pointer that is malformed, or to a ledger that is not there.
+        OSError: it can't be read.
+    """
+    if not os.path.exists(path):
+        return path
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size < _LARGEST:
+        return path
+    target = _parsed(path.read_bytes()[:_LARGEST], path)
+    if not os.path.exists(target):
+        raise LedgerError(
+            f"The ledger of this data set is kept in {printable(str(target))}, and is not there.",
+            hint="restore it there. If it was moved, name its new place with ledger= after "
+            f"removing {printable(str(path))}, which says where it was.",
+        )
+    return target
+
+
+def text_for(target: Path) -> str:
+    """Write the text of a pointer.
+
+    Raises:
+        LedgerError: the path is too long for one, or would disguise itself when shown.
+    """
+    text = json.dumps({_MARK: FORMAT, "path": str(target)})
+    if len(text) >= _LARGEST or not _is_plain(str(target)):
+        raise LedgerError(
+            "The path of the ledger is too long, or has characters that can't be shown.",
+            hint="choose a plain file name.",
+        )
+    return text
+
+
+def leave(path: Path, target: Path) -> None:
+    """Put a pointer at a place, durably, unless there is something already.
+
+    A folder that can't be written to gets none: nobody of this user's rights can begin another
+    ledger there.
+
+    Raises:
+        LedgerError, OSError: there can't be such a pointer, or it can't be written.
+    """
+    if not os.access(path.parent, os.W_OK):
+        return
+    if os.path.lexists(path):
+        sync_folder(path.parent)  # another process may have put it there just now
+    else:
+        create_text(path, text_for(target))
+
+
+def _parsed(content: bytes, path: Path) -> Path:
+    try:
+        found = json.loads(content.decode(), object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or set(found) != {_MARK, "path"}:
+        raise _malformed(path)
+    version, target = found[_MARK], found["path"]
+    if type(version) is int and version > FORMAT:
+        raise LedgerError(
+            f"The pointer {printable(str(path))} has format version {version}; this dpsql knows "
+            f"version {FORMAT}.",
+            hint="update dpsql.",
+        )
+    if type(version) is not int or version != FORMAT or not _is_plain(target):
+        raise _malformed(path)
+    return Path(str(target))
+
+
+def _is_plain(target: object) -> bool:
+    return isinstance(target, str) and target.isprintable() and os.path.isabs(target)
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _malformed(path: Path) -> LedgerError:
+    return LedgerError(
+        f"The file {printable(str(path))} is neither a ledger nor a pointer to one.",
+        hint="restore the newest copy of the ledger. A new one would forget what was spent.",
+    )

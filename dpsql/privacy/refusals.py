@@ -1,0 +1,64 @@
+"""How the ledger words that a charge or a total is refused: in the caller's own unit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+from dpsql.errors import BudgetError, LedgerError
+from dpsql.privacy.budget import Budget
+
+
+def too_much(asked: Budget, cost: Fraction, left: Fraction) -> BudgetError:
+    """Word that a charge is more than is left, and how much would do."""
+    affordable = asked.at_most(left) if left * 1000 > cost else None
+    return BudgetError(
+        f"Not enough budget: asked {asked.describe(cost)}, "
+        f"left {asked.describe(left, up=False)}, short by {_difference(asked, cost - left)}.",
+        hint="nothing useful is left; only the data owner can decide on more."
+        if affordable is None
+        else f"ask for at most dpsql.{affordable!r}.",
+    )
+
+
+def above_asked(asked: Budget, cost: Fraction) -> BudgetError:
+    """Word that a release costs more than the budget that was given for it."""
+    return BudgetError(
+        f"The release costs {asked.describe(cost)}, more than was asked: "
+        f"{asked.describe(asked.mu_squared)}.",
+        hint="plan it again for this budget.",
+    )
+
+
+def other_total(dataset: str, path: Path | None, budget: Budget, total: Fraction) -> LedgerError:
+    """Word that another total was fixed before."""
+    return LedgerError(
+        f"The total of {dataset} was fixed before, at {budget.describe(total)}, and can't become "
+        f"{budget.describe(budget.mu_squared)}.",
+        hint="leave the total out to go on with what is left of the first one. The account is "
+        f"kept in {path or 'memory'}.",
+    )
+
+
+def total_too_small(dataset: str, budget: Budget, spent: Fraction) -> LedgerError:
+    """Word that a total would not cover what was spent before it was fixed."""
+    return LedgerError(
+        f"{budget.describe(spent)} was spent on {dataset} already, "
+        f"more than {budget.describe(budget.mu_squared)}.",
+        hint="choose a total that covers what was spent.",
+    )
+
+
+def other_dataset(found: str, wanted: str) -> LedgerError:
+    """Word that a ledger is not for this data set."""
+    return LedgerError(
+        f"This ledger belongs to another data set ({found!r}, not {wanted!r}).",
+        hint="the database file must keep the name under which its ledger began; it may be "
+        "in another folder. A new ledger would forget what was spent.",
+    )
+
+
+def _difference(asked: Budget, amount: Fraction) -> str:
+    """Word a difference in ρ if the budget is in ε, which can't be subtracted."""
+    described = asked.describe(amount)
+    return described if asked.form == "rho" else described[described.index("ρ") :].rstrip(")")
