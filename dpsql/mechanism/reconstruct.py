@@ -1,8 +1,9 @@
-"""Reconstruct: answers from noisy measurements. Post-processing, so it costs nothing."""
+"""Reconstruct: answers from noisy marginals. Post-processing, so it costs nothing."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,20 +12,23 @@ from dpsql.mechanism.measure import NoisyMeasurements
 from dpsql.planner.plan import Plan
 from dpsql.workload import Family
 
+Array = NDArray[np.float64]
+Marginal = Callable[[tuple[str, ...]], Array]
+"""Makes the noisy marginal over some attributes, of shape (cells of the first one, …)."""
+
 
 class Reconstruction:
-    """The answers of one release.
+    """Answers from marginals that are linear functions of the same measurements.
 
-    The answers of all families are unbiased and consistent: they are linear functions of the
-    same measurements, so that groups add up to totals within and across statements.
+    So the answers of all families are consistent: groups add up to totals within and across
+    statements. They are unbiased if the marginals are.
     """
 
-    def __init__(self, plan: Plan, measured: NoisyMeasurements) -> None:
-        self._plan = plan
-        self._values = {space: y.astype(np.float64) for space, y in measured.values.items()}
-        self._last: tuple[tuple[str, ...], NDArray[np.float64]] | None = None
+    def __init__(self, marginal: Marginal) -> None:
+        self._make = marginal
+        self._last: tuple[tuple[str, ...], Array] | None = None
 
-    def answers(self, family: Family) -> NDArray[np.float64]:
+    def answers(self, family: Family) -> Array:
         """Return the answers of a family, in its shape.
 
         Raises:
@@ -40,15 +44,16 @@ class Reconstruction:
             result = block.queries.apply(result, axis)
         return result
 
-    def _marginal(self, attributes: tuple[str, ...]) -> NDArray[np.float64]:
+    def _marginal(self, attributes: tuple[str, ...]) -> Array:
         """Make the noisy marginal, or take the last one again: several families may use it."""
         if self._last is None or self._last[0] != attributes:
-            made = self._plan.recovery.marginal(attributes, self._values)
+            made = self._make(attributes)
             made.setflags(write=False)
             self._last = attributes, made
         return self._last[1]
 
 
-def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> NDArray[np.float64]:
+def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> Array:
     """Return the unbiased answers of one family, in its shape."""
-    return Reconstruction(plan, measured).answers(family)
+    values = plan.values(measured.values)
+    return Reconstruction(lambda names: plan.recovery.marginal(names, values)).answers(family)

@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.divide.pieces import split_rows
-from dpsql.planner.integer import CentredFactor, IntegerFactor
-from dpsql.planner.recovery import CHUNK, Recovery, Space, groups
+from dpsql.planner.integer import CentredFactor
+from dpsql.planner.measured import MeasuredFactor, Space
+from dpsql.planner.mixed import AnyRecovery, MixedRecovery
+from dpsql.planner.recovery import CHUNK, Recovery, groups
 from dpsql.planner.whole import WholeRecovery
 from dpsql.workload import Block, Family
 from dpsql.workload.queries import MAX_ENTRIES, DenseQueries, Queries
@@ -66,7 +68,7 @@ class _Side:
 
 
 def covariances(
-    recovery: Recovery | WholeRecovery, first: Aligned, second: Aligned, sizes: tuple[int, ...]
+    recovery: AnyRecovery, first: Aligned, second: Aligned, sizes: tuple[int, ...]
 ) -> Array:
     """Return the covariance of the two answers in each row.
 
@@ -91,6 +93,10 @@ def covariances(
         return total
     if isinstance(recovery, WholeRecovery):
         return _whole(recovery, first, second, sizes)
+    if isinstance(recovery, MixedRecovery):
+        ours, theirs = (replace(s, family=recovery.joint_part(s.family)) for s in (first, second))
+        inside = _whole(recovery.joint, ours, theirs, sizes)
+        return inside + covariances(recovery.rest, first, second, sizes)
     most = min(_rows_at_once(side.family, MAX_ENTRIES) for side in (first, second))
     if most < total.size:
         for box in boxes(sizes, most):
@@ -124,7 +130,7 @@ def _whole(
 
 
 def combined_variances(
-    recovery: Recovery | WholeRecovery,
+    recovery: AnyRecovery,
     terms: Sequence[tuple[Family, Array]],
     domain: Mapping[str, int],
 ) -> Array:
@@ -220,7 +226,7 @@ class _Inner:
 
     def of(self, first: Aligned, second: Aligned) -> Array:
         """Return the inner product in each row; it broadcasts to the base axes."""
-        factors = self._space.strategy.factors
+        factors = self._space.factors
         ours, theirs = first.family.blocks, second.family.blocks
         parts = [self._keeps(block) for block in (*ours, *theirs)]
         result: Array = np.ones([1] * len(self._sizes))
@@ -252,7 +258,7 @@ class _Inner:
         shape = tuple(n for n, keep in zip(block.shape, keeps, strict=True) if keep)
         return Block(kept, shape, DenseQueries(rows))
 
-    def _group(self, sides: tuple[_Side, _Side], factors: Sequence[IntegerFactor]) -> Array:
+    def _group(self, sides: tuple[_Side, _Side], factors: Sequence[MeasuredFactor]) -> Array:
         """Return one group's inner products, along its own base axes and 1 along the others."""
         first, second = sides
         if not first.blocks and not second.blocks:  # the total's own factor
@@ -282,7 +288,7 @@ class _Inner:
             result[box] = (inner / scale).reshape(result[box].shape)
         return result
 
-    def _columns(self, first: _Side, second: _Side, factor: IntegerFactor) -> Array:
+    def _columns(self, first: _Side, second: _Side, factor: MeasuredFactor) -> Array:
         """Apply each attribute's queries to the columns of CB⁺, some columns at a time."""
         names = self._space.of(factor)
         tensor = self._recovery.inverse(factor, names).reshape(*factor.shape, -1)
@@ -294,7 +300,7 @@ class _Inner:
             total = total + _contract(q, first.flat, p, second.flat, self._sizes)
         return total
 
-    def _written(self, first: _Side, second: _Side, factors: Sequence[IntegerFactor]) -> Array:
+    def _written(self, first: _Side, second: _Side, factors: Sequence[MeasuredFactor]) -> Array:
         """Write q_A B_A⁺ out on both sides, some rows at a time."""
         cells = max(math.prod(n for b in s.blocks for n in b.shape) for s in (first, second))
         result, boxes_ = self._boxes(first, second, cells)

@@ -27,8 +27,9 @@ from dpsql.planner.divide.colours import by_reference
 from dpsql.planner.divide.decompose import decompose
 from dpsql.planner.divide.pieces import Splitter, split_rows
 from dpsql.planner.divide.structure import products
-from dpsql.planner.integer import IntegerFactor
-from dpsql.planner.recovery import CHUNK, Recovery, Space, groups
+from dpsql.planner.measured import MeasuredFactor, Space
+from dpsql.planner.mixed import AnyRecovery, MixedRecovery
+from dpsql.planner.recovery import CHUNK, Recovery, groups
 from dpsql.planner.whole import WholeRecovery
 from dpsql.workload import Block, Family, Workload
 
@@ -53,18 +54,20 @@ ROUNDING = 1e-12
 """Rows that are larger by no more than this, relatively, are taken as equal."""
 
 
-def extent(
-    recovery: Recovery | WholeRecovery, family: Family, domain: Mapping[str, int]
-) -> tuple[float, float]:
+def extent(recovery: AnyRecovery, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
     """Return the sum of a family's variances, and the largest.
 
     Up to 4,194,304 answers both are exact. Beyond, the sum is, and the largest is exact for
     blocks that are measured by factors of their own with few different rows, such as ranges; else
-    it is an upper bound.
+    it is an upper bound. So it is where earlier measurements are put together with new ones.
     """
     if family.count <= LARGE:
         variances = recovery.variances(family)
         return float(variances.sum()), float(variances.max(initial=0.0))
+    if isinstance(recovery, MixedRecovery):
+        inside = extent(recovery.joint, recovery.joint_part(family), domain)
+        rest = extent(recovery.rest, family, domain)
+        return inside[0] + rest[0], inside[1] + rest[1]
     alone = Workload.of(domain, [family])
     if isinstance(recovery, WholeRecovery):
         return recovery.total(alone) / family.weight, recovery.bound(family)
@@ -80,6 +83,7 @@ def _total(recovery: Recovery, alone: Workload) -> float:
         for subworkload in decompose(alone, colouring, splitter.squares)
         for terms in [products(subworkload, splitter)]
         for space in subworkload.spaces
+        if recovery.measured(space)  # not so inside of a mixed recovery's joint domain
     )
 
 
@@ -114,7 +118,7 @@ class _Tables:
 
     def term(self, space: Space) -> _Term:
         """Make what a residual space needs."""
-        factors, scale = space.strategy.factors, space.noise
+        factors, scale = space.factors, space.noise
         tables: dict[tuple[int, ...], Key] = {}
         parts = [b.attributes for b in self._blocks]
         for bs, fs in groups(parts, [space.of(f) for f in factors]):
@@ -132,7 +136,7 @@ class _Tables:
         return math.prod(self._blocks[b].queries.rows for b in numbers)
 
     def _exact(
-        self, numbers: tuple[int, ...], factors: Sequence[IntegerFactor], space: Space
+        self, numbers: tuple[int, ...], factors: Sequence[MeasuredFactor], space: Space
     ) -> Key:
         key = (numbers, *((f.content, space.of(f)) for f in factors))
         if key not in self._known:
@@ -140,7 +144,7 @@ class _Tables:
             self._known[key] = self._recovery.group_squares(blocks, factors, space)
         return key
 
-    def _norm(self, factor: IntegerFactor, space: Space) -> float:
+    def _norm(self, factor: MeasuredFactor, space: Space) -> float:
         """Return the largest squared norm of a row by CB⁺, for rows of norm 1."""
         return float(np.linalg.norm(self._recovery.inverse(factor, space.of(factor)), 2) ** 2)
 

@@ -77,7 +77,7 @@ def least_budget(workload: Workload, targets: Mapping[str, float], planner: Plan
     Raises:
         WorkloadError: a target is for no family, not a positive number, or can't be met.
     """
-    limits = _limits(workload, targets)
+    limits = limits_of(workload, targets)
     asked = workload.weighted([None if limit is None else 1.0 for limit in limits])
     given = [limit for limit in limits if limit is not None]
     start = [1 / (limit * max(1, f.count)) for limit, f in zip(given, asked.families, strict=True)]
@@ -85,7 +85,7 @@ def least_budget(workload: Workload, targets: Mapping[str, float], planner: Plan
     weighted = _with_the_others(workload, limits, found, planner)
     mu_squared = found.needed
     while True:
-        budget = _rounded_up(mu_squared)
+        budget = rounded_up(mu_squared)
         fitted = planner(weighted, budget, found.plan)
         excess = max(_ratios(fitted, limits))
         if excess <= 1:
@@ -94,7 +94,12 @@ def least_budget(workload: Workload, targets: Mapping[str, float], planner: Plan
         mu_squared = float(budget.mu_squared) * excess * (1 + 1e-6)
 
 
-def _limits(workload: Workload, targets: Mapping[str, float]) -> list[float | None]:
+def limits_of(workload: Workload, targets: Mapping[str, float]) -> list[float | None]:
+    """Return the largest variance that each family's answers may have; None without a target.
+
+    Raises:
+        WorkloadError: a target is for no family, or not a positive number.
+    """
     names = {family.name for family in workload.families}
     if not isinstance(targets, Mapping) or not targets:
         raise WorkloadError(
@@ -208,7 +213,7 @@ def _total(plan: Plan) -> float:
     return math.fsum(block.error for block in plan.planned)
 
 
-def _rounded_up(mu_squared: float) -> Budget:
+def rounded_up(mu_squared: float) -> Budget:
     """Return a budget in ρ of six digits that is at least as large."""
     if mu_squared >= LARGEST_MU_SQUARED:
         raise WorkloadError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,11 +15,15 @@ from numpy.typing import NDArray
 
 from dpsql.planner.allocate import total_error
 from dpsql.planner.certify import CertifiedPlan
+from dpsql.planner.divide.reference import Reference
 from dpsql.planner.extent import extent
 from dpsql.planner.integer import BlockStrategy
-from dpsql.planner.recovery import Recovery
-from dpsql.planner.whole import WholeRecovery
+from dpsql.planner.measured import Values
+from dpsql.planner.mixed import AnyRecovery
+from dpsql.planner.past.combine import Combination
+from dpsql.planner.past.source import Noisy
 from dpsql.privacy import Budget
+from dpsql.views import plan_card
 from dpsql.workload import Family, Workload
 
 MANY = 2**22
@@ -53,6 +58,25 @@ class Objective:
     """The sum of weight·variance."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """Earlier measurements that answers rest on as well."""
+
+    combination: Combination
+    measured: tuple[Noisy, ...]
+    """The noisy integers of each source but the last, which is the plan itself; none of those
+    that were only planned."""
+    total: float
+    """The sum of weight·variance."""
+    lower: float
+    """No further measurements of this form, at this budget, make it less."""
+
+    @property
+    def gap(self) -> float:
+        """How far the total is from the bound, at most; infinite if there is no bound."""
+        return max(0.0, self.total / self.lower - 1.0) if self.lower else math.inf
+
+
 @dataclass(slots=True)
 class _Error:
     """Sums over the variances of a statement."""
@@ -79,17 +103,24 @@ class Plan:
     budget: Budget
     planned: tuple[PlannedBlock, ...]
     certified: CertifiedPlan
-    recovery: Recovery | WholeRecovery
+    recovery: AnyRecovery
     """How answers and variances follow from the measurements."""
+    references: Mapping[str, Reference]
+    """Attribute → the reference of its residual spaces; none if all is measured at once."""
     objective: Objective | None = None
     neighbours: str = RECORD
     """In what data sets differ that can hardly be told apart: whom the plan protects."""
+    given: Given | None = None
+    """What earlier measurements add to those of the plan."""
 
     def __repr__(self) -> str:
         return (
             f"Plan({self.workload.count:,} queries, {self.budget}, rmse {self.rmse:.4g}, "
             f"gap {self.gap:.1e})"
         )
+
+    def _repr_html_(self) -> str:
+        return plan_card(self)
 
     @property
     def privacy_cost(self) -> Fraction:
@@ -130,7 +161,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """How far the total is from the best: relative, certified.
+        """How far the total is from the best: relative, certified; infinite if no bound is known.
 
         The best is that of plans with these residual spaces, or, where the domain is planned as
         a whole, of all matrix mechanisms.
@@ -143,6 +174,8 @@ class Plan:
             return 0.0
         if self.objective is not None:
             return self.objective.gap
+        if self.given is not None:
+            return self.given.gap
         cost = float(self.budget.mu_squared / self.contributions**2)
         counts = [len(block.strategy.spaces) for block in self.planned]
         least = total_error([block.lower for block in self.planned], counts, cost)
@@ -151,9 +184,22 @@ class Plan:
 
     @cached_property
     def _total(self) -> float:
+        if self.given is not None:
+            return self.given.total
         if self.objective is not None:
             return self.objective.total
         return math.fsum(block.error for block in self.planned)
+
+    def values(self, measured: Noisy) -> Values:
+        """Return what `recovery` makes answers of: the plan's measurements, and earlier ones.
+
+        Args:
+            measured: the noisy integers of every space that the plan measures.
+        """
+        if self.given is None:
+            spaces = self.recovery.spaces
+            return {s: measured[frozenset(s.attributes)].astype(np.float64) for s in spaces}
+        return self.given.combination.values([*self.given.measured, measured])
 
     def expected_error(self) -> pl.DataFrame:
         """Return the expected error of each statement (or named family), in rows.
@@ -162,24 +208,7 @@ class Plan:
         and `worst_standard_error` (root of the largest variance). Only for a family of more than
         4,194,304 answers may the last be an upper bound; see `extent`.
         """
-        table: dict[str, _Error] = {}
-        for family in self.workload.families:
-            error = table.setdefault(family.name, _Error())
-            error.add(family.count, *extent(self.recovery, family, self.workload.domain))
-        return pl.DataFrame(
-            {
-                "statement": list(table),
-                "rows": [e.rows for e in table.values()],
-                "rmse": [math.sqrt(e.total / e.rows) if e.rows else 0.0 for e in table.values()],
-                "worst_standard_error": [math.sqrt(e.largest) for e in table.values()],
-            },
-            schema={
-                "statement": pl.String,
-                "rows": pl.Int64,
-                "rmse": pl.Float64,
-                "worst_standard_error": pl.Float64,
-            },
-        )
+        return error_table(self.recovery, self.workload)
 
     def explain(self) -> str:
         """Describe the plan: the residual spaces, their solvers and shares of the budget."""
@@ -190,8 +219,9 @@ class Plan:
             f"{len(self.workload.families)} families, {spaces}",
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
             f"neighbours: {self.neighbours}",
-            f"expected RMSE {self.rmse:.4g}; certified gap {self.gap:.2e}",
+            f"expected RMSE {self.rmse:.4g}; {self._explain_gap()}",
             *self._explain_objective(),
+            *self._explain_given(),
             "",
             f"{'share':>7}  {'measurements':>12}  {'noise sd':>9}  residual space: solver",
         ]
@@ -199,10 +229,20 @@ class Plan:
         lines += ["", "marginals needed: " + _listed(self.marginals)]
         return "\n".join(lines)
 
+    def _explain_gap(self) -> str:
+        known = math.isfinite(self.gap)
+        return f"certified gap {self.gap:.2e}" if known else "no certified gap"
+
     def _explain_objective(self) -> list[str]:
         if self.objective is None:
             return []
         return [f"objective: {self.objective.name}; binding: {', '.join(self.binding)}"]
+
+    def _explain_given(self) -> list[str]:
+        if self.given is None:
+            return []
+        used = {e.source for part in self.given.combination.parts for e in part.counted}
+        return [f"with the measurements of {len(used) - 1:,} earlier releases"]
 
     def _explain_block(self, block: PlannedBlock) -> str:
         strategy = block.strategy
@@ -223,7 +263,7 @@ class Plan:
     @property
     def whole(self) -> bool:
         """Whether the domain is measured at once; `gap` is then to the best of all mechanisms."""
-        return isinstance(self.recovery, WholeRecovery)
+        return not self.references
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
@@ -246,6 +286,28 @@ class Plan:
     def families(self, name: str) -> tuple[Family, ...]:
         """Return the families of one statement."""
         return tuple(f for f in self.workload.families if f.name == name)
+
+
+def error_table(recovery: AnyRecovery, workload: Workload) -> pl.DataFrame:
+    """Return the error of each statement; see `Plan.expected_error`."""
+    table: dict[str, _Error] = {}
+    for family in workload.families:
+        error = table.setdefault(family.name, _Error())
+        error.add(family.count, *extent(recovery, family, workload.domain))
+    return pl.DataFrame(
+        {
+            "statement": list(table),
+            "rows": [e.rows for e in table.values()],
+            "rmse": [math.sqrt(e.total / e.rows) if e.rows else 0.0 for e in table.values()],
+            "worst_standard_error": [math.sqrt(e.largest) for e in table.values()],
+        },
+        schema={
+            "statement": pl.String,
+            "rows": pl.Int64,
+            "rmse": pl.Float64,
+            "worst_standard_error": pl.Float64,
+        },
+    )
 
 
 def _listed(marginals: tuple[tuple[str, ...], ...]) -> str:

@@ -27,6 +27,7 @@ from dpsql.planner.divide.reference import Reference
 from dpsql.planner.divide.structure import Product, analyse, products
 from dpsql.planner.fitness import Planner, least_budget, least_largest
 from dpsql.planner.integer import BlockStrategy
+from dpsql.planner.measured import Space
 from dpsql.planner.plan import RECORD, Plan, PlannedBlock
 from dpsql.planner.recovery import Recovery
 from dpsql.planner.rounding import Rounding
@@ -197,10 +198,10 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
         return None
     component, solution = found
     block = Rounding().block((touched(workload),), (found,), cost.per_record)
-    recovery = WholeRecovery(block)
+    recovery = WholeRecovery(Space.of_block(block.spaces[0], block))
     planned = PlannedBlock(block, recovery.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
-    return Plan(workload.copy(), cost.budget, (planned,), certified, recovery)
+    return Plan(workload.copy(), cost.budget, (planned,), certified, recovery, {})
 
 
 def _uniform(workload: Workload, tolerance: float) -> Divided:
@@ -272,12 +273,14 @@ def _stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
         rounding.block(c.spaces, c.solved, share)
         for c, share in zip(conquered, shares, strict=True)
     )
-    recovery = Recovery(blocks, divided.references)
+    spaces = [Space.of_block(names, block) for block in blocks for names in block.spaces]
+    recovery = Recovery(spaces, divided.references)
     planned = tuple(
         PlannedBlock(block, recovery.error(c.terms, block), c.lower, c.solver)
         for c, block in zip(conquered, blocks, strict=True)
     )
-    return Plan(workload.copy(), cost.budget, planned, cost.certified(blocks), recovery)
+    certified, references = cost.certified(blocks), divided.references
+    return Plan(workload.copy(), cost.budget, planned, certified, recovery, references)
 
 
 def _check_contributions(contributions: int) -> None:

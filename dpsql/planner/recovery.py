@@ -19,23 +19,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.pieces import split_rows
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.divide.structure import Product
-from dpsql.planner.integer import (
-    NOISE_ROUNDING_VARIANCE,
-    BlockStrategy,
-    CentredFactor,
-    IntegerFactor,
-)
+from dpsql.planner.integer import BlockStrategy, CentredFactor
+from dpsql.planner.measured import MeasuredFactor, Space, Values, pseudo_inverse
 from dpsql.workload import Block, Family
 from dpsql.workload.queries import DenseQueries
 
@@ -45,33 +39,16 @@ CHUNK = 2**24
 """Entries of a product that are held at once while its squares are added up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
-    """One residual space of a block: its attributes, by the axes of the factors."""
-
-    attributes: tuple[str, ...]
-    strategy: BlockStrategy
-
-    def of(self, factor: IntegerFactor) -> tuple[str, ...]:
-        """Return the attributes of a factor."""
-        return tuple(self.attributes[axis] for axis in factor.axes)
-
-    @property
-    def noise(self) -> float:
-        """The variance of the noise of each measurement, rounding included."""
-        return float(self.strategy.noise_variance + NOISE_ROUNDING_VARIANCE)
-
-
 class Recovery:
-    """How answers and variances follow from the blocks of one plan.
+    """How answers and variances follow from measurements of residual spaces.
 
     What depends on the contents only is made once for equal contents.
     """
 
-    def __init__(
-        self, blocks: Sequence[BlockStrategy], references: Mapping[str, Reference]
-    ) -> None:
-        self._spaces = {frozenset(s): Space(s, b) for b in blocks for s in b.spaces}
+    def __init__(self, spaces: Iterable[Space], references: Mapping[str, Reference]) -> None:
+        self._spaces: dict[frozenset[str], list[Space]] = {}
+        for space in spaces:
+            self._spaces.setdefault(frozenset(space.attributes), []).append(space)
         self._measured = {name for space in self._spaces for name in space}
         self.references = references
         """Attribute → its reference."""
@@ -81,14 +58,14 @@ class Recovery:
     def marginal(
         self,
         attributes: Sequence[str],
-        values: Mapping[frozenset[str], Array],
+        values: Values,
     ) -> Array:
         """Return x̂_B from the noisy measurements of each residual space."""
         references = [self.references[a] for a in attributes]
         total = np.zeros([len(r.weights) for r in references])
         for space in self.inside(attributes):
-            estimate = self._estimate(space, values[frozenset(space.attributes)])
-            names = [a for f in space.strategy.factors for a in space.of(f)]
+            estimate = self._estimate(space, values[space])
+            names = [a for f in space.factors for a in space.of(f)]
             places = [attributes.index(a) for a in names]
             here = [n if i in places else 1 for i, n in enumerate(total.shape)]
             spread: Array = estimate.transpose(np.argsort(places)).reshape(here)
@@ -98,6 +75,15 @@ class Recovery:
                     spread = np.multiply(spread, reference.weights.reshape(along))
             total += spread
         return total
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """What is measured. Estimates of one residual space add up, as their variances do."""
+        return tuple(chain.from_iterable(self._spaces.values()))
+
+    def measured(self, attributes: Iterable[str]) -> Sequence[Space]:
+        """Return the measurements of a residual space; none if it was not measured."""
+        return self._spaces.get(frozenset(attributes), ())
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
@@ -112,45 +98,47 @@ class Recovery:
             total += space.noise * self._squares(family.blocks, space)
         return total
 
-    def error(self, terms: Iterable[Product], block: BlockStrategy) -> float:
+    def error(self, terms: Sequence[Product], block: BlockStrategy) -> float:
         """Return the weighted sum of variances that a block gives to the terms of its spaces."""
         return len(block.spaces) * self.error_of(terms, block.spaces[0])
 
-    def error_of(self, terms: Iterable[Product], attributes: Iterable[str]) -> float:
+    def error_of(self, terms: Sequence[Product], attributes: Iterable[str]) -> float:
         """Return the weighted sum of variances that one space gives to the terms asked of it."""
-        space = self._spaces[frozenset(attributes)]
-        errors = [t.weight * math.prod(self._errors(t.pieces, space)) for t in terms]
-        return space.noise * math.fsum(errors)
+        return math.fsum(
+            space.noise * t.weight * math.prod(self._errors(t.pieces, space))
+            for space in self._spaces[frozenset(attributes)]
+            for t in terms
+        )
 
     def inside(self, attributes: Sequence[str]) -> Iterator[Space]:
         """Yield the residual spaces whose attributes are all among some."""
         measured = [a for a in attributes if a in self._measured]
         if 1 << len(measured) > len(self._spaces):
             inside = set(measured)
-            yield from (space for names, space in self._spaces.items() if names <= inside)
+            for names, spaces in self._spaces.items():
+                if names <= inside:
+                    yield from spaces
             return
         sizes = range(len(measured) + 1)
         for subset in chain.from_iterable(combinations(measured, size) for size in sizes):
-            space = self._spaces.get(frozenset(subset))
-            if space is not None:
-                yield space
+            yield from self._spaces.get(frozenset(subset), ())
 
     def _estimate(self, space: Space, values: Array) -> Array:
         """Return ⊗CB⁺ y over the cells of the factors' attributes, in the order of the factors."""
         result = values
-        for axis, factor in enumerate(space.strategy.factors):
+        for axis, factor in enumerate(space.factors):
             result = self._invert(factor, space.of(factor), result, axis)
-        return result.reshape([n for f in space.strategy.factors for n in f.shape])
+        return result.reshape([n for f in space.factors for n in f.shape])
 
     def _invert(
-        self, factor: IntegerFactor, names: tuple[str, ...], values: Array, axis: int
+        self, factor: MeasuredFactor, names: tuple[str, ...], values: Array, axis: int
     ) -> Array:
         if isinstance(factor, CentredFactor):
             return _centred(values, factor, axis)
         inverse = self.inverse(factor, names)
         return np.moveaxis(np.tensordot(inverse, values, (1, axis)), 0, axis)
 
-    def inverse(self, factor: IntegerFactor, names: tuple[str, ...]) -> Array:
+    def inverse(self, factor: MeasuredFactor, names: tuple[str, ...]) -> Array:
         """Return CB⁺ of a factor on some attributes: shape (cells, measurements)."""
         references = [self.references[a] for a in names]
         key = (factor.content, *(r.key for r in references))
@@ -160,7 +148,7 @@ class Recovery:
 
     def _squares(self, blocks: Sequence[Block], space: Space) -> Array:
         """Return ‖q_A B_A⁺‖² of every query."""
-        factors = space.strategy.factors
+        factors = space.factors
         result, order = np.ones(()), []
         for bs, fs in groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
             norms = self.group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
@@ -169,7 +157,7 @@ class Recovery:
         return result.transpose(np.argsort(order))
 
     def group_squares(
-        self, blocks: Sequence[Block], factors: Sequence[IntegerFactor], space: Space
+        self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
     ) -> Array:
         """Return ‖q_A B_A⁺‖² over one group of blocks and factors, in the shape of the blocks."""
         if not blocks:  # the total's own factor
@@ -189,7 +177,7 @@ class Recovery:
         return np.concatenate(squares_).reshape([b.queries.rows for b in blocks])
 
     def table(
-        self, blocks: Sequence[Block], factors: Sequence[IntegerFactor], space: Space
+        self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
     ) -> Array:
         """Write out q_A B_A⁺ over one group: shape (rows of the blocks, measurements)."""
         kept = {a for f in factors for a in space.of(f)}
@@ -211,7 +199,7 @@ class Recovery:
             weights = np.multiply.outer(weights, self.references[name].weights).ravel()
         return block.queries.apply(weights, 0)
 
-    def _axis_squares(self, block: Block, factor: IntegerFactor) -> Array:
+    def _axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
         """Return ‖q_A B⁺‖² of one attribute's queries."""
         (name,) = block.attributes
         key = (block.queries.key, factor.content, self.references[name].key)
@@ -219,7 +207,7 @@ class Recovery:
             self._norms[key] = self._new_axis_squares(block, factor)
         return self._norms[key]
 
-    def _new_axis_squares(self, block: Block, factor: IntegerFactor) -> Array:
+    def _new_axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
         queries = block.queries
         if isinstance(factor, CentredFactor):
             n = factor.cells
@@ -231,7 +219,7 @@ class Recovery:
         return self._joint_squares([block], factor, block.attributes)
 
     def _joint_squares(
-        self, blocks: Sequence[Block], factor: IntegerFactor, names: tuple[str, ...]
+        self, blocks: Sequence[Block], factor: MeasuredFactor, names: tuple[str, ...]
     ) -> Array:
         """Apply each attribute's queries to the columns of CB⁺, some columns at a time."""
         inverse = self.inverse(factor, names)
@@ -248,13 +236,13 @@ class Recovery:
 
     def _errors(self, pieces: Sequence[Component], space: Space) -> Iterator[float]:
         """Yield Σ ‖row B⁺‖² over the rows of the pieces' product, group by group."""
-        factors = space.strategy.factors
+        factors = space.factors
         names = [tuple(space.attributes[axis] for axis in p.axes) for p in pieces]
         for ps, fs in groups(names, [space.of(f) for f in factors]):
             yield self._error([pieces[p] for p in ps], [factors[f] for f in fs], space)
 
     def _error(
-        self, pieces: Sequence[Component], factors: Sequence[IntegerFactor], space: Space
+        self, pieces: Sequence[Component], factors: Sequence[MeasuredFactor], space: Space
     ) -> float:
         only = factors[0]
         if len(pieces) == len(factors) == 1:
@@ -271,7 +259,7 @@ class Recovery:
         self,
         rows: Sequence[Array],
         names: list[str],
-        factors: Sequence[tuple[IntegerFactor, tuple[str, ...]]],
+        factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
     ) -> Array:
         """Write out the product of `rows`, and multiply it by the CB⁺ axis by axis."""
         matrix: Array = np.ones((1, 1))
@@ -288,19 +276,6 @@ class Recovery:
             # Axes that are used up go, new ones come last.
             names = [a for a in names if a not in its]
         return tensor.reshape(matrix.shape[0], -1)
-
-
-def pseudo_inverse(factor: IntegerFactor) -> Array:
-    """Return B⁺ of shape (cells, measurements).
-
-    For rows that are independent, Bᵀ = QR gives B⁺ = Q R⁻ᵀ, which doesn't square the condition
-    number as BBᵀ would.
-    """
-    if isinstance(factor, CentredFactor):
-        centred = np.eye(factor.cells) - 1 / factor.cells
-        return np.asarray(centred / (factor.scale * factor.cells))
-    q, r = scipy.linalg.qr(factor.matrix.T.astype(np.float64), mode="economic")
-    return np.asarray(scipy.linalg.solve_triangular(r, q.T, trans="N", lower=False).T)
 
 
 def _keeping(inverse: Array, references: Sequence[Reference]) -> Array:

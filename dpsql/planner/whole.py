@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dpsql.planner.divide.basis import row_basis
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.reference import Reference
-from dpsql.planner.integer import NOISE_ROUNDING_VARIANCE, BlockStrategy
-from dpsql.planner.recovery import pseudo_inverse
+from dpsql.planner.measured import Space, Values, pseudo_inverse
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.dual import Dual, maximise, over_basis
 from dpsql.workload import Family, Workload
@@ -57,11 +56,11 @@ def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Soluti
     names = touched(workload)
     shape = tuple(workload.domain[name] for name in names)
     few = workload.count <= min(FEW, math.prod(shape))
-    rows = _rows(workload, names) if few else _root(_gram(workload, names))
+    rows = _rows(workload, names) if few else root_of(gram(workload, names))
     if not rows.any():
         return None
     dual = Dual.of(rows, shape)
-    basis = _integer_basis(workload, names, dual.rank)
+    basis = integer_basis(workload, names, dual.rank)
     if basis is None:
         return None
     best = maximise(dual, tolerance)
@@ -71,18 +70,20 @@ def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Soluti
     return component, Solution(strategy, best.upper, best.lower, SOLVER)
 
 
-def _root(gram: Array) -> Array:
+def root_of(gram: Array) -> Array:
+    """Return rows with this Gram matrix."""
     values, vectors = np.linalg.eigh(gram)
     return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
 
 
-def _integer_basis(
+def integer_basis(
     workload: Workload, names: tuple[str, ...], rank: int
 ) -> NDArray[np.int64] | None:
     """Take the queries' own rows if they are few and in integers, else all cells if few."""
     n = cells(workload)
     if rank < n and workload.count <= max(FEW, 2 * n):
-        rows = np.vstack([_written_out(f, names, workload) for f in workload.families if f.count])
+        families = [f for f in workload.families if f.count]
+        rows = np.vstack([_written_out(f, names, workload.domain) for f in families])
         if (rows == np.rint(rows)).all() and np.abs(rows).max() < 2**20:
             basis = row_basis(rows.astype(np.int64))
             if len(basis) == rank:
@@ -93,25 +94,26 @@ def _integer_basis(
 def _rows(workload: Workload, names: tuple[str, ...]) -> Array:
     """Write all queries out over the joint cells, with their weights folded in."""
     families = [f for f in workload.families if f.count]
-    return np.vstack([math.sqrt(f.weight) * _written_out(f, names, workload) for f in families])
+    sizes = workload.domain
+    return np.vstack([math.sqrt(f.weight) * _written_out(f, names, sizes) for f in families])
 
 
-def _written_out(family: Family, names: tuple[str, ...], workload: Workload) -> Array:
+def _written_out(family: Family, names: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
     """Write a family's queries out over the joint cells."""
     product: Array = np.ones((1, 1))
     for block in family.blocks:
         product = np.asarray(np.kron(product, block.queries.matrix), dtype=np.float64)
     order = [name for block in family.blocks for name in block.attributes]
-    tensor: Array = product.reshape(-1, *(workload.domain[name] for name in order))
+    tensor: Array = product.reshape(-1, *(sizes[name] for name in order))
     present = [name for name in names if name in order]
     tensor = tensor.transpose(0, *(1 + order.index(name) for name in present))
-    spread = [workload.domain[name] if name in order else 1 for name in names]
-    full = [workload.domain[name] for name in names]
+    spread = [sizes[name] if name in order else 1 for name in names]
+    full = [sizes[name] for name in names]
     tensor = np.broadcast_to(tensor.reshape(-1, *spread), (len(product), *full))
     return tensor.reshape(len(product), -1)
 
 
-def _gram(workload: Workload, names: tuple[str, ...]) -> Array:
+def gram(workload: Workload, names: tuple[str, ...]) -> Array:
     """Return Σ weight · QᵀQ over the joint cells."""
     total: Array = np.zeros(())
     for family in workload.families:
@@ -139,19 +141,25 @@ def _in_order(gram: Array, order: list[str], names: tuple[str, ...], workload: W
 
 
 class WholeRecovery:
-    """How answers and variances follow from one block over the whole domain."""
+    """How answers and variances follow from measurements of all joint cells of some attributes."""
 
-    def __init__(self, block: BlockStrategy) -> None:
-        (self._names,), (factor,) = block.spaces, block.factors
-        self._shape = block.shape
-        self.noise = float(block.noise_variance + NOISE_ROUNDING_VARIANCE)
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        """Its one factor is over all axes."""
+        (factor,) = space.factors
+        self.names, self._shape = space.attributes, factor.shape
+        self.noise = space.noise
         """The variance of the noise of each measurement, rounding included."""
         self._inverse = pseudo_inverse(factor)
 
-    def marginal(self, attributes: Sequence[str], values: Mapping[frozenset[str], Array]) -> Array:
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """What is measured."""
+        return (self.space,)
+
+    def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
-        (measured,) = values.values()
-        return self._summed(self._inverse @ measured, attributes)
+        return self._summed(self._inverse @ values[self.space], attributes)
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
@@ -173,7 +181,7 @@ class WholeRecovery:
 
     def total(self, workload: Workload) -> float:
         """Return the sum of weight·variance over all answers to a workload."""
-        return self.error(_root(_gram(workload, self._names)))
+        return self.error(root_of(gram(workload, self.names)))
 
     def bound(self, family: Family) -> float:
         """Return an upper bound of the variances of a family: the norms of rows and of B⁺."""
@@ -197,11 +205,16 @@ class WholeRecovery:
             tensor = block.queries.apply(tensor, axis)
         return tensor
 
+    def written_out(self, family: Family) -> Array:
+        """Write queries out over the joint cells."""
+        sizes = dict(zip(self.names, self._shape, strict=True))
+        return _written_out(family, self.names, sizes)
+
     def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
         """Add up over the other attributes; what comes after the cells stays as it is."""
         tensor = values.reshape((*self._shape, *values.shape[1:]))
-        gone = tuple(i for i, name in enumerate(self._names) if name not in attributes)
-        left = [name for name in self._names if name in attributes]
+        gone = tuple(i for i, name in enumerate(self.names) if name not in attributes)
+        left = [name for name in self.names if name in attributes]
         tensor = tensor.sum(axis=gone)
         rest = range(len(left), tensor.ndim)
         return np.asarray(tensor.transpose([left.index(a) for a in attributes] + list(rest)))

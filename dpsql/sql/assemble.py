@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sqlglot import exp
 
@@ -15,7 +16,7 @@ from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, Stat
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
-from dpsql.sql.lowering.matrices import Entries, LoweredBlock
+from dpsql.sql.lowering.matrices import Entries, Ints, LoweredBlock
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox import Sandbox
 from dpsql.sql.text.parse import Parsed
@@ -43,8 +44,15 @@ class LoweredStatement:
         return [b for group in sets for s in group.statistics for b in s.blocks]
 
 
-def assemble(table: Table, lowered: Sequence[LoweredStatement], sandbox: Sandbox) -> Script:
+def assemble(
+    table: Table,
+    lowered: Sequence[LoweredStatement],
+    sandbox: Sandbox,
+    split: Mapping[str, Ints] = MappingProxyType({}),
+) -> Script:
     """Add all statistics to one workload, over classes of cells.
+
+    The classes are at least as fine as those that `split` gives of a column's cells.
 
     Raises:
         SqlError: two columns of an answer would have one name, or DuckDB refuses what is
@@ -55,7 +63,8 @@ def assemble(table: Table, lowered: Sequence[LoweredStatement], sandbox: Sandbox
     _check_entries(sum(len(b.rows.cell) for b in blocks if isinstance(b.rows, Entries)))
     used = {name for block in blocks for name in block.attributes}
     sizes = {name: domain.size for name, domain in table.columns.items() if name in used}
-    builder = _Builder(Classes.of_blocks(blocks, sizes), sizes, sandbox)
+    split = {name: of for name, of in split.items() if name in sizes}
+    builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, sandbox)
     several = len(lowered) > 1
     statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
     named = frozenset().union(*(core.core.named for item in lowered for core in item.cores))

@@ -78,3 +78,11 @@ class Script:
     whose value is in the domain of each are counted."""
     merged: Mapping[str, Ints]
     """For columns of which the workload has fewer cells than the domain: the class of each."""
+
+    @property
+    def guards(self) -> frozenset[str]:
+        """The columns in which a row must have a value of the domain to be counted.
+
+        Only answers with the same ones are about the same rows.
+        """
+        return self.table.guards(self.columns)

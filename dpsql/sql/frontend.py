@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dpsql.errors import SqlError, SqlLimitError, printable
 from dpsql.schema import Table
@@ -12,6 +12,7 @@ from dpsql.sql.binding.outline import Outlined, Outliner, Public, Resolve
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
+from dpsql.sql.lowering.matrices import Ints
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox import Sandbox, SandboxError
 from dpsql.sql.text.limits import MAX_STATEMENTS
@@ -23,11 +24,17 @@ def no_public_tables(_: tuple[str, ...]) -> None:
     return
 
 
+def no_split(_: Table) -> Mapping[str, Ints]:
+    """Tell no further cells apart."""
+    return {}
+
+
 def compile_script(
     statements: Sequence[tuple[str, str]],
     resolve: Resolve,
     public: Public = no_public_tables,
     weights: Mapping[str, float] | None = None,
+    split: Callable[[Table], Mapping[str, Ints]] = no_split,
 ) -> Script:
     """Compile named statements over one private table to a workload; no row is touched.
 
@@ -37,6 +44,8 @@ def compile_script(
             SchemaError.
         public: returns the public table of a name, or None.
         weights: statement → importance, which goes before `/*+ weight(5) */` in its text.
+        split: for the table, column → classes of cells that must be told apart although no
+            statement does.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -56,7 +65,7 @@ def compile_script(
             naming(name, several, _lowered, name, tree, outline, table, sandbox, importance[name])
             for name, tree, outline in outlined
         ]
-        return assemble(table, lowered, sandbox)
+        return assemble(table, lowered, sandbox, split(table))
     except SandboxError as error:
         raise SqlError(
             f"DuckDB refuses a public table or a value: {error}",

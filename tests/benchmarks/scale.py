@@ -16,12 +16,12 @@ import duckdb
 
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.mechanism.measure import ChargedPlan, measure
+from dpsql.mechanism.measure import measure
 from dpsql.mechanism.reconstruct import Reconstruction
-from dpsql.privacy import Ledger
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Workload
 from examples.paper_tables import three_way
+from tests.helpers.charging import pay
 
 ADULT = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
 BATCH = 1_000_000
@@ -58,17 +58,15 @@ def end_to_end(workload: Workload, rows: int) -> None:
     spaces = [space for block in plan.certified.blocks for space in block.spaces]
     counts = DuckDBEngine(con).marginals(source, spaces, tuple(workload.domain))
     clock.tell(f"counted {len(spaces):,} marginals of {rows:,} rows")
-    ledger = Ledger.open(None, dataset="t")
-    receipt = ledger.charge(
-        plan.budget.mu_squared, asked=plan.budget, plan=plan.certified.digest, schema="00"
-    )
-    measured = measure(ChargedPlan(plan.certified, receipt, ledger), counts)
+    measured = measure(pay(plan), counts)
     clock.tell(f"measured {sum(v.size for v in measured.values.values()):,} noisy integers")
-    answers, total, squares = Reconstruction(plan, measured), 0, 0.0
+    values, recovery = plan.values(measured.values), plan.recovery
+    answers = Reconstruction(lambda names: recovery.marginal(names, values))
+    total, squares = 0, 0.0
     for family in plan.workload.families:
         for part in family.parts(BATCH):
             total += answers.answers(part).size
-            squares += float(plan.recovery.variances(part).sum())
+            squares += float(recovery.variances(part).sum())
     clock.tell(f"made {total:,} answers with variances, rmse {(squares / total) ** 0.5:.3f}")
     clock.sum_up()
 

@@ -5,6 +5,7 @@ import re
 from decimal import Decimal
 
 import dpsql
+from dpsql.engines.public import PublicReader
 from dpsql.schema.catalog import read_table
 from dpsql.sql import compile_script
 from tests.sql.people import FIXTURES, PUBLIC, connect
@@ -25,7 +26,7 @@ def compile_one(con, sql, name="q"):
             _TABLES[con, parts] = read_table(con, parts)
         return _TABLES[con, parts]
 
-    reader = dpsql.session.PublicReader(con, PUBLIC)
+    reader = PublicReader(con, PUBLIC)
     return compile_script([(name, sql)], resolve, reader.read)
 
 

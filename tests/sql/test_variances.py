@@ -14,7 +14,9 @@ import pytest
 import dpsql
 from dpsql.mechanism import measure as measuring
 from dpsql.mechanism.measure import NoisyMeasurements
-from dpsql.release import build_release
+from dpsql.release import Before, Wishes, from_plan
+from dpsql.release.build import facts_of
+from dpsql.session import work
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space
 
@@ -110,11 +112,11 @@ def released(con, sql, monkeypatch):
     """Release a statement; return its script, its plan and the measurements too."""
     found = {}
 
-    def keep(script, plan, measured, receipt, confidence):
-        found.update(script=script, plan=plan, measured=measured)
-        return build_release(script, plan, measured, receipt, confidence)
+    def keep(script, plan, facts, measured, content):
+        found.update(script=script, plan=plan, facts=facts, measured=measured)
+        return from_plan(script, plan, facts, measured, content)
 
-    monkeypatch.setattr(dpsql.session, "build_release", keep)
+    monkeypatch.setattr(work, "from_plan", keep)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(5))
     release = dpsql.Session(con).release(sql, budget=dpsql.Budget(rho=1))
     return release, found["script"], found["plan"], found["measured"]
@@ -122,7 +124,8 @@ def released(con, sql, monkeypatch):
 
 def values_at(script, plan, values, names):
     measured = NoisyMeasurements(plan.certified, values)
-    frame = build_release(script, plan, measured, None, None)["query"]
+    facts = facts_of(script, plan, Before(), Wishes())
+    frame = from_plan(script, plan, facts, measured, b"")["query"]
     return frame.select(names).cast(float).to_numpy()
 
 

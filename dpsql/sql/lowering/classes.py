@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.sql.lowering.matrices import Entries, Floats, Ints, LoweredBlock, Runs, compact
+from dpsql.workload.cells import refined
 from dpsql.workload.queries import MAX_ENTRIES
 
 
@@ -31,14 +32,19 @@ class Classes:
     _first: dict[str, Ints] = field(default_factory=dict)
 
     @classmethod
-    def of_blocks(cls, blocks: Iterable[LoweredBlock], sizes: Mapping[str, int]) -> Classes:
-        """Find the classes for all blocks of a script."""
-        found: dict[str, Ints] = {}
+    def of_blocks(
+        cls,
+        blocks: Iterable[LoweredBlock],
+        sizes: Mapping[str, int],
+        split: Mapping[str, Ints] = MappingProxyType({}),
+    ) -> Classes:
+        """Find the classes for all blocks of a script, at least as fine as those of `split`."""
+        found = {name: refined(np.zeros_like(of), of) for name, of in split.items()}
         for block in blocks:
             for axis, name in enumerate(block.attributes):
                 known = found.get(name, np.zeros(sizes[name], dtype=np.int64))
                 if known.max(initial=0) + 1 < len(known):  # else all cells are told apart already
-                    found[name] = _refined(known, _signatures(block, axis, sizes))
+                    found[name] = refined(known, _signatures(block, axis, sizes))
         merged = {name: of for name, of in found.items() if of.max() + 1 < len(of)}
         left = {
             name: int(merged[name].max()) + 1 if name in merged else n for name, n in sizes.items()
@@ -81,15 +87,6 @@ class Classes:
         if name not in self._first:
             self._first[name] = np.unique(self.of[name], return_index=True)[1]
         return self._first[name]
-
-
-def _refined(known: Ints, signatures: Ints) -> Ints:
-    """Split classes by further signatures, and number them by their first cells."""
-    joint = known * (signatures.max(initial=0) + 1) + signatures
-    _, first, inverse = np.unique(joint, return_index=True, return_inverse=True)
-    order = np.empty(len(first), dtype=np.int64)
-    order[np.argsort(first)] = np.arange(len(first))
-    return np.asarray(order[inverse])
 
 
 def _signatures(block: LoweredBlock, axis: int, sizes: Mapping[str, int]) -> Ints:

@@ -1,0 +1,1 @@
+"""What was measured before: combining it with new measurements, and planning on it."""
