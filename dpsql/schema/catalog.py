@@ -225,7 +225,9 @@ def _describe(
             undeclared[name] = f"GENERATED {type_}" if generated else type_
         else:
             columns[name] = found
-    return Table(path[-1], columns, undeclared, tuple(path), _unit(con, path, schema, unit))
+    resolved = _unit(con, path, schema, unit)
+    enforced = frozenset(name for name in columns if name.lower() not in domains)
+    return Table(path[-1], columns, undeclared, tuple(path), resolved, enforced)
 
 
 def _unit(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
@@ -13,7 +12,11 @@ from typing import TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.names import as_sql as as_sql
+from dpsql.schema.names import as_text as as_text
+from dpsql.schema.names import closest as closest
 from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, shown
+from dpsql.schema.toml import read_toml
 from dpsql.schema.units import ResolvedUnit, Unit
 
 T = TypeVar("T")
@@ -34,6 +37,8 @@ class Table:
     """Database, schema and table name, as the engine addresses it."""
     unit: ResolvedUnit | None = None
     """Whose rows are protected together; None if each row is protected by itself."""
+    enforced: frozenset[str] = field(default=frozenset(), compare=False)
+    """The columns of which the database itself sees to it that every row has a cell."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
@@ -58,6 +63,14 @@ class Table:
         raise SchemaError(
             f"There is no column {printable(name)} in {self.name}.",
             hint=closest(name, [*self.columns, *self.undeclared], as_sql),
+        )
+
+    def guards(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those of some columns in which rows may be without a cell: these don't count."""
+        return frozenset(
+            name
+            for name in names
+            if name not in self.enforced and not self.columns[name].covers_all
         )
 
     @property
@@ -121,6 +134,16 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
                 )
         self._units = MappingProxyType(dict(units or {}))
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Schema:
+        """Read a schema from a TOML file, see docs/reference/schema-file.md.
+
+        Raises:
+            SchemaError: the file can't be read, or something in it is not understood.
+        """
+        declared = read_toml(path)
+        return cls(declared.tables, units=declared.units)
+
     @property
     def units(self) -> Mapping[str, Unit]:
         """Table name → whose rows are protected together."""
@@ -148,22 +171,6 @@ def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str,
             hint='for example {"people": {"age": dpsql.Domain.integers(0, 115)}}.',
         )
     return mapping.items()
-
-
-def closest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
-    """Word a hint that names the known names closest to `name`, each as `shown`."""
-    names = list(known)
-    lowered = {n.lower(): n for n in names}
-    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
-    if matches:
-        return f"did you mean {shown(lowered[matches[0]])}?"
-    return f"known names are {', '.join(map(shown, names))}." if names else "there are none."
-
-
-def as_sql(name: str) -> str:
-    """Write a name as it can be typed into SQL: in quotes if it needs them."""
-    plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
-    return name if plain else '"' + printable(name).replace('"', '""') + '"'
 
 
 _EXAMPLES = {
@@ -199,8 +206,3 @@ def declaration_hint(table: str, column: str, type_: str) -> str:
 
 def _between(last: str) -> str:
     return f"create the table with CHECK ({{}} BETWEEN 0 AND {last}), or "
-
-
-def as_text(name: str) -> str:
-    """Write a name as a string of Python."""
-    return json.dumps(printable(name), ensure_ascii=False)

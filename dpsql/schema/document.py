@@ -1,0 +1,246 @@
+"""Write what is public about tables: as a schema file to start from, and as plain JSON.
+
+The schema file is for people: `Schema.load` reads it. The JSON keeps a `Table` exactly, with the
+types that the catalog gave, for releases on disk; see `dpsql/schema/plain.py` for the domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.numbers import MAX_DIGITS, decimal_scale
+from dpsql.schema.plain import (
+    domain_from_json,
+    domain_to_json,
+    fields,
+    items,
+    malformed,
+    text,
+    whole,
+)
+from dpsql.schema.sequences import DateRange, DecimalRange
+from dpsql.schema.table import Table
+from dpsql.schema.toml import parse_toml, toml_key, toml_text
+from dpsql.schema.units import MAX_ROWS, Join, ResolvedUnit
+
+_HEAD = "# What is public about the tables, for dpsql.Schema.load.\n"
+_WIDTH = 100
+_FLOAT_DIGITS = 15
+"""Other programs read a decimal as a float, which keeps so many digits."""
+_TABLE_KEYS = frozenset({"name", "path", "columns", "undeclared", "enforced", "unit"})
+_MAX_JOINS = 64
+_MAX_PATH = 3
+_SUGGESTIONS = {
+    "VARCHAR": 'labels = ["a", "b"]',
+    "DATE": "dates = [2026-01-01, 2026-12-31]",
+    "TIMESTAMP": "dates = [2026-01-01, 2026-12-31]",
+    "DOUBLE": "bins = [0, 10, 20, 50]",
+    "FLOAT": "bins = [0, 10, 20, 50]",
+}
+
+
+# ── the schema file ────────────────────────────────────────────────────────────────────────
+
+
+def write_toml(tables: Iterable[Table]) -> str:
+    """Write a schema file that declares what is known of some tables.
+
+    `Schema.load` reads it back to the same domains and units. A column without a domain becomes a
+    comment with an example of what to declare; so does one that only the catalog can describe.
+
+    Raises:
+        SchemaError: two tables have the same name.
+    """
+    written: dict[str, str] = {}
+    for table in tables:
+        if table.name.lower() in written:
+            raise SchemaError(
+                f"There are two tables {printable(table.name)}.",
+                hint="a schema file is for the tables of one database and schema.",
+            )
+        written[table.name.lower()] = _section(table)
+    return "\n".join([_HEAD, *written.values()])
+
+
+def _section(table: Table) -> str:
+    key = toml_key(table.name)
+    lines: list[str] = []
+    if table.unit is not None:
+        lines += [f"[{key}]", f"unit = {toml_text(table.unit.name)}"]
+        lines += [f"max_rows = {table.unit.max_rows}", ""]
+    lines.append(f"[{key}.columns]")
+    lines += [_column(name, domain) for name, domain in table.columns.items()]
+    lines += [_undeclared(name, type_) for name, type_ in table.undeclared.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _column(name: str, domain: Domain) -> str:
+    line = f"{toml_key(name)} = {{ {', '.join([*_values(domain), *_rules(domain)])} }}"
+    if _declares(line, name, domain):
+        return line
+    return f"# {_comment(name)}: only the table itself can declare {_comment(str(domain))}."
+
+
+def _declares(line: str, name: str, domain: Domain) -> bool:
+    """Whether a line is read back as the domain, but for the type that the column gives it."""
+    type_ = {"ENUM": "VARCHAR"}.get(domain.type, domain.type)
+    type_ = "BIGINT" if type_ in INTEGER_TYPES else type_
+    try:
+        read = parse_toml(f"[t.columns]\n{line}").tables["t"][name]
+    except SchemaError:
+        return False
+    return read == replace(domain, type=type_, column_type="")
+
+
+def _values(domain: Domain) -> list[str]:
+    """Write the kind of a domain, and what makes its values."""
+    values = domain.values
+    if domain.type == "BOOLEAN":
+        return ["boolean = true"]
+    if isinstance(values, range):
+        return [f"integers = [{values.start}, {values.stop - 1}]"]
+    if isinstance(values, DecimalRange):
+        ends = f"{_decimal(values.low, values.scale)}, {_decimal(values.high, values.scale)}"
+        return [f"decimals = [{ends}]", f"step = {_decimal(values.step, values.scale)}"]
+    if isinstance(values, DateRange):
+        grain = [] if values.grain == "day" else [f'grain = "{values.grain}"']
+        return [f"dates = [{values.first}, {values.end}]", *grain]
+    if domain.type == "DOUBLE":
+        return [_listed("bins", map(repr, [*values, *(domain.uppers or ())[-1:]]))]
+    if domain.type in {"VARCHAR", "ENUM"}:
+        return [_listed("labels", (toml_text(str(v)) for v in values))]
+    return [_listed("values", map(str, values))]
+
+
+def _decimal(value: int, scale: int) -> str:
+    """Write value / 10**scale, in quotes if other programs would round it."""
+    number = f"{Decimal(f'{value}E-{scale}'):f}"
+    return number if len(str(abs(value))) <= _FLOAT_DIGITS else f'"{number}"'
+
+
+def _listed(kind: str, values: Iterable[str]) -> str:
+    """Write a list, over several lines if it is long."""
+    lines = [""]
+    for value in values:
+        if len(lines[-1]) + len(value) > _WIDTH - len(kind):
+            lines.append("")
+        lines[-1] += f"{value}, "
+    if len(lines) == 1:
+        return f"{kind} = [{lines[0].removesuffix(', ')}]"
+    return f"{kind} = [\n" + "".join(f"    {line.rstrip()}\n" for line in lines) + "]"
+
+
+def _rules(domain: Domain) -> list[str]:
+    """Write what differs from the defaults."""
+    nullable = ["nullable = true"] if domain.nullable else []
+    if domain.other is not None:
+        return [*nullable, f"other = {toml_text(domain.other)}"]
+    default = "null" if domain.nullable else "drop"
+    return nullable if domain.outside == default else [*nullable, f'outside = "{domain.outside}"']
+
+
+def _undeclared(name: str, type_: str) -> str:
+    """Say what a column without a domain may declare; no character of it may end the comment."""
+    type_, shown = type_ or "unknown type", _comment(type_)
+    example = _SUGGESTIONS.get(type_)
+    if type_ in INTEGER_TYPES:
+        example = "integers = [0, 100]"
+    elif type_.startswith("DECIMAL(") and decimal_scale(type_) <= MAX_DIGITS:
+        example = f"decimals = [0, 9], step = {_decimal(1, decimal_scale(type_))}"
+    if example is None:
+        return f"# {_comment(name)} is a column of type {shown}: it can't have a domain."
+    entry = f"{_comment(toml_key(name))} = {{ {example} }}"
+    return f"# {entry}  # {shown}: no domain yet, for example this one"
+
+
+def _comment(text: str) -> str:
+    return printable(text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…")
+
+
+# ── JSON ───────────────────────────────────────────────────────────────────────────────────
+
+
+def table_to_json(table: Table) -> dict[str, Any]:
+    """Write a table in plain JSON types, so that `table_from_json` gives an equal one."""
+    return {
+        "name": table.name,
+        "path": list(table.path),
+        "columns": [{"name": n, **domain_to_json(d)} for n, d in table.columns.items()],
+        "undeclared": [{"name": n, "type": type_} for n, type_ in table.undeclared.items()],
+        "enforced": sorted(table.enforced),
+        "unit": None if table.unit is None else _unit_to_json(table.unit),
+    }
+
+
+def table_from_json(document: object) -> Table:
+    """Read a table that `table_to_json` wrote. The document may come from a stranger.
+
+    Raises:
+        SchemaError: it is not such a document, in any respect.
+    """
+    found = fields(document, "table", _TABLE_KEYS)
+    columns: dict[str, Domain] = {}
+    for item in items(found["columns"], "columns"):
+        if not isinstance(item, Mapping) or "name" not in item:
+            raise malformed("column")
+        name = text(item["name"], "column")
+        if name in columns:
+            raise malformed("column")
+        columns[name] = domain_from_json({k: v for k, v in item.items() if k != "name"})
+    undeclared: dict[str, str] = {}
+    for item in items(found["undeclared"], "columns"):
+        column = fields(item, "column", {"name", "type"})
+        name = text(column["name"], "column")
+        if name in columns or name in undeclared:
+            raise malformed("column")
+        undeclared[name] = text(column["type"], "type")
+    enforced = [text(name, "column") for name in items(found["enforced"], "columns")]
+    if len(set(enforced)) < len(enforced) or not columns.keys() >= set(enforced):
+        raise malformed("column")
+    return Table(
+        text(found["name"], "table"),
+        columns,
+        undeclared,
+        _path(found["path"]),
+        None if found["unit"] is None else _unit_from_json(found["unit"]),
+        frozenset(enforced),
+    )
+
+
+def _unit_to_json(unit: ResolvedUnit) -> dict[str, Any]:
+    joins = [
+        {"column": j.column, "path": list(j.path), "key": j.key, "type": j.type} for j in unit.joins
+    ]
+    return {
+        "name": unit.name,
+        "column": unit.column,
+        "type": unit.type,
+        "joins": joins,
+        "max_rows": unit.max_rows,
+    }
+
+
+def _unit_from_json(document: object) -> ResolvedUnit:
+    found = fields(document, "unit", {"name", "column", "type", "joins", "max_rows"})
+    return ResolvedUnit(
+        text(found["name"], "unit"),
+        text(found["column"], "unit"),
+        text(found["type"], "unit"),
+        tuple(_join(join) for join in items(found["joins"], "joins", _MAX_JOINS)),
+        whole(found["max_rows"], "unit", 1, MAX_ROWS),
+    )
+
+
+def _join(document: object) -> Join:
+    found = fields(document, "join", {"column", "path", "key", "type"})
+    column, key, type_ = (text(found[name], "join") for name in ("column", "key", "type"))
+    return Join(column, _path(found["path"]), key, type_)
+
+
+def _path(document: object) -> tuple[str, ...]:
+    return tuple(text(part, "path") for part in items(document, "path", _MAX_PATH))

@@ -1,0 +1,30 @@
+"""How names are written in hints."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable
+
+from dpsql.errors import printable
+
+
+def closest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """Word a hint that names the known names closest to `name`, each as `shown`."""
+    names = list(known)
+    lowered = {n.lower(): n for n in names}
+    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    if matches:
+        return f"did you mean {shown(lowered[matches[0]])}?"
+    return f"known names are {', '.join(map(shown, names))}." if names else "there are none."
+
+
+def as_sql(name: str) -> str:
+    """Write a name as it can be typed into SQL: in quotes if it needs them."""
+    plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    return name if plain else '"' + printable(name).replace('"', '""') + '"'
+
+
+def as_text(name: str) -> str:
+    """Write a name as a string of Python."""
+    return json.dumps(printable(name), ensure_ascii=False)

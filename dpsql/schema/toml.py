@@ -1,0 +1,204 @@
+"""Read declarations from a TOML file.
+
+    [people]                    # a table
+    unit = "person_id"          # whose rows are protected together
+    max_rows = 3
+
+    [people.columns]
+    age = { integers = [0, 115], nullable = true }
+    sex = { labels = ["female", "male"] }
+
+Whatever is not understood is refused: a declaration that is silently skipped would be a domain
+that nobody meant. Numbers with a point are read as the decimals that they look like.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.domain import Domain
+from dpsql.schema.entries import read_domain
+from dpsql.schema.names import closest
+from dpsql.schema.numbers import shown
+from dpsql.schema.units import Unit
+
+MAX_BYTES = 1 << 20
+"""Larger files are refused unread."""
+_MAX_DOTS = 250
+"""The time and memory that tomllib takes for a key grow with the square of its parts."""
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_TABLE_KEYS = ("unit", "max_rows", "columns")
+_COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
+
+
+class Declarations(NamedTuple):
+    """What a schema file declares."""
+
+    tables: dict[str, dict[str, Domain]]
+    """Table → column → domain."""
+    units: dict[str, Unit]
+    """Table → whose rows are protected together."""
+
+
+def read_toml(path: str | os.PathLike[str]) -> Declarations:
+    """Read a schema file.
+
+    Raises:
+        SchemaError: the file can't be read, or something in it is not understood.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise SchemaError(
+            f"{shown(path)} is not the path of a schema file.", hint='for example "schema.toml".'
+        )
+    file = Path(os.fsdecode(path))
+    with _within(str(file)):
+        return parse_toml(_text(file))
+
+
+def parse_toml(text: str) -> Declarations:
+    """Read the text of a schema file.
+
+    Raises:
+        SchemaError: something in it is not understood.
+    """
+    document = _parsed(text)
+    _check_names(document, "table")
+    found = Declarations({}, {})
+    for table, content in document.items():
+        with _within(f"table {table}"):
+            _read_table(table, content, found)
+    return found
+
+
+@contextmanager
+def _within(place: str) -> Iterator[None]:
+    """Say in errors where in the file they are."""
+    try:
+        yield
+    except SchemaError as error:
+        message = f"{printable(place)[:200]}: {error.message}"
+        raise SchemaError(message, hint=error.hint) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise SchemaError("There is no such file.", hint="check the path.")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError):  # ValueError: a path with a NUL
+        raise SchemaError(
+            "The file can't be read.", hint="check the path and its permissions."
+        ) from None
+    if len(data) > MAX_BYTES:
+        raise SchemaError(
+            f"The file has more than {MAX_BYTES:,} bytes.",
+            hint="give columns with very many labels an ENUM type, and leave them out.",
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise SchemaError("The file is not UTF-8.", hint="save it as UTF-8.") from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    if any(piece.count(".") > _MAX_DOTS for piece in re.split(r"[\n=,{\[]", text)):
+        raise SchemaError(
+            f"A key or a text has more than {_MAX_DOTS} dots.", hint="write [table.columns]."
+        )
+    try:
+        return tomllib.loads(text, parse_float=_decimal)
+    except RecursionError:
+        message, hint = "The file is nested too deeply.", "a column has one list of plain values."
+    except ValueError as error:  # also a number with thousands of digits
+        message = f"The file is not TOML: {printable(str(error))[:200]}."
+        hint = 'texts stand in quotes, and names too unless they are plain: "net income".'
+    raise SchemaError(message, hint=hint)
+
+
+def _decimal(text: str) -> Decimal:
+    """Read a number with a point exactly."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent beyond all bounds
+        return Decimal("nan")
+
+
+def _read_table(table: str, content: object, found: Declarations) -> None:
+    if not isinstance(content, Mapping):
+        raise SchemaError(
+            f"This should be a table of the database, not {shown(content)}.",
+            hint=f"write [{toml_key(table)}.columns], and the columns below it.",
+        )
+    for key, value in content.items():
+        if key not in _TABLE_KEYS:
+            raise SchemaError(
+                f"There is no key {printable(key)}.", hint=_misplaced(table, key, value)
+            )
+    if not content:
+        raise SchemaError("Nothing is declared.", hint=_COLUMN.format(table=toml_key(table)))
+    columns = content.get("columns", {})
+    if not isinstance(columns, Mapping):
+        raise SchemaError(
+            f"The columns are {shown(columns)}.", hint=_COLUMN.format(table=toml_key(table))
+        )
+    _check_names(columns, "column")
+    found.tables[table] = {}
+    for column, entry in columns.items():
+        with _within(f"column {column}"):
+            found.tables[table][column] = read_domain(entry)
+    if "unit" in content or "max_rows" in content:
+        found.units[table] = _unit(content)
+
+
+def _misplaced(table: str, key: str, value: object) -> str:
+    if isinstance(value, Mapping) and key.lower() not in _TABLE_KEYS:
+        return f"columns stand one level deeper: [{toml_key(table)}.columns.{toml_key(key)}]."
+    return closest(key, _TABLE_KEYS)
+
+
+def _unit(content: Mapping[str, Any]) -> Unit:
+    hint = 'write both, for example unit = "person_id" and max_rows = 3.'
+    if not {"unit", "max_rows"} <= content.keys():
+        raise SchemaError("A privacy unit needs a key and a bound on its rows.", hint=hint)
+    if not isinstance(content["unit"], str) or not content["unit"].strip():
+        raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)
+    return Unit(content["unit"], content["max_rows"])
+
+
+def _check_names(names: Iterable[str], what: str) -> None:
+    """Refuse names that are one to SQL."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise SchemaError(f"A {what} has no name.", hint="write its name before the =.")
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise SchemaError(
+                f"The {what} {printable(name)} is declared twice, also as {printable(other)}.",
+                hint="SQL ignores case: keep one.",
+            )
+
+
+def toml_key(name: str) -> str:
+    """Write a name as a key: in quotes if it needs them."""
+    return name if _BARE.fullmatch(name) else toml_text(name)
+
+
+def toml_text(text: str) -> str:
+    """Write a text in quotes; whatever can't be seen is escaped."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(c: str) -> str:
+    if c in '"\\':
+        return f"\\{c}"
+    return c if c.isprintable() else f"\\U{ord(c):08X}"
