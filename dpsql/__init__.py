@@ -1,23 +1,33 @@
 """Differentially private SQL, planned jointly and certified before anything is spent."""
 
-from dpsql.api import plan, query, read_script
-from dpsql.errors import (
-    BudgetError,
-    DpsqlError,
-    ExecutionError,
-    InternalError,
-    LedgerError,
-    ResourceLimitError,
-    SchemaError,
-    SqlError,
-    StaleSchemaError,
-    WorkloadError,
-)
-from dpsql.planner.plan import Plan
-from dpsql.privacy import Budget
-from dpsql.release import Release
-from dpsql.schema import Domain, Schema, Unit
-from dpsql.session import Session
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dpsql import polars_namespace as polars_namespace  # registers `df.dp`
+
+if TYPE_CHECKING:
+    from dpsql.api import plan, query, read_script
+    from dpsql.errors import (
+        BudgetError,
+        DpsqlError,
+        ExecutionError,
+        InternalError,
+        LedgerError,
+        ReleaseFormatError,
+        ResourceLimitError,
+        SchemaError,
+        SqlError,
+        StaleSchemaError,
+        UndeterminedError,
+        WorkloadError,
+    )
+    from dpsql.planner.plan import Plan
+    from dpsql.privacy import Budget
+    from dpsql.release import Release
+    from dpsql.schema import Domain, Schema, Unit
+    from dpsql.session import Session
 
 __all__ = [
     "Budget",
@@ -29,15 +39,49 @@ __all__ = [
     "LedgerError",
     "Plan",
     "Release",
+    "ReleaseFormatError",
     "ResourceLimitError",
     "Schema",
     "SchemaError",
     "Session",
     "SqlError",
     "StaleSchemaError",
+    "UndeterminedError",
     "Unit",
     "WorkloadError",
     "plan",
     "query",
     "read_script",
 ]
+
+_ROOMS = {
+    "Budget": "privacy",
+    "Domain": "schema",
+    "Plan": "planner.plan",
+    "Release": "release",
+    "Schema": "schema",
+    "Session": "session",
+    "Unit": "schema",
+    "plan": "api",
+    "query": "api",
+    "read_script": "api",
+}
+"""Public name → where it lives; the others are errors."""
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for, so that the command line starts fast."""
+    if name not in __all__:
+        raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
+    room = import_module(f"dpsql.{_ROOMS.get(name, 'errors')}")
+    value = globals()[name] = getattr(room, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add the magics `%dpsql` and `%%dpsql`: `%load_ext dpsql`."""
+    import_module("dpsql.notebook").load_ipython_extension(ipython)

@@ -10,19 +10,20 @@ import duckdb
 import polars as pl
 
 from dpsql.engines.public import PublicTables
-from dpsql.errors import SqlError
+from dpsql.errors import SqlError, WorkloadError
 from dpsql.planner import querysmasher
+from dpsql.planner.past.given import Past, plan_given, source_of
 from dpsql.planner.plan import RECORD, Plan
 from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.schema import Schema, Unit
 from dpsql.schema.units import neighbours_of
-from dpsql.session import (
+from dpsql.session import Session
+from dpsql.session.declared import (
     Declared,
-    Session,
+    Free,
     Statements,
     check_amount,
-    check_budget,
     check_connection,
     compile_statements,
 )
@@ -35,7 +36,7 @@ def query(  # type: ignore[overload-overlap]
     con: duckdb.DuckDBPyConnection,
     statements: str,
     *,
-    budget: Budget,
+    budget: Budget | Free,
     schema: Schema | None = ...,
     ledger: str | Path | None = ...,
     public: PublicTables | None = ...,
@@ -43,13 +44,16 @@ def query(  # type: ignore[overload-overlap]
     confidence: float | None = ...,
     unit: str | None = ...,
     max_rows: int | None = ...,
+    vintage: str = ...,
+    accept_schema: bool = ...,
+    reuse: bool = ...,
 ) -> pl.DataFrame: ...
 @overload
 def query(
     con: duckdb.DuckDBPyConnection,
     statements: Sequence[str] | Mapping[str, str],
     *,
-    budget: Budget,
+    budget: Budget | Free,
     schema: Schema | None = ...,
     ledger: str | Path | None = ...,
     public: PublicTables | None = ...,
@@ -57,12 +61,15 @@ def query(
     confidence: float | None = ...,
     unit: str | None = ...,
     max_rows: int | None = ...,
+    vintage: str = ...,
+    accept_schema: bool = ...,
+    reuse: bool = ...,
 ) -> Release: ...
 def query(
     con: duckdb.DuckDBPyConnection,
     statements: Statements,
     *,
-    budget: Budget,
+    budget: Budget | Free,
     schema: Schema | None = None,
     ledger: str | Path | None = None,
     public: PublicTables | None = None,
@@ -70,6 +77,9 @@ def query(
     confidence: float | None = None,
     unit: str | None = None,
     max_rows: int | None = None,
+    vintage: str = "",
+    accept_schema: bool = False,
+    reuse: bool = True,
 ) -> pl.DataFrame | Release:
     """Answer SQL with differential privacy.
 
@@ -80,7 +90,7 @@ def query(
         con: the connection to the data.
         statements: one SQL text for one frame; several, or name → text, for a `Release` that
             is planned jointly.
-        budget: what the call is charged.
+        budget: what the call is charged; 0 answers from earlier measurements alone.
         schema: domains that go before DuckDB's catalog, see `Session`.
         ledger: the ledger's file, see `Session`.
         public: tables that may be joined, see `Session`.
@@ -88,17 +98,29 @@ def query(
         confidence: adds interval columns, see `Session.release`.
         unit: the column that tells to whom a row belongs, see `Session`.
         max_rows: how many rows of one unit count at most, see `Session`.
+        vintage: the state of the data, see `Session`.
+        accept_schema: whether a changed description of the table is meant, see `Session`.
+        reuse: whether earlier measurements are used, see `Session.release`.
 
     Raises:
         DpsqlError: see `Session.release`.
     """
-    check_budget(budget)
+    check_amount(budget, None)
     session = Session(
-        con, schema=schema, ledger=ledger, public=public, unit=unit, max_rows=max_rows
+        con,
+        schema=schema,
+        ledger=ledger,
+        public=public,
+        unit=unit,
+        max_rows=max_rows,
+        vintage=vintage,
+        accept_schema=accept_schema,
     )
     if isinstance(statements, str):
-        return session.query(statements, budget=budget, confidence=confidence)
-    return session.release(statements, budget=budget, weights=weights, confidence=confidence)
+        return session.query(statements, budget=budget, confidence=confidence, reuse=reuse)
+    return session.release(
+        statements, budget=budget, weights=weights, confidence=confidence, reuse=reuse
+    )
 
 
 def plan(
@@ -115,6 +137,7 @@ def plan(
     residuals: querysmasher.Residuals = "weighted",
     unit: str | None = None,
     max_rows: int | None = None,
+    given: Sequence[Plan] = (),
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -139,6 +162,8 @@ def plan(
         unit: the column that tells to whom a row belongs, see `Session`.
         max_rows: how many rows of one unit count at most, see `Session`; for a `Workload` it
             may be given alone.
+        given: plans for a `Workload` over the same domain that were measured before; answers
+            then follow from all measurements together. (A session does that by itself.)
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
@@ -158,7 +183,7 @@ def plan(
         script = compile_statements(source, statements, declared, weights)
         workload, table = script.workload, script.table
         contributions, neighbours = table.contributions, table.neighbours
-    return querysmasher.plan(
+    alone = querysmasher.plan(
         workload,
         budget,
         tolerance=tolerance,
@@ -168,6 +193,27 @@ def plan(
         contributions=contributions,
         neighbours=neighbours,
     )
+    if not given:
+        return alone
+    _check_given(source, workload, given)
+    past = Past(tuple(source_of(plan) for plan in given))
+    return plan_given(alone, past, tolerance, uniform=residuals == "uniform")
+
+
+def _check_given(source: object, workload: Workload, given: Sequence[Plan]) -> None:
+    """Refuse plans that are for other cells.
+
+    Raises:
+        WorkloadError: the domains differ, or the plan is not for a workload.
+    """
+    if not isinstance(source, Workload) or any(
+        not isinstance(plan, Plan) or dict(plan.workload.domain) != dict(workload.domain)
+        for plan in given
+    ):
+        raise WorkloadError(
+            "Plans can be given for a workload over the same domain only.",
+            hint="a session uses what it measured before by itself.",
+        )
 
 
 def _of_workload(unit: str | None, max_rows: int | None) -> tuple[int, str]:

@@ -106,10 +106,18 @@ class ExecutionError(DpsqlError):
     def __init__(self) -> None:
         super().__init__(
             "The release failed after the data was touched; the charge stands "
-            "and nothing was released.",
-            hint="check disk space, memory and the database with the data owner, "
-            "then ask again; a new request is charged anew.",
+            "and nothing was handed out.",
+            hint="check disk space, memory and the database with the data owner, then ask the same "
+            "again; it is charged anew, unless its measurements were kept before the failure.",
         )
+
+
+class UndeterminedError(SqlError):
+    """Earlier measurements alone don't say what is asked; a budget is needed."""
+
+
+class ReleaseFormatError(DpsqlError):
+    """A release on disk can't be written, or is not what it should be."""
 
 
 class RandomnessError(DpsqlError):

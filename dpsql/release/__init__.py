@@ -1,6 +1,7 @@
-"""A release: named frames, made from one set of noisy measurements."""
+"""A release: named frames, made from noisy measurements, in memory or on disk."""
 
+from dpsql.release.build import Before, Wishes, from_before, from_plan
 from dpsql.release.rehearse import rehearse
-from dpsql.release.release import Release, build_release
+from dpsql.release.release import Release
 
-__all__ = ["Release", "build_release", "rehearse"]
+__all__ = ["Before", "Release", "Wishes", "from_before", "from_plan", "rehearse"]

@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.mechanism.reconstruct import Reconstruction
+from dpsql.mechanism.reconstruct import Marginal, Reconstruction
 from dpsql.planner.covariance import Aligned
-from dpsql.planner.plan import Plan
+from dpsql.planner.mixed import AnyRecovery
 from dpsql.release.order import in_group_order
 from dpsql.release.quantiles import Quantiles, quantiles
 from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
-from dpsql.workload import Family
+from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
 
 Array = NDArray[np.float64]
@@ -63,11 +63,13 @@ class Answering(Protocol):
 
 
 class Answers:
-    """The answers of one release, by statistic and group."""
+    """The answers to a workload, by statistic and group."""
 
-    def __init__(self, plan: Plan, reconstruction: Reconstruction) -> None:
-        self.plan = plan
-        self._reconstruction = reconstruction
+    def __init__(self, workload: Workload, recovery: AnyRecovery, marginal: Marginal) -> None:
+        self.workload = workload
+        self.recovery = recovery
+        """Tells the variances of unbiased answers."""
+        self._reconstruction = Reconstruction(marginal)
 
     def values(self, column: StatisticColumn, part: Part) -> Array:
         """Return a statistic for every group of a part, in C order."""
@@ -76,7 +78,7 @@ class Answers:
 
     def variances(self, column: StatisticColumn, part: Part) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
-        variances = self.plan.recovery.variances(self._family(column, part))
+        variances = self.recovery.variances(self._family(column, part))
         return in_group_order(variances, column.axes, part.shape)
 
     def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
@@ -92,13 +94,13 @@ class Answers:
             self._family(column, part),
             part.shape,
             self._reconstruction.answers,
-            self.plan.recovery.variances,
+            self.recovery.variances,
             reach,
         )
 
     def family(self, column: StatisticColumn) -> Family:
         """Return the family that answers a statistic."""
-        return self.plan.workload.families[column.family]
+        return self.workload.families[column.family]
 
     def _family(self, column: StatisticColumn, part: Part) -> Family:
         """Return the queries of a statistic for the groups of a part."""

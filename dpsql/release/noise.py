@@ -92,7 +92,7 @@ class Noise:
         if key not in self._known:
             group = self._places[number].group
             one, two = (self._aligned(group, j) for j in (first, second))
-            recovery = self._answers.plan.recovery
+            recovery = self._answers.recovery
             found = covariances(recovery, one, two, group.shape)
             self._known[key] = np.asarray(found).ravel()
         return self._known[key]
@@ -122,8 +122,8 @@ class Noise:
             np.add.at(coefficients, (at, order[part["row"].to_numpy()]), part["c"].to_numpy())
             terms.append((family, coefficients))
         try:
-            domain = self._answers.plan.workload.domain
-            total[values] = combined_variances(self._answers.plan.recovery, terms, domain)
+            domain = self._answers.workload.domain
+            total[values] = combined_variances(self._answers.recovery, terms, domain)
         except ResourceLimitError:
             total[values] = np.nan
 

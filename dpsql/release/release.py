@@ -1,28 +1,40 @@
-"""A release: named frames, made from one set of noisy measurements."""
+"""A release: named frames, made from noisy measurements, and what must be known about them."""
 
 from __future__ import annotations
 
-import statistics
-import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from dpsql.errors import ResourceLimitError
-from dpsql.mechanism.measure import NoisyMeasurements
-from dpsql.mechanism.reconstruct import Reconstruction
+from dpsql.planner.past.source import Source
 from dpsql.planner.plan import Plan
-from dpsql.privacy import Budget, Receipt
-from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
-from dpsql.release.noise import Noise
-from dpsql.sql.compiled import Script, Statement
-from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
-from dpsql.workload.factors import MAX_CELLS
+from dpsql.privacy import Budget, Ledger, Receipt
+from dpsql.release import folder
+from dpsql.release.confidence import check_confidence
+from dpsql.release.facts import Facts
+from dpsql.release.measurements import decode
+from dpsql.release.requery import requery
+from dpsql.release.summary import summarise
+from dpsql.views import release_card
 
-CONFIDENCE = 0.95
-"""The probability of a quantile's interval, if no other is asked for."""
+
+class Frames(Protocol):
+    """Where the frames of a release come from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The statements, in order."""
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return the frame of a statement."""
+
+    def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
+        """Yield it in pieces."""
+
+    def columns(self, name: str) -> pl.DataFrame:
+        """Describe its columns."""
 
 
 class Release(Mapping[str, pl.DataFrame]):
@@ -36,35 +48,36 @@ class Release(Mapping[str, pl.DataFrame]):
 
     def __init__(
         self,
-        script: Script,
-        plan: Plan,
-        measured: NoisyMeasurements,
-        receipt: Receipt | None,
-        confidence: float | None,
+        facts: Facts,
+        frames: Frames,
+        measurements: bytes,
+        plan: Plan | None = None,
     ) -> None:
-        self._statements = {statement.name: statement for statement in script.statements}
-        self._frames: dict[str, pl.DataFrame] = {}
-        self._lock = threading.RLock()
-        self._answers = Answers(plan, Reconstruction(plan, measured))
-        self._receipt = receipt
-        self._confidence = confidence
-        self._neighbours = script.table.neighbours
+        self._facts = facts
+        self._frames = frames
+        self._measurements = measurements
+        self._plan = plan
+
+    def with_facts(self, facts: Facts) -> Release:
+        """Return the same answers with other facts."""
+        return Release(facts, self._frames, self._measurements, self._plan)
 
     def __getitem__(self, name: str) -> pl.DataFrame:
-        with self._lock:
-            if name not in self._frames:
-                self._frames[name] = self._frame(self._statements[name])
-            return self._frames[name]
+        return self._frames.frame(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._statements)
+        return iter(self._frames.names)
 
     def __len__(self) -> int:
-        return len(self._statements)
+        return len(self._frames.names)
 
     def __repr__(self) -> str:
         charged = f"charged {self.charged or 'nothing'}"
-        return f"Release({', '.join(self._statements)}; {charged}; neighbours: {self.neighbours})"
+        names = ", ".join(self._frames.names)
+        return f"Release({names}; {charged}; neighbours: {self.neighbours})"
+
+    def _repr_html_(self) -> str:
+        return release_card(self)
 
     def batches(self, name: str, rows: int = 1_000_000) -> Iterator[pl.DataFrame]:
         """Yield the answer to a statement as frames of at most `rows` rows, one after the other.
@@ -77,184 +90,105 @@ class Release(Mapping[str, pl.DataFrame]):
         Raises:
             KeyError: there is no such statement.
         """
-        statement = self._statements[name]
-        if statement.post is not None:
-            frame = self[name]
-            for start in range(0, max(frame.height, 1), rows):
-                yield frame.slice(start, rows)
-            return
-        for part in parts(statement.tables[0].sets[0], rows):
-            yield self._direct(statement, part)
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that was measured."""
-        return self._answers.plan
-
-    @property
-    def charged(self) -> Budget | None:
-        """What the release was charged; None if its answers follow from the domains alone."""
-        return self.plan.budget if self._receipt is not None else None
-
-    @property
-    def neighbours(self) -> str:
-        """Which change of the data the budget is for."""
-        return self._neighbours
+        return self._frames.batches(name, rows)
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of a statement's answer.
 
-        Columns: `column`, `role` (`key` or `value`), `variance` (`exact`, `approximate`: of first
-        order, by the delta method, `interval`: a quantile has bounds instead, or `none`) and
-        `reason` (why there is none).
+        Columns: `column`, `role` (`key`, `value`, or `adjusted`: biased, see `Session.release`),
+        `variance` (`exact`, `approximate`: of first order, by the delta method, `interval`: a
+        quantile has bounds instead, or `none`) and `reason` (why there is none).
 
         Raises:
             KeyError: there is no such statement.
         """
-        found = [self._described(self._statements[name], i) for i in range(self._width(name))]
-        schema = ["column", "role", "variance", "reason"]
-        return pl.DataFrame(found, schema=dict.fromkeys(schema, pl.String), orient="row")
+        return self._frames.columns(name)
 
-    def _width(self, name: str) -> int:
-        statement = self._statements[name]
-        if statement.post is not None:
-            return len(statement.post.outputs)
-        return len(statement.direct or ())
+    def query(
+        self,
+        sql: str,
+        *,
+        confidence: float | None = None,
+        public: Mapping[str, pl.DataFrame] | None = None,
+    ) -> pl.DataFrame:
+        """Answer one more statement from what was measured. It costs nothing.
 
-    def _described(self, statement: Statement, i: int) -> tuple[str, str, str | None, str | None]:
-        if statement.post is not None:
-            output = statement.post.outputs[i]
-            kind = "exact" if output.exact else "approximate"
-            if not output.noisy:
-                return output.name, "key", None, None
-            if i in statement.post.bounds:
-                return output.name, "value", "interval", None
-            return output.name, "value", "none" if output.reason else kind, output.reason
-        direct = (statement.direct or ())[i]
-        if direct.statistic is None:
-            return direct.name, "key", None, None
-        column = statement.tables[0].sets[0].columns[direct.statistic]
-        return direct.name, "value", "exact" if column.quantile is None else "interval", None
+        Args:
+            sql: a SELECT over the release's table.
+            confidence: adds interval columns.
+            public: name → frame, for public tables that the statement joins.
 
-    # ── frames ─────────────────────────────────────────────────────────────────────────────
+        Raises:
+            UndeterminedError: the measurements don't determine what is asked.
+            SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
+        """
+        check_confidence(confidence)
+        return requery(sql, self._facts.table, self.sources, public or {}, confidence)
 
-    def _frame(self, statement: Statement) -> pl.DataFrame:
-        _check_size(statement)
-        if statement.post is not None:
-            return self._computed(statement, statement.post)
-        return self._direct(statement, whole(statement.tables[0].sets[0]))
+    def summary(self) -> str:
+        """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""
+        return summarise(self._facts)
 
-    def _direct(self, statement: Statement, part: Part) -> pl.DataFrame:
-        """Make the rows of a part of a statement that computes nothing."""
-        here = keys(part)
-        outputs = statement.direct or ()
-        columns: list[pl.Series] = []
-        for output in outputs:
-            if output.key is not None:
-                columns.append(here[output.key].alias(output.name))
-            else:
-                columns += self._values(output, part)
-        order = _order(part, [o.key for o in outputs if o.key is not None])
-        return pl.DataFrame([column.gather(order) for column in columns])
+    def save(self, path: str | Path) -> Path:
+        """Write the release to a new folder, which appears at once and complete.
 
-    def _values(self, output: DirectOutput, part: Part) -> list[pl.Series]:
-        column = part.group.columns[output.statistic or 0]
-        name = output.name
-        if column.quantile is not None:
-            reach = _reach(self._confidence or CONFIDENCE)
-            found = self._answers.quantiles(column, part, reach)
-            return _with_interval(found.values.alias(name), found.lower, found.upper)
-        values = pl.Series(name, self._answers.values(column, part))
-        return self._with_errors(values, pl.Series(self._answers.variances(column, part)))
+        It has a Parquet file for each statement, the noisy integers, and `release.json`, with
+        all that is in `summary`, and checksums.
 
-    def _computed(self, statement: Statement, post: Postprocessing) -> pl.DataFrame:
-        """Run what a statement computes on its answers, and find the variances."""
-        reach = _reach(self._confidence or CONFIDENCE)
-        frames = [
-            table_frame(table, self._answers, columns, reach)
-            for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
-        ]
-        result = post.run(frames)
-        noise = Noise(statement, self._answers)
-        width = len(post.everything)
-        columns: list[pl.Series] = []
-        for i, output in enumerate(post.outputs):
-            column = result.to_series(i).alias(output.name)
-            if not output.noisy:
-                columns.append(column)
-            elif i in post.bounds:
-                bounds = [result.to_series(post.bounds[i] + j) for j in (0, 1)]
-                columns += _with_interval(column, *bounds)
-            else:
-                variances = noise.variances(result.to_series(width + i))
-                known = column.is_not_null()
-                if column.dtype.is_float():
-                    known &= column.is_finite().fill_null(value=False)
-                variances = variances.zip_with(known, _nulls(variances.len()))
-                columns += self._with_errors(column, variances)
-        return pl.DataFrame(columns)
+        Returns:
+            The folder.
 
-    def _with_errors(self, values: pl.Series, variances: pl.Series) -> list[pl.Series]:
-        name = values.name
-        columns = [values, variances.cast(pl.Float64).alias(f"{name}_variance")]
-        if self._confidence is not None and values.dtype.is_numeric():
-            reach = _reach(self._confidence) * variances.sqrt()
-            columns.append((values - reach).alias(f"{name}_lower"))
-            columns.append((values + reach).alias(f"{name}_upper"))
-        return columns
+        Raises:
+            ReleaseFormatError: the folder exists, or can't be written; or a statement has a name
+                that can't be that of a file.
+        """
+        return folder.save(self._facts, self._frames, self._measurements, Path(path))
 
+    @classmethod
+    def load(cls, path: str | Path, *, ledger: Ledger | str | Path | None = None) -> Release:
+        """Read a release that was saved. Nothing in it is run.
 
-def build_release(
-    script: Script,
-    plan: Plan,
-    measured: NoisyMeasurements,
-    receipt: Receipt | None,
-    confidence: float | None,
-) -> Release:
-    """Make the answers of a script available from noisy measurements.
+        Args:
+            path: the folder.
+            ledger: if given, the ledger that has to hold the charge and the measurements.
 
-    With a `confidence`, bounds hold each value with that probability.
-    """
-    return Release(script, plan, measured, receipt, confidence)
+        Raises:
+            ReleaseFormatError: it is not a release, or was changed.
+            LedgerError: the ledger doesn't hold its charge.
+        """
+        facts, frames, measurements = folder.load(Path(path))
+        decode(measurements)
+        if ledger is not None:
+            known = ledger if isinstance(ledger, Ledger) else Ledger.existing(Path(ledger))
+            folder.check_ledger(facts, measurements, known)
+        return cls(facts, frames, measurements)
 
+    @property
+    def facts(self) -> Facts:
+        """All that is public about the release besides its answers."""
+        return self._facts
 
-def _with_interval(values: pl.Series, lower: pl.Series, upper: pl.Series) -> list[pl.Series]:
-    """Return a quantile, which has bounds and no variance."""
-    name = values.name
-    variance = _nulls(values.len()).alias(f"{name}_variance")
-    return [values, variance, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The noisy integers that answers follow from, those of earlier releases first."""
+        return decode(self._measurements)
 
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that was measured; None where nothing new was, and after loading."""
+        return self._plan
 
-def _nulls(count: int) -> pl.Series:
-    return pl.Series([None] * count, dtype=pl.Float64)
+    @property
+    def charged(self) -> Budget | None:
+        """What the release was charged; None if that was nothing."""
+        return self._facts.budget
 
+    @property
+    def receipt(self) -> Receipt | None:
+        """Proof of the charge."""
+        return self._facts.receipt
 
-def _check_size(statement: Statement) -> None:
-    """Refuse a frame that would not fit; its batches may.
-
-    Raises:
-        ResourceLimitError: it has too many rows.
-    """
-    rows = sum(whole(group).rows for table in statement.tables for group in table.sets)
-    if rows > MAX_CELLS:
-        raise ResourceLimitError(
-            f"The answer to {statement.name} has {rows:,} rows, more than {MAX_CELLS:,}.",
-            hint=f"take it in parts: for frame in release.batches({statement.name!r}): …",
-        )
-
-
-def _order(part: Part, selected: list[int]) -> NDArray[np.int64]:
-    """Sort groups by the axes of the selected keys, in the order in which they are selected."""
-    owner = {int(n[1:]): i for i, axis in enumerate(part.group.axes) for n in axis.keys.columns}
-    axes = list(dict.fromkeys(owner[key] for key in selected))
-    rest = [i for i in range(len(part.shape)) if i not in axes]
-    if axes == sorted(axes) and not rest:
-        return np.arange(part.rows)
-    numbers = np.arange(part.rows).reshape(part.shape)
-    return np.ascontiguousarray(numbers.transpose([*axes, *rest])).ravel()
-
-
-def _reach(confidence: float) -> float:
-    """Return how many standard deviations an interval reaches to each side."""
-    # The lower tail, because 1/2 + c/2 would round to 1 for a c just below 1.
-    return -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+    @property
+    def neighbours(self) -> str:
+        """Which change of the data the budget is for."""
+        return self._facts.neighbours

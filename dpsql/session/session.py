@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
 import duckdb
 import polars as pl
 
-from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.public import PublicReader, PublicTables
-from dpsql.errors import (
-    BudgetError,
-    ExecutionError,
-    LedgerError,
-    SchemaError,
-    SqlError,
-    StaleSchemaError,
-)
-from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, measure
+from dpsql.engines.interrupts import interruptible
+from dpsql.engines.public import PublicTables
+from dpsql.errors import SqlError
 from dpsql.planner import querysmasher
 from dpsql.planner.plan import Plan
-from dpsql.privacy import Budget, Ledger
-from dpsql.release import Release, build_release, rehearse
-from dpsql.schema import Domain, Schema, Table, Unit
-from dpsql.schema.catalog import (
-    check_declared,
-    current_database,
-    read_table,
-    verify_unchanged,
+from dpsql.privacy import Budget, Ledger, open_ledger
+from dpsql.release import Release, Wishes
+from dpsql.release.confidence import check_confidence
+from dpsql.release.folder import check_target
+from dpsql.schema import Schema
+from dpsql.schema.catalog import current_database
+from dpsql.session.declared import (
+    Declared,
+    Free,
+    Statements,
+    check_amount,
+    check_budget,
+    check_connection,
+    is_free,
 )
-from dpsql.sql.compiled import Script
-from dpsql.sql.frontend import compile_script
-
-Statements = str | Sequence[str] | Mapping[str, str]
-Progress = Callable[[str, int, int], None]
-"""Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
+from dpsql.session.requests import Asked, How, check_vintage
+from dpsql.session.work import Progress, Work, quiet
+from dpsql.views import account_card
 
 
 class Session:
@@ -47,6 +40,9 @@ class Session:
 
         session = dpsql.Session(con, budget=dpsql.Budget(rho=1))
         release = session.release({"by_sex": "SELECT …"}, budget=dpsql.Budget(rho=0.1))
+
+    What was measured is kept with the account: later questions that it answers are free, and
+    others are planned on it.
 
     Args:
         con: the caller's connection. It runs nothing but counting statements that the library
@@ -63,10 +59,15 @@ class Session:
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.
             By default each row is protected by itself.
         max_rows: how many rows of one unit count at most. Needed with `unit`.
+        vintage: the owner's name for the present state of the data, such as "2026-Q4".
+            Measurements of different vintages are never put together; the budget is common to
+            all. Name a new one when rows have changed.
+        accept_schema: whether a table whose public description has changed since its last
+            release is meant to be so.
 
     Raises:
         LedgerError: the ledger can't be opened or written, or has another total.
-        SchemaError: the schema or the unit is malformed.
+        SchemaError: the schema, the unit or the vintage is malformed.
     """
 
     def __init__(
@@ -79,19 +80,24 @@ class Session:
         public: PublicTables | None = None,
         unit: str | None = None,
         max_rows: int | None = None,
+        vintage: str = "",
+        accept_schema: bool = False,
     ) -> None:
         check_connection(con)
+        check_vintage(vintage)
         if budget is not None:
             check_budget(budget)
-        self._con = con
-        self._declared = Declared.of(con, schema, public, unit, max_rows)
-        self._lock = threading.RLock()
-        self._database = current_database(con)
-        _, file = self._database
-        path = Path(ledger) if ledger is not None else _beside(file)
-        self._ledger = Ledger.open(path, dataset=":memory:" if file is None else file.name)
+        declared = Declared.of(con, schema, public, unit, max_rows)
+        _, file = database = current_database(con)
+        self._ledger = open_ledger(file, ledger)
         if budget is not None:
             self._ledger.set_total(budget)
+        self._con = con
+        self._lock = threading.RLock()
+        self._work = Work(con, declared, self._ledger, database, vintage, accept_schema)
+
+    def _repr_html_(self) -> str:
+        return account_card(self._ledger)
 
     @property
     def ledger(self) -> Ledger:
@@ -104,6 +110,34 @@ class Session:
         left = self._ledger.remaining
         return None if left is None else left / 2
 
+    @property
+    def history(self) -> pl.DataFrame:
+        """All charges, oldest first.
+
+        Columns: `entry` (its number in the ledger), `time` (UTC), `state` (`charged`: paid and
+        not answered, `released`: answered and not handed out, `delivered`), `rho` (charged),
+        `measurements` (whether what was measured is kept) and `request` (its name).
+        """
+        entries = self._ledger.entries()
+        return pl.DataFrame(
+            {
+                "entry": [e.seq for e in entries],
+                "time": [e.time for e in entries],
+                "state": [e.state for e in entries],
+                "rho": [float(e.mu_squared / 2) for e in entries],
+                "measurements": [bool(e.content) for e in entries],
+                "request": [e.request for e in entries],
+            },
+            schema={
+                "entry": pl.Int64(),
+                "time": pl.String(),
+                "state": pl.String(),
+                "rho": pl.Float64(),
+                "measurements": pl.Boolean(),
+                "request": pl.String(),
+            },
+        )
+
     def plan(
         self,
         statements: Statements,
@@ -112,54 +146,61 @@ class Session:
         targets: Mapping[str, float] | None = None,
         objective: querysmasher.ObjectiveName = "total",
         weights: Mapping[str, float] | None = None,
-        tolerance: float = 1e-3,
+        tolerance: float = querysmasher.DEFAULT_TOLERANCE,
         residuals: querysmasher.Residuals = "weighted",
+        reuse: bool = True,
     ) -> Plan:
         """Plan statements jointly. Reads the catalog and no rows; spends nothing.
 
-        For the arguments see `dpsql.plan`.
+        For the arguments see `dpsql.plan` and `release`.
 
         Raises:
             SqlError: a statement can't be answered.
             SchemaError: an unknown table or column, or one without a public domain.
             ResourceLimitError: the answers or a marginal are too large.
+            LedgerError: the ledger can't be read.
         """
-        check_amount(budget, targets)
+        if targets is None or budget is not None:
+            check_budget(budget)
+        how = How(budget, targets, objective, weights, reuse, tolerance, residuals)
         with self._lock:  # a release in another thread must not have its rows read as a catalog
-            script = self._compile(statements, weights)
-        return querysmasher.plan(
-            script.workload,
-            budget,
-            tolerance=tolerance,
-            residuals=residuals,
-            objective=objective,
-            targets=targets,
-            contributions=script.table.contributions,
-            neighbours=script.table.neighbours,
-        )
+            return self._work.plan(self._work.asked(Asked.of(statements, how)))
 
-    def query(self, sql: str, *, budget: Budget, confidence: float | None = None) -> pl.DataFrame:
+    def query(
+        self,
+        sql: str,
+        *,
+        budget: Budget | Free,
+        confidence: float | None = None,
+        reuse: bool = True,
+    ) -> pl.DataFrame:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
             raise SqlError("A query is one SQL text.", hint="for several use session.release.")
-        return next(iter(self.release(sql, budget=budget, confidence=confidence).values()))
+        release = self.release(sql, budget=budget, confidence=confidence, reuse=reuse)
+        return next(iter(release.values()))
 
     def release(
         self,
         statements: Statements,
         *,
-        budget: Budget | None = None,
+        budget: Budget | Free | None = None,
         targets: Mapping[str, float] | None = None,
         objective: querysmasher.ObjectiveName = "total",
         weights: Mapping[str, float] | None = None,
         confidence: float | None = None,
         progress: Progress | None = None,
+        reuse: bool = True,
+        nonnegative: bool = False,
+        integers: bool = False,
+        out: str | Path | None = None,
     ) -> Release:
         """Answer statements jointly, with one plan and one charge.
 
         Args:
             statements: a text, several texts, or name → text.
-            budget: what this release is charged, exactly.
+            budget: what this release is charged, exactly. With 0 it is answered from earlier
+                measurements alone, which is free.
             targets: in place of a budget, statement → the largest standard error that its
                 answers may have; charged is the least budget found, see `dpsql.plan`.
             objective: what the plan makes small, see `dpsql.plan`.
@@ -167,191 +208,33 @@ class Session:
             confidence: if given, the columns `<alias>_lower` and `<alias>_upper` bound each
                 value with this probability, for example 0.95.
             progress: called as the work goes on, with public information only.
+            reuse: whether earlier measurements of the same table, unit and vintage are used.
+            nonnegative: adds columns `<alias>_adjusted`, computed from one table of numbers
+                that aren't negative and fit all measurements. They are biased, and consistent
+                with each other.
+            integers: the same, with whole numbers.
+            out: a folder to which the release is written before it counts as handed out. If the
+                process dies before, the same call gives the same answers, and charges nothing.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError: before anything is charged
-                and before any row is read.
+                and before any row is read. `UndeterminedError` if the budget is 0 and too little
+                is known; `StaleSchemaError` if the table's description changed.
             LedgerError: the charge can't be recorded; no row was read.
+            ReleaseFormatError: the folder exists or can't be written; this is looked at before
+                the charge, and may still fail after it.
             ExecutionError: after the charge; nothing is released, and the charge stands.
         """
         check_amount(budget, targets)
         check_confidence(confidence)
-        tell = progress or (lambda phase, done, of: None)
-        with self._lock:
-            tell("planning", 0, 1)
-            script = self._compile(statements, weights)
-            rehearse(script)
-            plan = querysmasher.plan(
-                script.workload,
-                budget,
-                objective=objective,
-                targets=targets,
-                contributions=script.table.contributions,
-                neighbours=script.table.neighbours,
-            )
-            tell("planning", 1, 1)
-            if not plan.planned:
-                nothing = NoisyMeasurements(plan.certified, {})
-                return build_release(script, plan, nothing, None, confidence)
-            return self._run(script, plan, confidence, tell)
-
-    def _run(self, script: Script, plan: Plan, confidence: float | None, tell: Progress) -> Release:
-        """Check, charge and measure, all on one snapshot of the database."""
-        plan.check_variances()  # nothing that can fail by its size is left for after the charge
-        engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
-        with engine.snapshot():
-            self._verify(script.table)
-            charged = self._charge(plan, script.table)
-
-            def measure_charged() -> Release:
-                wanted = [space for block in plan.certified.blocks for space in block.spaces]
-                marginals = engine.marginals(script.table, wanted, script.columns, script.merged)
-                tell("measuring", 0, 1)
-                measured = measure(charged, marginals)
-                tell("measuring", 1, 1)
-                return build_release(script, plan, measured, charged.receipt, confidence)
-
-            release = _opaquely(measure_charged)
-        # The charge is on disk, which is what counts. Not to hand out what was paid for because
-        # the note about it failed would help nobody.
-        with suppress(LedgerError):
-            self._ledger.mark_released(charged.receipt)
-        return release
-
-    def _compile(
-        self, statements: Statements, weights: Mapping[str, float] | None = None
-    ) -> Script:
-        return compile_statements(self._con, statements, self._declared, weights)
-
-    def _verify(self, table: Table) -> None:
-        """Check that the table is the planned one, and in the database the ledger is for."""
-        if current_database(self._con) != self._database:
-            raise StaleSchemaError(
-                "The connection was moved to another database, and this ledger is not for that.",
-                hint="USE the first database again, or make a new session.",
-            )
-        verify_unchanged(self._con, table, self._declared.schema, self._declared.unit)
-
-    def _charge(self, plan: Plan, table: Table) -> ChargedPlan:
-        """Charge the whole budget that was asked for, durably, before any row is read."""
-        receipt = self._ledger.charge(
-            plan.budget.mu_squared,
-            asked=plan.budget,
-            plan=plan.certified.digest,
-            schema=table.fingerprint,
-        )
-        return ChargedPlan(plan.certified, receipt, self._ledger)
-
-
-def named(statements: Statements) -> list[tuple[str, str]]:
-    """Give every statement a name: `query`, or `query_1`, `query_2`, … or the mapping's."""
-    if isinstance(statements, str):
-        return [("query", statements)]
-    if isinstance(statements, Mapping):
-        pairs = list(statements.items())
-    elif isinstance(statements, Sequence):
-        pairs = [(f"query_{i + 1}", sql) for i, sql in enumerate(statements)]
-    else:
-        pairs = [("", statements)]
-    if not pairs:
-        raise SqlError("There are no statements.", hint="pass at least one SELECT.")
-    for name, sql in pairs:
-        if not isinstance(name, str) or not isinstance(sql, str):
-            raise SqlError("Statements are SQL texts.", hint='pass {"name": "SELECT …"}.')
-    return pairs
-
-
-def _opaquely(work: Callable[[], Release]) -> Release:
-    """Let no error that is raised after the data was touched say anything about it."""
-    error: BaseException
-    try:
-        return work()
-    except (KeyboardInterrupt, SystemExit) as asked:
-        error = type(asked)()
-    except BaseException:  # whatever it was, its text and frames may hold counts
-        error = ExecutionError()
-    # Raised outside the handler, so that it has no context that could be inspected.
-    raise error
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """What the data owner declares besides what the catalog says."""
-
-    schema: Schema | None
-    unit: Unit | None
-    public: PublicReader
-
-    @classmethod
-    def of(
-        cls,
-        con: duckdb.DuckDBPyConnection,
-        schema: Schema | Mapping[str, Mapping[str, Domain]] | None,
-        public: PublicTables | None,
-        unit: str | None,
-        max_rows: int | None,
-    ) -> Declared:
-        """Check declarations as a caller gives them.
-
-        Raises:
-            SchemaError: one is malformed.
-        """
-        plain = schema is None or isinstance(schema, Schema)
-        checked = schema if plain else Schema(schema)  # type: ignore[arg-type]
-        return cls(checked, Unit.given(unit, max_rows), PublicReader(con, public))  # type: ignore[arg-type]
-
-
-def compile_statements(
-    con: duckdb.DuckDBPyConnection,
-    statements: Statements,
-    declared: Declared,
-    weights: Mapping[str, float] | None = None,
-) -> Script:
-    """Compile statements against the catalog of `con` and what is declared."""
-    check_connection(con)
-    check_declared(con, declared.schema)
-    return compile_script(
-        named(statements),
-        lambda parts: read_table(con, parts, declared.schema, declared.unit),
-        declared.public.read,
-        weights,
-    )
-
-
-def _beside(database: Path | None) -> Path | None:
-    return None if database is None else database.with_name(database.name + ".ledger")
-
-
-def check_connection(con: duckdb.DuckDBPyConnection) -> None:
-    """Refuse what is not a connection, such as the path of a database."""
-    if not callable(getattr(con, "execute", None)):
-        raise SchemaError(
-            f"{type(con).__name__!r} is not a DuckDB connection.",
-            hint='pass duckdb.connect("data.duckdb").',
-        )
-
-
-def check_amount(budget: Budget | None, targets: Mapping[str, float] | None) -> None:
-    """Refuse a missing budget, unless there are targets."""
-    if targets is None or budget is not None:
-        check_budget(budget)
-
-
-def check_budget(budget: Budget | None) -> None:
-    """Refuse anything that is not a budget."""
-    if not isinstance(budget, Budget):
-        raise BudgetError(
-            f"A budget must be a dpsql.Budget, not a {type(budget).__name__}.",
-            hint="write budget=dpsql.Budget(epsilon=1, delta=1e-9), or rho=0.5, or mu=1.",
-        )
-
-
-def check_confidence(confidence: float | None) -> None:
-    """Refuse a confidence that is no probability."""
-    if confidence is None:
-        return
-    number = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
-    if not number or not 0 < confidence < 1:
-        raise SqlError(
-            f"A confidence of {confidence!r} is not a probability.", hint="for example 0.95."
-        )
+        wishes = Wishes(confidence, bool(nonnegative), bool(integers))
+        target = None if out is None else Path(out)
+        if target is not None:
+            check_target(target)
+        paid = None if is_free(budget) else budget
+        how = How(paid or None, targets, objective, weights, reuse)
+        with self._lock, interruptible(self._con):
+            asked = Asked.of(statements, how)
+            if is_free(budget):
+                return self._work.handed_out(self._work.free(asked, wishes), target)
+            return self._work.answer(asked, wishes, progress or quiet, target)

@@ -15,8 +15,10 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "examples" not in p.parts)
 
 RANKS = {
     "errors": 0,
+    "markup": 1,
     "schema": 1,
     "privacy": 1,
+    "views": 2,
     "workload": 2,
     "sql": 3,
     "planner": 3,
@@ -25,22 +27,30 @@ RANKS = {
     "release": 5,
     "session": 6,
     "api": 7,
+    "notebook": 8,
+    "polars_namespace": 8,
     "cli": 8,
-    "__init__": 8,
+    "__init__": 9,
 }
 """Room → rank. A module may import from its own room and from rooms of lower rank."""
 
 VENDORS = {
-    "duckdb": {"engines", "sql", "schema", "session", "api"},
+    "duckdb": {"engines", "sql", "schema", "session", "api", "cli", "notebook"},
     "sqlglot": {"sql", "schema"},
     "scipy": {"planner", "mechanism"},
     "flint": {"privacy", "planner", "mechanism"},
     "cryptography": {"mechanism"},
+    "psutil": {"privacy"},
+    "pyarrow": {"release"},
     "threadpoolctl": {"planner"},
-    "polars": {"planner", "sql", "engines", "release", "session", "api"},
+    "polars": {
+        "planner", "sql", "engines", "release", "session", "api", "notebook", "polars_namespace",
+    },
     "numpy": {"workload", "planner", "engines", "mechanism", "sql", "release"},
     "sqlite3": {"privacy"},
     "click": {"cli"},
+    "rich": {"cli"},
+    "IPython": {"notebook"},
 }
 """Vendor → rooms that may import it. Any other third-party import is refused."""
 
@@ -129,8 +139,15 @@ TRUSTED = (
     "mechanism/noise.py",
     "mechanism/randomness.py",
     "mechanism/measure.py",
+    "privacy/check.py",
     "privacy/conversions.py",
+    "privacy/history.py",
     "privacy/ledger.py",
+    "privacy/place.py",
+    "privacy/pointer.py",
+    "privacy/purpose.py",
+    "privacy/store.py",
+    "privacy/transactions.py",
 )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql import session as sessions
 from dpsql.errors import SqlParseError, UnsupportedSqlError
+from dpsql.session import work as sessions
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 SQL = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
@@ -71,7 +71,7 @@ def test_a_budget_must_be_a_budget(session, budget):
     with pytest.raises(dpsql.BudgetError, match=r"must be a dpsql\.Budget"):
         session.query(SQL, budget=budget)
     with pytest.raises(dpsql.BudgetError, match=r"must be a dpsql\.Budget"):
-        dpsql.plan(session._con, SQL, budget=budget)
+        session.plan(SQL, budget=budget)
 
 
 REFUSED = {
@@ -157,7 +157,11 @@ def test_rows_outside_a_declared_domain_are_left_out_of_every_statement(con):
     assert [round(v) for v in release["by_name"]["n"]] == [1, 1]
     assert round(release["total"]["n"][0]) == 2
     nullable = dpsql.Schema({"people": {"name": dpsql.Domain.labels(["x", "y"], nullable=True)}})
-    release = dpsql.query(con, statements, budget=HUGE, schema=nullable)
+    with pytest.raises(dpsql.StaleSchemaError, match="changed since the release"):
+        dpsql.query(con, statements, budget=HUGE, schema=nullable)
+    release = dpsql.query(
+        con, statements, budget=HUGE, schema=nullable, accept_schema=True, reuse=False
+    )
     assert [round(v) for v in release["by_name"]["n"]] == [1, 1, 1]
     assert round(release["total"]["n"][0]) == 3
 
@@ -187,7 +191,7 @@ def test_the_total_survives_the_session(con, session):
         dpsql.Session(con, budget=dpsql.Budget(rho=2))
 
 
-STEPS = ("engine", "noise", "memory", "frames")
+STEPS = ("engine", "noise", "memory")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -201,7 +205,6 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
         "engine": (sessions.DuckDBEngine, "marginals"),
         "noise": (sessions, "measure"),
         "memory": (sessions.DuckDBEngine, "marginals"),
-        "frames": (sessions, "build_release"),
     }[step]
     monkeypatch.setattr(*target, fail)
     with pytest.raises(dpsql.ExecutionError) as error:
@@ -215,9 +218,28 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
     gc.collect()
 
 
-def test_a_release_is_marked_as_released(session):
-    session.query(SQL, budget=BUDGET)
+def test_what_was_measured_before_a_failure_is_handed_out_later(session, monkeypatch):
+    real, made = sessions.from_plan, []
+
+    def fail(*arguments):
+        made.append(real(*arguments)["query"])
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr(sessions, "from_plan", fail)
+    with pytest.raises(dpsql.ExecutionError):
+        session.query(SQL, budget=BUDGET)
     assert [e.state for e in session.ledger.entries()] == ["released"]
+    monkeypatch.undo()
+    again = session.query(SQL, budget=BUDGET)
+    assert again.equals(made[0])
+    assert [e.state for e in session.ledger.entries()] == ["delivered"]
+    assert not session.query(SQL, budget=BUDGET).equals(again)
+    assert session.ledger.spent == 2 * BUDGET.mu_squared
+
+
+def test_a_release_is_marked_as_delivered(session):
+    session.query(SQL, budget=BUDGET)
+    assert [e.state for e in session.ledger.entries()] == ["delivered"]
 
 
 def test_nothing_is_read_when_the_ledger_cannot_be_written(con, monkeypatch, tmp_path):

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql import session as sessions
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import StaleSchemaError
 from dpsql.schema.catalog import read_table
+from dpsql.session import work as sessions
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 HUGE = dpsql.Budget(rho=10**12)
@@ -191,7 +191,7 @@ def test_a_swap_by_another_connection_after_the_check_is_not_seen(con, monkeypat
         other.execute("UPDATE t SET l = 9").fetchall()
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(session._ledger, "charge", swap_and_charge)
+    monkeypatch.setattr(session.ledger, "charge", swap_and_charge)
     frame = session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=HUGE)
     assert [round(n) for n in frame["n"]] == [2, 2]
 
@@ -210,10 +210,10 @@ def test_a_failed_transaction_is_refused_before_the_charge(con):
 def test_the_release_comes_out_although_it_cannot_be_noted(con, monkeypatch):
     session = dpsql.Session(con)
 
-    def fail(receipt):
+    def fail(receipt, content):
         raise dpsql.LedgerError("disk full", hint="none")
 
-    monkeypatch.setattr(session._ledger, "mark_released", fail)
+    monkeypatch.setattr(session.ledger, "release", fail)
     assert session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=BUDGET).height == 2
     assert session.ledger.spent == BUDGET.mu_squared
     assert [e.state for e in session.ledger.entries()] == ["charged"]

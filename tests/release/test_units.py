@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.mechanism.measure import ChargedPlan, apply, measure
+from dpsql.mechanism.measure import apply, measure
 from dpsql.mechanism.reconstruct import reconstruct
 from dpsql.planner import querysmasher
-from dpsql.privacy import Ledger
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Matrix, Prefix, Workload
+from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space
 
@@ -141,11 +141,7 @@ def test_answers_are_unbiased_and_vary_as_stated():
     for family, expected, stated in zip(made.families, truth, plan.variances, strict=True):
         errors = []
         for _ in range(runs):
-            ledger = Ledger.open(None, dataset="test")
-            receipt = ledger.charge(
-                BUDGET.mu_squared, asked=BUDGET, plan=plan.certified.digest, schema="0" * 64
-            )
-            measured = measure(ChargedPlan(plan.certified, receipt, ledger), marginals, _bits=bits)
+            measured = measure(pay(plan), marginals, _bits=bits)
             errors.append(reconstruct(plan, measured, family) - expected)
         errors = np.array(errors)
         assert (np.abs(errors.mean(axis=0)) < 4.5 * np.sqrt(stated / runs)).all()

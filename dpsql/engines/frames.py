@@ -1,0 +1,100 @@
+"""Store a Polars frame as a private table: a base table in a database of its own, in memory.
+
+What is public about the table is what the frame's own types say: the categories of an Enum, and
+Boolean. A Categorical has the categories that happened to be in the data, so it is stored as
+text. Whether a column has NULLs is a fact about the rows, so every column may.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import polars as pl
+
+from dpsql.engines.columns import quote
+from dpsql.errors import SchemaError, printable
+
+TABLE = "self"
+"""The name of the table."""
+
+
+def store_frame(frame: pl.DataFrame) -> duckdb.DuckDBPyConnection:
+    """Copy a frame into the table `self` of a new database in memory.
+
+    Datetimes with a time zone are stored as the clock showed there. Columns of types that DuckDB
+    can't read (objects, 128-bit integers, nothing but NULL) are left out.
+
+    Raises:
+        SchemaError: SQL can't tell the columns apart, or none can be stored.
+    """
+    _check_names(frame.columns)
+    con = duckdb.connect(":memory:")
+    try:
+        _fill(con, frame)
+    except SchemaError:
+        con.close()
+        raise
+    except (duckdb.Error, pl.exceptions.PolarsError):
+        con.close()
+    else:
+        return con
+    raise SchemaError(  # outside the handler, whose error could quote a value
+        "The frame can't be stored in DuckDB.",
+        hint="cast its columns to plain types, or create the table yourself.",
+    )
+
+
+def _fill(con: duckdb.DuckDBPyConnection, frame: pl.DataFrame) -> None:
+    types = {s.name: type_ for s in frame if (type_ := _type(con, s)) is not None}
+    if not types:
+        raise SchemaError(
+            "The frame has no column that can be stored.",
+            hint="use columns of numbers, text, dates, Boolean or Enum.",
+        )
+    columns = ", ".join(f"{quote(name)} {type_}" for name, type_ in types.items())
+    con.execute(f"CREATE TABLE {TABLE} ({columns})").fetchall()
+    con.register("given", pl.DataFrame([_plain(frame[name]) for name in types]))
+    names = ", ".join(map(quote, types))
+    con.execute(f"INSERT INTO {TABLE} SELECT {names} FROM given").fetchall()
+    con.unregister("given")
+
+
+def _type(con: duckdb.DuckDBPyConnection, column: pl.Series) -> str | None:
+    """Return the DuckDB type that stores a column; None if there is none."""
+    if isinstance(column.dtype, pl.Enum) and len(column.dtype.categories):
+        labels = ", ".join(
+            "'" + label.replace("'", "''") + "'" for label in column.dtype.categories
+        )
+        return f"ENUM({labels})"
+    if isinstance(column.dtype, pl.Null | pl.Object):
+        return None
+    try:
+        con.register("given", pl.DataFrame([_plain(column.clear())]))
+        empty = con.sql("SELECT * FROM given")
+        empty.fetchall()  # some types are refused only when they are read
+        return str(empty.types[0])
+    except duckdb.Error:
+        return None
+    finally:
+        con.unregister("given")
+
+
+def _plain(column: pl.Series) -> pl.Series:
+    """Give a column the form in which DuckDB reads it."""
+    if isinstance(column.dtype, pl.Datetime):
+        # The clock's time of each row, in microseconds, is all that a domain of dates looks at.
+        return column.dt.replace_time_zone(None).cast(pl.Datetime("us"), strict=False)
+    return column.cast(pl.Float32) if isinstance(column.dtype, pl.Float16) else column
+
+
+def _check_names(names: list[str]) -> None:
+    """Refuse names that SQL, which ignores case, can't tell apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise SchemaError("A column of the frame has no name.", hint="rename it.")
+        first = seen.setdefault(name.lower(), name)
+        if first != name:
+            raise SchemaError(
+                f"SQL can't tell the columns {printable(first)} and {printable(name)} apart.",
+                hint="it ignores case: rename one of them.",
+            )

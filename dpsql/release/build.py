@@ -1,0 +1,211 @@
+"""Build releases from what was measured, now or before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import polars as pl
+
+from dpsql.mechanism.measure import NoisyMeasurements
+from dpsql.planner.certify import privacy_cost
+from dpsql.planner.past.given import source_of
+from dpsql.planner.past.source import Source
+from dpsql.planner.plan import Plan, error_table
+from dpsql.privacy import Budget, Receipt
+from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
+from dpsql.release.answers import Answers
+from dpsql.release.facts import Earlier, Facts, now, versions
+from dpsql.release.frames import AnsweredFrames
+from dpsql.release.measurements import decode, encode
+from dpsql.release.release import Release
+from dpsql.release.requery import answers_of
+from dpsql.sql.compiled import Script
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How answers are to be shown. All of it is post-processing."""
+
+    confidence: float | None = None
+    nonnegative: bool = False
+    integers: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """What was measured before, and may be used."""
+
+    sources: tuple[Source, ...] = ()
+    earlier: tuple[Earlier, ...] = ()
+    """Where each of them is in the ledger."""
+    vintage: str = ""
+
+    @property
+    def guards(self) -> frozenset[str]:
+        """Whose rows count, see `Source`; the same for all of them."""
+        return self.sources[0].guards if self.sources else frozenset()
+
+    def where(self, usable: Callable[[Source], bool]) -> Before:
+        """Return some of the sources."""
+        kept = [i for i, source in enumerate(self.sources) if usable(source)]
+        return replace(
+            self,
+            sources=tuple(self.sources[i] for i in kept),
+            earlier=tuple(self.earlier[i] for i in kept if i < len(self.earlier)),
+        )
+
+
+def measured_source(plan: Plan, script: Script, measured: NoisyMeasurements) -> Source:
+    """Return what a plan measured, in terms of the table's cells."""
+    source = source_of(plan, script.merged)
+    return replace(source, values=measured.values, guards=script.guards)
+
+
+def measurements_of(
+    plan: Plan, script: Script, measured: NoisyMeasurements, before: Before
+) -> bytes:
+    """Write all measurements that a release rests on, its own last."""
+    return encode((*used(plan, before).sources, measured_source(plan, script, measured)))
+
+
+def used(plan: Plan, before: Before) -> Before:
+    """Return those of the earlier measurements that a plan builds on."""
+    if plan.given is None:
+        return replace(before, sources=(), earlier=())
+    return before
+
+
+def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Facts:
+    """Return what is public about a release before it is charged or measured.
+
+    Raises:
+        SqlError, ResourceLimitError: adjusted columns are wished for, and can't be made.
+    """
+    before = used(plan, before)
+    if wishes.nonnegative or wishes.integers:
+        check_adjusted(script, plan.certified.blocks, before.sources)
+    return Facts(
+        table=script.table,
+        statements={s.name: s.sql for s in script.statements},
+        expected=plan.expected_error(),
+        budget=plan.budget if plan.planned else None,
+        guards=tuple(sorted(script.guards)),
+        privacy_cost=plan.privacy_cost,
+        receipt=None,
+        rmse=plan.rmse,
+        gap=plan.gap if plan.planned and math.isfinite(plan.gap) else None,
+        spaces=sum(len(block.strategy.spaces) for block in plan.planned),
+        whole=plan.whole,
+        objective="total weighted variance" if plan.objective is None else plan.objective.name,
+        vintage=before.vintage,
+        earlier=before.earlier,
+        confidence=wishes.confidence,
+        nonnegative=wishes.nonnegative,
+        integers=wishes.integers,
+        created=now(),
+        versions=versions(),
+    )
+
+
+def from_plan(
+    script: Script, plan: Plan, facts: Facts, measured: NoisyMeasurements, measurements: bytes
+) -> Release:
+    """Make the release of a plan that was measured.
+
+    Args:
+        script: what was asked.
+        plan: what was measured for it.
+        facts: with the receipt.
+        measured: the noisy integers of the plan.
+        measurements: all that answers rest on, as `measurements_of` writes it.
+    """
+    values = plan.values(measured.values)
+    recovery = plan.recovery
+    answers = Answers(plan.workload, recovery, lambda names: recovery.marginal(names, values))
+    sources = decode(measurements) if facts.adjusted else ()
+    return Release(facts, _frames(script, answers, facts, sources), measurements, plan)
+
+
+def from_before(script: Script, before: Before, wishes: Wishes) -> Release:
+    """Make a release from earlier measurements alone; it costs nothing.
+
+    Raises:
+        UndeterminedError: they don't determine what is asked.
+    """
+    return _made(script, before, wishes, "none: nothing new was measured")
+
+
+def again(
+    script: Script, before: Before, wishes: Wishes, receipt: Receipt, budget: Budget
+) -> Release:
+    """Make a release again that was measured and not handed out.
+
+    Args:
+        script: what was asked.
+        before: all that it rests on; the last source is its own.
+        wishes: how answers are to be shown.
+        receipt: what it was charged.
+        budget: the amount, as it was asked for.
+    """
+    release = _made(script, before, wishes, "that of the plan, made before an interruption")
+    own = before.sources[-1]
+    facts = replace(
+        release.facts,
+        budget=budget,
+        receipt=receipt,
+        privacy_cost=privacy_cost(own.blocks, script.table.contributions),
+        spaces=sum(len(block.spaces) for block in own.blocks),
+        whole=own.whole,
+    )
+    return release.with_facts(facts)
+
+
+def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Release:
+    if wishes.nonnegative or wishes.integers:
+        check_adjusted(script, (), before.sources)
+    answers = answers_of(script, before.sources)
+    expected = error_table(answers.recovery, script.workload)
+    facts = Facts(
+        table=script.table,
+        statements={s.name: s.sql for s in script.statements},
+        expected=expected,
+        budget=None,
+        guards=tuple(sorted(before.guards)),
+        privacy_cost=Fraction(0),
+        receipt=None,
+        rmse=_rmse(expected),
+        gap=None,
+        spaces=0,
+        whole=False,
+        objective=objective,
+        vintage=before.vintage,
+        earlier=before.earlier,
+        confidence=wishes.confidence,
+        nonnegative=wishes.nonnegative,
+        integers=wishes.integers,
+        created=now(),
+        versions=versions(),
+    )
+    frames = _frames(script, answers, facts, before.sources)
+    return Release(facts, frames, encode(before.sources))
+
+
+def _frames(
+    script: Script, answers: Answers, facts: Facts, sources: Sequence[Source]
+) -> AnsweredFrames | AdjustedFrames:
+    """Make frames of answers; with adjusted columns, if there shall be any."""
+    plain = AnsweredFrames(script.statements, answers, facts.confidence)
+    if not facts.adjusted:
+        return plain
+    sizes, merged = script.workload.domain, script.merged
+    fit = Fit(sources, sizes, merged, nonnegative=facts.nonnegative, integers=facts.integers)
+    fitted = Answers(script.workload, answers.recovery, fit.marginal)
+    return AdjustedFrames(script.statements, plain, AnsweredFrames(script.statements, fitted))
+
+
+def _rmse(expected: pl.DataFrame) -> float:
+    rows, errors = expected["rows"].to_numpy(), expected["rmse"].to_numpy()
+    return math.sqrt(float(errors**2 @ rows) / max(1, int(rows.sum())))

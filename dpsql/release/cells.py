@@ -1,0 +1,318 @@
+"""Measurements as one linear map of the cells of several tables that have the same total.
+
+A measurement is a product of factors applied to a marginal. Only tables, marginals and factors are
+held: the map as a matrix would have a row for each measurement and a column for each cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.integer import CentredFactor
+
+Array = NDArray[np.float64]
+
+
+class Factor(Protocol):
+    """Rows over the joint cells of some axes of a marginal, cells in C order."""
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the marginal, in the order of the cells."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells along each axis."""
+        ...
+
+    @property
+    def matrix(self) -> NDArray[np.int64] | Array:
+        """The rows: shape (measurements, cells)."""
+        ...
+
+
+class _Map:
+    """A factor, ready to be applied to floats along one axis."""
+
+    def __init__(self, factor: Factor) -> None:
+        self.cells = math.prod(factor.shape)
+        # s(nI − J) is symmetric, and need not be written out.
+        self._centred = factor if isinstance(factor, CentredFactor) else None
+        self._matrix = np.ones((0, 0)) if self._centred else factor.matrix.astype(np.float64)
+        self.rows = self.cells if self._centred else self._matrix.shape[0]
+
+    @property
+    def squares(self) -> Array:
+        """The squared norm of each column: shape (cells,)."""
+        if self._centred is not None:
+            return np.full(self.cells, float(self._centred.largest_column_norm_squared))
+        return np.asarray(np.square(self._matrix).sum(axis=0))
+
+    def apply(self, values: Array, axis: int, *, adjoint: bool = False) -> Array:
+        """Multiply along an axis, by the transpose if `adjoint`."""
+        if self._centred is not None:
+            n, scale = self._centred.cells, float(self._centred.scale)
+            return np.asarray(scale * (n * values - values.sum(axis=axis, keepdims=True)))
+        product = np.tensordot(self._matrix, values, (0 if adjoint else 1, axis))
+        return np.moveaxis(product, 0, axis)
+
+
+class Rows:
+    """Measurements of one marginal of a table, in units of their standard deviation."""
+
+    def __init__(self, axes: Sequence[int], factors: Iterable[Factor], noise: float) -> None:
+        """Take the table's axis for each axis of the factors, and the variance of the noise."""
+        listed = list(factors)
+        order = [axes[axis] for f in listed for axis in f.axes]
+        self.axes = frozenset(order)
+        """The axes of the table that the marginal keeps."""
+        self._shape = tuple(n for f in listed for n in f.shape)
+        self._to_factors = np.argsort(np.argsort(order))
+        self._to_table = np.argsort(order)
+        self._maps = [_Map(f) for f in listed]
+        self._scale = 1 / math.sqrt(noise)
+        self.count = math.prod(m.rows for m in self._maps)
+
+    def apply(self, marginal: Array) -> Array:
+        """Measure a marginal whose axes are in the order of the table; shape (count,)."""
+        result = marginal.transpose(self._to_factors).reshape([m.cells for m in self._maps])
+        for axis, factor in enumerate(self._maps):
+            result = factor.apply(result, axis)
+        return result.ravel() * self._scale
+
+    def adjoint(self, values: Array) -> Array:
+        """Return the transpose, from measurements to the cells of the marginal."""
+        result = values.reshape([m.rows for m in self._maps]) * self._scale
+        for axis, factor in enumerate(self._maps):
+            result = factor.apply(result, axis, adjoint=True)
+        return result.reshape(self._shape).transpose(self._to_table)
+
+    @property
+    def squares(self) -> Array:
+        """How much the measurements say of each cell of the marginal: ‖column‖²."""
+        result = reduce(np.multiply.outer, [m.squares for m in self._maps]) * self._scale**2
+        return result.reshape(self._shape).transpose(self._to_table)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Measurements of marginals of one marginal, which is summed up once for all of them."""
+
+    axes: tuple[int, ...]
+    rows: tuple[Rows, ...]
+
+
+class Component:
+    """One table and the measurements of it."""
+
+    def __init__(self, shape: tuple[int, ...], rows: Sequence[Rows]) -> None:
+        self.shape = shape
+        self.cells = math.prod(shape)
+        self._groups = _groups(rows)
+        order = [row for group in self._groups for row in group.rows]
+        self.order = [rows.index(row) for row in order]
+        """The numbers of the rows that were given, in the order in which they are measured."""
+        self._ends = np.cumsum([row.count for row in order])
+        self.count = sum(row.count for row in order)
+
+    def index(self, cells: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return, for each of the largest marginals, where in it some cells are counted."""
+        places = np.unravel_index(cells, self.shape)
+        return [
+            np.ravel_multi_index([places[a] for a in group.axes], self._sizes(group))
+            for group in self._groups
+        ]
+
+    def apply(self, table: Array) -> Array:
+        """Measure a table: shape (count,)."""
+        everything = range(table.ndim)
+        return self._measure([_keep(table, everything, group.axes) for group in self._groups])
+
+    def apply_at(self, index: Sequence[NDArray[np.int64]], values: Array) -> Array:
+        """Measure a table that is zero but for the cells of an index."""
+        found = []
+        for group, places in zip(self._groups, index, strict=True):
+            sizes = self._sizes(group)
+            counted = np.bincount(places, weights=values, minlength=math.prod(sizes))
+            found.append(counted.astype(np.float64, copy=False).reshape(sizes))
+        return self._measure(found)
+
+    def adjoint(self, values: Array) -> Array:
+        """Return the transpose of `apply`: one number for each cell."""
+        table = np.zeros(self.shape)
+        for group, marginal in zip(self._groups, self._spread(values), strict=True):
+            table += _widen(marginal, group.axes, range(table.ndim))
+        return table
+
+    def adjoint_at(self, index: Sequence[NDArray[np.int64]], values: Array, cells: int) -> Array:
+        """Return the transpose of `apply_at`: one number for each of the index's cells."""
+        found = np.zeros(cells)
+        for places, marginal in zip(index, self._spread(values), strict=True):
+            found += marginal.ravel()[places]
+        return found
+
+    def squares_at(self, index: Sequence[NDArray[np.int64]], cells: int) -> Array:
+        """Return the squared norm of the columns of the index's cells."""
+        found = np.zeros(cells)
+        for group, places in zip(self._groups, index, strict=True):
+            marginal = np.zeros(self._sizes(group))
+            for row in group.rows:
+                marginal += _widen(row.squares, sorted(row.axes), group.axes)
+            found += marginal.ravel()[places]
+        return found
+
+    def _sizes(self, group: _Group) -> tuple[int, ...]:
+        return tuple(self.shape[axis] for axis in group.axes)
+
+    def _measure(self, marginals: Sequence[Array]) -> Array:
+        pairs = zip(self._groups, marginals, strict=True)
+        return np.concatenate(
+            [
+                row.apply(_keep(marginal, group.axes, sorted(row.axes)))
+                for group, marginal in pairs
+                for row in group.rows
+            ]
+        )
+
+    def _spread(self, values: Array) -> Iterator[Array]:
+        given = iter(np.split(values, self._ends))
+        for group in self._groups:
+            marginal = np.zeros(self._sizes(group))
+            for row in group.rows:
+                marginal += _widen(row.adjoint(next(given)), sorted(row.axes), group.axes)
+            yield marginal
+
+
+def _groups(rows: Sequence[Rows]) -> list[_Group]:
+    """Put measurements together with the first of the largest marginals that has their axes."""
+    largest: list[frozenset[int]] = []
+    for row in sorted(rows, key=lambda r: -len(r.axes)):
+        if not any(row.axes <= other for other in largest):
+            largest.append(row.axes)
+    inside: dict[frozenset[int], list[Rows]] = {axes: [] for axes in largest}
+    for row in rows:
+        inside[next(axes for axes in largest if row.axes <= axes)].append(row)
+    return [_Group(tuple(sorted(axes)), tuple(found)) for axes, found in inside.items()]
+
+
+def _keep(table: Array, axes: Sequence[int], kept: Sequence[int]) -> Array:
+    """Sum over the axes that are not kept."""
+    dropped = tuple(i for i, axis in enumerate(axes) if axis not in kept)
+    return table.sum(axis=dropped) if dropped else table
+
+
+def _widen(marginal: Array, axes: Sequence[int], wanted: Sequence[int]) -> Array:
+    """Give a marginal an axis of length 1 for each axis that it lacks."""
+    sizes = dict(zip(axes, marginal.shape, strict=True))
+    return marginal.reshape([sizes.get(axis, 1) for axis in wanted])
+
+
+class Tables:
+    """All measurements of several tables that have one total.
+
+    What is measured, in this order: the rows of each component; the total, taken as the mean of
+    the components' totals; and the ties, how far each component's total is from that mean.
+    """
+
+    def __init__(self, components: Sequence[Component], total: Sequence[Rows]) -> None:
+        self.components = components
+        self._total = np.concatenate([np.zeros(0), *(row.apply(np.ones(())) for row in total)])
+        ends = np.cumsum([c.cells for c in components]).tolist()
+        self.places = [slice(e - c.cells, e) for e, c in zip(ends, components, strict=True)]
+        """Where each table is in the cells of all."""
+        self.cells = int(ends[-1])
+        self._splits = np.cumsum([*(c.count for c in components), len(self._total)])
+        self.count = int(self._splits[-1])
+        """The number of measurements, without the ties."""
+        self._tie = self._weight_of_ties()
+
+    def restricted(self, support: NDArray[np.int64]) -> Restricted:
+        """Return the same measurements of tables that are zero outside some cells, ascending."""
+        bounds = np.searchsorted(support, [place.start for place in self.places]).tolist()
+        pieces = [slice(*ends) for ends in pairwise([*bounds, len(support)])]
+        index = [
+            component.index(support[piece] - place.start)
+            for component, place, piece in zip(self.components, self.places, pieces, strict=True)
+        ]
+        return Restricted(self, pieces, index)
+
+    def split(self, x: Array) -> list[Array]:
+        """Return each table."""
+        pairs = zip(self.components, self.places, strict=True)
+        return [x[place].reshape(component.shape) for component, place in pairs]
+
+    def apply(self, x: Array) -> Array:
+        """Measure all cells: shape (measurements and ties,)."""
+        tables = self.split(x)
+        measured = [c.apply(t) for c, t in zip(self.components, tables, strict=True)]
+        return self.with_totals(measured, np.array([table.sum() for table in tables]))
+
+    def adjoint(self, values: Array) -> Array:
+        """Return the transpose: one number for each cell."""
+        parts, common = self.parted(values)
+        return np.concatenate(
+            [
+                c.adjoint(v).ravel() + t
+                for c, v, t in zip(self.components, parts, common, strict=True)
+            ]
+        )
+
+    def with_totals(self, measured: Sequence[Array], totals: Array) -> Array:
+        """Put what is measured of totals behind what is measured of each table."""
+        mean = totals.mean()
+        return np.concatenate([*measured, self._total * mean, self._tie * (totals - mean)])
+
+    def parted(self, values: Array) -> tuple[list[Array], Array]:
+        """Return what is measured of each table, and the transpose for what is of its total."""
+        *parts, total, ties = np.split(values, self._splits)
+        common = float(total @ self._total) / len(self.components)
+        return parts, common + self._tie * (ties - ties.mean())
+
+    def _weight_of_ties(self) -> float:
+        """Weigh a difference between totals more than what is measured of them."""
+        if len(self.components) == 1:
+            return 0.0
+        even = [c.apply(np.full(c.shape, 1 / c.cells)) for c in self.components]
+        known = [float(np.square(v).sum()) for v in [*even, self._total]]
+        return 10 * math.sqrt(max(*known, 1e-12))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restricted:
+    """Measurements of tables that are zero outside some cells."""
+
+    tables: Tables
+    pieces: list[slice]
+    """Which of the cells are each component's."""
+    index: list[list[NDArray[np.int64]]]
+
+    def apply(self, x: Array) -> Array:
+        """Measure: x has one number for each of the cells."""
+        parts = [x[piece] for piece in self.pieces]
+        measured = [
+            component.apply_at(index, part)
+            for component, index, part in zip(
+                self.tables.components, self.index, parts, strict=True
+            )
+        ]
+        return self.tables.with_totals(measured, np.array([part.sum() for part in parts]))
+
+    def adjoint(self, values: Array) -> Array:
+        """Return the transpose: one number for each of the cells."""
+        parts, common = self.tables.parted(values)
+        found = [
+            component.adjoint_at(index, part, piece.stop - piece.start) + total
+            for component, index, part, piece, total in zip(
+                self.tables.components, self.index, parts, self.pieces, common, strict=True
+            )
+        ]
+        return np.concatenate(found)

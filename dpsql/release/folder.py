@@ -1,0 +1,376 @@
+"""Releases on disk: a folder that appears at once and complete, and is read with suspicion.
+
+The folder has a Parquet file for each statement, the noisy integers of the release (and of those
+on whose measurements it rests as well), and `release.json`, with the SHA-256 of every file.
+
+Whoever can write the folder can also write new checksums. What can't be forged is in the ledger:
+its chain of hashes holds the digest of the noisy integers, see `check_ledger`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, printable
+from dpsql.privacy import Entry, Ledger
+from dpsql.release.document import MAX_BYTES, malformed, read, write
+from dpsql.release.facts import Earlier, Facts
+from dpsql.release.frames import DESCRIBED
+from dpsql.release.measurements import decode, encode
+from dpsql.release.parquet import read_parquet
+
+DOCUMENT = "release.json"
+MEASUREMENTS = "release.measurements.parquet"
+"""No statement's file can have this name, which has two dots."""
+BATCH = 1_000_000
+MAX_NAME = 64
+
+_PORTS = (f"{kind}{i}" for kind in ("com", "lpt") for i in range(10))
+_RESERVED = frozenset({"con", "prn", "aux", "nul", *_PORTS})
+"""Names that Windows keeps for devices."""
+_FILE = re.compile(r"[a-z0-9_]{1,80}\.parquet")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Written(Protocol):
+    """Frames that can be written."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The statements, in order."""
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return a frame."""
+
+    def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
+        """Yield it in pieces."""
+
+    def columns(self, name: str) -> pl.DataFrame:
+        """Describe its columns."""
+
+
+def file_names(statements: Iterable[str]) -> dict[str, str]:
+    """Give each statement a file name that is safe everywhere: statement → file."""
+    found: dict[str, str] = {}
+    for statement in statements:
+        base = re.sub(r"[^a-z0-9]+", "_", statement.lower())[:MAX_NAME].strip("_") or "query"
+        base = f"{base}_" if base in _RESERVED else base
+        name, number = base, 1
+        while f"{name}.parquet" in found.values():
+            number += 1
+            name = f"{base}_{number}"
+        found[statement] = f"{name}.parquet"
+    return found
+
+
+def check_target(path: Path) -> None:
+    """Check that a release could be written to a folder, before anything is charged for it.
+
+    Raises:
+        ReleaseFormatError: it exists and isn't an empty folder, or can't be made.
+    """
+    with _system_errors(path):
+        if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
+            raise _exists(path)
+        os.rmdir(_draft(path))
+
+
+def save(facts: Facts, frames: Written, content: bytes, path: Path) -> Path:
+    """Write a release, with its noisy integers as `encode` writes them; see `Release.save`."""
+    with _system_errors(path):
+        check_target(path)
+        draft = _draft(path)
+        try:
+            files = _write_all(frames, content, draft)
+            _write(draft / DOCUMENT, write(facts, files).encode())
+            _sync(draft)
+            try:
+                os.rename(draft, path)  # onto nothing, or an empty folder: atomic in both cases
+            except OSError:
+                if path.exists():
+                    raise _exists(path) from None
+                raise
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        _sync(path.parent)
+    return path
+
+
+def _draft(path: Path) -> Path:
+    """Make a hidden folder beside the target, which only its owner can read."""
+    path = path.absolute()
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+
+
+def _exists(path: Path) -> ReleaseFormatError:
+    return ReleaseFormatError(
+        f"{printable(str(path))} exists already.",
+        hint="name a folder that doesn't; nothing is overwritten.",
+    )
+
+
+@contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system raises into a `ReleaseFormatError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ReleaseFormatError(
+            f"{printable(str(path))}: there is no such folder, or none above it.",
+            hint="create the folder above first, or check the path.",
+        ) from None
+    except (OSError, ValueError) as error:
+        what = error.strerror if isinstance(error, OSError) else "the path can't be used"
+        raise ReleaseFormatError(
+            f"{printable(str(path))} can't be used: {what}.",
+            hint="check the free space and the rights on the folder above.",
+        ) from None
+
+
+def _write_all(frames: Written, content: bytes, folder: Path) -> dict[str, Any]:
+    """Write all data files; say of each what it holds."""
+    files: dict[str, Any] = {}
+    for statement, name in file_names(frames.names).items():
+        rows = _write_frame(frames, statement, folder / name)
+        columns = frames.columns(statement).to_dicts()
+        files[name] = {
+            "statement": statement,
+            "rows": rows,
+            "columns": columns,
+            "sha256": _hash(folder / name),
+        }
+    _write(folder / MEASUREMENTS, content)
+    files[MEASUREMENTS] = {"statement": None, "sha256": _hash(folder / MEASUREMENTS)}
+    return files
+
+
+def _write_frame(frames: Written, statement: str, path: Path) -> int:
+    """Write one frame, in batches if it is too large to be held; return its rows."""
+    try:
+        frame = frames.frame(statement)
+    except ResourceLimitError:
+        return _write_batches(frames, statement, path)
+    content = io.BytesIO()
+    frame.write_parquet(content)
+    _write(path, content.getbuffer())
+    return frame.height
+
+
+def _write_batches(frames: Written, statement: str, path: Path) -> int:
+    import pyarrow.parquet as pq  # slow to import, and needed for large frames only
+
+    rows, writer = 0, None
+    with _created(path) as handle:
+        for batch in frames.batches(statement, BATCH):
+            table = batch.to_arrow()
+            writer = writer or pq.ParquetWriter(handle, table.schema)
+            writer.write_table(table)
+            rows += batch.height
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+@contextmanager
+def _created(path: Path) -> Iterator[Any]:
+    """Create a file, and see it on disk."""
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write(path: Path, content: bytes | memoryview) -> None:
+    with _created(path) as file:
+        file.write(content)
+
+
+def _sync(folder: Path) -> None:
+    """Make names durable. Only POSIX systems can, and need to."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ── reading ────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    rows: int
+    columns: tuple[tuple[str, str, str | None, str | None], ...]
+    sha256: str
+
+
+class StoredFrames:
+    """Frames in a folder; each is checked again when it is read."""
+
+    def __init__(self, files: Mapping[str, _File]) -> None:
+        self._files = files
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The statements, in order."""
+        return tuple(self._files)
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Read a frame.
+
+        Raises:
+            KeyError: there is no such statement.
+            ReleaseFormatError: the file was changed.
+        """
+        file = self._files[name]
+        with _system_errors(file.path):
+            content = file.path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise malformed(f"{file.path.name} was changed")
+        try:
+            frame = read_parquet(content)
+        except ValueError:
+            raise malformed(f"{file.path.name} can't be read") from None
+        described = [column for column, *_ in file.columns]
+        if frame.height != file.rows or not set(described) <= set(frame.columns):
+            raise malformed(f"{file.path.name} does not hold what release.json says")
+        return frame
+
+    def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
+        """Yield slices of the frame."""
+        frame = self.frame(name)
+        for start in range(0, max(frame.height, 1), rows):
+            yield frame.slice(start, rows)
+
+    def columns(self, name: str) -> pl.DataFrame:
+        """Describe the columns of a frame."""
+        schema = dict.fromkeys(DESCRIBED, pl.String)
+        return pl.DataFrame(list(self._files[name].columns), schema=schema, orient="row")
+
+
+def load(path: Path) -> tuple[Facts, StoredFrames, bytes]:
+    """Read a release, and check every file; see `Release.load`.
+
+    Returns:
+        Facts, frames, and the noisy integers as they were written.
+    """
+    with _system_errors(path):
+        facts, said = read(_document(path / DOCUMENT))
+        files = {name: _file(path, name, value) for name, value in said.items()}
+        for file in files.values():
+            _check_plain(file.path)
+            if _hash(file.path) != file.sha256:
+                raise malformed(f"{file.path.name} was changed")
+        statements = {said[n]["statement"]: f for n, f in files.items() if n != MEASUREMENTS}
+        if MEASUREMENTS not in files or set(statements) != set(facts.statements):
+            raise malformed("files are missing")
+        content = (path / MEASUREMENTS).read_bytes()
+    if hashlib.sha256(content).hexdigest() != files[MEASUREMENTS].sha256:
+        raise malformed("the measurements were changed")
+    return facts, StoredFrames(statements), content
+
+
+def _document(path: Path) -> str:
+    """Read release.json, which is a text of limited length."""
+    _check_plain(path)
+    if path.stat().st_size > MAX_BYTES:
+        raise malformed("release.json is too large")
+    try:
+        return path.read_bytes().decode("utf-8", errors="strict")
+    except UnicodeDecodeError:
+        raise malformed("release.json is not a text") from None
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse links, which lead elsewhere, and pipes and devices, which never end."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise malformed(f"{path.name} is not a plain file")
+
+
+def _file(folder: Path, name: str, said: Any) -> _File:
+    """Check what release.json says of a file; it may name none outside of the folder."""
+    if not isinstance(said, dict) or not (_FILE.fullmatch(name) or name == MEASUREMENTS):
+        raise malformed("release.json names a file that can't be")
+    digest, rows, columns = said.get("sha256"), said.get("rows", 0), said.get("columns", [])
+    if isinstance(said.get("statement"), str) != (name != MEASUREMENTS):
+        raise malformed("release.json does not say whose file one is")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise malformed("release.json has no checksum of a file")
+    if type(rows) is not int or rows < 0 or not _are_described(columns):
+        raise malformed("release.json says something impossible of a file")
+    return _File(
+        folder / name, rows, tuple(tuple(c[key] for key in DESCRIBED) for c in columns), digest
+    )
+
+
+def _are_described(columns: Any) -> bool:
+    return isinstance(columns, list) and all(
+        isinstance(c, dict)
+        and set(c) == set(DESCRIBED)
+        and isinstance(c["column"], str)
+        and all(text is None or isinstance(text, str) for text in c.values())
+        for c in columns
+    )
+
+
+def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
+    """Check that a ledger vouches for a release: for its charge, its table and what was measured.
+
+    What a ledger did not keep, because it was too large, can't be compared.
+
+    Raises:
+        LedgerError: it does not.
+    """
+    entries = {entry.request: entry for entry in ledger.entries()}
+    places = [_place(entries.get(e.request)) for e in facts.earlier]
+    if places != list(facts.earlier):
+        raise _forged()
+    receipt = facts.receipt
+    if receipt is None:
+        kept = [ledger.content(entries[e.request]) or b"" for e in facts.earlier]
+        own = [encode(decode(k)[-1:]) for k in kept]
+        if facts.budget is not None or own != [encode((s,)) for s in decode(content)]:
+            raise _forged()
+        return
+    ledger.verify(receipt)
+    said = None if facts.budget is None else facts.budget.mu_squared
+    if said != receipt.mu_squared or facts.table.fingerprint != receipt.purpose.schema:
+        raise _forged()
+    digest = entries[receipt.request].content
+    if digest and digest != hashlib.sha256(content).hexdigest():
+        raise _forged()
+
+
+def _place(entry: Entry | None) -> Earlier | None:
+    if entry is None:
+        return None
+    return Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
+
+
+def _forged() -> LedgerError:
+    return LedgerError(
+        "The ledger holds something else for this release: the release was changed.",
+        hint="get the folder again from whoever published it.",
+    )

@@ -1,0 +1,197 @@
+"""The frames of a release: what follows from its answers, statement by statement."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsql.errors import ResourceLimitError
+from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
+from dpsql.release.confidence import CONFIDENCE, reach
+from dpsql.release.noise import Noise
+from dpsql.sql.compiled import Statement
+from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
+from dpsql.workload.factors import MAX_CELLS
+
+DESCRIBED = ("column", "role", "variance", "reason")
+
+
+class AnsweredFrames:
+    """Frames made from answers, when they are first asked for."""
+
+    def __init__(
+        self, statements: Sequence[Statement], answers: Answers, confidence: float | None = None
+    ) -> None:
+        self._statements = {statement.name: statement for statement in statements}
+        self._frames: dict[str, pl.DataFrame] = {}
+        self._lock = threading.RLock()
+        self._answers = answers
+        self._confidence = confidence
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The statements, in order."""
+        return tuple(self._statements)
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return the frame of a statement.
+
+        Raises:
+            KeyError: there is no such statement.
+            ResourceLimitError: it has too many rows.
+        """
+        with self._lock:
+            if name not in self._frames:
+                self._frames[name] = self._frame(self._statements[name])
+            return self._frames[name]
+
+    def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
+        """Yield the frame in pieces of at most `rows` rows.
+
+        Raises:
+            KeyError: there is no such statement.
+        """
+        statement = self._statements[name]
+        if statement.post is not None:
+            frame = self.frame(name)
+            for start in range(0, max(frame.height, 1), rows):
+                yield frame.slice(start, rows)
+            return
+        for part in parts(statement.tables[0].sets[0], rows):
+            yield self._direct(statement, part)
+
+    def columns(self, name: str) -> pl.DataFrame:
+        """Describe the columns of a frame; see `Release.columns`.
+
+        Raises:
+            KeyError: there is no such statement.
+        """
+        found = [self._described(self._statements[name], i) for i in range(self._width(name))]
+        return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
+
+    def _width(self, name: str) -> int:
+        statement = self._statements[name]
+        if statement.post is not None:
+            return len(statement.post.outputs)
+        return len(statement.direct or ())
+
+    def _described(self, statement: Statement, i: int) -> tuple[str, str, str | None, str | None]:
+        if statement.post is not None:
+            output = statement.post.outputs[i]
+            kind = "exact" if output.exact else "approximate"
+            if not output.noisy:
+                return output.name, "key", None, None
+            if i in statement.post.bounds:
+                return output.name, "value", "interval", None
+            return output.name, "value", "none" if output.reason else kind, output.reason
+        direct = (statement.direct or ())[i]
+        if direct.statistic is None:
+            return direct.name, "key", None, None
+        column = statement.tables[0].sets[0].columns[direct.statistic]
+        return direct.name, "value", "exact" if column.quantile is None else "interval", None
+
+    # ── frames ─────────────────────────────────────────────────────────────────────────────
+
+    def _frame(self, statement: Statement) -> pl.DataFrame:
+        _check_size(statement)
+        if statement.post is not None:
+            return self._computed(statement, statement.post)
+        return self._direct(statement, whole(statement.tables[0].sets[0]))
+
+    def _direct(self, statement: Statement, part: Part) -> pl.DataFrame:
+        """Make the rows of a part of a statement that computes nothing."""
+        here = keys(part)
+        outputs = statement.direct or ()
+        columns: list[pl.Series] = []
+        for output in outputs:
+            if output.key is not None:
+                columns.append(here[output.key].alias(output.name))
+            else:
+                columns += self._values(output, part)
+        order = _order(part, [o.key for o in outputs if o.key is not None])
+        return pl.DataFrame([column.gather(order) for column in columns])
+
+    def _values(self, output: DirectOutput, part: Part) -> list[pl.Series]:
+        column = part.group.columns[output.statistic or 0]
+        name = output.name
+        if column.quantile is not None:
+            found = self._answers.quantiles(column, part, reach(self._confidence or CONFIDENCE))
+            return _with_interval(found.values.alias(name), found.lower, found.upper)
+        values = pl.Series(name, self._answers.values(column, part))
+        return self._with_errors(values, pl.Series(self._answers.variances(column, part)))
+
+    def _computed(self, statement: Statement, post: Postprocessing) -> pl.DataFrame:
+        """Run what a statement computes on its answers, and find the variances."""
+        around = reach(self._confidence or CONFIDENCE)
+        frames = [
+            table_frame(table, self._answers, columns, around)
+            for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
+        ]
+        result = post.run(frames)
+        noise = Noise(statement, self._answers)
+        width = len(post.everything)
+        columns: list[pl.Series] = []
+        for i, output in enumerate(post.outputs):
+            column = result.to_series(i).alias(output.name)
+            if not output.noisy:
+                columns.append(column)
+            elif i in post.bounds:
+                bounds = [result.to_series(post.bounds[i] + j) for j in (0, 1)]
+                columns += _with_interval(column, *bounds)
+            else:
+                variances = noise.variances(result.to_series(width + i))
+                known = column.is_not_null()
+                if column.dtype.is_float():
+                    known &= column.is_finite().fill_null(value=False)
+                variances = variances.zip_with(known, _nulls(variances.len()))
+                columns += self._with_errors(column, variances)
+        return pl.DataFrame(columns)
+
+    def _with_errors(self, values: pl.Series, variances: pl.Series) -> list[pl.Series]:
+        name = values.name
+        columns = [values, variances.cast(pl.Float64).alias(f"{name}_variance")]
+        if self._confidence is not None and values.dtype.is_numeric():
+            around = reach(self._confidence) * variances.sqrt()
+            columns.append((values - around).alias(f"{name}_lower"))
+            columns.append((values + around).alias(f"{name}_upper"))
+        return columns
+
+
+def _with_interval(values: pl.Series, lower: pl.Series, upper: pl.Series) -> list[pl.Series]:
+    """Return a quantile, which has bounds and no variance."""
+    name = values.name
+    variance = _nulls(values.len()).alias(f"{name}_variance")
+    return [values, variance, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
+
+
+def _nulls(count: int) -> pl.Series:
+    return pl.Series([None] * count, dtype=pl.Float64)
+
+
+def _check_size(statement: Statement) -> None:
+    """Refuse a frame that would not fit; its batches may.
+
+    Raises:
+        ResourceLimitError: it has too many rows.
+    """
+    rows = sum(whole(group).rows for table in statement.tables for group in table.sets)
+    if rows > MAX_CELLS:
+        raise ResourceLimitError(
+            f"The answer to {statement.name} has {rows:,} rows, more than {MAX_CELLS:,}.",
+            hint=f"take it in parts: for frame in release.batches({statement.name!r}): …",
+        )
+
+
+def _order(part: Part, selected: list[int]) -> NDArray[np.int64]:
+    """Sort groups by the axes of the selected keys, in the order in which they are selected."""
+    owner = {int(n[1:]): i for i, axis in enumerate(part.group.axes) for n in axis.keys.columns}
+    axes = list(dict.fromkeys(owner[key] for key in selected))
+    rest = [i for i in range(len(part.shape)) if i not in axes]
+    if axes == sorted(axes) and not rest:
+        return np.arange(part.rows)
+    numbers = np.arange(part.rows).reshape(part.shape)
+    return np.ascontiguousarray(numbers.transpose([*axes, *rest])).ravel()

@@ -1,0 +1,224 @@
+"""Noisy measurements as a Parquet table, for ledgers and for releases on disk.
+
+A row is one of: a `space` that was measured (its attributes, the noise variance and the noisy
+integers), a `factor` of the strategy of a block, the `reference` of an attribute, the `cells`
+into which the values of an attribute were merged, or which `rows` counted: those with a value of
+the domain in every named column. Rows of one release have one number `source`.
+All is read back with suspicion: files come from strangers.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
+from dpsql.planner.divide.reference import Reference
+from dpsql.planner.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
+from dpsql.planner.past.source import Source
+from dpsql.release.parquet import read_parquet
+
+Ints = NDArray[np.int64]
+
+SCHEMA: dict[str, pl.DataType] = {
+    "source": pl.Int64(),
+    "kind": pl.String(),
+    "block": pl.Int64(),
+    "names": pl.List(pl.String),
+    "axes": pl.List(pl.Int64),
+    "shape": pl.List(pl.Int64),
+    "number": pl.String(),
+    "data": pl.List(pl.Int64),
+}
+MAX_DIGITS = 40
+"""Of a number in decimal text: noise variances are below 2^100."""
+
+
+class _Row(NamedTuple):
+    source: int
+    kind: str
+    block: int
+    names: list[str]
+    axes: list[int]
+    shape: list[int]
+    number: str
+    data: Ints
+
+
+def encode(sources: Sequence[Source]) -> bytes:
+    """Write the measurements of one or more releases.
+
+    Raises:
+        InternalError: one has no values: it was only planned.
+    """
+    rows = [row for i, source in enumerate(sources) for row in _rows(i, source)]
+    columns = [
+        pl.Series(name, [getattr(row, name) for row in rows], dtype=dtype)
+        for name, dtype in SCHEMA.items()
+    ]
+    written = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(written, compression="zstd", statistics=False)
+    return written.getvalue()
+
+
+def _rows(number: int, source: Source) -> Iterator[_Row]:
+    if source.values is None:
+        raise InternalError("measurements that were not made can't be written")
+    for i, block in enumerate(source.blocks):
+        for names in block.spaces:
+            values = source.values[frozenset(names)]
+            variance = str(block.noise_variance)
+            shape = list(values.shape)
+            yield _Row(number, "space", i, list(names), [], shape, variance, values.ravel())
+        for factor in block.factors:
+            yield _factor_row(number, i, factor)
+    for name, reference in source.references.items():
+        n = len(reference.weights)
+        numerators = None if reference.uniform else reference.numerators
+        data = np.zeros(0, dtype=np.int64) if numerators is None else numerators
+        yield _Row(number, "reference", -1, [name], [], [n], "", data)
+    nothing = np.zeros(0, dtype=np.int64)
+    yield _Row(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
+    for name, n in source.sizes.items():
+        classes = source.merged.get(name, np.zeros(0, dtype=np.int64))
+        yield _Row(number, "cells", -1, [name], [], [n], "", classes)
+
+
+def _factor_row(number: int, block: int, factor: IntegerFactor) -> _Row:
+    axes, shape = list(factor.axes), list(factor.shape)
+    if isinstance(factor, CentredFactor):
+        nothing = np.zeros(0, dtype=np.int64)
+        return _Row(number, "factor", block, [], axes, shape, str(factor.scale), nothing)
+    return _Row(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
+
+
+def decode(content: bytes) -> tuple[Source, ...]:
+    """Read what `encode` wrote.
+
+    Raises:
+        ReleaseFormatError: it is not that.
+    """
+    try:
+        frame = read_parquet(content)
+        if dict(frame.schema) != SCHEMA or frame.null_count().sum_horizontal()[0]:
+            raise _malformed()
+        numbers = frame["source"].unique(maintain_order=True).to_list()
+        if numbers != list(range(len(numbers))):
+            raise _malformed()
+        return tuple(_source(frame.filter(pl.col("source") == i)) for i in numbers)
+    except DpsqlError:
+        raise
+    except (
+        pl.exceptions.PolarsError, InternalError, ValueError, KeyError, OverflowError, IndexError,
+        TypeError, MemoryError,
+    ):  # fmt: skip
+        raise _malformed() from None
+
+
+def _malformed() -> ReleaseFormatError:
+    return ReleaseFormatError(
+        "The measurements can't be read: they are damaged, or of another version.",
+        hint="use the release as it was written.",
+    )
+
+
+def _source(frame: pl.DataFrame) -> Source:
+    rows = frame.drop("data").iter_rows(named=True)
+    kinds: dict[str, list[tuple[dict[str, Any], Ints]]] = defaultdict(list)
+    for row, data in zip(rows, frame["data"], strict=True):
+        kinds[row["kind"]].append((row, data.to_numpy().copy()))
+    if set(kinds) - {"space", "factor", "reference", "cells", "rows"}:
+        raise _malformed()
+    ((counted, _),) = kinds["rows"]
+    sizes, merged = {}, {}
+    for row, data in kinds["cells"]:
+        (name,), (sizes[name],) = row["names"], row["shape"]
+        if data.size:
+            merged[name] = _classes(data, sizes[name])
+    references = dict(_reference(row, data) for row, data in kinds["reference"])
+    blocks, values = _blocks(kinds["space"], kinds["factor"])
+    guards = frozenset(counted["names"])
+    source = Source(blocks, references, sizes, merged, values, guards)
+    _check(source)
+    return source
+
+
+def _classes(data: Ints, count: int) -> Ints:
+    if data.min() < 0 or int(data.max()) + 1 != count or len(np.unique(data)) != count:
+        raise _malformed()
+    return data
+
+
+def _reference(row: dict[str, Any], data: Ints) -> tuple[str, Reference]:
+    (name,), (n,) = row["names"], row["shape"]
+    if not data.size:
+        return name, Reference.of_cells(n)
+    if len(data) != n or int(data.sum()) < 1:
+        raise _malformed()
+    return name, Reference.of_integers(data)
+
+
+Rows = Sequence[tuple[dict[str, Any], Ints]]
+
+
+def _blocks(
+    spaces: Rows, factors: Rows
+) -> tuple[tuple[BlockStrategy, ...], dict[frozenset[str], Ints]]:
+    by_block: dict[int, list[IntegerFactor]] = defaultdict(list)
+    for row, data in factors:
+        by_block[row["block"]].append(_factor(row, data))
+    named: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+    variances: dict[int, int] = {}
+    values: dict[frozenset[str], Ints] = {}
+    for row, data in spaces:
+        number, names = row["block"], tuple(row["names"])
+        if frozenset(names) in values or variances.get(number, _whole(row["number"])) != _whole(
+            row["number"]
+        ):
+            raise _malformed()
+        named[number].append(names)
+        variances[number] = _whole(row["number"])
+        values[frozenset(names)] = data.reshape(row["shape"])
+    if set(named) != set(by_block):
+        raise _malformed()
+    blocks = tuple(
+        BlockStrategy(tuple(named[i]), tuple(by_block[i]), variances[i]) for i in sorted(named)
+    )
+    return blocks, values
+
+
+def _factor(row: dict[str, Any], data: Ints) -> IntegerFactor:
+    axes, shape = tuple(row["axes"]), tuple(row["shape"])
+    if row["number"]:
+        return CentredFactor(axes, shape, _whole(row["number"]))
+    return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
+        raise _malformed()
+    return int(text)
+
+
+def _check(source: Source) -> None:
+    """Check that all parts of a source fit together."""
+    for block in source.blocks:
+        rows = tuple(f.measurements for f in block.factors)
+        for names in block.spaces:
+            if any(source.sizes.get(a) != n for a, n in zip(names, block.shape, strict=True)):
+                raise _malformed()
+            if source.values is None or source.values[frozenset(names)].shape != rows:
+                raise _malformed()
+    for name, reference in source.references.items():
+        if source.sizes.get(name) != len(reference.weights):
+            raise _malformed()
+    known = set(source.references) if source.references else set(source.attributes)
+    if set(source.sizes) != set(source.attributes) or not source.attributes <= known:
+        raise _malformed()

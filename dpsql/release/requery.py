@@ -1,0 +1,97 @@
+"""Answers from measurements that were made before: post-processing, so they cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from dpsql.errors import SchemaError, SqlError, UndeterminedError, printable
+from dpsql.planner.past.given import Past, known
+from dpsql.planner.past.source import Source, splits
+from dpsql.release.answers import Answers
+from dpsql.release.frames import AnsweredFrames
+from dpsql.schema import Table
+from dpsql.schema.table import closest
+from dpsql.sql.compiled import Script
+from dpsql.sql.frontend import compile_script
+from dpsql.workload import Workload
+
+LISTED = 5
+"""Attribute sets that a message names."""
+
+
+def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
+    """Answer a script from earlier measurements alone.
+
+    Args:
+        script: compiled over cells as fine as those of the sources, see `past.source.splits`.
+        sources: measurements of the same table.
+
+    Raises:
+        UndeterminedError: they don't determine what is asked.
+    """
+    past = Past(tuple(sources), script.merged)
+    combination, lacking = known(script.workload, past)
+    if lacking:
+        raise _undetermined(script, past)
+    values = combination.values([s.values for s in sources if s.values is not None])
+    recovery = combination.recovery
+    return Answers(script.workload, recovery, lambda names: recovery.marginal(names, values))
+
+
+def _undetermined(script: Script, past: Past) -> UndeterminedError:
+    """Say which statement asks for what was not measured."""
+    for statement in script.statements:
+        families = {c.family for t in statement.tables for g in t.sets for c in g.columns}
+        own = [script.workload.families[i] for i in sorted(families)]
+        _, lacking = known(Workload.of(script.workload.domain, own), past)
+        if lacking:
+            break
+    named = [" x ".join(map(printable, names)) or "the total" for names in lacking]
+    more = f" and {len(named) - LISTED:,} more" if len(named) > LISTED else ""
+    error = UndeterminedError(
+        "Earlier measurements don't say what is asked: too little was measured of "
+        f"{', '.join(named[:LISTED])}{more}.",
+        sql=statement.sql,
+        hint="ask with a budget, for example budget=dpsql.Budget(rho=0.01): what was measured "
+        "before is used with it.",
+    )
+    error.statement = printable(statement.name)
+    return error
+
+
+def requery(
+    sql: str,
+    table: Table,
+    sources: Sequence[Source],
+    public: Mapping[str, pl.DataFrame],
+    confidence: float | None,
+) -> pl.DataFrame:
+    """Answer one SQL text from earlier measurements of a table, without a database.
+
+    Raises:
+        UndeterminedError: they don't determine what is asked.
+        SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
+    """
+    if not isinstance(sql, str):
+        raise SqlError("A query is one SQL text.", hint='for example release.query("SELECT …").')
+    frames = {name.lower(): frame for name, frame in public.items()}
+    script = compile_script(
+        [("query", sql)],
+        lambda parts: _only(table, parts),
+        lambda parts: frames.get(".".join(part.lower() for part in parts)),
+        split=lambda _: splits(sources),
+    )
+    return AnsweredFrames(script.statements, answers_of(script, sources), confidence).frame("query")
+
+
+def _only(table: Table, parts: tuple[str, ...]) -> Table:
+    """Resolve the name of the one table that was measured."""
+    full = (table.path or (table.name,))[-len(parts) :]
+    if tuple(map(str.lower, parts)) in (tuple(map(str.lower, full)), (table.name.lower(),)):
+        return table
+    raise SchemaError(
+        f"This release has no table {printable('.'.join(parts))}.",
+        hint=closest(parts[-1], [table.name]),
+    )

@@ -1,0 +1,125 @@
+"""The summary of a release, by the items of NIST SP 800-226, "Guidelines for Evaluating DP"."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from fractions import Fraction
+
+from dpsql.errors import printable
+from dpsql.privacy import Budget
+from dpsql.release.facts import NOISE_LAW, Facts
+
+WIDTH = 100
+DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
+_LABEL = 16
+
+
+def summarise(facts: Facts) -> str:
+    """Say in plain text what a data user must know."""
+    lines = [
+        f"Release of {printable(facts.table.name)}: {len(facts.statements)} statements, "
+        f"{facts.created}",
+        *_section("Privacy", _privacy(facts)),
+        *_section("Mechanism", _mechanism(facts)),
+        *_section("Accuracy", _accuracy(facts)),
+        *_section("Limits", _limits(facts)),
+    ]
+    return "\n".join(lines)
+
+
+def _section(title: str, items: Iterator[tuple[str, str]]) -> Iterator[str]:
+    yield ""
+    yield title
+    for label, text in items:
+        first, *rest = textwrap.wrap(text, WIDTH - _LABEL - 2) or [""]
+        yield f"  {label:<{_LABEL}}{first}"
+        yield from (" " * (_LABEL + 2) + line for line in rest)
+
+
+def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
+    yield "neighbours", f"{facts.neighbours}: what this changes is hidden"
+    unit = facts.table.unit
+    rows = facts.table.contributions
+    counted = "one row" if unit is None else f"a unit with up to {rows:,} rows that count"
+    yield "privacy unit", counted
+    if facts.budget is None:
+        yield "budget", "nothing was charged: all follows from earlier releases or from the domains"
+    else:
+        yield "budget", f"{facts.budget} (as asked)"
+        yield from (("", line) for line in budget_forms(facts.budget))
+    if facts.receipt is not None:
+        yield "ledger", f"entry {facts.receipt.seq} of ledger {facts.receipt.ledger}"
+    for entry in facts.earlier:
+        rho = float(entry.mu_squared / 2)
+        yield "rests also on", f"entry {entry.seq} of {entry.time}, charged rho = {rho:.6g}"
+    yield (
+        "trust model",
+        (
+            "central: the curator holds the rows; whoever sees the release learns no more of one "
+            "unit than the budget allows"
+        ),
+    )
+
+
+def budget_forms(budget: Budget) -> list[str]:
+    """Word a budget in all forms; ε is rounded up."""
+    deltas = DELTAS if budget.delta is None else (budget.delta, *DELTAS)
+    forms = [f"rho = {float(budget.rho):.6g}, mu = {budget.mu:.6g}"]
+    forms += [f"epsilon = {budget.epsilon_at(d):.6g} at delta = {float(d):g}" for d in deltas]
+    return list(dict.fromkeys(forms))
+
+
+def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
+    if facts.budget is not None:
+        what = "all joint cells at once" if facts.whole else f"{facts.spaces:,} residual spaces"
+        yield "matrix", f"QuerySmasher, a Gaussian matrix mechanism over {what}"
+        gap = "not known" if facts.gap is None else f"{facts.gap:.2e}"
+        yield "certified gap", f"{gap}, of the objective: {facts.objective}"
+    yield "noise", NOISE_LAW
+    yield "sensitivity", "exact, from the integer matrices that were measured"
+    yield "invariants", "none: no count is released without noise"
+    if facts.adjusted:
+        kinds = [k for k, on in _kinds(facts) if on]
+        yield (
+            "post-processing",
+            (
+                f"columns named …_adjusted are {' and '.join(kinds)}, from one table that fits all "
+                "measurements; they are biased. The other value columns are unbiased."
+            ),
+        )
+    else:
+        yield "post-processing", "none that biases: values may be negative and fractional"
+
+
+def _kinds(facts: Facts) -> tuple[tuple[str, bool], ...]:
+    return ("not negative", facts.nonnegative), ("whole numbers", facts.integers)
+
+
+def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
+    for row in facts.expected.iter_rows(named=True):
+        yield (
+            "expected error",
+            f"{printable(row['statement'])}: {row['rows']:,} answers, RMSE {row['rmse']:.4g}, "
+            f"largest standard error {row['worst_standard_error']:.4g}",
+        )
+    yield "variances", "beside each value; they are of the noise alone, and known before the data"
+
+
+def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
+    yield "domains", "declared by the data owner, not learnt"
+    if facts.guards:
+        names = ", ".join(map(printable, facts.guards))
+        yield "rows", f"only rows with a value of the domain in {names} count"
+    yield (
+        "data",
+        f"vintage {printable(facts.vintage)!r}" if facts.vintage else "no vintage declared",
+    )
+    yield (
+        "not covered",
+        (
+            "errors of the data themselves, sampling, and what can be read from timing or memory "
+            "of the curator's machine"
+        ),
+    )
+    yield "versions", ", ".join(f"{k} {v}" for k, v in facts.versions.items())

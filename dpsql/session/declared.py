@@ -1,0 +1,118 @@
+"""What the data owner declares, checks of arguments, and compiling against the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import duckdb
+
+from dpsql.engines.public import PublicReader, PublicTables
+from dpsql.errors import BudgetError, SchemaError, SqlError
+from dpsql.privacy import Budget
+from dpsql.schema import Domain, Schema, Table, Unit
+from dpsql.schema.catalog import check_declared, read_table
+from dpsql.sql.compiled import Script
+from dpsql.sql.frontend import compile_script, no_split
+from dpsql.workload.cells import Ints
+
+Statements = str | Sequence[str] | Mapping[str, str]
+Free = Literal[0]
+"""In place of a budget: answer from earlier measurements alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the data owner declares besides what the catalog says."""
+
+    schema: Schema | None
+    unit: Unit | None
+    public: PublicReader
+
+    @classmethod
+    def of(
+        cls,
+        con: duckdb.DuckDBPyConnection,
+        schema: Schema | Mapping[str, Mapping[str, Domain]] | None,
+        public: PublicTables | None,
+        unit: str | None,
+        max_rows: int | None,
+    ) -> Declared:
+        """Check declarations as a caller gives them.
+
+        Raises:
+            SchemaError: one is malformed.
+        """
+        plain = schema is None or isinstance(schema, Schema)
+        checked = schema if plain else Schema(schema)  # type: ignore[arg-type]
+        return cls(checked, Unit.given(unit, max_rows), PublicReader(con, public))  # type: ignore[arg-type]
+
+
+def compile_statements(
+    con: duckdb.DuckDBPyConnection,
+    statements: Statements,
+    declared: Declared,
+    weights: Mapping[str, float] | None = None,
+    split: Callable[[Table], Mapping[str, Ints]] = no_split,
+) -> Script:
+    """Compile statements against the catalog of `con` and what is declared.
+
+    `split` says of a table which cells have to be told apart in any case.
+    """
+    check_connection(con)
+    check_declared(con, declared.schema)
+    return compile_script(
+        named(statements),
+        lambda parts: read_table(con, parts, declared.schema, declared.unit),
+        declared.public.read,
+        weights,
+        split,
+    )
+
+
+def named(statements: Statements) -> list[tuple[str, str]]:
+    """Give every statement a name: `query`, or `query_1`, `query_2`, … or the mapping's."""
+    if isinstance(statements, str):
+        return [("query", statements)]
+    if isinstance(statements, Mapping):
+        pairs = list(statements.items())
+    elif isinstance(statements, Sequence):
+        pairs = [(f"query_{i + 1}", sql) for i, sql in enumerate(statements)]
+    else:
+        pairs = [("", statements)]
+    if not pairs:
+        raise SqlError("There are no statements.", hint="pass at least one SELECT.")
+    for name, sql in pairs:
+        if not isinstance(name, str) or not isinstance(sql, str):
+            raise SqlError("Statements are SQL texts.", hint='pass {"name": "SELECT …"}.')
+    return pairs
+
+
+def check_connection(con: duckdb.DuckDBPyConnection) -> None:
+    """Refuse what is not a connection, such as the path of a database."""
+    if not callable(getattr(con, "execute", None)):
+        raise SchemaError(
+            f"{type(con).__name__!r} is not a DuckDB connection.",
+            hint='pass duckdb.connect("data.duckdb").',
+        )
+
+
+def is_free(budget: Budget | Free | None) -> bool:
+    """Whether nothing may be spent: a plain 0 was given as the budget."""
+    return type(budget) is int and budget == 0
+
+
+def check_amount(budget: Budget | Free | None, targets: Mapping[str, float] | None) -> None:
+    """Refuse a missing budget, unless there are targets."""
+    if not is_free(budget) and (targets is None or budget is not None):
+        check_budget(budget)
+
+
+def check_budget(budget: Budget | Free | None) -> None:
+    """Refuse anything that is not a budget."""
+    if not isinstance(budget, Budget):
+        raise BudgetError(
+            f"A budget must be a dpsql.Budget, not a {type(budget).__name__}.",
+            hint="write budget=dpsql.Budget(epsilon=1, delta=1e-9), or rho=0.5, or mu=1.",
+        )

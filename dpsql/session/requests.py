@@ -1,0 +1,106 @@
+"""What identifies a request: digests of what is asked, of which data, for whom."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsql.errors import SchemaError
+from dpsql.planner import querysmasher
+from dpsql.privacy import Budget, Purpose
+from dpsql.schema import Table
+from dpsql.session.declared import Statements, named
+
+MAX_VINTAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How statements are to be answered, as far as it decides what is measured."""
+
+    budget: Budget | None
+    targets: Mapping[str, float] | None
+    objective: querysmasher.ObjectiveName
+    weights: Mapping[str, float] | None
+    reuse: bool
+    tolerance: float = querysmasher.DEFAULT_TOLERANCE
+    residuals: querysmasher.Residuals = "weighted"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Statements, and how they are to be answered."""
+
+    statements: tuple[tuple[str, str], ...]
+    """Name and text of each."""
+    how: How
+
+    @classmethod
+    def of(cls, statements: Statements, how: How) -> Asked:
+        """Name the statements.
+
+        Raises:
+            SqlError: they are no texts.
+        """
+        return cls(tuple(named(statements)), how)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all of it but the amount, which is in the ledger."""
+        how = self.how
+        options = [how.objective, how.weights or {}, how.targets, how.reuse]
+        return _digest([self.statements, *options])
+
+
+def purpose(asked: Asked, table: Table, vintage: str, plan: str) -> Purpose:
+    """Return what a charge is for, in digests.
+
+    Args:
+        asked: what is asked.
+        table: of which table.
+        vintage: of which state of its rows.
+        plan: the digest of the plan.
+    """
+    path = [part.lower() for part in (table.path or (table.name,))]
+    return Purpose(
+        plan=plan,
+        script=asked.digest,
+        # The first part is the database, which is named as its file is; that may be moved.
+        table=_digest(path[1:] or path),
+        schema=table.fingerprint,
+        unit=_digest(_unit(table)),
+        vintage=_digest(vintage),
+    )
+
+
+def _unit(table: Table) -> object:
+    """Say whose rows are protected together.
+
+    How many count is no part of that: amounts for 3 rows of a person and for 5 are both amounts
+    for a person, and add up.
+    """
+    unit = table.unit
+    if unit is None:
+        return "each row"
+    return [unit.column, [[j.column, list(j.path[1:]), j.key] for j in unit.joins]]
+
+
+def check_vintage(vintage: str) -> None:
+    """Refuse a vintage that is no short printable text.
+
+    Raises:
+        SchemaError: it isn't.
+    """
+    text = isinstance(vintage, str) and len(vintage) <= MAX_VINTAGE
+    if not text or not (vintage.isprintable() or not vintage):
+        raise SchemaError(
+            "A vintage is a short text that names a state of the data.",
+            hint='for example vintage="2026-Q4".',
+        )
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=True, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

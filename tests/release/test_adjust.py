@@ -1,0 +1,344 @@
+"""Tables fitted to measurements: the best ones, not negative, whole, and consistent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import reduce
+
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
+
+from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.planner.integer import CentredFactor, DenseFactor
+from dpsql.release.adjust import MAX_JOINT_CELLS, Observation, fit_table
+from dpsql.release.leastsquares import LEAST_CELLS
+
+
+def dense(axes, shape, matrix) -> DenseFactor:
+    return DenseFactor(tuple(axes), tuple(shape), np.array(matrix, dtype=np.int64))
+
+
+class Reals:
+    """A factor whose rows are no integers, over axes in any order."""
+
+    def __init__(self, axes, shape, matrix) -> None:
+        self.axes, self.shape, self.matrix = tuple(axes), tuple(shape), np.asarray(matrix)
+
+
+def written_out(observation, domain) -> np.ndarray:
+    """The measurements over all joint cells as a matrix, in units of their standard deviation."""
+    product = np.ones((1, 1))
+    for factor in observation.factors:
+        product = np.kron(product, factor.matrix)
+    order = [observation.names[axis] for f in observation.factors for axis in f.axes]
+    sizes = [domain[name] for name in order]
+    rows = product.reshape(-1, *sizes)
+    names = list(domain)
+    rows = rows.transpose(0, *(1 + order.index(name) for name in names if name in order))
+    shape = [domain[name] if name in order else 1 for name in names]
+    full = np.broadcast_to(rows.reshape(-1, *shape), (len(rows), *domain.values()))
+    return full.reshape(len(rows), -1) / math.sqrt(observation.noise)
+
+
+def system(observations, domain) -> tuple[np.ndarray, np.ndarray]:
+    matrix = np.vstack([written_out(o, domain) for o in observations])
+    y = np.concatenate([np.ravel(o.values) / math.sqrt(o.noise) for o in observations])
+    return matrix, y
+
+
+def loss(matrix, y, x) -> float:
+    return 0.5 * float(np.sum((matrix @ np.ravel(x) - y) ** 2))
+
+
+def random_problem(seed) -> tuple[list[Observation], dict[str, int]]:
+    """Three attributes, connected, with factors of every kind and noise of many sizes."""
+    rng = np.random.default_rng(seed)
+    domain = {"a": 3, "b": int(rng.integers(1, 4)), "c": 4}
+    truth = rng.poisson(rng.choice([0.2, 3.0, 40.0], size=tuple(domain.values())))
+
+    def observe(names, factors) -> Observation:
+        noise = float(rng.choice([0.5, 9.0, 400.0]))
+        blank = Observation(names, factors, 1.0, np.zeros(1))
+        exact = written_out(blank, domain) @ truth.ravel()
+        return Observation(names, factors, noise, exact + rng.normal(size=len(exact)) * noise**0.5)
+
+    def real(axes, sizes) -> Reals:
+        return Reals(axes, sizes, rng.normal(size=(3, math.prod(sizes))))
+
+    return [
+        observe((), (dense((), (), [[2]]),)),
+        observe(("a",), (CentredFactor((0,), (3,), 2),)),
+        observe(("c",), (dense((0,), (4,), np.tri(4)),)),
+        observe(("b", "a"), (real((1, 0), (3, domain["b"])),)),
+        observe(("c", "a"), (real((1,), (3,)), CentredFactor((0,), (4,), 1))),
+        observe(("b", "c", "a"), (real((2, 0), (3, domain["b"])), real((1,), (4,)))),
+    ], domain
+
+
+def identities(truth, names, ways, sigma, rng) -> list[Observation]:
+    """Measure every marginal over so many attributes, and the total."""
+    found = []
+    for chosen in itertools.chain(*(itertools.combinations(range(len(names)), k) for k in ways)):
+        dropped = tuple(i for i in range(len(names)) if i not in chosen)
+        exact = truth.sum(axis=dropped, keepdims=not chosen).astype(float)
+        sizes = [truth.shape[i] for i in chosen]
+        factors = [dense((i,), (n,), np.eye(n)) for i, n in enumerate(sizes)]
+        noisy = exact.reshape(sizes or [1]) + rng.normal(size=sizes or [1]) * sigma
+        its = tuple(names[i] for i in chosen)
+        found.append(Observation(its, tuple(factors) or (dense((), (), [[1]]),), sigma**2, noisy))
+    return found
+
+
+def sparse_truth(shape, seed, rows=3000) -> np.ndarray:
+    """Rows in a few of the cells, as in real tables."""
+    rng = np.random.default_rng(seed)
+    weights = reduce(np.multiply.outer, [rng.dirichlet(np.full(n, 0.3)) for n in shape])
+    return rng.multinomial(rows, (weights / weights.sum()).ravel()).reshape(shape)
+
+
+class TestOptimality:
+    @pytest.mark.parametrize("seed", range(25))
+    def test_nothing_fits_better(self, seed):
+        observations, domain = random_problem(seed)
+        matrix, y = system(observations, domain)
+        best = lsq_linear(matrix, y, bounds=(0, np.inf), method="bvls", tol=1e-14).x
+        found = fit_table(observations, domain, nonnegative=True, integers=False)
+        x = found.marginal(list(domain))
+        assert x.min() >= 0
+        assert loss(matrix, y, x) <= loss(matrix, y, best) * (1 + 1e-4) + 1e-4
+        # What is measured is the same at all minima.
+        assert matrix @ x.ravel() == pytest.approx(matrix @ best, rel=0.02, abs=0.05)
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_without_bounds_it_is_least_squares(self, seed):
+        observations, domain = random_problem(seed)
+        matrix, y = system(observations, domain)
+        best = np.linalg.lstsq(matrix, y)[0]
+        x = fit_table(observations, domain, nonnegative=False, integers=False).marginal([*domain])
+        assert loss(matrix, y, x) == pytest.approx(loss(matrix, y, best), rel=1e-6, abs=1e-6)
+        assert x.ravel() == pytest.approx(best, rel=1e-4, abs=1e-4)  # both are the shortest
+
+    def test_more_cells_than_are_taken_at_a_time(self):
+        rng = np.random.default_rng(1)
+        names, shape = ("a", "b", "c", "d"), (12, 10, 9, 8)
+        assert math.prod(shape) > 2 * LEAST_CELLS
+        truth = sparse_truth(shape, 1)
+        observations = identities(truth, names, (0, 1, 2), 8.0, rng)
+        domain = dict(zip(names, shape, strict=True))
+        x = fit_table(observations, domain, nonnegative=True, integers=False).marginal(names)
+        matrix, y = system(observations, domain)
+        gradient = matrix.T @ (matrix @ x.ravel() - y)
+        value = loss(matrix, y, x)
+        # By convexity, no table of at most twice the total is better by more than this.
+        bound = gradient @ x.ravel() + 2 * x.sum() * max(0.0, -gradient.min())
+        assert bound <= 0.05 * value
+        # Long and plain projected gradients gain nothing on it.
+        step, best = 1 / np.linalg.norm(matrix, 2) ** 2, x.ravel()
+        for _ in range(300):
+            best = np.maximum(best - step * (matrix.T @ (matrix @ best - y)), 0)
+        assert value <= loss(matrix, y, best) * (1 + 1e-4)
+
+    def test_precise_measurements_are_met(self):
+        truth = sparse_truth((6, 5, 4), 2)
+        rng = np.random.default_rng(0)
+        observations = identities(truth, ("a", "b", "c"), (0, 1, 2, 3), 1e-4, rng)
+        domain = {"a": 6, "b": 5, "c": 4}
+        x = fit_table(observations, domain, nonnegative=True, integers=False).marginal(["a", "c"])
+        assert x == pytest.approx(truth.sum(axis=1), abs=0.01)
+
+    def test_the_noise_weighs(self):
+        one = dense((0,), (1,), [[1]])
+        observations = [
+            Observation(("a",), (one,), 1.0, np.array([10.0])),
+            Observation(("a",), (one,), 4.0, np.array([20.0])),
+        ]
+        found = fit_table(observations, {"a": 1}, nonnegative=True, integers=False)
+        assert found.marginal(["a"]) == pytest.approx([12.0])
+
+
+class TestComponents:
+    """Attributes that no measurement connects."""
+
+    DOMAIN = {"a": 5, "x": 4, "b": 3, "free": 6, "y": 3}  # noqa: RUF012
+
+    def observations(self, seed) -> list[Observation]:
+        rng = np.random.default_rng(seed)
+        first, second = sparse_truth((5, 3), seed, 500), sparse_truth((4, 3), seed + 1, 500)
+        total = identities(first, ("a", "b"), (0,), 3.0, rng)
+        one = identities(first, ("a", "b"), (1, 2), 6.0, rng)
+        return total + one + identities(second, ("x", "y"), (1, 2), 20.0, rng)
+
+    @pytest.mark.parametrize("integers", [False, True])
+    @pytest.mark.parametrize("nonnegative", [False, True])
+    def test_all_totals_are_one(self, nonnegative, integers):
+        found = fit_table(
+            self.observations(0), self.DOMAIN, nonnegative=nonnegative, integers=integers
+        )
+        sets = [(), ("a",), ("y",), ("free",), ("b", "a"), ("x", "a"), ("y", "b", "free", "a")]
+        totals = [float(found.marginal(names).sum()) for names in sets]
+        assert totals == pytest.approx([found.total] * len(sets), rel=1e-9)
+        assert 450 < found.total < 550
+        if integers:
+            assert totals == [found.total] * len(sets)
+
+    @pytest.mark.parametrize("integers", [False, True])
+    @pytest.mark.parametrize("nonnegative", [False, True])
+    def test_joint_tables_have_the_components_as_marginals(self, nonnegative, integers):
+        found = fit_table(
+            self.observations(1), self.DOMAIN, nonnegative=nonnegative, integers=integers
+        )
+        joint = found.marginal(("y", "a", "free"))
+        assert joint.shape == (3, 5, 6)
+        for axes, names in (((1, 2), ("y",)), ((0, 2), ("a",)), ((0, 1), ("free",))):
+            assert joint.sum(axis=axes) == pytest.approx(found.marginal(names), abs=1e-6)
+        if nonnegative:
+            assert joint.min() >= 0
+        if integers:
+            assert np.array_equal(joint, np.rint(joint))
+
+    def test_the_total_is_the_best_one_for_all(self):
+        observations = self.observations(2)
+        domain = {name: n for name, n in self.DOMAIN.items() if name != "free"}
+        found = fit_table(observations, domain, nonnegative=True, integers=False)
+        # The same problem with one joint table, which can stand for any two of one total.
+        matrix, y = system(observations, domain)
+        best = lsq_linear(matrix, y, bounds=(0, np.inf), method="bvls", tol=1e-14).x
+        value = loss(matrix, y, found.marginal(list(domain)))
+        assert value <= loss(matrix, y, best) * (1 + 1e-4) + 1e-4
+
+    def test_nothing_is_known_but_the_total(self):
+        total = identities(np.array([13]), ("a",), (0,), 0.25, np.random.default_rng(3))
+        for integers in (False, True):
+            found = fit_table(total, {"a": 5}, nonnegative=True, integers=integers)
+            counts = found.marginal(["a"])
+            assert counts.sum() == pytest.approx(found.total)
+            assert counts.max() - counts.min() <= (1 if integers else 1e-9)
+        assert found.marginal([]) == found.total == round(float(total[0].values[0]))
+
+    def test_a_negative_total(self):
+        total = [Observation((), (dense((), (), [[1]]),), 1.0, np.array([-3.4]))]
+        assert (
+            fit_table(total, {"a": 2}, nonnegative=True, integers=False).marginal(["a"]).sum() == 0
+        )
+        found = fit_table(total, {"a": 2}, nonnegative=False, integers=True)
+        assert found.marginal(["a"]).tolist() == [-2, -1]
+
+    def test_nothing_is_known_at_all(self):
+        found = fit_table([], {"a": 3, "b": 2}, nonnegative=True, integers=True)
+        assert not found.marginal(["b", "a"]).any()
+        assert found.marginal(["b", "a"]).shape == (2, 3)
+
+
+class TestWholeNumbers:
+    NAMES, SHAPE = ("a", "b", "c", "d"), (9, 7, 6, 5)
+    DOMAIN = dict(zip(NAMES, SHAPE, strict=True))  # noqa: RUF012
+
+    def fits(self, seed, sigma, *, nonnegative):
+        truth = sparse_truth(self.SHAPE, seed)
+        rng = np.random.default_rng(seed)
+        observations = identities(truth, self.NAMES, (0, 1, 2), sigma, rng)
+        return [
+            fit_table(observations, self.DOMAIN, nonnegative=nonnegative, integers=integers)
+            for integers in (False, True)
+        ]
+
+    @pytest.mark.parametrize("nonnegative", [False, True])
+    @pytest.mark.parametrize("sigma", [0.1, 2.0, 15.0])
+    def test_they_are_whole_and_near(self, sigma, nonnegative):
+        fitted, whole = self.fits(5, sigma, nonnegative=nonnegative)
+        joint = whole.marginal(self.NAMES)
+        assert np.array_equal(joint, np.rint(joint))
+        assert joint.min() >= 0 or not nonnegative
+        assert whole.total == joint.sum() == round(fitted.total)
+        for name in self.NAMES:
+            assert np.abs(whole.marginal([name]) - fitted.marginal([name])).max() < 2
+        for names in itertools.combinations(self.NAMES, 2):
+            moved = whole.marginal(names) - fitted.marginal(names)
+            assert np.sqrt(np.mean(moved**2)) < 0.5 + 0.3 * sigma
+
+    def test_moving_units_helps(self, monkeypatch):
+        def moved() -> tuple[float, float]:
+            """The largest change of a one-way count, and the typical one of a two-way count."""
+            fitted, whole = self.fits(6, 0.1, nonnegative=True)
+            off = [
+                [np.ravel(whole.marginal(names) - fitted.marginal(names)) for names in chosen]
+                for chosen in (itertools.combinations(self.NAMES, k) for k in (1, 2))
+            ]
+            one, two = map(np.concatenate, off)
+            return float(np.abs(one).max()), float(np.sqrt(np.mean(two**2)))
+
+        largest, typical = moved()
+        assert largest < 1
+        assert typical < 0.3
+        monkeypatch.setattr("dpsql.release.rounding.MAX_ROUNDS", 0)
+        monkeypatch.setattr("dpsql.release.rounding.MAX_SINGLES", 0)
+        without = moved()
+        assert without[0] > 3 * largest
+        assert without[1] > 2 * typical
+
+    def test_marginals_agree_exactly(self):
+        _, whole = self.fits(7, 6.0, nonnegative=True)
+        for names in itertools.combinations(self.NAMES, 2):
+            both = whole.marginal(names)
+            assert np.array_equal(both.sum(axis=1), whole.marginal(names[:1]))
+            assert np.array_equal(both.T, whole.marginal(names[::-1]))
+
+
+class TestWorth:
+    def test_it_is_nearer_to_sparse_truth_than_clipping_is(self):
+        names, shape = ("a", "b", "c"), (20, 15, 6)
+        clipped, fitted, whole = [], [], []
+        for seed in range(4):
+            truth = sparse_truth(shape, seed)
+            rng = np.random.default_rng(seed)
+            observations = identities(truth, names, (0, 1, 2), 10.0, rng)
+            domain = dict(zip(names, shape, strict=True))
+            fits = [
+                fit_table(observations, domain, nonnegative=True, integers=integers)
+                for integers in (False, True)
+            ]
+            for o in observations[4:]:
+                exact = truth.sum(axis=tuple(i for i, n in enumerate(names) if n not in o.names))
+                clipped.append(np.mean((np.maximum(o.values, 0) - exact) ** 2))
+                for results, fit in zip((fitted, whole), fits, strict=True):
+                    results.append(np.mean((fit.marginal(o.names) - exact) ** 2))
+        assert np.mean(fitted) < 0.6 * np.mean(clipped)
+        assert np.mean(whole) < 0.6 * np.mean(clipped)
+
+    def test_the_same_input_gives_the_same_tables(self):
+        observations, domain = random_problem(10)
+        one, other = (
+            fit_table(observations, domain, nonnegative=True, integers=False) for _ in range(2)
+        )
+        assert np.array_equal(one.marginal(list(domain)), other.marginal(list(domain)))
+
+
+class TestLimits:
+    def test_too_many_joint_cells(self):
+        def pair(one, other) -> Observation:
+            factors = (dense((0,), (3000,), np.ones((1, 3000))),)
+            factors += (dense((1,), (3000,), np.ones((1, 3000))),)
+            return Observation((one, other), factors, 1.0, np.zeros((1, 1)))
+
+        domain = {"a": 3000, "b": 3000, "c": 3000}
+        with pytest.raises(ResourceLimitError) as raised:
+            fit_table([pair("c", "a")], domain, nonnegative=True, integers=False)
+        assert "a, c have 9,000,000 joint cells" in raised.value.message
+        assert f"{MAX_JOINT_CELLS:,}" in raised.value.message
+        assert raised.value.hint is not None
+
+    @pytest.mark.parametrize(
+        ("shape", "noise", "value", "message"),
+        [
+            ((4,), 1.0, 0.0, "fit the domain"),
+            ((3,), 0.0, 0.0, "noise"),
+            ((3,), 1.0, np.nan, "finite"),
+        ],
+    )
+    def test_what_no_plan_measures(self, shape, noise, value, message):
+        factor = dense((0,), shape, np.ones((1, *shape)))
+        observation = Observation(("a",), (factor,), noise, np.array([value]))
+        with pytest.raises(InternalError, match=message):
+            fit_table([observation], {"a": 3}, nonnegative=True, integers=False)
