@@ -1,0 +1,67 @@
+"""`dpsql plan`: what a script would cost and how well it would be answered."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import click
+
+from dpsql.cli import amounts as money
+from dpsql.cli import opening, options, output
+from dpsql.cli.options import Aims, Amounts, Source
+
+if TYPE_CHECKING:
+    from dpsql.planner.plan import Plan
+
+
+@click.command(short_help="Print the expected error of a script.")
+@click.argument("script", type=options.SCRIPT)
+@options.source
+@options.amounts
+@options.aims
+@click.option("--explain", is_flag=True, help="Print what is measured, too.")
+@options.json_option
+def plan(
+    script: str, source: Source, amounts: Amounts, aims: Aims, *, explain: bool, as_json: bool
+) -> None:
+    """Print the expected error of each statement of SCRIPT; spend nothing.
+
+    SCRIPT is a .sql file, or - for standard input. No row is read.
+    """
+    budget = amounts.budget()
+    aims.check_against(budget)
+    made = opening.plan(source, opening.script(script), budget, aims)
+    if as_json:
+        output.say_json(_document(made, amounts, explain=explain))
+    else:
+        _print(made, amounts, explain=explain)
+
+
+def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
+    errors = made.expected_error()
+    output.say_table([name.replace("_", " ") for name in errors.columns], errors.rows())
+    output.say()
+    known = math.isfinite(made.gap)
+    bound = f"within {made.gap:.2%} of the certified bound" if known else "no bound is known"
+    output.say(f"overall RMSE {made.rmse:.4g}, {bound}")
+    output.say(f"budget: {money.forms(made.budget.mu_squared, amounts.shown_delta)}")
+    output.say(f"neighbours: {made.neighbours}")
+    if made.binding:
+        output.say(f"decided by: {', '.join(made.binding)}")
+    if explain:
+        output.say()
+        output.say(made.explain())
+
+
+def _document(made: Plan, amounts: Amounts, *, explain: bool) -> dict[str, object]:
+    found: dict[str, object] = {
+        "statements": made.expected_error().to_dicts(),
+        "rmse": made.rmse,
+        "gap": made.gap if math.isfinite(made.gap) else None,
+        "budget": money.as_json(made.budget.mu_squared, amounts.shown_delta),
+        "privacy_cost": money.as_json(made.privacy_cost, amounts.shown_delta),
+        "neighbours": made.neighbours,
+        "binding": made.binding,
+    }
+    return {**found, "explanation": made.explain()} if explain else found

@@ -1,0 +1,60 @@
+"""`dpsql query`: one statement, printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from dpsql.cli import amounts as money
+from dpsql.cli import opening, options, output
+from dpsql.cli.options import Amounts, Source
+
+if TYPE_CHECKING:
+    from dpsql.privacy import Budget
+
+
+@click.command(short_help="Answer one SELECT.")
+@click.argument("sql")
+@options.source
+@options.amounts
+@options.free_option
+@click.option("--no-reuse", is_flag=True, help="Leave past measurements out of account.")
+@options.confidence_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@options.json_option
+def query(
+    sql: str,
+    source: Source,
+    amounts: Amounts,
+    *,
+    free: bool,
+    no_reuse: bool,
+    confidence: float | None,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Answer one SELECT with differential privacy.
+
+    SQL is the statement, or - for standard input. The answer goes to standard output, what was
+    charged and what is left to standard error.
+    """
+    budget = amounts.budget()
+    options.check_free(free=free, other=budget is not None or no_reuse)
+    if as_csv and as_json:
+        raise click.UsageError("Choose one of --csv and --json.")
+    asked: Budget | Literal[0] = 0 if free else amounts.needed()
+    with opening.session(source) as session:
+        frame = session.query(
+            opening.statement(sql), budget=asked, confidence=confidence, reuse=not no_reuse
+        )
+        account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
+    if as_json:
+        output.say_json({"columns": frame.columns, "rows": frame.to_dicts(), **account.document})
+        return
+    if as_csv:
+        output.say_csv(frame)
+    else:
+        output.say_frame(frame)
+    for line in account.lines:
+        output.note(line)

@@ -1,0 +1,104 @@
+"""`dpsql schema`: what is public about the tables of a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dpsql.cli import opening, options, output
+from dpsql.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+    from dpsql.schema import Schema, Table
+
+_NAMES = """
+    SELECT table_name FROM system.main.duckdb_tables()
+    WHERE database_name = system.main.current_database()
+        AND schema_name = system.main.current_schema() AND NOT internal AND NOT temporary
+    ORDER BY table_name
+"""
+
+
+@click.command(short_help="Print what is public about tables.")
+@click.option("--db", type=options.FILE, required=True, help="The DuckDB file; opened read-only.")
+@click.option("--table", "names", multiple=True, help="Only this table. Repeatable.")
+@click.option("--schema", "declared", type=options.FILE, help="A TOML file that goes before it.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print a schema file to start from.")
+@options.json_option
+def schema(
+    db: Path, names: tuple[str, ...], declared: Path | None, *, as_toml: bool, as_json: bool
+) -> None:
+    """Print what is public about each table: columns, domains and privacy units.
+
+    No row is read. Columns without a public domain come with a hint at how to declare one.
+    """
+    from dpsql.schema.document import write_toml
+
+    if as_toml and as_json:
+        raise click.UsageError("Choose one of --toml and --json.")
+    with opening.database(db) as con:
+        tables = _tables(con, names, opening.schema_file(declared))
+    if as_toml:
+        output.say(write_toml(tables).removesuffix("\n"))
+    elif as_json:
+        output.say_json({"tables": [_document(table) for table in tables]})
+    else:
+        for table in tables:
+            _print(table)
+
+
+def _tables(
+    con: DuckDBPyConnection, names: tuple[str, ...], declared: Schema | None
+) -> list[Table]:
+    from dpsql.schema.catalog import check_declared, fetch, read_table
+
+    check_declared(con, declared)
+    found = [tuple(name.split(".")) for name in names] or fetch(con, _NAMES)
+    if not found:
+        raise SchemaError(
+            "The database has no table in its main schema.",
+            hint="name one of another schema: --table other.people",
+        )
+    return [read_table(con, parts, declared) for parts in found]
+
+
+def _print(table: Table) -> None:
+    output.say(f"{table.name}: {table.neighbours}")
+    rows = [(f"  {name}", domain.size, domain) for name, domain in table.columns.items()]
+    if rows:
+        output.say_table(["  column", "cells", "domain"], rows)
+    if table.undeclared:
+        output.say("  without a public domain:")
+    for name, type_ in table.undeclared.items():
+        output.say(f"  {name} {type_}")
+        output.say(f"    Hint: {_hint(table, name, type_)}")
+    output.say()
+
+
+def _document(table: Table) -> dict[str, object]:
+    unit = table.unit
+    return {
+        "table": table.name,
+        "neighbours": table.neighbours,
+        "unit": None if unit is None else {"key": unit.name, "max_rows": unit.max_rows},
+        "columns": [
+            {"name": n, "type": d.type, "cells": d.size, "nullable": d.nullable, "domain": str(d)}
+            for n, d in table.columns.items()
+        ],
+        "undeclared": [
+            {"name": name, "type": type_, "hint": _hint(table, name, type_)}
+            for name, type_ in table.undeclared.items()
+        ],
+    }
+
+
+def _hint(table: Table, name: str, type_: str) -> str:
+    from dpsql.cli.exits import as_options
+    from dpsql.schema.table import declaration_hint
+
+    return as_options(declaration_hint(table.name, name, type_))

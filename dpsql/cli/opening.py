@@ -1,0 +1,149 @@
+"""Databases, sessions and scripts, opened as the options say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.cli.options import Aims, Source
+from dpsql.engines.interrupts import interruptible
+from dpsql.errors import SchemaError, SqlParseError, printable
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from dpsql.planner.plan import Plan
+    from dpsql.privacy import Budget
+    from dpsql.schema import Schema
+    from dpsql.session import Session
+
+
+@contextmanager
+def database(path: Path) -> Iterator[DuckDBPyConnection]:
+    """Open a DuckDB file for reading; Ctrl-C ends what runs on it.
+
+    Raises:
+        SchemaError: it can't be opened.
+    """
+    import duckdb
+
+    try:
+        con = duckdb.connect(path, read_only=True)
+    except duckdb.Error:
+        raise SchemaError(
+            f"The database {printable(str(path))} can't be opened.",
+            hint="is it a DuckDB file of this version, and does no other process write to it?",
+        ) from None
+    try:
+        with interruptible(con):
+            yield con
+    finally:
+        con.close()
+
+
+@contextmanager
+def session(source: Source, *, total: Budget | None = None) -> Iterator[Session]:
+    """Open a database and its ledger.
+
+    Raises:
+        DpsqlError: see `dpsql.Session`.
+    """
+    from dpsql.session import Session
+
+    with database(source.db) as con:
+        yield Session(
+            con,
+            budget=total,
+            schema=schema_file(source.schema),
+            ledger=source.ledger,
+            public=list(source.public) or None,
+            unit=source.unit,
+            max_rows=source.max_rows,
+            vintage=source.vintage,
+            accept_schema=source.accept_schema,
+        )
+
+
+def schema_file(path: Path | None) -> Schema | None:
+    """Read a schema file, if there is one.
+
+    Raises:
+        SchemaError: it can't be read.
+    """
+    from dpsql.schema import Schema
+
+    return None if path is None else Schema.load(path)
+
+
+def plan(source: Source, statements: dict[str, str], budget: Budget | None, aims: Aims) -> Plan:
+    """Plan statements as a release would.
+
+    If there is an account, the plan rests on what was measured before; if there is none, none
+    is made.
+
+    Raises:
+        DpsqlError: see `dpsql.Session.plan`.
+    """
+    from dpsql import api
+    from dpsql.privacy import ledger_path
+
+    if ledger_path(source.db, source.ledger).exists():
+        with session(source) as found:
+            return found.plan(
+                statements,
+                budget=budget,
+                targets=aims.targets,
+                objective=aims.objective,
+                weights=aims.weights,
+                reuse=not aims.no_reuse,
+            )
+    with database(source.db) as con:
+        return api.plan(
+            con,
+            statements,
+            budget=budget,
+            targets=aims.targets,
+            objective=aims.objective,
+            schema=schema_file(source.schema),
+            public=list(source.public) or None,
+            weights=aims.weights,
+            unit=source.unit,
+            max_rows=source.max_rows,
+        )
+
+
+def script(path: str) -> dict[str, str]:
+    """Read the statements of a script; `-` is standard input.
+
+    Raises:
+        SqlError: it can't be split into statements.
+        OSError: the file can't be read.
+    """
+    from dpsql.sql.text.script import split_script
+
+    return dict(split_script(_text(path)))
+
+
+def statement(text: str) -> str:
+    """Return SQL as it was given; `-` reads it from standard input."""
+    return _text(text) if text == "-" else text
+
+
+def _text(path: str) -> str:
+    """Read a file, or standard input, up to what a script may have."""
+    from dpsql.sql.text.limits import MAX_SCRIPT_BYTES
+
+    if path == "-":
+        data = sys.stdin.buffer.read(MAX_SCRIPT_BYTES + 1)
+    else:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_SCRIPT_BYTES + 1)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        if len(data) > MAX_SCRIPT_BYTES:  # too long anyway, and cut inside a character
+            return data.decode("utf-8", errors="replace")
+    raise SqlParseError("The SQL is not UTF-8 text.", hint="save the file as UTF-8.")

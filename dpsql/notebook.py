@@ -1,0 +1,299 @@
+"""`%load_ext dpsql`: cells of SQL in IPython and Jupyter.
+
+`%%dpsql` answers the statements of a cell, `%dpsql` shows the account. Errors that the reader can
+mend are shown without a traceback, and stop "Run all" like any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
+
+import duckdb
+import polars as pl
+from IPython.core.error import UsageError
+
+from dpsql import views
+from dpsql.errors import DpsqlError, printable
+from dpsql.planner.plan import Plan
+from dpsql.privacy import Budget
+from dpsql.release import Release
+from dpsql.session import Session
+from dpsql.sql.text.script import split_script
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NAME = "dpsql"
+_FORMS = ("epsilon", "delta", "rho", "mu")
+_DECLARING = ("schema", "unit", "max_rows", "public", "ledger", "vintage")
+"""Options that belong to a session, and not to a cell."""
+
+
+class Shell(Protocol):
+    """What is used of IPython's shell."""
+
+    user_ns: dict[str, Any]
+    magics_manager: Any
+
+    def register_magic_function(
+        self, func: Callable[..., Any], magic_kind: str, magic_name: str
+    ) -> None:
+        """Add a magic."""
+
+
+def load_ipython_extension(shell: Shell) -> None:
+    """Add the magics `%dpsql` and `%%dpsql`."""
+    magics = Magics(shell)
+    shell.register_magic_function(magics.line, "line", NAME)
+    shell.register_magic_function(magics.cell, "cell", NAME)
+
+
+def unload_ipython_extension(shell: Shell) -> None:
+    """Take the magics away; accounts in memory are forgotten."""
+    manager = shell.magics_manager
+    for kind in ("line", "cell"):
+        manager.magics[kind].pop(NAME, None)
+    vars(manager.user_magics).pop(NAME, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account of a session at one moment, for display."""
+
+    text: str
+    html: str = field(repr=False)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The session of a connection, and how it was declared."""
+
+    session: Session
+    declared: Mapping[str, object]
+
+
+class Magics:
+    """The two magics, and the sessions that they made.
+
+    A connection has one session for as long as the kernel runs, so that an account in memory is
+    not forgotten between cells.
+    """
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._sessions: dict[int, _Kept] = {}  # by id: a session keeps its connection alive
+        self._line_parser, self._cell_parser = line_parser(), cell_parser()
+
+    def line(self, line: str) -> Account:
+        """Show what was spent and what is left; with --total, fix the total first."""
+        return _shortly(self._account, self._line_parser.parse_args(_words(line)))
+
+    def cell(self, line: str, cell: str) -> pl.DataFrame | Release | Plan | None:
+        """Answer the statements of a cell: one as a frame, several as a release."""
+        return _shortly(self._answer, self._cell_parser.parse_args(_words(line)), cell)
+
+    def _account(self, given: argparse.Namespace) -> Account:
+        session = self._session(given)
+        if given.total:
+            session.ledger.set_total(self._budget(given))
+        elif any(getattr(given, name) is not None for name in (*_FORMS, "budget")):
+            raise UsageError("A budget belongs to a cell; to fix the total add --total.")
+        ledger = session.ledger
+        left = "not limited" if ledger.remaining is None else views.amount(
+            ledger.remaining, up=False
+        )  # fmt: skip
+        text = f"spent: {views.amount(ledger.spent, up=True)}\nleft: {left}"
+        return Account(text, views.account_card(ledger))
+
+    def _answer(self, given: argparse.Namespace, cell: str) -> pl.DataFrame | Release | Plan | None:
+        session = self._session(given)
+        statements = dict(split_script(cell))
+        result: pl.DataFrame | Release | Plan
+        if given.plan:
+            result = session.plan(statements, reuse=given.reuse, **self._aims(given))
+        else:
+            release = session.release(
+                statements,
+                confidence=given.confidence,
+                reuse=given.reuse,
+                nonnegative=given.nonnegative,
+                integers=given.integers,
+                **self._aims(given),
+            )
+            result = release if len(release) > 1 else next(iter(release.values()))
+        if given.out is None:
+            return result
+        self._shell.user_ns[given.out] = result
+        return None
+
+    def _aims(self, given: argparse.Namespace) -> dict[str, Any]:
+        """Return what a plan is to be good at, as arguments."""
+        return {
+            "budget": None if given.target else 0 if given.free else self._budget(given),
+            "targets": dict(given.target) or None,
+            "weights": dict(given.weight) or None,
+            "objective": given.objective,
+        }
+
+    def _budget(self, given: argparse.Namespace) -> Budget:
+        if given.budget is not None:
+            budget = self._variable(given.budget)
+            if not isinstance(budget, Budget):
+                raise UsageError(f"{given.budget} is not a dpsql.Budget.")
+            return budget
+        stated = {name: getattr(given, name) for name in _FORMS}
+        return Budget(**{name: value for name, value in stated.items() if value is not None})
+
+    def _session(self, given: argparse.Namespace) -> Session:
+        """Return the session that a cell uses, and make it if it is the first one."""
+        source = self._source(given.con)
+        declared = {n: v for n in _DECLARING if (v := getattr(given, n)) not in (None, [])}
+        if isinstance(source, Session):
+            if declared:
+                raise UsageError("A Session has its declarations: leave these options out.")
+            return source
+        kept = self._sessions.get(id(source))
+        if kept is None:
+            kept = _Kept(Session(source, **self._declarations(declared)), declared)
+            self._sessions[id(source)] = kept
+        elif declared and declared != kept.declared:
+            raise UsageError(
+                "This connection was declared otherwise in an earlier cell; make a dpsql.Session "
+                "for other declarations, and name it by --con."
+            )
+        return kept.session
+
+    def _declarations(self, declared: Mapping[str, Any]) -> dict[str, Any]:
+        """Look up the variables that options name."""
+        found = dict(declared)
+        if "schema" in found:
+            found["schema"] = self._variable(found["schema"])
+        names = found.get("public", [])
+        frames = {n: f for n in names if isinstance(f := self._shell.user_ns.get(n), pl.DataFrame)}
+        if frames:
+            found["public"] = {name: self._variable(name) for name in names}
+        return found
+
+    def _source(self, name: str | None) -> Session | duckdb.DuckDBPyConnection:
+        """Find the connection or session: as named, `con`, or the only one there is."""
+        kinds = (Session, duckdb.DuckDBPyConnection)
+        space = self._shell.user_ns
+        if name is None and not isinstance(space.get("con"), kinds):
+            found = {id(v): n for n, v in space.items() if n[0] != "_" and isinstance(v, kinds)}
+            if len(found) != 1:
+                raise UsageError(
+                    f"There are {len(found)} connections and sessions; name one by --con."
+                )
+            (name,) = found.values()
+        source = self._variable(name or "con")
+        if not isinstance(source, kinds):
+            raise UsageError(f"{name} is neither a DuckDB connection nor a dpsql.Session.")
+        return source
+
+    def _variable(self, name: str) -> Any:
+        if name not in self._shell.user_ns:
+            raise UsageError(f"There is no variable {name}.")
+        return self._shell.user_ns[name]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Options of a magic; what is wrong with them ends the cell and not the kernel."""
+
+    def error(self, message: str) -> NoReturn:
+        """Report a usage error."""
+        raise UsageError(f"{message}. Options: {self.prog} --help")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Stop after --help was printed."""
+        raise UsageError("no statement was run.")
+
+
+def _shortly(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Make IPython show only the message of an error that the reader can mend."""
+    try:
+        return work(*args, **kwargs)
+    except DpsqlError as error:
+        lines = [printable(line) for line in f"{type(error).__name__}: {error}".split("\n")]
+        vars(error)["_render_traceback_"] = lambda: lines  # IPython asks for it by this name
+        raise error from None
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"The options can't be read: {error}.") from None
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def _named(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=25") from None
+
+
+def _identifier(text: str) -> str:
+    if not text.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a variable")
+    return text
+
+
+def _parser(prog: str, description: str) -> _Parser:
+    """Make a parser with the options that both magics have."""
+    parser = _Parser(prog=prog, description=description, allow_abbrev=False)
+    add = parser.add_argument
+    add("--con", metavar="NAME", help="a connection or dpsql.Session [con, or the only one]")
+    add("--schema", metavar="NAME", help="a dpsql.Schema")
+    add("--unit", metavar="COLUMN", help="the column that tells to whom a row belongs")
+    add("--max-rows", type=int, metavar="K", help="how many rows of one unit count at most")
+    add("--public", action="append", metavar="NAME", help="a public table, or a Polars frame")
+    add("--ledger", metavar="PATH", help="the ledger's file [beside the database]")
+    add("--vintage", metavar="LABEL", help="a label for this state of the data")
+    for name in ("epsilon", "delta", "rho", "mu"):
+        add(f"--{name}", type=_decimal, metavar="X", help=f"{name} of the budget")
+    add("--budget", type=_identifier, metavar="NAME", help="a dpsql.Budget")
+    return parser
+
+
+def line_parser() -> argparse.ArgumentParser:
+    """Make the parser of `%dpsql`."""
+    parser = _parser("%dpsql", "Show what was spent and what is left.")
+    parser.add_argument("--total", action="store_true", help="fix the total: the budget given")
+    return parser
+
+
+def cell_parser() -> argparse.ArgumentParser:
+    """Make the parser of `%%dpsql`."""
+    parser = _parser("%%dpsql", "Answer SQL with differential privacy.")
+    add = parser.add_argument
+    pairs: dict[str, Any] = {"type": _named, "action": "append", "default": []}
+    add("--target", **pairs, metavar="NAME=X", help="in place of a budget: an allowed error")
+    add("--weight", **pairs, metavar="NAME=X", help="a statement's importance")
+    add("--objective", choices=["total", "largest"], default="total", help="of variances")
+    add("--confidence", type=float, metavar="P", help="add the bounds of intervals")
+    add("--out", type=_identifier, metavar="NAME", help="store the result in this variable")
+    add("--plan", action="store_true", help="plan only: spend nothing")
+    add("--free", action="store_true", help="answer from past measurements alone")
+    add("--no-reuse", dest="reuse", action="store_false", help="without past measurements")
+    add("--nonnegative", action="store_true", help="add columns without negatives (biased)")
+    add("--integers", action="store_true", help="add columns of whole numbers (biased)")
+    return parser

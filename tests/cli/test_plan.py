@@ -1,0 +1,147 @@
+"""`dpsql plan` and `dpsql schema`: they spend nothing and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import pytest
+
+import dpsql
+from tests.cli.conftest import BY_SEX, Commands
+
+EPSILON = ("--epsilon", "1", "--delta", "1e-9")
+
+
+def plan(commands: Commands, *options: object) -> dict:
+    return commands.document("plan", commands.script, "--db", commands.db, *options)
+
+
+def test_it_prints_what_the_library_plans(commands):
+    found = plan(commands, *EPSILON)
+    with duckdb.connect(commands.db, read_only=True) as con:
+        expected = dpsql.plan(
+            con, dpsql.read_script(commands.script), budget=dpsql.Budget(epsilon=1, delta=1e-9)
+        )
+    assert found["statements"] == expected.expected_error().to_dicts()
+    assert found["rmse"] == expected.rmse
+    assert found["budget"]["epsilon"] == pytest.approx(1)
+    assert found["neighbours"] == "add or remove one row of people"
+
+
+def test_it_leaves_no_ledger(commands):
+    commands.done("plan", commands.script, "--db", commands.db, "--rho", "0.1")
+    assert not commands.ledger.exists()
+
+
+def test_past_measurements_make_a_plan_better(commands):
+    commands.done("query", BY_SEX, "--db", commands.db, "--rho", "0.1")
+
+    def error(*options):
+        return plan(commands, "--rho", "0.1", *options)["statements"][0]["rmse"]
+
+    assert error() < 0.8 * error("--no-reuse")
+
+
+def test_the_table_has_a_line_for_each_statement(commands):
+    lines = commands.done("plan", commands.script, "--db", commands.db, *EPSILON).splitlines()
+    assert lines[0].split() == ["statement", "rows", "rmse", "worst", "standard", "error"]
+    assert [line.split()[0] for line in lines[1:3]] == ["by_sex", "ages"]
+    assert len({line.rindex(line.split()[-1]) + len(line.split()[-1]) for line in lines[:3]}) == 1
+    assert any(line.startswith("budget: ρ = ") and "ε = 1 at δ = 1e-9" in line for line in lines)
+
+
+def test_a_target_asks_for_the_least_budget(commands):
+    found = plan(commands, "--target", "by_sex=25")
+    errors = {row["statement"]: row["worst_standard_error"] for row in found["statements"]}
+    assert errors["by_sex"] <= 25
+    assert found["binding"] == ["by_sex"]
+    tighter = plan(commands, "--target", "by_sex=5")
+    assert tighter["budget"]["rho"] > found["budget"]["rho"]
+
+
+def test_a_weight_makes_a_statement_more_accurate(commands):
+    def error(*options):
+        return plan(commands, "--rho", "0.1", *options)["statements"][0]["rmse"]
+
+    assert error("--weight", "by_sex=50") < 0.8 * error()
+
+
+def test_amounts_are_taken_as_the_decimals_that_are_typed(commands):
+    assert plan(commands, "--rho", "0.1")["budget"]["mu_squared"] == "1/5"
+    assert plan(commands, "--mu", "0.3")["budget"]["mu_squared"] == "9/100"
+
+
+def test_explaining_is_asked_for(commands):
+    arguments = ("plan", commands.script, "--db", commands.db, "--rho", "0.1")
+    assert "residual space" not in commands.done(*arguments)
+    assert "residual space" in commands.done(*arguments, "--explain")
+    assert "residual space" in plan(commands, "--rho", "0.1", "--explain")["explanation"]
+
+
+def test_a_script_comes_from_standard_input_too(commands):
+    text = commands.done("plan", "-", "--db", commands.db, "--rho", "0.1", text=BY_SEX)
+    assert text.splitlines()[1].split()[:2] == ["query_1", "2"]
+
+
+def test_a_privacy_unit_is_told_and_paid_for(commands):
+    one = plan(commands, "--rho", "0.1")
+    three = plan(commands, "--rho", "0.1", "--unit", "income", "--max-rows", "3")
+    assert "income" in three["neighbours"]
+    assert three["rmse"] == pytest.approx(3 * one["rmse"], rel=0.05)
+
+
+def test_a_schema_file_gives_a_domain(commands):
+    commands.script.write_text("SELECT income, COUNT(*) AS n FROM people GROUP BY income")
+    refused = commands.run("plan", commands.script, "--db", commands.db, "--rho", "0.1")
+    assert refused.exit_code == 3
+    assert "--schema" in refused.stderr
+    file = commands.folder / "schema.toml"
+    file.write_text("[people.columns]\nincome = { integers = [0, 9] }\n")
+    assert plan(commands, "--rho", "0.1", "--schema", file)["statements"][0]["rows"] == 10
+
+
+def test_the_schema_lists_domains_and_what_has_none(commands):
+    (table,) = commands.document("schema", "--db", commands.db)["tables"]
+    assert table["table"] == "people"
+    assert {c["name"]: c["cells"] for c in table["columns"]} == {"sex": 2, "age": 100}
+    (income,) = table["undeclared"]
+    assert income["name"] == "income"
+    assert "CHECK (income BETWEEN" in income["hint"]
+    text = commands.done("schema", "--db", commands.db)
+    assert "ENUM {female, male}" in text
+    assert "without a public domain" in text
+
+
+def test_the_schema_tells_no_number_of_rows(commands):
+    assert "1000" not in commands.done("schema", "--db", commands.db).replace(",", "")
+
+
+def test_the_schema_as_a_file_can_be_loaded(commands):
+    file = commands.folder / "schema.toml"
+    file.write_text(commands.done("schema", "--db", commands.db, "--toml"), encoding="utf-8")
+    assert set(dpsql.Schema.load(file)["people"]) == {"sex", "age"}
+
+
+def test_one_table_is_chosen_by_name(commands):
+    with duckdb.connect(commands.db) as con:
+        con.execute("CREATE TABLE other (known BOOLEAN)").fetchall()
+    found = commands.document("schema", "--db", commands.db)["tables"]
+    assert [table["table"] for table in found] == ["other", "people"]
+    (only,) = commands.document("schema", "--db", commands.db, "--table", "main.other")["tables"]
+    assert only["columns"][0]["domain"] == "BOOLEAN {False, True} or NULL"
+
+
+def test_an_unknown_table_is_a_schema_error(commands):
+    result = commands.run("schema", "--db", commands.db, "--table", "peple")
+    assert result.exit_code == 4
+    assert "did you mean people?" in result.stderr
+
+
+def test_json_is_plain_ascii(commands):
+    with duckdb.connect(commands.db) as con:
+        con.execute("CREATE TABLE shop (item ENUM('\u202ereversed', 'café'))").fetchall()
+    text = commands.done("schema", "--db", commands.db, "--json")
+    assert text.isascii()
+    assert "café" in json.loads(text)["tables"][1]["columns"][0]["domain"]
+    assert "\u202e" not in commands.done("schema", "--db", commands.db)

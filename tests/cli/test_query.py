@@ -1,0 +1,84 @@
+"""`dpsql query`: an answer on standard output, the account on standard error."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from dpsql.privacy import Ledger
+from tests.cli.conftest import BY_SEX, Commands
+
+LARGE = ("--rho", "1000")
+
+
+def spent(commands: Commands) -> float:
+    return float(Ledger.open(commands.ledger, dataset="people.duckdb").spent / 2)
+
+
+def test_an_answer_is_a_table(commands):
+    result = commands.run("query", BY_SEX, "--db", commands.db, *LARGE)
+    header, female, male = (line.split() for line in result.stdout.splitlines())
+    assert header == ["sex", "n", "n_variance"]
+    assert (female[0], male[0]) == ("female", "male")
+    assert float(female[1]) == pytest.approx(600, abs=2)
+    assert float(male[1]) == pytest.approx(400, abs=2)
+    assert "charged: ρ = 1000" in result.stderr
+    assert spent(commands) == 1000
+
+
+def test_json_has_the_rows_and_the_account(commands):
+    commands.done("ledger", "init", "--db", commands.db, "--rho", "3000")
+    found = commands.document("query", BY_SEX, "--db", commands.db, *LARGE, "--confidence", "0.9")
+    assert found["columns"] == ["sex", "n", "n_variance", "n_lower", "n_upper"]
+    assert found["rows"][0]["n_lower"] < found["rows"][0]["n"] < found["rows"][0]["n_upper"]
+    assert found["charged"]["rho"] == 1000
+    assert found["remaining"]["rho"] == 2000
+
+
+def test_csv_has_all_rows(commands):
+    sql = "SELECT age, sex, COUNT(*) AS n FROM people GROUP BY age, sex"
+    text = commands.done("query", sql, "--db", commands.db, *LARGE, "--csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 200
+    assert float(rows[0]["n"]) == pytest.approx(7, abs=2)
+
+
+def test_a_long_table_is_cut_and_says_so(commands):
+    sql = "SELECT age, sex, COUNT(*) AS n FROM people GROUP BY age, sex"
+    lines = commands.done("query", sql, "--db", commands.db, *LARGE).splitlines()
+    assert len(lines) == 102
+    assert "100 more rows" in lines[-1]
+
+
+def test_sql_comes_from_standard_input_too(commands):
+    text = commands.done("query", "-", "--db", commands.db, *LARGE, "--csv", text=BY_SEX)
+    assert text.startswith("sex,n,n_variance")
+
+
+def test_a_repeated_question_of_the_past_is_free(commands):
+    commands.done("query", BY_SEX, "--db", commands.db, *LARGE)
+    result = commands.run("query", BY_SEX, "--db", commands.db, "--free")
+    assert result.exit_code == 0, result.output
+    assert "charged: nothing" in result.stderr
+    assert float(result.stdout.splitlines()[1].split()[1]) == pytest.approx(600, abs=2)
+    assert spent(commands) == 1000
+
+
+def test_what_the_past_does_not_say_is_not_free(commands):
+    commands.done("query", BY_SEX, "--db", commands.db, *LARGE)
+    ages = "SELECT age, COUNT(*) AS n FROM people GROUP BY age"
+    assert commands.run("query", ages, "--db", commands.db, "--free").exit_code == 3
+
+
+def test_a_hostile_label_is_printed_harmlessly(commands):
+    import duckdb
+
+    with duckdb.connect(commands.db) as con:
+        con.execute("CREATE TABLE shop (item ENUM('\x1b[31mred', '\u202etxt'))").fetchall()
+    sql = "SELECT item, COUNT(*) AS n FROM shop GROUP BY item"
+    text = commands.done("query", sql, "--db", commands.db, *LARGE)
+    assert "red" in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text

@@ -1,0 +1,215 @@
+"""The magics `%dpsql` and `%%dpsql`, in a shell in this process and in a kernel."""
+
+from __future__ import annotations
+
+import duckdb
+import nbformat
+import polars as pl
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from nbclient.exceptions import CellExecutionError
+
+import dpsql
+from dpsql.errors import SqlError
+from dpsql.notebook import load_ipython_extension, unload_ipython_extension
+from tests.faces.kernel import notebook_of, run_notebook
+
+BY_SEX = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
+AGES = "SELECT age, COUNT(*) AS n FROM people GROUP BY age"
+CREATE = """
+    CREATE TABLE people (
+        sex ENUM('female', 'male') NOT NULL,
+        age INTEGER NOT NULL CHECK (age BETWEEN 0 AND 9),
+        income INTEGER NOT NULL
+    );
+    INSERT INTO people SELECT 'female', i % 10, i FROM range(600) AS t(i);
+"""
+
+
+@pytest.fixture
+def shell():
+    """An IPython shell with the extension and a connection `con`."""
+    found = InteractiveShell()
+    found.user_ns.clear()
+    with duckdb.connect() as con:
+        con.execute(CREATE).fetchall()
+        found.user_ns["con"] = con
+        load_ipython_extension(found)
+        yield found
+
+
+def cell(shell, options: str, sql: str = BY_SEX):
+    return shell.run_cell_magic("dpsql", options, sql)
+
+
+def test_one_statement_gives_a_frame(shell):
+    frame = cell(shell, "--rho 1000")
+    assert isinstance(frame, pl.DataFrame)
+    assert frame.columns == ["sex", "n", "n_variance"]
+    assert frame["n"].to_list() == pytest.approx([600, 0], abs=2)
+
+
+def test_several_statements_give_a_release(shell):
+    release = cell(shell, "--rho 1000", f"-- name: a\n{BY_SEX};\n-- name: b\n{AGES};")
+    assert list(release) == ["a", "b"]
+    assert release.charged == dpsql.Budget(rho=1000)
+
+
+def test_a_plan_spends_nothing(shell):
+    plan = cell(shell, "--rho 1000 --plan")
+    assert isinstance(plan, dpsql.Plan)
+    assert repr(shell.run_line_magic("dpsql", "")).startswith("spent: ρ = 0\n")
+
+
+def test_out_stores_the_result(shell):
+    assert cell(shell, "--rho 1000 --out found") is None
+    assert shell.user_ns["found"].height == 2
+
+
+def test_a_target_takes_the_place_of_a_budget(shell):
+    plan = cell(shell, "--plan --target query_1=25")
+    assert plan.expected_error()["worst_standard_error"][0] <= 25
+
+
+def test_cells_share_one_account(shell):
+    shell.run_line_magic("dpsql", "--total --rho 0.2")
+    cell(shell, "--rho 0.15")
+    with pytest.raises(dpsql.BudgetError, match=r"left ρ = 0\.05"):
+        cell(shell, "--rho 0.15")
+    account = shell.run_line_magic("dpsql", "")
+    assert "left: ρ = 0.05" in repr(account)
+    assert "75.0% of the total is spent" in account._repr_html_()
+
+
+def test_past_answers_are_free(shell):
+    first = cell(shell, "--rho 1000")
+    again = cell(shell, "--free")
+    assert again["n"].to_list() == pytest.approx(first["n"].to_list(), abs=1e-6)
+    assert "spent: ρ = 1000" in repr(shell.run_line_magic("dpsql", ""))
+
+
+def test_budgets_come_in_all_forms_and_as_variables(shell):
+    shell.user_ns["small"] = dpsql.Budget(rho=0.25)
+    assert cell(shell, "--plan --budget small").budget == dpsql.Budget(rho=0.25)
+    assert cell(shell, "--plan --mu 0.1").budget == dpsql.Budget(mu=0.1)
+    expected = dpsql.Budget(epsilon=1, delta=1e-9)
+    assert cell(shell, "--plan --epsilon 1 --delta 1e-9").budget == expected
+
+
+def test_a_session_is_used_as_it_is(shell):
+    session = dpsql.Session(shell.user_ns["con"], budget=dpsql.Budget(rho=1))
+    shell.user_ns["mine"] = session
+    cell(shell, "--con mine --rho 0.5")
+    assert session.remaining == dpsql.Budget(rho=0.5).rho
+    with pytest.raises(UsageError, match="has its declarations"):
+        cell(shell, "--con mine --rho 0.1 --unit income --max-rows 2")
+
+
+def test_the_only_connection_is_found(shell):
+    shell.user_ns["data"] = shell.user_ns.pop("con")
+    assert cell(shell, "--rho 1").height == 2
+    with duckdb.connect() as other:
+        shell.user_ns["other"] = other
+        with pytest.raises(UsageError, match="2 connections"):
+            cell(shell, "--rho 1")
+        assert cell(shell, "--con data --rho 1").height == 2
+
+
+def test_declarations_belong_to_the_first_cell(shell):
+    shell.user_ns["declared"] = dpsql.Schema({"people": {"income": dpsql.Domain.integers(0, 1)}})
+    sql = "SELECT income, COUNT(*) AS n FROM people GROUP BY income"
+    declared = "--schema declared --unit income --max-rows 2"
+    assert cell(shell, f"--rho 1000 {declared}", sql).height == 2
+    assert cell(shell, "--rho 1000", sql).height == 2
+    assert "income" in cell(shell, "--rho 1 --plan", sql).neighbours
+    with pytest.raises(UsageError, match="declared otherwise"):
+        cell(shell, "--rho 1000 --unit income --max-rows 3")
+
+
+def test_public_frames_are_joined(shell):
+    shell.user_ns["bands"] = pl.DataFrame({"band": ["young", "old"], "lo": [0, 5], "hi": [4, 9]})
+    frame = cell(
+        shell,
+        "--rho 1000 --public bands",
+        "SELECT b.band, COUNT(*) AS n FROM people JOIN bands AS b"
+        " ON age BETWEEN b.lo AND b.hi GROUP BY b.band",
+    )
+    assert frame["n"].to_list() == pytest.approx([300, 300], abs=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--rho x",
+        "--bogus",
+        "--rho 1 --target a",
+        "--rho 1 --out no-name",
+        "--con missing --rho 1",
+        "--budget con",
+        "--budget missing",
+        "--rho '1",
+    ],
+)
+def test_wrong_options_are_usage_errors(shell, options):
+    with pytest.raises(UsageError):
+        cell(shell, options)
+
+
+def test_a_budget_without_total_is_a_usage_error_in_the_line_magic(shell):
+    with pytest.raises(UsageError, match="--total"):
+        shell.run_line_magic("dpsql", "--rho 1")
+
+
+def test_a_missing_budget_is_a_budget_error(shell):
+    with pytest.raises(dpsql.BudgetError):
+        cell(shell, "")
+
+
+def test_errors_are_rendered_short(shell):
+    with pytest.raises(SqlError) as caught:
+        cell(shell, "--rho 1", "SELECT sexx, COUNT(*) AS n FROM people GROUP BY sexx")
+    lines = caught.value._render_traceback_()
+    assert lines[0] == "SqlSchemaError: There is no column sexx in people."
+    assert lines[-1] == "Hint: did you mean sex?"
+    assert caught.value.__cause__ is None
+
+
+def test_the_extension_can_be_unloaded(shell):
+    unload_ipython_extension(shell)
+    with pytest.raises(UsageError):
+        cell(shell, "--rho 1")
+
+
+SETUP = f"%load_ext dpsql\nimport duckdb\ncon = duckdb.connect()\ncon.execute('''{CREATE}''');"
+
+
+def test_a_kernel_shows_frames_cards_and_short_errors(tmp_path):
+    notebook = run_notebook(
+        notebook_of(
+            SETUP,
+            "%dpsql --total --rho 1",
+            f"%%dpsql --rho 0.1\n{BY_SEX}",
+            f"%%dpsql --rho 0.1 --plan\n{BY_SEX}",
+            "%%dpsql --rho 0.1\nSELECT sexx, COUNT(*) AS n FROM people GROUP BY sexx",
+        ),
+        tmp_path,
+        allow_errors=True,
+    )
+    _, account, frame, plan, failed = ([*c.outputs] for c in notebook.cells)
+    assert "Privacy budget of" in account[0].data["text/html"]
+    assert "n_variance" in frame[0].data["text/plain"]
+    assert "planning spends nothing" in plan[0].data["text/html"]
+    assert failed[0].output_type == "error"
+    assert failed[0].ename == "SqlSchemaError"
+    assert len(failed[0].traceback) == 4
+
+
+@pytest.mark.parametrize("options", ["--rho 1e9999", "--con missing --rho 1"])
+def test_an_error_stops_the_notebook(tmp_path, options):
+    after = nbformat.v4.new_code_cell("open('went_on', 'w').close()")
+    notebook = notebook_of(SETUP, f"%%dpsql {options}\n{BY_SEX}")
+    notebook.cells.append(after)
+    with pytest.raises(CellExecutionError):
+        run_notebook(notebook, tmp_path)
+    assert not (tmp_path / "went_on").exists()
