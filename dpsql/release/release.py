@@ -13,6 +13,7 @@ from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import folder
 from dpsql.release.confidence import check_confidence
+from dpsql.release.document import malformed
 from dpsql.release.facts import Facts
 from dpsql.release.measurements import decode
 from dpsql.release.requery import requery
@@ -157,7 +158,8 @@ class Release(Mapping[str, pl.DataFrame]):
             LedgerError: the ledger doesn't hold its charge.
         """
         facts, frames, measurements = folder.load(Path(path))
-        decode(measurements)
+        if any(source.guards != frozenset(facts.guards) for source in decode(measurements)):
+            raise malformed("its measurements counted other rows than release.json says")
         if ledger is not None:
             known = ledger if isinstance(ledger, Ledger) else Ledger.existing(Path(ledger))
             folder.check_ledger(facts, measurements, known)

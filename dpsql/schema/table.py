@@ -87,8 +87,11 @@ class Table:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything that is public about the table."""
-        lines = [repr(self.path or (self.name,))]
+        """A hash of everything that is public about the table.
+
+        Not of the database's name: the same file may be attached under several.
+        """
+        lines = [repr(self.path[1:] or (self.name,))]
         lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
         lines += [f"{name!r}: {type_}" for name, type_ in self.undeclared.items()]
         lines += [] if self.unit is None else [repr(self.unit)]

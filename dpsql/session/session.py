@@ -12,7 +12,7 @@ import polars as pl
 
 from dpsql.engines.interrupts import interruptible
 from dpsql.engines.public import PublicTables
-from dpsql.errors import SqlError
+from dpsql.errors import BudgetError, SqlError
 from dpsql.planner import querysmasher
 from dpsql.planner.plan import Plan
 from dpsql.privacy import Budget, Ledger, open_ledger
@@ -115,7 +115,7 @@ class Session:
         """All charges, oldest first.
 
         Columns: `entry` (its number in the ledger), `time` (UTC), `state` (`charged`: paid and
-        not answered, `released`: answered and not handed out, `delivered`), `rho` (charged),
+        not measured, `released`: measured and not handed out, `delivered`), `rho` (charged),
         `measurements` (whether what was measured is kept) and `request` (its name).
         """
         entries = self._ledger.entries()
@@ -160,8 +160,12 @@ class Session:
             ResourceLimitError: the answers or a marginal are too large.
             LedgerError: the ledger can't be read.
         """
-        if targets is None or budget is not None:
-            check_budget(budget)
+        if is_free(budget):
+            raise BudgetError(
+                "A plan is for measurements, which need a budget.",
+                hint="session.release(…, budget=0) answers from earlier ones, without a plan.",
+            )
+        check_amount(budget, targets)
         how = How(budget, targets, objective, weights, reuse, tolerance, residuals)
         with self._lock:  # a release in another thread must not have its rows read as a catalog
             return self._work.plan(self._work.asked(Asked.of(statements, how)))
@@ -223,7 +227,7 @@ class Session:
             LedgerError: the charge can't be recorded; no row was read.
             ReleaseFormatError: the folder exists or can't be written; this is looked at before
                 the charge, and may still fail after it.
-            ExecutionError: after the charge; nothing is released, and the charge stands.
+            ExecutionError: after the charge; nothing is handed out, and the charge stands.
         """
         check_amount(budget, targets)
         check_confidence(confidence)

@@ -25,6 +25,7 @@ from dpsql.planner.past.source import Source, splits
 from dpsql.planner.past.targets import least_budget_given
 from dpsql.planner.plan import Plan
 from dpsql.privacy import MAX_CONTENT, Budget, Entry, Ledger, Purpose, Receipt
+from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release import Before, Release, Wishes, from_before, from_plan, rehearse
 from dpsql.release.build import again, facts_of, measurements_of
 from dpsql.release.facts import Earlier, Facts
@@ -232,6 +233,9 @@ class Work:
         rehearse(compiled.script)
         plan = self.plan(compiled)
         if budget is None:
+            if plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:  # the targets are met already
+                with suppress(UndeterminedError):
+                    return from_before(compiled.script, compiled.before, wishes)
             paid = self._again(compiled, plan.budget, wishes)
             if paid is not None:
                 return paid
@@ -264,7 +268,10 @@ class Work:
         script = self._compile(compiled.asked, lambda _: splits(sources))
         *others, _ = sources
         before = Before(sources, self._places(compiled.asked, script.table, others), self._vintage)
-        return again(script, before, wishes, receipt, budget)
+        try:
+            return again(script, before, wishes, receipt, budget)
+        except UndeterminedError:  # a public table that the statements join has changed since
+            return None
 
     def _places(self, asked: Asked, table: Table, sources: Sequence[Source]) -> tuple[Earlier, ...]:
         """Say where in the ledger some measurements are."""
@@ -273,7 +280,8 @@ class Work:
             encode((source,)): place
             for source, place in zip(known.sources, known.earlier, strict=True)
         }
-        return tuple(places[encode((source,))] for source in sources)
+        found = (places.get(encode((source,))) for source in sources)
+        return tuple(place for place in found if place is not None)
 
     def _run(self, compiled: Compiled, plan: Plan, facts: Facts, tell: Progress) -> Release:
         """Check, charge and measure, all on one snapshot of the database."""

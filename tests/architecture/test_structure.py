@@ -37,7 +37,7 @@ RANKS = {
 VENDORS = {
     "duckdb": {"engines", "sql", "schema", "session", "api", "cli", "notebook"},
     "sqlglot": {"sql", "schema"},
-    "scipy": {"planner", "mechanism"},
+    "scipy": {"planner", "mechanism", "release"},
     "flint": {"privacy", "planner", "mechanism"},
     "cryptography": {"mechanism"},
     "psutil": {"privacy"},

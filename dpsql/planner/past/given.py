@@ -76,7 +76,7 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
     Returns:
         A plan of the same cost. Its recovery, variances and gap are those with all measurements.
     """
-    work = _Given(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
+    work = Rounds(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
     if alone.objective is not None:  # it has weights of its own, and is as good as it gets
         return work.combined(alone, 0.0)
     together = [] if uniform else work.together(tolerance)
@@ -88,8 +88,8 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Given:
-    """Plans for one workload on earlier measurements."""
+class Rounds:
+    """Plans for one workload after earlier rounds."""
 
     alone: Plan
     past: Past
@@ -97,6 +97,7 @@ class _Given:
 
     @property
     def cost(self) -> Cost:
+        """What the new round may spend."""
         return Cost(self.alone.budget, self.alone.contributions)
 
     def together(self, tolerance: float) -> list[Plan]:
