@@ -24,6 +24,7 @@ from dpsql.session.declared import (
     Free,
     Statements,
     check_amount,
+    check_budget,
     check_connection,
     compile_statements,
 )
@@ -168,7 +169,8 @@ def plan(
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
     """
-    check_amount(budget, targets)
+    if targets is None or budget is not None:
+        check_budget(budget)
     if isinstance(source, Workload):
         if statements is not None:
             raise SqlError(

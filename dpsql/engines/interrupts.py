@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,9 @@ def interruptible(con: DuckDBPyConnection) -> Iterator[None]:
     statement of DuckDB has ended. Here a second thread hears of the signal at once and ends the
     statement; whatever error comes of that, it is the interrupt that is raised.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # another thread is not told of signals; whoever has a handler wants no other
         return
     handled = threading.Event()
 
@@ -35,8 +37,8 @@ def interruptible(con: DuckDBPyConnection) -> Iterator[None]:
 
     ear, mouth = socket.socketpair()
     mouth.setblocking(False)
-    watch = threading.Thread(target=_watch, args=(ear, con, handled), daemon=True)
     earlier_mouth = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    watch = threading.Thread(target=_watch, args=(ear, con, handled, earlier_mouth), daemon=True)
     earlier = signal.signal(signal.SIGINT, handle)
     watch.start()
     try:
@@ -54,9 +56,17 @@ def interruptible(con: DuckDBPyConnection) -> Iterator[None]:
         ear.close()
 
 
-def _watch(ear: socket.socket, con: DuckDBPyConnection, handled: threading.Event) -> None:
-    """Wait for SIGINT, then end statements until Python has heard of it too."""
+def _watch(
+    ear: socket.socket, con: DuckDBPyConnection, handled: threading.Event, earlier_mouth: int
+) -> None:
+    """Wait for SIGINT, then end statements until Python has heard of it too.
+
+    Whoever listened before, an event loop for example, hears of all signals too.
+    """
     while number := ear.recv(1):
+        if earlier_mouth != -1:
+            with suppress(OSError):  # it is full, or gone
+                os.write(earlier_mouth, number)
         while number[0] == signal.SIGINT and not handled.is_set():
             con.interrupt()
             handled.wait(_EVERY_SECONDS)

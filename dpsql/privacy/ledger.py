@@ -236,8 +236,12 @@ class Ledger:
         """Say that this process will not hand the release out: a later request may have it."""
         owner.end(receipt.request)
 
-    def undelivered(self, purpose: Purpose, mu_squared: Fraction) -> tuple[Receipt, bytes] | None:
+    def undelivered(
+        self, purpose: Purpose, mu_squared: Fraction | None
+    ) -> tuple[Receipt, bytes] | None:
         """Find a release that was paid for and never handed out, for the same question and cost.
+
+        Whatever it cost, if that is None: where the amount was found and not asked for.
 
         Whoever charged for it must be gone. It is the newest, by whatever plan; handing it out
         costs nothing.
@@ -245,13 +249,13 @@ class Ledger:
         Raises:
             LedgerError: the ledger is damaged, or what it keeps of that release is.
         """
-        amounts = (mu_squared, _on_grid(mu_squared))
+        amounts = None if mu_squared is None else (mu_squared, _on_grid(mu_squared))
         with self._transactions.reading() as (connection, history):
             for entry in reversed(history.entries.values()):
                 if (
                     entry.state == "released"
                     and entry.content
-                    and entry.mu_squared in amounts
+                    and (amounts is None or entry.mu_squared in amounts)
                     and entry.purpose.same_question(purpose)
                     and owner.is_gone(entry.owner, entry.request)
                 ):

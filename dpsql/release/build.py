@@ -19,7 +19,7 @@ from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier, Facts, now, versions
 from dpsql.release.frames import AnsweredFrames
-from dpsql.release.measurements import decode, encode
+from dpsql.release.measurements import encode
 from dpsql.release.release import Release
 from dpsql.release.requery import answers_of
 from dpsql.sql.compiled import Script
@@ -58,17 +58,16 @@ class Before:
         )
 
 
-def measured_source(plan: Plan, script: Script, measured: NoisyMeasurements) -> Source:
-    """Return what a plan measured, in terms of the table's cells."""
-    source = source_of(plan, script.merged)
-    return replace(source, values=measured.values, guards=script.guards)
-
-
-def measurements_of(
+def measured_source(
     plan: Plan, script: Script, measured: NoisyMeasurements, before: Before
-) -> bytes:
-    """Write all measurements that a release rests on, its own last."""
-    return encode((*used(plan, before).sources, measured_source(plan, script, measured)))
+) -> Source:
+    """Return what a plan measured, in terms of the table's cells."""
+    return replace(
+        source_of(plan, script.merged),
+        values=measured.values,
+        guards=script.guards,
+        rests_on=tuple(entry.request for entry in used(plan, before).earlier),
+    )
 
 
 def used(plan: Plan, before: Before) -> Before:
@@ -111,7 +110,7 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
 
 
 def from_plan(
-    script: Script, plan: Plan, facts: Facts, measured: NoisyMeasurements, measurements: bytes
+    script: Script, plan: Plan, facts: Facts, measured: NoisyMeasurements, sources: Sequence[Source]
 ) -> Release:
     """Make the release of a plan that was measured.
 
@@ -120,13 +119,12 @@ def from_plan(
         plan: what was measured for it.
         facts: with the receipt.
         measured: the noisy integers of the plan.
-        measurements: all that answers rest on, as `measurements_of` writes it.
+        sources: all that answers rest on, the plan's own measurements last.
     """
     values = plan.values(measured.values)
     recovery = plan.recovery
     answers = Answers(plan.workload, recovery, lambda names: recovery.marginal(names, values))
-    sources = decode(measurements) if facts.adjusted else ()
-    return Release(facts, _frames(script, answers, facts, sources), measurements, plan)
+    return Release(facts, _frames(script, answers, facts, sources), encode(sources), plan)
 
 
 def from_before(script: Script, before: Before, wishes: Wishes) -> Release:

@@ -348,19 +348,22 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     if places != list(facts.earlier):
         raise _forged()
     receipt = facts.receipt
-    if receipt is None:
-        kept = [ledger.content(entries[e.request]) or b"" for e in facts.earlier]
-        own = [encode(decode(k)[-1:]) for k in kept]
-        if facts.budget is not None or own != [encode((s,)) for s in decode(content)]:
+    requests = [e.request for e in facts.earlier]
+    if receipt is not None:
+        ledger.verify(receipt)
+        requests.append(receipt.request)
+        said = None if facts.budget is None else facts.budget.mu_squared
+        if said != receipt.mu_squared or facts.table.fingerprint != receipt.purpose.schema:
             raise _forged()
-        return
-    ledger.verify(receipt)
-    said = None if facts.budget is None else facts.budget.mu_squared
-    if said != receipt.mu_squared or facts.table.fingerprint != receipt.purpose.schema:
+    elif facts.budget is not None:
         raise _forged()
-    digest = entries[receipt.request].content
-    if digest and digest != hashlib.sha256(content).hexdigest():
+    sources = decode(content)
+    if len(sources) != len(requests):
         raise _forged()
+    for request, source in zip(requests, sources, strict=True):
+        kept = ledger.content(entries[request])
+        if kept is not None and encode(decode(kept)) != encode((source,)):
+            raise _forged()
 
 
 def _place(entry: Entry | None) -> Earlier | None:

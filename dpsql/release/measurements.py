@@ -86,6 +86,7 @@ def _rows(number: int, source: Source) -> Iterator[_Row]:
         yield _Row(number, "reference", -1, [name], [], [n], "", data)
     nothing = np.zeros(0, dtype=np.int64)
     yield _Row(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
+    yield _Row(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
     for name, n in source.sizes.items():
         classes = source.merged.get(name, np.zeros(0, dtype=np.int64))
         yield _Row(number, "cells", -1, [name], [], [n], "", classes)
@@ -134,9 +135,9 @@ def _source(frame: pl.DataFrame) -> Source:
     kinds: dict[str, list[tuple[dict[str, Any], Ints]]] = defaultdict(list)
     for row, data in zip(rows, frame["data"], strict=True):
         kinds[row["kind"]].append((row, data.to_numpy().copy()))
-    if set(kinds) - {"space", "factor", "reference", "cells", "rows"}:
+    if set(kinds) - {"space", "factor", "reference", "cells", "rows", "rests_on"}:
         raise _malformed()
-    ((counted, _),) = kinds["rows"]
+    ((counted, _),), ((rested, _),) = kinds["rows"], kinds["rests_on"]
     sizes, merged = {}, {}
     for row, data in kinds["cells"]:
         (name,), (sizes[name],) = row["names"], row["shape"]
@@ -145,7 +146,8 @@ def _source(frame: pl.DataFrame) -> Source:
     references = dict(_reference(row, data) for row, data in kinds["reference"])
     blocks, values = _blocks(kinds["space"], kinds["factor"])
     guards = frozenset(counted["names"])
-    source = Source(blocks, references, sizes, merged, values, guards)
+    rests_on = tuple(rested["names"])
+    source = Source(blocks, references, sizes, merged, values, guards, rests_on)
     _check(source)
     return source
 

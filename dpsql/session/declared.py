@@ -104,7 +104,12 @@ def is_free(budget: Budget | Free | None) -> bool:
 
 
 def check_amount(budget: Budget | Free | None, targets: Mapping[str, float] | None) -> None:
-    """Refuse a missing budget, unless there are targets."""
+    """Refuse a missing budget, unless there are targets; and targets that nothing is paid for."""
+    if is_free(budget) and targets is not None:
+        raise BudgetError(
+            "Targets are met by spending, and the budget is 0.",
+            hint="leave budget=0 out: targets that are met already cost nothing.",
+        )
     if not is_free(budget) and (targets is None or budget is not None):
         check_budget(budget)
 

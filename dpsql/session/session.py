@@ -168,7 +168,7 @@ class Session:
         check_amount(budget, targets)
         how = How(budget, targets, objective, weights, reuse, tolerance, residuals)
         with self._lock:  # a release in another thread must not have its rows read as a catalog
-            return self._work.plan(self._work.asked(Asked.of(statements, how)))
+            return self._work.planned(self._work.asked(Asked.of(statements, how)))[1]
 
     def query(
         self,
@@ -181,7 +181,13 @@ class Session:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
             raise SqlError("A query is one SQL text.", hint="for several use session.release.")
-        release = self.release(sql, budget=budget, confidence=confidence, reuse=reuse)
+        if is_free(budget):
+            check_confidence(confidence)
+            asked = Asked.of(sql, How(None, None, "total", None, True))
+            with self._lock:  # a frame can't say about which rows it is
+                release = self._work.free(asked, Wishes(confidence), same_rows=True)
+        else:
+            release = self.release(sql, budget=budget, confidence=confidence, reuse=reuse)
         return next(iter(release.values()))
 
     def release(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from dpsql.errors import (
     ResourceLimitError,
     StaleSchemaError,
     UndeterminedError,
+    printable,
 )
 from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, measure
 from dpsql.planner import querysmasher
@@ -24,10 +25,10 @@ from dpsql.planner.past.given import Past, plan_given
 from dpsql.planner.past.source import Source, splits
 from dpsql.planner.past.targets import least_budget_given
 from dpsql.planner.plan import Plan
-from dpsql.privacy import MAX_CONTENT, Budget, Entry, Ledger, Purpose, Receipt
+from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Purpose, Receipt
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release import Before, Release, Wishes, from_before, from_plan, rehearse
-from dpsql.release.build import again, facts_of, measurements_of
+from dpsql.release.build import again, facts_of, measured_source, used
 from dpsql.release.facts import Earlier, Facts
 from dpsql.release.measurements import decode, encode
 from dpsql.schema import Table
@@ -36,10 +37,15 @@ from dpsql.session.declared import Declared, compile_statements
 from dpsql.session.requests import Asked, purpose
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
-from dpsql.workload.cells import Ints
+from dpsql.workload.cells import Ints, common_refinement
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
+
+FINE_CELLS = 256
+FINER = 4
+"""Cells of one column that may be told apart for the sake of earlier measurements: so many, or so
+many times those that the statements tell apart."""
 
 NO_PLAN = "00"
 """In place of a plan's digest, before there is one."""
@@ -86,17 +92,31 @@ class Work:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
             LedgerError: the ledger can't be read.
         """
-        try:
-            compiled = self._over(asked, lambda _: asked.how.reuse)
-            guards = compiled.script.guards
-            if all(source.guards == guards for source in compiled.before.sources):
-                return compiled
-            return self._over(asked, _counting(guards))
-        except ResourceLimitError:
-            if not asked.how.reuse:
-                raise
-        # Too large over such fine cells, maybe; then what was measured over them is not used.
-        return self._over(asked, lambda _: False)
+        own = self._over(asked, lambda _: False)
+        if not asked.how.reuse:
+            return own
+        with suppress(ResourceLimitError):  # too large over such fine cells
+            return self._over(asked, lambda source: self._helps(source, own.script))
+        return own
+
+    def _helps(self, source: Source, script: Script) -> bool:
+        """Whether a source counted the same rows, over cells that are not too fine.
+
+        Planning takes time in the cells that have to be told apart, and hardly gains by them.
+        """
+        if source.guards != script.guards:
+            return False
+        for name, cells in script.workload.domain.items():
+            if name in source.attributes:
+                both = [s[name] for s in (source.merged, script.merged) if name in s]
+                fine = (
+                    int(common_refinement(both).max()) + 1
+                    if len(both) == 2
+                    else max(cells, source.sizes[name])
+                )
+                if fine > max(FINE_CELLS, FINER * cells):
+                    return False
+        return True
 
     def _over(self, asked: Asked, usable: Callable[[Source], bool]) -> Compiled:
         """Compile statements over cells as fine as those of some earlier measurements."""
@@ -121,21 +141,25 @@ class Work:
         """Return what was measured of a table, under its present description."""
         wanted = self._purpose(asked, table)
         self._ledger.check(wanted, accept_schema=self._accept_schema)
+        self._read(wanted)
         parts = [
-            self._decoded(entry)
+            self._known[entry.request]
             for entry in self._ledger.entries()
             if entry.content and entry.purpose.same_data(wanted)
         ]
         sources = tuple(source for part in parts for source in part.sources)
         return Before(sources, tuple(e for part in parts for e in part.earlier), self._vintage)
 
-    def _decoded(self, entry: Entry) -> Before:
-        """Return what one release measured itself: the last of what it rests on."""
-        if entry.request not in self._known:
-            *_, own = decode(self._ledger.content(entry) or b"")
-            earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
-            self._known[entry.request] = Before((own,), (earlier,), self._vintage)
-        return self._known[entry.request]
+    def _read(self, wanted: Purpose) -> None:
+        """Read what releases of the wanted data measured, if there are any that are not known."""
+        data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
+        entries = (e for e in self._ledger.entries() if e.purpose.same_data(wanted))
+        if all(entry.request in self._known for entry in entries if entry.content):
+            return
+        for entry, content in self._ledger.measurements(**data):
+            if entry.request not in self._known:
+                earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
+                self._known[entry.request] = Before(decode(content), (earlier,), self._vintage)
 
     def _purpose(self, asked: Asked, table: Table, plan: str = NO_PLAN) -> Purpose:
         return purpose(asked, table, self._vintage, plan)
@@ -160,7 +184,8 @@ class Work:
 
         try:
             if how.targets is not None:
-                return least_budget_given(alone, how.targets, planner)
+                combined = plan_given(alone, past, how.tolerance)
+                return least_budget_given(combined, how.targets, planner)
             return plan_given(alone, past, how.tolerance, uniform=how.residuals == "uniform")
         except ResourceLimitError:  # an earlier measurement is too large to be put together with
             return alone
@@ -187,27 +212,32 @@ class Work:
 
     # ── releases ───────────────────────────────────────────────────────────────────────────
 
-    def free(self, asked: Asked, wishes: Wishes) -> Release:
+    def free(self, asked: Asked, wishes: Wishes, *, same_rows: bool = False) -> Release:
         """Answer from earlier measurements alone.
 
-        Best from those that counted the same rows as the statements would. Else from those that
-        counted only rows with a value in further columns too: then answers are about these, as
-        the facts of the release say.
+        Best from those that counted the same rows as the statements would. Else, unless the
+        `same_rows` have to be counted, from those that counted only rows with a value in further
+        columns too: then answers are about these, as the facts of the release say.
 
         Raises:
             UndeterminedError: they don't determine what is asked.
         """
-        first = self._over(asked, lambda _: True)
+        first = self._over(asked, lambda _: False)
         own = first.script.guards
         rehearse(first.script)
+        first = self._over(asked, lambda source: source.guards >= own)
         kinds = {source.guards for source in first.before.sources if source.guards >= own}
         error: UndeterminedError | None = None
-        for guards in sorted(kinds or {own}, key=lambda g: (len(g), sorted(g))):
+        for guards in sorted(kinds | {own}, key=lambda g: (len(g), sorted(g))):
             compiled = self._over(asked, _counting(guards))
             try:
-                return from_before(compiled.script, compiled.before, wishes)
+                found = from_before(compiled.script, compiled.before, wishes)
             except UndeterminedError as raised:
                 error = error or raised
+                continue
+            if guards != own and same_rows:
+                raise _other_rows(guards - own)
+            return found
         raise error or InternalError("nothing was tried")
 
     def answer(self, asked: Asked, wishes: Wishes, tell: Progress, target: Path | None) -> Release:
@@ -227,24 +257,34 @@ class Work:
         """Answer with a charge, or hand out what the same request paid for before a crash."""
         tell("planning", 0, 1)
         budget = compiled.asked.how.budget
-        paid = None if budget is None else self._again(compiled, budget, wishes)
+        paid = self._again(compiled, budget, wishes)
         if paid is not None:
             return paid
         rehearse(compiled.script)
-        plan = self.plan(compiled)
-        if budget is None:
-            if plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:  # the targets are met already
-                with suppress(UndeterminedError):
-                    return from_before(compiled.script, compiled.before, wishes)
-            paid = self._again(compiled, plan.budget, wishes)
-            if paid is not None:
-                return paid
+        compiled, plan = self.planned(compiled)
+        if budget is None and plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:
+            with suppress(UndeterminedError):  # the targets are met already
+                return from_before(compiled.script, compiled.before, wishes)
         facts = facts_of(compiled.script, plan, compiled.before, wishes)
         tell("planning", 1, 1)
         if not plan.planned:
             nothing = NoisyMeasurements(plan.certified, {})
-            return from_plan(compiled.script, plan, facts, nothing, encode(()))
+            return from_plan(compiled.script, plan, facts, nothing, ())
         return self._run(compiled, plan, facts, tell)
+
+    def planned(self, compiled: Compiled) -> tuple[Compiled, Plan]:
+        """Plan; without what was measured before, if that makes the plan too large."""
+        try:
+            plan = self.plan(compiled)
+            plan.check_variances()  # nothing that can fail by its size is left for after the charge
+            return compiled, plan
+        except ResourceLimitError:
+            if not compiled.before.sources:
+                raise
+        alone = self._over(compiled.asked, lambda _: False)
+        plan = self.plan(alone)
+        plan.check_variances()
+        return alone, plan
 
     def handed_out(self, release: Release, target: Path | None) -> Release:
         """Write a release to a folder, if asked, and note that it was handed out."""
@@ -257,35 +297,33 @@ class Work:
                 self._ledger.deliver(release.receipt)
         return release
 
-    def _again(self, compiled: Compiled, budget: Budget, wishes: Wishes) -> Release | None:
-        """Return the release that an equal request paid for, if it was never handed out."""
+    def _again(self, compiled: Compiled, budget: Budget | None, wishes: Wishes) -> Release | None:
+        """Return the release that an equal request paid for, if it was never handed out.
+
+        Without a budget, whatever it paid.
+        """
         wanted = self._purpose(compiled.asked, compiled.script.table)
-        found = self._ledger.undelivered(wanted, budget.mu_squared)
+        found = self._ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
         if found is None:
             return None
         receipt, content = found
-        sources = decode(content)
-        script = self._compile(compiled.asked, lambda _: splits(sources))
-        *others, _ = sources
-        before = Before(sources, self._places(compiled.asked, script.table, others), self._vintage)
+        (own,) = decode(content)
+        self._read(wanted)
+        others = [self._known[request] for request in own.rests_on]
+        before = Before(
+            (*(source for other in others for source in other.sources), own),
+            tuple(place for other in others for place in other.earlier),
+            self._vintage,
+        )
+        paid = budget or Budget(rho=receipt.mu_squared / 2)
         try:
-            return again(script, before, wishes, receipt, budget)
-        except UndeterminedError:  # a public table that the statements join has changed since
+            script = self._compile(compiled.asked, lambda _: splits(before.sources))
+            return again(script, before, wishes, receipt, paid)
+        except (UndeterminedError, ResourceLimitError):  # a joined public table has changed since
             return None
-
-    def _places(self, asked: Asked, table: Table, sources: Sequence[Source]) -> tuple[Earlier, ...]:
-        """Say where in the ledger some measurements are."""
-        known = self._before(asked, table)
-        places = {
-            encode((source,)): place
-            for source, place in zip(known.sources, known.earlier, strict=True)
-        }
-        found = (places.get(encode((source,))) for source in sources)
-        return tuple(place for place in found if place is not None)
 
     def _run(self, compiled: Compiled, plan: Plan, facts: Facts, tell: Progress) -> Release:
         """Check, charge and measure, all on one snapshot of the database."""
-        plan.check_variances()  # nothing that can fail by its size is left for after the charge
         script = compiled.script
         engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
         with engine.snapshot():
@@ -297,14 +335,16 @@ class Work:
                 marginals = engine.marginals(script.table, wanted, script.columns, script.merged)
                 tell("measuring", 0, 1)
                 measured = measure(charged, marginals)
-                content = measurements_of(plan, script, measured, compiled.before)
+                own = measured_source(plan, script, measured, compiled.before)
+                content = encode((own,))
                 # What can't be kept is handed out all the same: it was paid for.
                 with suppress(LedgerError):
                     kept = content if len(content) <= MAX_CONTENT else None
                     self._ledger.release(charged.receipt, kept)
                 tell("measuring", 1, 1)
                 paid = replace(facts, receipt=charged.receipt)
-                return from_plan(script, plan, paid, measured, content)
+                sources = (*used(plan, compiled.before).sources, own)
+                return from_plan(script, plan, paid, measured, sources)
 
             return opaquely(measure_charged)
 
@@ -327,6 +367,16 @@ class Work:
         )
         self._paid = receipt
         return ChargedPlan(plan.certified, receipt, self._ledger)
+
+
+def _other_rows(columns: frozenset[str]) -> UndeterminedError:
+    names = ", ".join(printable(name) for name in sorted(columns))
+    return UndeterminedError(
+        f"Earlier measurements counted only rows with a value of the domain in {names}, and the "
+        "statement asks for all.",
+        hint="session.release(sql, budget=0) answers about those rows, and says so in its facts; "
+        "session.query with a budget counts all.",
+    )
 
 
 def _counting(guards: frozenset[str]) -> Callable[[Source], bool]:

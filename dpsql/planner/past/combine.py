@@ -150,7 +150,7 @@ def combine(
                 inside.append(entry)
             elif entry.attributes <= spoken and not source.whole:
                 apart[entry.attributes].append(entry)
-    parts = _residual_parts(apart)
+    parts = _residual_parts(apart, first)
     rest = Recovery([part.space for part in parts], references)
     if joint is None:
         return Combination(rest, tuple(parts))
@@ -224,7 +224,9 @@ def _compressed(rows: Array) -> tuple[Array, Array]:
     return np.ascontiguousarray(scale[:, None] * vectors), np.asarray(vectors.T / scale)
 
 
-def _residual_parts(apart: Mapping[frozenset[str], Sequence[Entry]]) -> list[Part]:
+def _residual_parts(
+    apart: Mapping[frozenset[str], Sequence[Entry]], first: int | None
+) -> list[Part]:
     """Put the measurements of each residual space together."""
     parts: list[Part] = []
     work = 0.0
@@ -240,7 +242,7 @@ def _residual_parts(apart: Mapping[frozenset[str], Sequence[Entry]]) -> list[Par
             work += cost
             parts.append(_joined_space(found))
         else:
-            parts += _weighted(averaged)
+            parts += _weighted(averaged, first)
     return parts
 
 
@@ -265,14 +267,17 @@ def _average(same: Sequence[Entry]) -> Kept:
     return Kept(space, tuple(same), tuple(p / total for p in precisions))
 
 
-def _weighted(averaged: Sequence[Kept]) -> list[Part]:
+def _weighted(averaged: Sequence[Kept], first: int | None) -> list[Part]:
     """Weigh the estimates of one residual space by their overall precision.
 
-    They can be mixed only if each answers all queries; else the one with the most rows is taken.
+    They can be mixed only if each answers all queries. Else one is taken: that of the first
+    source, whose queries are the ones to be answered, or the one with the most rows. It may not
+    answer all that the others together would, see `determined.missing`.
     """
     full = [part for part in averaged if part.entries[0].full]
     if not full:
-        return [max(averaged, key=lambda part: part.entries[0].rows)]
+        own = [part for part in averaged if any(e.source == first for e in part.entries)]
+        return [max(own or averaged, key=lambda part: part.entries[0].rows)]
     precisions = [1 / _trace(part.space) for part in full]
     total = math.fsum(precisions)
     return [_scaled(part, p / total) for part, p in zip(full, precisions, strict=True)]

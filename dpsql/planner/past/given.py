@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.extent import extent
@@ -76,6 +78,12 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
     Returns:
         A plan of the same cost. Its recovery, variances and gap are those with all measurements.
     """
+    with suppress(np.linalg.LinAlgError):  # budgets too far apart for floats
+        return _plan_given(alone, past, tolerance, uniform=uniform)
+    return alone
+
+
+def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
     work = Rounds(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
     if alone.objective is not None:  # it has weights of its own, and is as good as it gets
         return work.combined(alone, 0.0)
@@ -148,6 +156,9 @@ class Rounds:
             combination = combine(sources, self.ground, references, first=len(sources) - 1)
             if not combination.uses(len(sources) - 1):  # too large to be put together with others
                 return plan
+            domain = plan.workload.domain
+            if any(missing(combination.recovery, f, domain) for f in plan.workload.families):
+                return plan  # not all that both measure could be put together
             total = total_error(combination.recovery, plan.workload)
         if not isinstance(least, float):
             cost = self.cost.per_record

@@ -44,6 +44,8 @@ class Source:
     guards: frozenset[str] = frozenset()
     """Columns in which a row had to have a value of the domain to be counted: sources with other
     ones are about other rows."""
+    rests_on: tuple[str, ...] = ()
+    """Names of the earlier releases with which it was put together, in order."""
 
     @property
     def whole(self) -> bool:

@@ -89,7 +89,8 @@ def least_joint_error(
     sizes = dict(zip(recovery.names, factor.shape, strict=True))
     old = [(e, e.indices(recovery.names, sizes)) for e in part.counted if e.source != new]
     known = precision(old, cells)
-    asked = gram(Workload.of(workload.domain, families), recovery.names)
+    # Some of the joint cells' attributes may be known only from the old measurements.
+    asked = gram(Workload.of({**workload.domain, **sizes}, families), recovery.names)
     if not asked.any():
         return 0.0
     rows, budget = root_of(asked), float(cost)
