@@ -25,7 +25,7 @@ from dpsql.planner.past.given import Past, plan_given
 from dpsql.planner.past.source import Source, splits
 from dpsql.planner.past.targets import least_budget_given
 from dpsql.planner.plan import Plan
-from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Purpose, Receipt
+from dpsql.privacy import MAX_CONTENT, Budget, Entry, Ledger, Purpose, Receipt
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release import Before, Release, Wishes, from_before, from_plan, rehearse
 from dpsql.release.build import again, facts_of, measured_source, used
@@ -141,25 +141,21 @@ class Work:
         """Return what was measured of a table, under its present description."""
         wanted = self._purpose(asked, table)
         self._ledger.check(wanted, accept_schema=self._accept_schema)
-        self._read(wanted)
-        parts = [
-            self._known[entry.request]
-            for entry in self._ledger.entries()
-            if entry.content and entry.purpose.same_data(wanted)
-        ]
+        parts = [self._known[entry.request] for entry in self._read(wanted)]
         sources = tuple(source for part in parts for source in part.sources)
         return Before(sources, tuple(e for part in parts for e in part.earlier), self._vintage)
 
-    def _read(self, wanted: Purpose) -> None:
-        """Read what releases of the wanted data measured, if there are any that are not known."""
-        data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
-        entries = (e for e in self._ledger.entries() if e.purpose.same_data(wanted))
-        if all(entry.request in self._known for entry in entries if entry.content):
-            return
-        for entry, content in self._ledger.measurements(**data):
-            if entry.request not in self._known:
-                earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
-                self._known[entry.request] = Before(decode(content), (earlier,), self._vintage)
+    def _read(self, wanted: Purpose) -> list[Entry]:
+        """List the releases of the wanted data, and read what is not known of them yet."""
+        # Listed once: other processes may add to them at any moment.
+        entries = [e for e in self._ledger.entries() if e.content and e.purpose.same_data(wanted)]
+        if any(entry.request not in self._known for entry in entries):
+            data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
+            for entry, content in self._ledger.measurements(**data):
+                if entry.request not in self._known:
+                    earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
+                    self._known[entry.request] = Before(decode(content), (earlier,), self._vintage)
+        return entries
 
     def _purpose(self, asked: Asked, table: Table, plan: str = NO_PLAN) -> Purpose:
         return purpose(asked, table, self._vintage, plan)

@@ -92,7 +92,9 @@ def _shares(asked: Sequence[Asked], total: float) -> Array:
         for value in (lambda a: a.conquered.upper, lambda a: a.known, lambda a: len(a.spaces))
     )
     shares = water_level(errors, known, counts, total)
-    return np.where((shares < NEGLIGIBLE * total) & (known > 0), 0.0, shares)
+    shares = np.where((shares < NEGLIGIBLE * total) & (known > 0), 0.0, shares)
+    # All is known so well that in floats the budget makes no difference anywhere.
+    return shares if shares.any() else water_level(errors, 0.0 * known, counts, total)
 
 
 def _by_knowledge(conquered: Conquered, known: AnyRecovery) -> list[Asked]:

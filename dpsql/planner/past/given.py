@@ -86,13 +86,14 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
 def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
     work = Rounds(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
     if alone.objective is not None:  # it has weights of its own, and is as good as it gets
-        return work.combined(alone, 0.0)
+        return min(work.combined(alone, 0.0), alone, key=lambda plan: plan.rmse)
     together = [] if uniform else work.together(tolerance)
     if together and alone.whole:
         plans = together
     else:
         plans = [*together, *(work.whole() if alone.whole else work.apart(tolerance, uniform))]
-    return min(plans, key=lambda plan: plan.rmse)
+    # Where not all could be put together, the plan alone may be better than with the past.
+    return min([*plans, alone], key=lambda plan: plan.rmse)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,11 +155,12 @@ class Rounds:
         references = self._uniform() | earlier | dict(plan.references)
         with one_thread():  # many small factorisations are faster on one thread
             combination = combine(sources, self.ground, references, first=len(sources) - 1)
-            if not combination.uses(len(sources) - 1):  # too large to be put together with others
-                return plan
             domain = plan.workload.domain
-            if any(missing(combination.recovery, f, domain) for f in plan.workload.families):
-                return plan  # not all that both measure could be put together
+            # What is too large to be put together is left out. Then the plan alone has to do.
+            if not combination.uses(len(sources) - 1) or any(
+                missing(combination.recovery, f, domain) for f in plan.workload.families
+            ):
+                return self.alone
             total = total_error(combination.recovery, plan.workload)
         if not isinstance(least, float):
             cost = self.cost.per_record

@@ -49,6 +49,8 @@ def plan_together(
     asked = gram(workload, names)
     budget = float(cost.per_record)
     best = measure_given(root_of(asked), shape, known, budget, tolerance / 4)
+    if not best.root.any():  # all is known so well that the budget would not tell
+        return None
     strategy = _strategy(workload, names, best.root)
     component = Component(
         tuple(range(len(names))),
