@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from dpsql.release.facts import Earlier, Facts
 from dpsql.release.frames import DESCRIBED
 from dpsql.release.measurements import decode, encode
 from dpsql.release.parquet import read_parquet
+from dpsql.schema import Table
 
 DOCUMENT = "release.json"
 MEASUREMENTS = "release.measurements.parquet"
@@ -353,17 +354,25 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
         ledger.verify(receipt)
         requests.append(receipt.request)
         said = None if facts.budget is None else facts.budget.mu_squared
-        if said != receipt.mu_squared or facts.table.fingerprint != receipt.purpose.schema:
+        if said != receipt.mu_squared:
             raise _forged()
     elif facts.budget is not None:
         raise _forged()
-    sources = decode(content)
-    if len(sources) != len(requests):
+    held, sources = [entries[request] for request in requests], decode(content)
+    if len(sources) != len(held) or not _are_of(facts.table, held):
         raise _forged()
-    for request, source in zip(requests, sources, strict=True):
-        kept = ledger.content(entries[request])
+    for entry, source in zip(held, sources, strict=True):
+        kept = ledger.content(entry)
         if kept is not None and encode(decode(kept)) != encode((source,)):
             raise _forged()
+
+
+def _are_of(table: Table, entries: Sequence[Entry]) -> bool:
+    """Whether charges were for the same data, and for a table that is described like this one."""
+    return all(
+        entry.schema == table.fingerprint and entry.purpose.same_data(entries[0].purpose)
+        for entry in entries
+    )
 
 
 def _place(entry: Entry | None) -> Earlier | None:

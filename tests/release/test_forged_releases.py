@@ -55,6 +55,14 @@ def test_a_forged_free_release(session, release, tmp_path):
         dpsql.Release.load(tmp_path / "free", ledger=session.ledger)
 
 
+def test_a_free_release_of_another_table(session, release, tmp_path):
+    sql = {"towns": "SELECT town, COUNT(*) AS n FROM people GROUP BY town"}
+    session.release(sql, budget=0, out=tmp_path / "free")
+    reseal(tmp_path / "free", lambda said: said["table"]["columns"][5]["values"].update(high=99))
+    with pytest.raises(dpsql.LedgerError, match="was changed"):
+        dpsql.Release.load(tmp_path / "free", ledger=session.ledger)
+
+
 def test_a_forged_frame_disagrees_with_the_measurements(session, saved):
     """The ledger vouches for measurements; whoever wants to be sure of a frame asks again."""
     frame = pl.read_parquet(saved / "born.parquet")
