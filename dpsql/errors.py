@@ -88,6 +88,10 @@ class WorkloadError(DpsqlError):
     """A workload is malformed: unknown attribute, wrong shape, bad weight."""
 
 
+class MechanismError(DpsqlError):
+    """A mechanism can't answer the workload, or not within a budget of this kind."""
+
+
 class BudgetError(DpsqlError):
     """A budget is malformed, or more is asked than is left."""
 

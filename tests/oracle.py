@@ -57,7 +57,7 @@ def exact_cost(blocks, domain: Mapping[str, int]) -> Fraction:
         matrix = space_matrix(block, space, domain)
         for cell in range(matrix.shape[1]):
             squared = sum(int(v) ** 2 for v in matrix[:, cell])
-            total[cell] += Fraction(squared, block.noise_variance)
+            total[cell] += Fraction(squared, block.law.width)
     return max(total)
 
 
@@ -73,7 +73,7 @@ def generalised_least_squares(workload, blocks):
     for block, space in every_space(blocks):
         matrix = space_matrix(block, space, domain).astype(float)
         rows.append(matrix)
-        noise += [block.noise_variance + 1 / 12] * len(matrix)
+        noise += [block.law.variance] * len(matrix)
     # Scaled to unit noise, so that the pseudo-inverse is the least-squares estimate.
     scaled = np.vstack(rows) / np.sqrt(noise)[:, None]
     estimator = queries @ np.linalg.pinv(scaled, rcond=1e-12)

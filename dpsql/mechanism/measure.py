@@ -6,9 +6,9 @@ Guarantees:
     1. Only a `ChargedPlan` can be measured, and only once: a certified plan together with a
        receipt for at least its cost, which its ledger holds on disk and has not noted as used.
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
-       release: y = B x + round(N(0, σ²)), where B x is computed in integers. If a table has more
-       than 2^31 rows, B x may wrap around modulo 2^64; as y is then a function of (B x + noise)
-       modulo 2^64, that is post-processing.
+       release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
+       integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
+       a function of (B x + noise) modulo 2^64, that is post-processing.
     3. The order, number and shape of the operations depend on the plan only, never on counts.
     4. Counts are not kept: `NoisyMeasurements` holds the noisy integers and the public plan.
 """
@@ -24,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.mechanism.laplace import discrete_laplace
 from dpsql.mechanism.noise import rounded_gaussian
 from dpsql.mechanism.randomness import RandomBits, fresh_bits
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.integer import BlockStrategy
+from dpsql.planner.laws import Laplace, Law
 from dpsql.privacy import Ledger, Receipt
 
 Counts = NDArray[np.int64]
@@ -111,9 +113,16 @@ def _measure_space(
     if counts is None:
         raise InternalError("a marginal is missing")
     exact = apply(block, counts)
-    noise = rounded_gaussian(block.noise_variance, exact.size, bits)
+    noise = draw(block.law, exact.size, bits)
     # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
     return exact + noise.reshape(exact.shape)
+
+
+def draw(law: Law, count: int, bits: RandomBits) -> Counts:
+    """Draw independent integers of a law, exactly."""
+    if isinstance(law, Laplace):
+        return discrete_laplace(law.scale, count, bits)
+    return rounded_gaussian(law.squared, count, bits)
 
 
 def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:

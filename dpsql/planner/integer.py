@@ -5,10 +5,10 @@ Trusted core. Nothing here depends on how good a plan is.
 Guarantees:
     1. The entries of a factor are integers of magnitude below 2^31, checked at birth, and
        read-only.
-    2. `largest_column_norm_squared` is exact for every factor (proof at the functions), so
-       `BlockStrategy.sensitivity_squared` is exact: a column of a Kronecker product is a
-       Kronecker product of columns, hence its norm is the product of the norms, and the largest
-       one is the product of the largest ones.
+    2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor (proofs at
+       the functions), so `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1`
+       are exact: a column of a Kronecker product is a Kronecker product of columns, hence its
+       norms are the products of the norms, and the largest one is the product of the largest.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.planner.laws import Gaussian, Law
 
 ENTRY_BITS = 31
 """|entry| < 2^31, the same for products over the factors of a block."""
@@ -33,15 +34,6 @@ ROW_BITS = 31
 A larger table would wrap around. That is a function of the exact answer plus noise, so it costs
 accuracy and not privacy; an error that depended on the number of rows would cost privacy.
 """
-NOISE_ROUNDING_VARIANCE = Fraction(1, 12)
-"""What rounding adds to the variance σ².
-
-Var(round(N(0, σ²))) = σ² + 1/12 + Σ_{n≥1} (−1)^n (4σ² + 1/(π²n²)) e^{−2π²n²σ²}, from the Fourier
-series of the rounding error. The sum alternates with falling terms, so it is negative and below
-(4σ² + 1/π²) e^{−2π²σ²} < 1.1e-8 in absolute value for σ² ≥ 1: σ² + 1/12 is never too small.
-"""
-VARIANCE_BITS = 100
-"""σ² < 2^100: noise stays far inside an int64, and every σ² that is planned can be drawn."""
 _HALF = 1 << 16
 
 
@@ -80,6 +72,11 @@ class IntegerFactor(ABC):
     @abstractmethod
     def largest_column_norm_squared(self) -> int:
         """The largest squared Euclidean norm of a column, exact."""
+
+    @property
+    @abstractmethod
+    def largest_column_sum(self) -> int:
+        """The largest sum of the magnitudes of a column, exact."""
 
     @property
     @abstractmethod
@@ -142,6 +139,16 @@ class DenseFactor(IntegerFactor):
         return max((_HALF**2 * hh + 2 * _HALF * hl + ll for hh, hl, ll in columns), default=0)
 
     @cached_property
+    def largest_column_sum(self) -> int:
+        """The largest sum of the magnitudes of a column, exact.
+
+        Magnitudes are below 2^31, and fewer than 2^30 of them stay inside an int64.
+        """
+        if self._matrix.shape[0] >= 1 << 30:
+            raise InternalError("an integer factor has 2^30 rows or more")
+        return int(np.abs(self._matrix).sum(axis=0).max(initial=0))
+
+    @cached_property
     def content(self) -> bytes:
         """A digest of the shape and the entries."""
         shape = repr(self._matrix.shape).encode()
@@ -157,7 +164,7 @@ class CentredFactor(IntegerFactor):
     """s·(n·I − J) over the n cells of one axis, which need not be written out.
 
     Every column has one entry s(n−1) and n−1 entries −s, so its squared norm is
-    s²((n−1)² + (n−1)) = s²n(n−1).
+    s²((n−1)² + (n−1)) = s²n(n−1), and the sum of its magnitudes 2s(n−1).
     """
 
     def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...], scale: int) -> None:
@@ -201,6 +208,11 @@ class CentredFactor(IntegerFactor):
         return self._scale**2 * self.cells * (self.cells - 1)
 
     @property
+    def largest_column_sum(self) -> int:
+        """The sum of the magnitudes that all columns have."""
+        return 2 * self._scale * (self.cells - 1)
+
+    @property
     def content(self) -> bytes:
         """The kind, the size and the scale."""
         return b"centred %d %d" % (self.cells, self._scale)
@@ -213,15 +225,16 @@ class CentredFactor(IntegerFactor):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockStrategy:
-    """The same measurements of one or more residual spaces, each with noise of its own.
+    """The same measurements of one or more attribute sets, each with noise of its own.
 
-    Each space is measured once on its marginal: ⊗ factors, plus round(N(0, noise_variance)).
+    Each set is measured once, on its residual space or on all cells of its marginal: ⊗ factors,
+    plus noise.
     """
 
     spaces: tuple[tuple[str, ...], ...]
-    """The attributes of each space, one for each axis of the factors."""
+    """The attributes of each, one for each axis of the factors."""
     factors: tuple[IntegerFactor, ...]
-    noise_variance: int
+    law: Law
 
     def __post_init__(self) -> None:
         covered = sorted(axis for f in self.factors for axis in f.axes)
@@ -231,11 +244,6 @@ class BlockStrategy:
             raise InternalError("the spaces of a block must have one attribute for each axis")
         if any(len(set(space)) != len(space) for space in self.spaces):
             raise InternalError("a space of a block has an attribute twice")
-        if (
-            type(self.noise_variance) is not int
-            or not 1 <= self.noise_variance < 1 << VARIANCE_BITS
-        ):
-            raise InternalError("a noise variance is out of range")
         if math.prod(f.largest_entry for f in self.factors) >= 1 << ENTRY_BITS:
             raise InternalError("the products of a block's entries have 31 bits or more")
 
@@ -247,15 +255,22 @@ class BlockStrategy:
 
     @property
     def sensitivity_squared(self) -> int:
-        """The largest squared change of one space's answers by one record, exact."""
+        """The largest squared change of one set's answers by one record, exact."""
         return math.prod(f.largest_column_norm_squared for f in self.factors)
 
     @property
+    def sensitivity_1(self) -> int:
+        """The largest sum of the absolute changes of one set's answers by one record, exact."""
+        return math.prod(f.largest_column_sum for f in self.factors)
+
+    @property
     def privacy_cost(self) -> Fraction:
-        """What measuring all the spaces costs as μ², exact."""
-        return len(self.spaces) * Fraction(self.sensitivity_squared, self.noise_variance)
+        """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
+        gaussian = isinstance(self.law, Gaussian)
+        change = self.sensitivity_squared if gaussian else self.sensitivity_1
+        return len(self.spaces) * Fraction(change, self.law.width)
 
     @property
     def measurements(self) -> int:
-        """The number of noisy integers of one space."""
+        """The number of noisy integers of one set."""
         return math.prod(f.measurements for f in self.factors)

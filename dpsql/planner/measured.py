@@ -12,7 +12,6 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.planner.integer import (
-    NOISE_ROUNDING_VARIANCE,
     BlockStrategy,
     CentredFactor,
     IntegerFactor,
@@ -62,7 +61,7 @@ class Space:
     @classmethod
     def of_block(cls, attributes: tuple[str, ...], block: BlockStrategy) -> Space:
         """Return one of the spaces that a block measures."""
-        return cls(attributes, block.factors, float(block.noise_variance + NOISE_ROUNDING_VARIANCE))
+        return cls(attributes, block.factors, block.law.variance)
 
     def of(self, factor: MeasuredFactor) -> tuple[str, ...]:
         """Return the attributes of a factor."""

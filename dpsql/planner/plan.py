@@ -248,7 +248,7 @@ class Plan:
         strategy = block.strategy
         share = float(strategy.privacy_cost * self.contributions**2 / self.privacy_cost)
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
-        noise = math.sqrt(strategy.noise_variance / strategy.sensitivity_squared)
+        noise = math.sqrt(strategy.law.variance / strategy.sensitivity_squared)
         rows = len(strategy.spaces) * strategy.measurements
         space = " x ".join(strategy.spaces[0]) or "total"
         if len(strategy.spaces) > 1:

@@ -14,12 +14,12 @@ from dpsql.planner.balance import balance
 from dpsql.planner.divide.component import Component
 from dpsql.planner.integer import (
     ENTRY_BITS,
-    VARIANCE_BITS,
     BlockStrategy,
     CentredFactor,
     DenseFactor,
     IntegerFactor,
 )
+from dpsql.planner.laws import VARIANCE_BITS, Gaussian
 from dpsql.planner.solvers.base import Centred, Solution, Triangular
 
 PLENTY = 20
@@ -64,7 +64,7 @@ class Rounding:
             variance = max(1, math.ceil(norms / cost))
             fits = math.prod(f.largest_entry for f in factors) < 1 << ENTRY_BITS
             if fits and variance < 1 << VARIANCE_BITS:
-                return BlockStrategy(spaces, factors, variance)
+                return BlockStrategy(spaces, factors, Gaussian(variance))
         raise ResourceLimitError(
             f"The queries over {' x '.join(spaces[0])} have coefficients too large to be "
             "measured in 64-bit integers at this budget.",

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, SupportsFloat, overload
 
 from dpsql.errors import BudgetError, printable
 from dpsql.privacy.conversions import delta_of, epsilon_of, mu_squared_of
+from dpsql.privacy.pure import LARGEST_EPSILON, mu_squared_of_pure
 
 SMALLEST_MU_SQUARED = Fraction(1, 10**12)
 LARGEST_MU_SQUARED = Fraction(10**15)
@@ -44,8 +45,9 @@ class Budget:
 
     ρ is the parameter of zero-concentrated differential privacy, μ that of Gaussian
     differential privacy; ρ = μ²/2, and amounts of ρ (or μ²) add up. (ε, δ) stands for the
-    largest μ² that implies it. Numbers are taken exactly, a float as the decimal that it is
-    written as: ten times `Budget(rho=0.1)` is exactly 1.
+    largest μ² that implies it. With δ = 0 it is pure ε-differential privacy, which only some
+    mechanisms give, and μ² is the least one that it implies. Numbers are taken exactly, a float
+    as the decimal that it is written as: ten times `Budget(rho=0.1)` is exactly 1.
 
     Raises:
         BudgetError: not exactly one form, or a number that is no useful amount.
@@ -78,12 +80,8 @@ class Budget:
         elif form == "mu":
             mu_squared = amount**2
         else:
-            delta = _probability(given["delta"])
-            # δ(ε) ≤ δ bounds μ²/2 by about ε, so a greater ε need not be converted.
-            too_large = amount > 2 * LARGEST_MU_SQUARED
-            mu_squared = amount if too_large else mu_squared_of(amount, delta)
-            if amount < _SMALLEST_EPSILON:
-                mu_squared = Fraction(0)
+            delta = _probability(given["delta"], zero=True)
+            mu_squared = _converted(amount, delta)
         if not SMALLEST_MU_SQUARED <= mu_squared <= LARGEST_MU_SQUARED:
             raise _useless(form, mu_squared)
         for name, value in (
@@ -102,22 +100,34 @@ class Budget:
         return _root_above(self.mu_squared)
 
     @property
+    def pure(self) -> bool:
+        """Whether δ is 0: pure ε-differential privacy, which Gaussian noise doesn't give."""
+        return self.delta == 0
+
+    @property
     def epsilon(self) -> Fraction | None:
         """ε as stated, if the form is (ε, δ)."""
         return self.amount if self.form == "epsilon" else None
 
     def epsilon_at(self, delta: Number) -> float:
-        """Give the smallest ε that this budget implies at `delta`, rounded up."""
-        return epsilon_of(self.mu_squared, _probability(delta))
+        """Give an ε that this budget implies at `delta`, rounded up: the smallest that μ² does.
+
+        For a pure budget at most the stated ε.
+        """
+        implied = epsilon_of(self.mu_squared, _probability(delta))
+        return min(implied, _above(self.amount)) if self.pure else implied
 
     def delta_at(self, epsilon: Number) -> float:
-        """Give the smallest δ that this budget implies at `epsilon`, rounded up."""
+        """Give a δ that this budget implies at `epsilon`, rounded up: the smallest that μ² does.
+
+        For a pure budget 0 from the stated ε on.
+        """
         value = _exact("epsilon", epsilon)
         if value < 0:
             raise BudgetError(
                 f"ε can't be negative ({_shown(epsilon)}).", hint="for example delta_at(1)."
             )
-        return delta_of(self.mu_squared, value)
+        return 0.0 if self.pure and value >= self.amount else delta_of(self.mu_squared, value)
 
     def describe(self, mu_squared: Fraction, *, up: bool = True) -> str:
         """Word any amount of μ² in the form of this budget, such as "ρ = 0.3".
@@ -130,7 +140,7 @@ class Budget:
             rho = _decimal(self.rho, up=up)
         else:
             stated, rho = "", _decimal(mu_squared / 2, up=up)
-        if self.form == "rho" or mu_squared <= 0:
+        if self.form == "rho" or mu_squared <= 0 or (self.pure and not stated):
             return f"ρ = {stated if self.form == 'rho' and stated else rho}"
         if self.delta is None:
             return f"μ = {stated or _decimal_root(mu_squared, up=up)} (ρ = {rho})"
@@ -152,6 +162,8 @@ class Budget:
                 return Budget(rho=Fraction(exact or _decimal(mu_squared / 2, up=False)))
             if self.delta is None:
                 return Budget(mu=Fraction(_decimal_root(mu_squared, up=False)))
+            if self.pure:
+                return _pure_at_most(mu_squared)
             epsilon = Fraction(epsilon_of(mu_squared, self.delta))
             budget = Budget(epsilon=Fraction(_decimal(epsilon, up=False)), delta=self.delta)
         except BudgetError:
@@ -207,9 +219,32 @@ def _positive(name: str, value: object) -> Fraction:
     return result
 
 
-def _probability(value: object) -> Fraction:
+def _converted(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return the μ² of (ε, δ); 0 or far too much for what is out of range."""
+    if epsilon < _SMALLEST_EPSILON:
+        return Fraction(0)
+    if delta == 0:
+        too_large = epsilon > LARGEST_EPSILON
+        return 2 * LARGEST_MU_SQUARED if too_large else mu_squared_of_pure(epsilon)
+    # δ(ε) ≤ δ bounds μ²/2 by about ε, so a greater ε need not be converted.
+    return epsilon if epsilon > 2 * LARGEST_MU_SQUARED else mu_squared_of(epsilon, delta)
+
+
+def _pure_at_most(mu_squared: Fraction) -> Budget | None:
+    """Give a pure budget, short to write, that costs at most `mu_squared`."""
+    half = math.sqrt(mu_squared) / 2
+    # ε = log Φ(μ/2) − log Φ(−μ/2), here in floats; what comes out is checked.
+    above, below = (math.erfc(sign * half / math.sqrt(2)) / 2 for sign in (-1, 1))
+    if below == 0:
+        return None
+    epsilon = Fraction(math.log(above / below)) * (1 - Fraction(1, 10**9))
+    budget = Budget(epsilon=Fraction(_decimal(epsilon, up=False)), delta=0)
+    return budget if budget.mu_squared <= mu_squared else None
+
+
+def _probability(value: object, *, zero: bool = False) -> Fraction:
     result = _exact("delta", value)
-    if not 0 < result < 1:
+    if not (0 < result < 1 or (zero and result == 0)):
         raise _bad("delta", f"must lie strictly between 0 and 1, not {_shown(value)}")
     return result
 
@@ -302,6 +337,11 @@ def _shown_fraction(value: Fraction) -> str:
 def _literal(value: Fraction) -> str:
     """Write a fraction so that reading it back gives exactly the same."""
     return _plain(value) or repr(value)
+
+
+def _above(value: Fraction) -> float:
+    result = float(value)
+    return result if Fraction(result) >= value else math.nextafter(result, math.inf)
 
 
 def _root_above(value: Fraction) -> float:

@@ -134,7 +134,10 @@ class Ledger:
 
         Raises:
             LedgerError: another total was fixed before, or more was spent already.
+            BudgetError: the total is a pure ε, which amounts of μ² would not keep.
         """
+        if budget.pure:
+            raise refusals.pure_total(budget)
         with self._transactions.writing() as (connection, history):
             if history.total == budget.mu_squared:
                 return

@@ -62,3 +62,11 @@ def _difference(asked: Budget, amount: Fraction) -> str:
     """Word a difference in ρ if the budget is in ε, which can't be subtracted."""
     described = asked.describe(amount)
     return described if asked.form == "rho" else described[described.index("ρ") :].rstrip(")")
+
+
+def pure_total(budget: Budget) -> BudgetError:
+    """Say that the total of an account can't be a pure ε."""
+    return BudgetError(
+        f"A total can't be pure ({budget}): an account adds up μ², which keeps no pure ε.",
+        hint="for example dpsql.Budget(rho=0.5) as the total; single releases may be pure.",
+    )

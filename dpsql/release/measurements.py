@@ -1,9 +1,9 @@
 """Noisy measurements as a Parquet table, for ledgers and for releases on disk.
 
-A row is one of: a `space` that was measured (its attributes, the noise variance and the noisy
-integers), a `factor` of the strategy of a block, the `reference` of an attribute, the `cells`
-into which the values of an attribute were merged, or which `rows` counted: those with a value of
-the domain in every named column. Rows of one release have one number `source`.
+A row is one of: a `space` that was measured (its attributes, the noise and the noisy integers), a
+`factor` of the strategy of a block, the `reference` of an attribute, the `cells` into which the
+values of an attribute were merged, or which `rows` counted: those with a value of the domain in
+every named column. Rows of one release have one number `source`.
 All is read back with suspicion: files come from strangers.
 """
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
+from dpsql.planner.laws import Gaussian, Laplace, Law
 from dpsql.planner.past.source import Source
 from dpsql.release.parquet import read_parquet
 
@@ -37,6 +38,8 @@ SCHEMA: dict[str, pl.DataType] = {
     "number": pl.String(),
     "data": pl.List(pl.Int64),
 }
+LAPLACE = "laplace "
+"""Stands before the scale of Laplace noise; a number alone is the variance of Gaussian noise."""
 MAX_DIGITS = 40
 """Of a number in decimal text: noise variances are below 2^100."""
 
@@ -74,9 +77,9 @@ def _rows(number: int, source: Source) -> Iterator[_Row]:
     for i, block in enumerate(source.blocks):
         for names in block.spaces:
             values = source.values[frozenset(names)]
-            variance = str(block.noise_variance)
+            width = LAPLACE * isinstance(block.law, Laplace) + str(block.law.width)
             shape = list(values.shape)
-            yield _Row(number, "space", i, list(names), [], shape, variance, values.ravel())
+            yield _Row(number, "space", i, list(names), [], shape, width, values.ravel())
         for factor in block.factors:
             yield _factor_row(number, i, factor)
     for name, reference in source.references.items():
@@ -177,21 +180,18 @@ def _blocks(
     for row, data in factors:
         by_block[row["block"]].append(_factor(row, data))
     named: dict[int, list[tuple[str, ...]]] = defaultdict(list)
-    variances: dict[int, int] = {}
+    laws: dict[int, Law] = {}
     values: dict[frozenset[str], Ints] = {}
     for row, data in spaces:
-        number, names = row["block"], tuple(row["names"])
-        if frozenset(names) in values or variances.get(number, _whole(row["number"])) != _whole(
-            row["number"]
-        ):
+        number, names, law = row["block"], tuple(row["names"]), _law(row["number"])
+        if frozenset(names) in values or laws.setdefault(number, law) != law:
             raise _malformed()
         named[number].append(names)
-        variances[number] = _whole(row["number"])
         values[frozenset(names)] = data.reshape(row["shape"])
     if set(named) != set(by_block):
         raise _malformed()
     blocks = tuple(
-        BlockStrategy(tuple(named[i]), tuple(by_block[i]), variances[i]) for i in sorted(named)
+        BlockStrategy(tuple(named[i]), tuple(by_block[i]), laws[i]) for i in sorted(named)
     )
     return blocks, values
 
@@ -201,6 +201,12 @@ def _factor(row: dict[str, Any], data: Ints) -> IntegerFactor:
     if row["number"]:
         return CentredFactor(axes, shape, _whole(row["number"]))
     return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))
+
+
+def _law(text: str) -> Law:
+    if text.startswith(LAPLACE):
+        return Laplace(_whole(text.removeprefix(LAPLACE)))
+    return Gaussian(_whole(text))
 
 
 def _whole(text: str) -> int:

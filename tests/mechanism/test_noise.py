@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 from dpsql.errors import InternalError
 from dpsql.mechanism import noise
 from dpsql.mechanism.noise import rounded_gaussian
-from dpsql.planner.integer import NOISE_ROUNDING_VARIANCE
+from dpsql.planner.laws import NOISE_ROUNDING_VARIANCE
 from tests.helpers.seeded import GivenBits, SeededBits
 
 ALPHA = 1e-6

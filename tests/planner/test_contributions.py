@@ -36,7 +36,7 @@ def test_the_cost_is_that_of_k_records_in_the_worst_cell(kind, k):
     made = planned(kind, k)
     blocks = made.certified.blocks
     per_record = sum(
-        (len(b.spaces) * Fraction(b.sensitivity_squared, b.noise_variance) for b in blocks),
+        (len(b.spaces) * Fraction(b.sensitivity_squared, b.law.width) for b in blocks),
         Fraction(0),
     )
     assert made.privacy_cost == made.certified.privacy_cost == k**2 * per_record

@@ -182,7 +182,7 @@ def test_disjoint_attributes_share_the_total_only():
     total = next(b for b in planned.certified.blocks if b.spaces == ((),))
     (factor,) = total.factors or (None,)
     scale = 1 if factor is None else int(factor.matrix[0, 0])
-    np.testing.assert_allclose(shared, (total.noise_variance + 1 / 12) / scale**2 / 9)
+    np.testing.assert_allclose(shared, (total.law.variance) / scale**2 / 9)
 
 
 def test_a_key_may_have_a_million_values():

@@ -11,7 +11,8 @@ import pytest
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError
 from dpsql.mechanism.measure import apply
 from dpsql.planner.certify import CertifiedPlan
-from dpsql.planner.integer import ENTRY_BITS, VARIANCE_BITS, BlockStrategy, DenseFactor
+from dpsql.planner.integer import ENTRY_BITS, BlockStrategy, DenseFactor
+from dpsql.planner.laws import VARIANCE_BITS, Gaussian
 from dpsql.planner.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
@@ -36,7 +37,7 @@ def test_products_stay_within_their_bits(workload, rho):
     assert planned.privacy_cost <= 2 * rho
     for block in planned.certified.blocks:
         assert math.prod(f.largest_entry for f in block.factors) < 2**ENTRY_BITS
-        assert block.noise_variance < 2**VARIANCE_BITS
+        assert block.law.width < 2**VARIANCE_BITS
 
 
 def test_a_wide_product_is_applied_without_wrapping_around():
@@ -111,14 +112,14 @@ def test_blocks_beyond_the_limits_cannot_exist(entries, axes, spaces, variance):
         for axis, entry in zip(axes, entries, strict=True)
     )
     with pytest.raises(InternalError):
-        BlockStrategy(tuple(spaces), parts, variance)
+        BlockStrategy(tuple(spaces), parts, Gaussian(variance))
 
 
 def test_no_residual_space_is_measured_twice():
     """Also not under its attributes in another order."""
     part = DenseFactor((0,), (1,), np.array([[1]], dtype=np.int64))
     other = DenseFactor((1,), (1,), np.array([[1]], dtype=np.int64))
-    block = BlockStrategy((("a", "b"), ("b", "a")), (part, other), 1)
+    block = BlockStrategy((("a", "b"), ("b", "a")), (part, other), Gaussian(1))
     with pytest.raises(InternalError, match="twice"):
         CertifiedPlan((block,), Budget(mu=1e3))
 

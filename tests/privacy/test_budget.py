@@ -69,7 +69,7 @@ bad = [
     {"rho": 1e15}, {"mu": 1e-7}, {"mu": 1e8}, {"mu": 0}, {"mu": 1e300}, {"mu": "x" * 1000},
     {"rho": 1, "mu": 1}, {"rho": 1, "epsilon": 1, "delta": 1e-9}, {"rho": 1, "delta": 1e-9},
     {"rho": 1, "mu": None}, {"epsilon": 1}, {"delta": 1e-9}, {"eps": 1}, {"sigma\x1b[31m": 1},
-    {"epsilon": 1, "delta": 0}, {"epsilon": 1, "delta": 1}, {"epsilon": 1, "delta": 2},
+    {"epsilon": 1, "delta": 1}, {"epsilon": 1, "delta": 2},
     {"epsilon": 1, "delta": -1e-9}, {"epsilon": 1, "delta": math.nan},
     {"epsilon": 1, "delta": None}, {"epsilon": 1, "delta": "1e-9"}, {"epsilon": 0, "delta": 1e-9},
     {"epsilon": math.inf, "delta": 1e-9}, {"epsilon": 1e300, "delta": 1e-9},

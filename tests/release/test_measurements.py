@@ -63,7 +63,7 @@ def content(release):
 def parts(source: Source) -> list[Any]:
     """All that a source says, to be compared."""
     blocks = [
-        (b.spaces, b.noise_variance, [(f.axes, f.shape, f.matrix.tolist()) for f in b.factors])
+        (b.spaces, b.law.width, [(f.axes, f.shape, f.matrix.tolist()) for f in b.factors])
         for b in source.blocks
     ]
     references = {n: (r.weights.tolist(), r.uniform) for n, r in source.references.items()}

@@ -80,7 +80,7 @@ def test_neighbours_are_as_near_as_was_paid_for(rows, which):
         for (block, _), x, y in zip(spaces, whole, rest, strict=True):
             distance = sum(int(d) ** 2 for d in (x - y).ravel())
             assert distance <= k**2 * block.sensitivity_squared
-            spent += Fraction(distance, block.noise_variance)
+            spent += Fraction(distance, block.law.width)
         assert spent <= plan.privacy_cost
 
 

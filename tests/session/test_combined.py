@@ -67,7 +67,7 @@ class Estimator:
                         one = values.copy()
                         one[place] = 1
                         only = replace(source, values={**source.values, frozenset(space): one})
-                        yield [*zero[:i], only, *zero[i + 1 :]], block.noise_variance + 1 / 12
+                        yield [*zero[:i], only, *zero[i + 1 :]], block.law.variance
 
     def variances(self) -> np.ndarray:
         parts = [self.answers(sources) ** 2 * noise for sources, noise in self.units()]

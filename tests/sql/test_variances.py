@@ -134,7 +134,7 @@ def first_order_variances(script, plan, measured, names):
     base = {space: y.astype(float) for space, y in measured.values.items()}
     total = 0.0
     for block, space in every_space(plan.certified.blocks):
-        noise = block.noise_variance + 1 / 12
+        noise = block.law.variance
         key, step = frozenset(space), 0.003 * noise**0.5
         for index in range(base[key].size):
             ends = []

@@ -131,7 +131,7 @@ def least_error(
     costs: dict[frozenset[str], float] = defaultdict(float)
     for block in (b for source in sources for b in source.blocks):
         for names in block.spaces:
-            costs[frozenset(names)] += block.sensitivity_squared / block.noise_variance
+            costs[frozenset(names)] += float(block.privacy_cost / len(block.spaces))
     bounds = [
         (lower, costs.get(frozenset(space), 0.0))
         for lower, space in asked

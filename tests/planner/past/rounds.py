@@ -71,7 +71,7 @@ def answers(plan: Plan, measured) -> list[np.ndarray]:
 def rows_of(source: Source) -> np.ndarray:
     """All measurements of a source over the full domain, in units of their noise."""
     parts = [
-        space_matrix(block, space, SIZES).astype(float) / np.sqrt(block.noise_variance + 1 / 12)
+        space_matrix(block, space, SIZES).astype(float) / np.sqrt(block.law.variance)
         for block, space in every_space(source.blocks)
     ]
     return np.vstack(parts)

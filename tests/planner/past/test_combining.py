@@ -64,7 +64,7 @@ def test_the_stated_variances_are_those_of_the_estimates(rounds_):
     total = 0.0
     for number, source in enumerate([*sources, own]):
         for block, space in every_space(source.blocks):
-            noise = block.noise_variance + 1 / 12
+            noise = block.law.variance
             for index in range(block.measurements):
                 coefficients = _moved(plan, sources, own, number, frozenset(space), index)
                 total = total + noise * np.square(coefficients)
