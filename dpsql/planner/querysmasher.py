@@ -20,21 +20,20 @@ from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.divide.colours import Colouring, by_reference, by_size
-from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.decompose import Subworkload, decompose
 from dpsql.planner.divide.pieces import Splitter
 from dpsql.planner.divide.reference import Reference
-from dpsql.planner.divide.structure import Product, analyse, products
+from dpsql.planner.divide.structure import products
 from dpsql.planner.fitness import Planner, least_budget, least_largest
 from dpsql.planner.integer import BlockStrategy
 from dpsql.planner.measured import Space
 from dpsql.planner.plan import RECORD, Plan, PlannedBlock
 from dpsql.planner.recovery import Recovery
 from dpsql.planner.rounding import Rounding
-from dpsql.planner.solvers.base import Solution
-from dpsql.planner.solvers.choose import Solutions, choose
+from dpsql.planner.solvers.base import Conquered as Conquered
+from dpsql.planner.solvers.base import StrategyFamily
+from dpsql.planner.solvers.choose import Solutions
 from dpsql.planner.solvers.dual import MAX_RANK
-from dpsql.planner.solvers.product import describe, solve_product
 from dpsql.planner.weighted.search import choose_references, uniform_is_best
 from dpsql.planner.whole import (
     MAX_CELLS,
@@ -52,18 +51,6 @@ DEFAULT_TOLERANCE = 1e-3
 
 Residuals = Literal["weighted", "uniform", "none"]
 ObjectiveName = Literal["total", "largest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Conquered:
-    """A subworkload with a strategy, and bounds on the error of one space at privacy cost 1."""
-
-    spaces: tuple[tuple[str, ...], ...]
-    terms: tuple[Product, ...]
-    solved: tuple[tuple[Component, Solution], ...]
-    upper: float
-    lower: float
-    solver: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +163,7 @@ def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Res
         if whole is not None:
             return whole
     divided = _weighted(workload, tolerance) if weigh else _uniform(workload, tolerance)
-    return _stitch(workload, cost, divided)
+    return stitch(workload, cost, divided)
 
 
 def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> Plan:
@@ -188,7 +175,7 @@ def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> 
         return whole or _plan_total(workload, cost, tolerance, "weighted")
     colouring, references = by_reference(like.recovery.references, workload.domain)
     divided = divide_and_conquer(workload, colouring, references, tolerance)
-    return _stitch(workload, cost, divided)
+    return stitch(workload, cost, divided)
 
 
 def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
@@ -228,46 +215,54 @@ def divide_and_conquer(
     tolerance: float,
 ) -> Divided:
     """Split a workload by references, uniform if there are none, and solve each subworkload."""
+    return divide_within(Solutions(tolerance), workload, colouring, references)
+
+
+def divide_within(
+    family: StrategyFamily,
+    workload: Workload,
+    colouring: Colouring,
+    references: Sequence[Reference] | None = None,
+) -> Divided:
+    """Split a workload, and answer each subworkload by a strategy of some family."""
     if references is None:
         references = [Reference.of_cells(n) for n in colouring.sizes]
-    splitter, solutions = Splitter(references), Solutions(tolerance)
+    splitter = Splitter(references)
     subworkloads = decompose(workload, colouring, splitter.squares)
-    conquered = tuple(conquer(s, splitter, solutions) for s in subworkloads)
+    conquered = tuple(conquer(s, splitter, family) for s in subworkloads)
     by_name = zip(workload.domain, colouring.colours, strict=True)
     return Divided({name: references[colour] for name, colour in by_name}, conquered)
 
 
-def conquer(subworkload: Subworkload, splitter: Splitter, solutions: Solutions) -> Conquered:
+def conquer(subworkload: Subworkload, splitter: Splitter, family: StrategyFamily) -> Conquered:
     """Find a strategy for one subworkload.
 
     Raises:
         ResourceLimitError: no solver can take it.
     """
-    terms, spaces = products(subworkload, splitter), subworkload.spaces
-    structure = analyse(terms)
-    hard = structure.rest or not all(solutions.can_solve(c) for c in structure.components)
-    if hard and len(spaces[0]) == 1 and any(choose(c) is None for c in structure.components):
-        raise ResourceLimitError(
-            f"The queries over {spaces[0][0]} have rank above {MAX_RANK:,} and no structure that "
-            "a solver knows.",
-            hint="use a coarser domain, or ask for fewer different ranges.",
-        )
-    if hard and len(spaces[0]) > 1:
-        solved, upper, lower = solve_product(terms, solutions)
-        return Conquered(spaces, terms, solved, upper, lower, describe([c for c, _ in solved]))
-    solved = tuple((c, solutions.of(c)) for c in structure.components)
-    upper = structure.weight * math.prod(s.upper for _, s in solved)
-    lower = structure.weight * math.prod(s.lower for _, s in solved)
-    names = [f"{s.solver} on {' x '.join(spaces[0][axis] for axis in c.axes)}" for c, s in solved]
-    asked = (Product(structure.weight, structure.components),)
-    return Conquered(spaces, asked, solved, upper, lower, " (x) ".join(names) or "closed form")
+    return family.conquer(products(subworkload, splitter), subworkload.spaces)
 
 
-def _stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
-    """Share the budget, and round the strategies to integers."""
+def stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
+    """Share the budget so that the total error is least, and round the strategies to integers."""
     conquered = divided.conquered
     counts = [len(c.spaces) for c in conquered]
     shares = allocate([c.upper for c in conquered], counts, cost.per_record)
+    return stitch_shares(workload, cost, divided, shares)
+
+
+def stitch_shares(
+    workload: Workload, cost: Cost, divided: Divided, shares: Sequence[Fraction]
+) -> Plan:
+    """Round the strategies to integers, with a share of the budget for each space.
+
+    Args:
+        workload: what is planned.
+        cost: what may be spent.
+        divided: its subworkloads.
+        shares: for each subworkload what a single one of its spaces may cost.
+    """
+    conquered = divided.conquered
     rounding = Rounding()
     blocks = tuple(
         rounding.block(c.spaces, c.solved, share)

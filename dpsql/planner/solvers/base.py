@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.structure import Product
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,4 +72,34 @@ class Solver(ABC):
         """Find a strategy whose relative gap is at most `tolerance`, or as near as it gets.
 
         It takes no more than about `work` multiplications.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Conquered:
+    """A subworkload with a strategy, and bounds on the error of one space at privacy cost 1."""
+
+    spaces: tuple[tuple[str, ...], ...]
+    terms: tuple[Product, ...]
+    solved: tuple[tuple[Component, Solution], ...]
+    """Their Kronecker product is what is measured."""
+    upper: float
+    lower: float
+    solver: str
+
+
+class StrategyFamily(ABC):
+    """The strategies among which a mechanism chooses for each residual space.
+
+    ResidualPlanner, ResidualPlanner+ and Weighted Fourier Factorizations measure residual spaces
+    as QuerySmasher does, with strategies that are restricted to a form that is found fast
+    (QuerySmasher, arXiv 2604.00868, §7). That is all in which they differ here.
+    """
+
+    @abstractmethod
+    def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
+        """Find the best strategy of the family for what is asked of each of some spaces.
+
+        Raises:
+            ResourceLimitError: no solver can take it.
         """

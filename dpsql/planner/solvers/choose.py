@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.divide.component import Component
-from dpsql.planner.solvers.base import Solution, Solver
+from dpsql.planner.divide.structure import Product, analyse
+from dpsql.planner.solvers.base import Conquered, Solution, Solver, StrategyFamily
 from dpsql.planner.solvers.dual import LEAST, MAX_RANK, WORK, DualSolver
 from dpsql.planner.solvers.identity import IdentitySolver
+from dpsql.planner.solvers.product import describe, solve_product
 
 LARGE = 1000
 """Dimensions from which every step takes long."""
@@ -33,8 +37,8 @@ def choose(component: Component) -> Solver | None:
     return next((solver for solver in SOLVERS if solver.accepts(component)), None)
 
 
-class Solutions:
-    """The solutions of one plan. Components of equal content are solved once.
+class Solutions(StrategyFamily):
+    """All strategies: the best ones of one plan. Components of equal content are solved once.
 
     Every component gets an eighth of the plan's tolerance: gaps of up to three factors multiply,
     and rounding needs room. Large ones, which are seldom factors of others, get a quarter.
@@ -63,6 +67,29 @@ class Solutions:
             self._known[content] = self._solve(component)
         return self._known[content]
 
+    def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
+        """Find the best strategy that can be found, for each factor on its own where that is best.
+
+        Raises:
+            ResourceLimitError: no solver can take it.
+        """
+        structure = analyse(terms)
+        hard = structure.rest or not all(self.can_solve(c) for c in structure.components)
+        if hard and len(spaces[0]) == 1 and any(choose(c) is None for c in structure.components):
+            raise ResourceLimitError(
+                f"The queries over {spaces[0][0]} have rank above {MAX_RANK:,} and no structure "
+                "that a solver knows.",
+                hint="use a coarser domain, or ask for fewer different ranges.",
+            )
+        if hard and len(spaces[0]) > 1:
+            solved, upper, lower = solve_product(terms, self.of)
+            return Conquered(spaces, terms, solved, upper, lower, describe([c for c, _ in solved]))
+        solved = tuple((c, self.of(c)) for c in structure.components)
+        upper = structure.weight * math.prod(s.upper for _, s in solved)
+        lower = structure.weight * math.prod(s.lower for _, s in solved)
+        asked = (Product(structure.weight, structure.components),)
+        return Conquered(spaces, asked, solved, upper, lower, named(solved, spaces[0]))
+
     def _solve(self, component: Component) -> Solution:
         solver = choose(component)
         if solver is None:
@@ -75,3 +102,9 @@ class Solutions:
         solution = solver.solve(component, self._tolerance / share, min(WORK, self._left))
         self._left -= solution.work
         return solution
+
+
+def named(solved: tuple[tuple[Component, Solution], ...], space: tuple[str, ...]) -> str:
+    """Name the solvers of some factors for `explain`, each with its attributes."""
+    names = [f"{s.solver} on {' x '.join(space[axis] for axis in c.axes)}" for c, s in solved]
+    return " (x) ".join(names) or "closed form"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.structure import Product
-from dpsql.planner.solvers.base import Solution
-from dpsql.planner.solvers.choose import Solutions
+from dpsql.planner.solvers.base import Centred, Solution, Triangular
+
+Strategy = Triangular | Centred
 
 
 def solve_product(
-    terms: Sequence[Product], solutions: Solutions
+    terms: Sequence[Product], solve: Callable[[Component], Solution]
 ) -> tuple[tuple[tuple[Component, Solution], ...], float, float]:
     """Find one strategy per axis and measure their Kronecker product.
 
@@ -31,11 +32,36 @@ def solve_product(
     """
     axes = sorted(axis for p in terms[0].pieces for axis in p.axes)
     components = tuple(_shadow(terms, axis) for axis in axes)
-    solved = tuple((c, solutions.of(c)) for c in components)
-    inverses = {c.axes[0]: s.strategy.inverse() for c, s in solved}
-    upper = math.fsum(t.weight * math.prod(_error(p, inverses) for p in t.pieces) for t in terms)
-    lower = math.fsum(t.weight * math.prod(_least_error(p.rows) for p in t.pieces) for t in terms)
-    return solved, upper, lower
+    solved = tuple((c, solve(c)) for c in components)
+    upper = product_error(terms, {c.axes[0]: s.strategy for c, s in solved})
+    return solved, upper, least_error(terms)
+
+
+def product_error(terms: Sequence[Product], strategies: Mapping[int, Strategy]) -> float:
+    """Return the error of the Kronecker product of some strategies, one for each axis."""
+    inverses: dict[int, NDArray[np.float64]] = {}
+
+    def inverse(axis: int) -> NDArray[np.float64]:
+        if axis not in inverses:
+            inverses[axis] = strategies[axis].inverse()
+        return inverses[axis]
+
+    def error(p: Component) -> float:
+        """Return Σ over the piece's queries of ‖q (⊗B_i)⁺‖²."""
+        along = [strategies[axis] for axis in p.axes]
+        if all(isinstance(s, Centred) for s in along):  # ⊗(I − J/n) leaves the queries as they are
+            return p.squares * math.prod((n - 1) / n for n in p.shape)
+        tensor: NDArray[np.float64] = p.rows.reshape(-1, *p.shape)
+        for at, axis in enumerate(p.axes):
+            tensor = np.moveaxis(np.tensordot(tensor, inverse(axis), (at + 1, 0)), -1, at + 1)
+        return float(np.square(tensor).sum())
+
+    return math.fsum(t.weight * math.prod(error(p) for p in t.pieces) for t in terms)
+
+
+def least_error(terms: Sequence[Product]) -> float:
+    """Bound the least error of a sum of products from below: one bound for each term, added up."""
+    return math.fsum(t.weight * math.prod(_least_error(p.rows) for p in t.pieces) for t in terms)
 
 
 def _shadow(terms: Sequence[Product], axis: int) -> Component:
@@ -52,14 +78,6 @@ def _shadow(terms: Sequence[Product], axis: int) -> Component:
         parts.append(math.sqrt(term.weight / values.sum()) * root)
     rows = np.vstack(parts)
     return Component((axis,), (reference,), hashlib.sha256(rows.tobytes()).digest(), rows)
-
-
-def _error(p: Component, inverses: dict[int, NDArray[np.float64]]) -> float:
-    """Return Σ over the piece's queries of ‖q (⊗B_i)⁺‖²."""
-    tensor: NDArray[np.float64] = p.rows.reshape(-1, *p.shape)
-    for at, axis in enumerate(p.axes):
-        tensor = np.moveaxis(np.tensordot(tensor, inverses[axis], (at + 1, 0)), -1, at + 1)
-    return float(np.square(tensor).sum())
 
 
 def _least_error(rows: NDArray[np.float64]) -> float:
