@@ -173,7 +173,7 @@ def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> 
         if is_quick(workload) or cells(workload) <= MAX_CELLS:
             whole = _plan_whole(workload, cost, tolerance)
         return whole or _plan_total(workload, cost, tolerance, "weighted")
-    colouring, references = by_reference(like.recovery.references, workload.domain)
+    colouring, references = by_reference(like.references, workload.domain)
     divided = divide_and_conquer(workload, colouring, references, tolerance)
     return stitch(workload, cost, divided)
 

@@ -55,7 +55,7 @@ def products(subworkload: Subworkload, splitter: Splitter) -> tuple[Product, ...
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A subworkload as `weight` × ⊗ components; `rest` is a sum that is not one product."""
+    """A subworkload as `weight` × ⊗ components ⊗ Σ `rest`; one product has no `rest`."""
 
     weight: float
     components: tuple[Component, ...]
@@ -73,18 +73,28 @@ def analyse(terms: tuple[Product, ...]) -> Structure:
     3. What is left is one factor (a component), or a sum small enough to be written out (one
        joint component), or stays a sum of products (`rest`).
     """
+    structure = factor(terms)
+    if not structure.rest:
+        return structure
+    joint = _expand(list(structure.rest))
+    if joint is None:
+        return Structure(1.0, (), terms)
+    return Structure(structure.weight, (*structure.components, joint))
+
+
+def factor(terms: tuple[Product, ...]) -> Structure:
+    """Factor out what all terms share (steps 1 and 2 of `analyse`); `rest` is what is left."""
     if len(terms) == 1:
         return Structure(terms[0].weight, terms[0].pieces)
     stacked = _stack(_merge(terms))
-    shared = [p for p in stacked[0].pieces if all(p.key in t.keys for t in stacked)]
+    shared = tuple(p for p in stacked[0].pieces if all(p.key in t.keys for t in stacked))
     if len(stacked) == 1:
-        return Structure(stacked[0].weight, tuple(shared))
+        return Structure(stacked[0].weight, shared)
     keys = {p.key for p in shared}
-    left = [Product(t.weight, tuple(p for p in t.pieces if p.key not in keys)) for t in stacked]
-    joint = _expand(left)
-    if joint is None:
-        return Structure(1.0, (), terms)
-    return Structure(1.0, (*shared, joint))
+    rest = tuple(
+        Product(t.weight, tuple(p for p in t.pieces if p.key not in keys)) for t in stacked
+    )
+    return Structure(1.0, shared, rest)
 
 
 def _merge(terms: tuple[Product, ...]) -> list[Product]:

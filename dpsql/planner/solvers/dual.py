@@ -76,7 +76,7 @@ class DualSolver(Solver):
             best = maximise(dual, tolerance, work=work)
             basis = _integer_basis(component, dual.rank)
             full = len(basis) == component.dimension
-            express = partial(_over_residual_basis, component=component) if full else None
+            express = partial(over_residual_basis, component=component) if full else None
             strategy = over_basis(best.root, basis, express)
         kind = "dense" if full else "low rank"
         parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
@@ -315,7 +315,7 @@ def _complement(rows: NDArray[np.float64], basis: NDArray[np.int64]) -> NDArray[
     return np.asarray(scipy.linalg.null_space(rows @ spanning.T).T @ spanning)
 
 
-def _over_residual_basis(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
+def over_residual_basis(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
     """Return the coefficients of rows over the basis ⊗S_i of the residual space, axis by axis."""
     tensor: NDArray[np.float64] = root.reshape(-1, *component.shape)
     for axis, reference in enumerate(component.references):
