@@ -1,0 +1,92 @@
+"""Conditional ResidualPlanner: how the price of a round is shared among residual spaces.
+
+The marginal over B is the sum of what is found in the residual spaces of all A ⊆ B. Measured with
+
+    y_A = (⊗_{i∈A} (n_i I − J)) x_A + round(N(0, σ_A²)) ,   Δ_A² = Π_{i∈A} n_i(n_i − 1) ,
+
+the estimate is t_A = C y_A / Π n_i, with C the projection onto the space. Noise of variance V then
+gives t_A the variance V·Π (n_i − 1)/n_i³ in each of its cells, and the marginal over B, where it is
+spread over the other attributes, that of all cells together
+
+    E_A / p_A ,   E_A = Π_{i∈A} (n_i − 1)² / Π_{i∈B} n_i ,   p_A = Δ_A²/V .
+
+The precision p_A is what was paid for A so far, as μ² (of one record). Paying more so that
+Σ E_A/p_A gets smallest is the problem of "AIM+GReM", §4.3; `past.shares` has the solution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.planner.baselines.aim.candidates import Attributes, subsets
+from dpsql.planner.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
+from dpsql.planner.laws import VARIANCE_BITS, Gaussian
+from dpsql.planner.past.shares import exact_shares, water_level
+
+NEGLIGIBLE = 1e-3
+"""A space with a smaller part of the price is not measured: the others then get more."""
+
+
+def conditional_plan(
+    attributes: Attributes,
+    sizes: Mapping[str, int],
+    precision: Callable[[Attributes], float],
+    price: Fraction,
+    contributions: int,
+) -> tuple[BlockStrategy, ...]:
+    """Choose what to measure so that a marginal is known best.
+
+    Args:
+        attributes: of the marginal, in domain order.
+        sizes: attribute → its number of cells.
+        precision: p_A, 0 where nothing was measured.
+        price: as μ².
+        contributions: k, the most records of one unit that are counted.
+
+    Returns:
+        One block for each residual space; together they cost at most the price.
+    """
+    spaces = list(subsets(attributes))
+    while True:
+        errors = np.array([_error(space, sizes) for space in spaces])
+        known = np.array([precision(space) for space in spaces])
+        counts = np.ones(len(spaces))
+        costs = water_level(errors, known, counts, float(price) / contributions**2)
+        kept = costs > NEGLIGIBLE * costs.sum()
+        if kept.all():
+            break
+        spaces = [space for space, keep in zip(spaces, kept, strict=True) if keep]
+    shares = exact_shares(costs, [1] * len(spaces), price)
+    blocks = (
+        residual_block(space, sizes, share, contributions)
+        for space, share in zip(spaces, shares, strict=True)
+    )
+    return tuple(block for block in blocks if block is not None)
+
+
+def residual_block(
+    attributes: Attributes, sizes: Mapping[str, int], price: Fraction, contributions: int
+) -> BlockStrategy | None:
+    """Measure one residual space for at most a price; None if that would say nothing."""
+    factors = residual_factors(attributes, sizes)
+    squared = math.prod(f.largest_column_norm_squared for f in factors) * contributions**2
+    variance = math.ceil(squared / price)
+    if variance >= 1 << VARIANCE_BITS:
+        return None
+    return BlockStrategy((attributes,), factors, Gaussian(variance))
+
+
+def residual_factors(attributes: Attributes, sizes: Mapping[str, int]) -> tuple[IntegerFactor, ...]:
+    """Return ⊗ (n_i I − J) over the attributes of a residual space."""
+    if not attributes:
+        return (DenseFactor((), (), np.ones((1, 1), dtype=np.int64)),)
+    return tuple(CentredFactor((i,), (sizes[a],), 1) for i, a in enumerate(attributes))
+
+
+def _error(attributes: Attributes, sizes: Mapping[str, int]) -> float:
+    """Return E_A, up to a factor that all spaces share."""
+    return math.prod(float(sizes[a] - 1) ** 2 for a in attributes)

@@ -1,0 +1,42 @@
+"""Pay for adaptive plans, and make tables for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpsql.mechanism.measure import ChargedPlan
+from dpsql.planner.baselines.aim import AdaptivePlan
+from dpsql.privacy import Ledger, Purpose
+from dpsql.workload import Identity, Workload
+
+
+def pay(plan: AdaptivePlan) -> ChargedPlan:
+    ledger = Ledger.open(None, dataset="test")
+    purpose = Purpose(plan.digest, "1", "2", "3", "4", "5")
+    receipt = ledger.charge(plan.budget.mu_squared, asked=plan.budget, purpose=purpose)
+    return ChargedPlan(plan, receipt, ledger)
+
+
+def marginals_of(
+    codes: Mapping[str, np.ndarray], sizes: Mapping[str, int], wanted: Sequence[tuple[str, ...]]
+) -> dict[tuple[str, ...], np.ndarray]:
+    """Count rows, of which the codes of each attribute are given."""
+    found = {}
+    rows = len(next(iter(codes.values())))
+    for names in wanted:
+        shape = [sizes[a] for a in names]
+        keys = np.zeros(rows, dtype=np.int64)
+        for name in names:
+            keys = keys * sizes[name] + codes[name]
+        found[names] = np.bincount(keys, minlength=math.prod(shape)).reshape(shape)
+    return found
+
+
+def all_marginals(sizes: Mapping[str, int], sets: Sequence[tuple[str, ...]]) -> Workload:
+    workload = Workload(sizes)
+    for names in sets:
+        workload.add(list(names), [Identity()] * len(names))
+    return workload
