@@ -61,7 +61,7 @@ def product_error(terms: Sequence[Product], strategies: Mapping[int, Strategy]) 
 
 def least_error(terms: Sequence[Product]) -> float:
     """Bound the least error of a sum of products from below: one bound for each term, added up."""
-    return math.fsum(t.weight * math.prod(_least_error(p.rows) for p in t.pieces) for t in terms)
+    return math.fsum(t.weight * math.prod(least_error_of(p.rows) for p in t.pieces) for t in terms)
 
 
 def _shadow(terms: Sequence[Product], axis: int) -> Component:
@@ -80,7 +80,7 @@ def _shadow(terms: Sequence[Product], axis: int) -> Component:
     return Component((axis,), (reference,), hashlib.sha256(rows.tobytes()).digest(), rows)
 
 
-def _least_error(rows: NDArray[np.float64]) -> float:
+def least_error_of(rows: NDArray[np.float64]) -> float:
     """Bound the least error of some queries from below, without a factorisation.
 
     At uniform δ the dual gives (tr G^{1/2})² / N, and by Hölder's inequality

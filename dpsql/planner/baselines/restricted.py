@@ -1,0 +1,68 @@
+"""What the mechanisms have in common that restrict the strategies of residual spaces."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsql.planner.divide.component import Component
+from dpsql.planner.divide.structure import Product, analyse
+from dpsql.planner.solvers.choose import Solutions
+from dpsql.planner.solvers.dual import MAX_RANK, Dual, evaluate
+from dpsql.planner.solvers.identity import IdentitySolver, identity_error
+from dpsql.planner.solvers.product import least_error, least_error_of
+from dpsql.planner.solvers.threads import threads_for
+from dpsql.privacy import Budget
+
+CLOSE = 1e-2
+"""How close the optimum over all strategies is bounded, where that is quick."""
+QUICK = 256
+"""Ranks of queries over one attribute up to which it is."""
+
+IDENTITY = IdentitySolver()
+
+
+def refusal_of_pure(budget: Budget) -> str | None:
+    """Say why a budget with δ = 0 can't be spent."""
+    return "its Gaussian noise gives no pure epsilon" if budget.pure else None
+
+
+class Bounds:
+    """Lower bounds on the error of any strategy for a residual space, at privacy cost 1.
+
+    A family's own optimum is no bound for other strategies. Queries over one attribute are
+    bounded by the dual (see `solvers.dual`), those over several by the dual at uniform δ, which is
+    (tr G^{1/2})²/N: the singular value bound (Li and Miklau, "Lower bounds on the error of query
+    sets under the differentially-private matrix mechanism", 2015) within the space. Bounds of
+    Kronecker factors multiply.
+    """
+
+    def __init__(self) -> None:
+        self._solutions = Solutions(CLOSE)
+        self._known: dict[tuple[tuple[int, ...], bytes], float] = {}
+
+    def of(self, terms: tuple[Product, ...]) -> float:
+        """Bound the least weighted variance that answers some terms."""
+        structure = analyse(terms)
+        if structure.rest:
+            return least_error(terms)
+        return structure.weight * math.prod(map(self._of_component, structure.components))
+
+    def _of_component(self, component: Component) -> float:
+        key = component.shape, component.content
+        if key not in self._known:
+            self._known[key] = self._bound(component)
+        return self._known[key]
+
+    def _bound(self, component: Component) -> float:
+        if component.identity is not None:
+            return identity_error(component)
+        rank = min(component.rows.shape)
+        if len(component.axes) == 1 and rank <= QUICK:
+            return self._solutions.of(component).lower
+        if rank > MAX_RANK:
+            return least_error_of(component.rows)
+        with threads_for(rank):
+            dual = Dual.of(component.rows, component.shape)
+            return evaluate(dual, np.full(dual.cells, 1 / dual.cells)).lower
