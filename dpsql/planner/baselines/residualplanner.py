@@ -37,6 +37,8 @@ from dpsql.workload.queries import CellQueries, DenseQueries, IntervalQueries
 Loss = Callable[[Any], Any]
 """From the variances v_B, a vector of CVXPY with one entry for each family, to a convex scalar."""
 
+MECHANISM = "residualplanner"
+
 
 class ClosedForm(StrategyFamily):
     """⊗(I − J/n), which is optimal for all cells, equally weighted."""
@@ -96,7 +98,7 @@ def plan(
         planned = share_by_largest(workload, marginals, cost, divided)
     else:
         planned = stitch(workload, cost, divided)
-    return replace(planned, neighbours=neighbours)
+    return replace(planned, neighbours=neighbours, mechanism=MECHANISM)
 
 
 def refusal(workload: Workload, budget: Budget) -> str | None:

@@ -54,6 +54,7 @@ Array = NDArray[np.float64]
 Basis = str | ArrayLike
 """`identity`, `prefix`, `range`, or any matrix of queries × cells."""
 
+MECHANISM = "residualplanner+"
 TOLERANCE = 1e-7
 """The gap to which the strategy of an attribute is solved."""
 NAMED: dict[str, Factor] = {"identity": Identity(), "prefix": Prefix(), "range": AllRange()}
@@ -87,7 +88,11 @@ def plan(
             f"ResidualPlanner+ can't answer this: {reason}.", hint="use another mechanism."
         )
     divided = divide(workload, bases)
-    return replace(stitch(workload, Cost(budget, contributions), divided), neighbours=neighbours)
+    return replace(
+        stitch(workload, Cost(budget, contributions), divided),
+        neighbours=neighbours,
+        mechanism=MECHANISM,
+    )
 
 
 def refusal(workload: Workload, budget: Budget) -> str | None:
