@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.divide.pieces import split_rows
-from dpsql.planner.integer import CentredFactor
-from dpsql.planner.measured import MeasuredFactor, Space
+from dpsql.planner.marginals import MarginalRecovery
+from dpsql.planner.measured import ImplicitFactor, MeasuredFactor, Space, row_products
 from dpsql.planner.mixed import AnyRecovery, MixedRecovery
 from dpsql.planner.recovery import CHUNK, Recovery, groups
 from dpsql.planner.whole import WholeRecovery
@@ -93,6 +93,8 @@ def covariances(
         return total
     if isinstance(recovery, WholeRecovery):
         return _whole(recovery, first, second, sizes)
+    if isinstance(recovery, MarginalRecovery):
+        return _marginal(recovery, first, second, sizes)
     if isinstance(recovery, MixedRecovery):
         ours, theirs = (replace(s, family=recovery.joint_part(s.family)) for s in (first, second))
         inside = _whole(recovery.joint, ours, theirs, sizes)
@@ -129,6 +131,20 @@ def _whole(
     return recovery.noise * total
 
 
+def _marginal(
+    recovery: MarginalRecovery, first: Aligned, second: Aligned, sizes: tuple[int, ...]
+) -> Array:
+    """Answers from different marginals have nothing to do with each other."""
+    ours, theirs = (recovery.place(side.family.attributes) for side in (first, second))
+    if ours is not theirs:
+        return np.zeros(sizes)
+    one, two = (
+        Aligned(ours.whole(side.family), (*side.axes, *[()] * ours.others(side.family)))
+        for side in (first, second)
+    )
+    return covariances(ours.recovery, one, two, sizes)
+
+
 def combined_variances(
     recovery: AnyRecovery,
     terms: Sequence[tuple[Family, Array]],
@@ -144,6 +160,14 @@ def combined_variances(
     Raises:
         ResourceLimitError: the attributes of all terms have more than 16,777,216 joint cells.
     """
+    if isinstance(recovery, MarginalRecovery):
+        return sum(
+            (
+                combined_variances(place.recovery, [(place.whole(f), c) for f, c in own], domain)
+                for place, own in recovery.by_place(terms)
+            ),
+            np.zeros(len(terms[0][1])),
+        )
     touched = frozenset[str]().union(*(family.attributes for family, _ in terms))
     names = tuple(name for name in domain if name in touched)
     shape = tuple(domain[name] for name in names)
@@ -271,21 +295,19 @@ class _Inner:
             return _placed(squares, first.flat, self._sizes)
         if len(factors) == 1:
             (factor,) = factors
-            if isinstance(factor, CentredFactor):
+            if isinstance(factor, ImplicitFactor):
                 return self._cells(first, second, factor)
             if all(len(b.attributes) == 1 for side in sides for b in side.blocks):
                 return self._columns(first, second, factor)
         return self._written(first, second, factors)
 
-    def _cells(self, first: _Side, second: _Side, factor: CentredFactor) -> Array:
-        """Use (s(nI − J))⁺² = (I − J/n)/(sn)²: nothing has the size of cells × cells."""
-        n, scale = factor.cells, (factor.scale * factor.cells) ** 2
+    def _cells(self, first: _Side, second: _Side, factor: ImplicitFactor) -> Array:
+        """Multiply the queries themselves, where the factor need not be written out."""
         dense = any(isinstance(s.blocks[0].queries, DenseQueries) for s in (first, second))
-        result, boxes_ = self._boxes(first, second, n if dense else 1)
+        result, boxes_ = self._boxes(first, second, factor.cells if dense else 1)
         for box in boxes_:
             q, p = (_repeated(side, box, self._sizes) for side in (first, second))
-            inner = q.inner(p) - q.sums() * p.sums() / n
-            result[box] = (inner / scale).reshape(result[box].shape)
+            result[box] = row_products(q, p, factor).reshape(result[box].shape)
         return result
 
     def _columns(self, first: _Side, second: _Side, factor: MeasuredFactor) -> Array:

@@ -16,7 +16,7 @@ the search ends with a bound: what comes out is then an upper bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -27,6 +27,7 @@ from dpsql.planner.divide.colours import by_reference
 from dpsql.planner.divide.decompose import decompose
 from dpsql.planner.divide.pieces import Splitter, split_rows
 from dpsql.planner.divide.structure import products
+from dpsql.planner.marginals import MarginalRecovery
 from dpsql.planner.measured import MeasuredFactor, Space
 from dpsql.planner.mixed import AnyRecovery, MixedRecovery
 from dpsql.planner.recovery import CHUNK, Recovery, groups
@@ -64,6 +65,8 @@ def extent(recovery: AnyRecovery, family: Family, domain: Mapping[str, int]) -> 
     if family.count <= LARGE:
         variances = recovery.variances(family)
         return float(variances.sum()), float(variances.max(initial=0.0))
+    if isinstance(recovery, MarginalRecovery):
+        return recovery.extent(family)
     if isinstance(recovery, MixedRecovery):
         inside = extent(recovery.joint, recovery.joint_part(family), domain)
         rest = extent(recovery.rest, family, domain)
@@ -76,15 +79,18 @@ def extent(recovery: AnyRecovery, family: Family, domain: Mapping[str, int]) -> 
 
 def _total(recovery: Recovery, alone: Workload) -> float:
     """Return Σ weight·variance, from what the workload asks of each residual space."""
-    colouring, references = by_reference(recovery.references, alone.domain)
+    return math.fsum(error for _, error in errors(recovery, alone))
+
+
+def errors(recovery: Recovery, workload: Workload) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield the weighted sum of variances that the noise in each residual space gives."""
+    colouring, references = by_reference(recovery.references, workload.domain)
     splitter = Splitter(references)
-    return math.fsum(
-        recovery.error_of(terms, space)
-        for subworkload in decompose(alone, colouring, splitter.squares)
-        for terms in [products(subworkload, splitter)]
-        for space in subworkload.spaces
-        if recovery.measured(space)  # not so inside of a mixed recovery's joint domain
-    )
+    for subworkload in decompose(workload, colouring, splitter.squares):
+        terms = products(subworkload, splitter)
+        for space in subworkload.spaces:
+            if recovery.measured(space):  # not so inside of a mixed recovery's joint domain
+                yield space, recovery.error_of(terms, space)
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,67 @@ class CentredFactor(IntegerFactor):
         return np.asarray(self._scale * (self.cells * counts - total))
 
 
+class IdentityFactor(IntegerFactor):
+    """s·I over the n cells of one axis, which need not be written out.
+
+    Every column has one entry, s.
+    """
+
+    def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...], scale: int) -> None:
+        super().__init__(axes, shape)
+        if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < 1:
+            raise InternalError("an identity factor is over the cells of one axis")
+        if type(scale) is not int or not 1 <= scale < 1 << ENTRY_BITS:
+            raise InternalError("an entry of an integer factor has 31 bits or more")
+        self._scale = scale
+
+    @property
+    def scale(self) -> int:
+        """How many times each cell is measured."""
+        return self._scale
+
+    @property
+    def cells(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements, written out."""
+        written = self._scale * np.eye(self.cells, dtype=np.int64)
+        written.setflags(write=False)
+        return written
+
+    @property
+    def measurements(self) -> int:
+        """The number of rows."""
+        return self.cells
+
+    @property
+    def largest_entry(self) -> int:
+        """The diagonal."""
+        return self._scale
+
+    @property
+    def largest_column_norm_squared(self) -> int:
+        """The square of the one entry."""
+        return self._scale**2
+
+    @property
+    def largest_column_sum(self) -> int:
+        """The one entry."""
+        return self._scale
+
+    @property
+    def content(self) -> bytes:
+        """The kind, the size and the scale."""
+        return b"identity %d %d" % (self.cells, self._scale)
+
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Multiply by s."""
+        return np.asarray(self._scale * counts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockStrategy:
     """The same measurements of one or more attribute sets, each with noise of its own.
@@ -262,6 +323,13 @@ class BlockStrategy:
     def sensitivity_1(self) -> int:
         """The largest sum of the absolute changes of one set's answers by one record, exact."""
         return math.prod(f.largest_column_sum for f in self.factors)
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest change of one set's answers by one record, in the norm of the noise."""
+        if isinstance(self.law, Gaussian):
+            return math.sqrt(self.sensitivity_squared)
+        return float(self.sensitivity_1)
 
     @property
     def privacy_cost(self) -> Fraction:

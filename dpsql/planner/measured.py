@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from dpsql.planner.integer import (
     BlockStrategy,
     CentredFactor,
+    IdentityFactor,
     IntegerFactor,
 )
+from dpsql.workload.queries import Queries
 
 Array = NDArray[np.float64]
 
@@ -50,7 +52,7 @@ MeasuredFactor = IntegerFactor | RealFactor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """Measurements of one residual space, or of the whole domain; noise is independent."""
+    """Measurements of one residual space, or of all cells of a marginal; noise is independent."""
 
     attributes: tuple[str, ...]
     """By the axes of the factors."""
@@ -72,21 +74,64 @@ Values = Mapping[Space, Array]
 """Noisy measurements, of shape (measurements of the first factor, …)."""
 
 
+Noisy = Mapping[frozenset[str], NDArray[np.int64]]
+"""Attribute set → noisy integers, of shape (measurements of the first factor, …)."""
+
+
+def read(spaces: Iterable[Space], noisy: Noisy) -> Values:
+    """Return the noisy integers of each space as floats."""
+    return {s: noisy[frozenset(s.attributes)].astype(np.float64) for s in spaces}
+
+
+ImplicitFactor = CentredFactor | IdentityFactor
+"""Factors over one axis that are never written out."""
+
+
 def pseudo_inverse(factor: MeasuredFactor) -> Array:
     """Return B⁺ of shape (cells, measurements).
 
-    For rows that are independent, Bᵀ = QR gives B⁺ = Q R⁻ᵀ, which doesn't square the condition
-    number as BBᵀ would.
+    The rows or the columns of B are independent. By a QR factorisation, which doesn't square the
+    condition number as BBᵀ or BᵀB would.
     """
     if isinstance(factor, RealFactor):
         return factor.inverse
-    if isinstance(factor, CentredFactor):
-        centred = np.eye(factor.cells) - 1 / factor.cells
-        return np.asarray(centred / (factor.scale * factor.cells))
-    return independent_inverse(factor.matrix.astype(np.float64))
+    if isinstance(factor, ImplicitFactor):
+        return apply_inverse(factor, np.eye(factor.cells), 0)
+    matrix = factor.matrix.astype(np.float64)
+    if matrix.shape[0] <= matrix.shape[1]:
+        return independent_inverse(matrix)
+    return independent_inverse(matrix.T).T
 
 
 def independent_inverse(rows: Array) -> Array:
-    """Return the pseudo-inverse of independent rows."""
+    """Return the pseudo-inverse of independent rows: with Bᵀ = QR it is Q R⁻ᵀ."""
     q, r = scipy.linalg.qr(rows.T, mode="economic")
     return np.asarray(scipy.linalg.solve_triangular(r, q.T, trans="N", lower=False).T)
+
+
+def apply_inverse(factor: ImplicitFactor, values: Array, axis: int) -> Array:
+    """Multiply by (s(nI − J))⁺ = (I − J/n)/(sn), or by I/s, along one axis."""
+    if isinstance(factor, IdentityFactor):
+        return np.asarray(values / factor.scale)
+    centred = values - values.mean(axis=axis, keepdims=True)
+    return np.asarray(centred / (factor.scale * factor.cells))
+
+
+def row_squares(queries: Queries, factor: ImplicitFactor) -> Array:
+    """Return ‖q B⁺‖² of each query over one attribute."""
+    if isinstance(factor, IdentityFactor):
+        return np.asarray(queries.squares() / factor.scale**2)
+    centred = queries.squares() - np.square(queries.sums()) / factor.cells
+    return np.asarray(np.maximum(centred, 0.0) / (factor.scale * factor.cells) ** 2)
+
+
+def row_products(first: Queries, second: Queries, factor: ImplicitFactor) -> Array:
+    """Return ⟨q B⁺, p B⁺⟩ of the queries with the same numbers.
+
+    As (s(nI − J))⁺² = (I − J/n)/(sn)², nothing has the size of cells × cells.
+    """
+    products = first.inner(second)
+    if isinstance(factor, IdentityFactor):
+        return np.asarray(products / factor.scale**2)
+    centred = products - first.sums() * second.sums() / factor.cells
+    return np.asarray(centred / (factor.scale * factor.cells) ** 2)

@@ -19,7 +19,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.measured import Space, Values
+from dpsql.planner.marginals import MarginalRecovery
+from dpsql.planner.measured import Noisy, Space, Values, read
 from dpsql.planner.recovery import Recovery
 from dpsql.planner.whole import WholeRecovery
 from dpsql.workload import Block, Family
@@ -41,6 +42,10 @@ class MixedRecovery:
     def spaces(self) -> tuple[Space, ...]:
         """What is measured."""
         return (*self.joint.spaces, *self.rest.spaces)
+
+    def values(self, noisy: Noisy) -> Values:
+        """Return what answers are made of, from the noisy integers of every space."""
+        return read(self.spaces, noisy)
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
@@ -82,4 +87,6 @@ class MixedRecovery:
         return Block(names, tensor.shape[1:], DenseQueries(tensor.reshape(len(tensor), -1)))
 
 
-AnyRecovery = Recovery | WholeRecovery | MixedRecovery
+CombinedRecovery = Recovery | WholeRecovery | MixedRecovery
+"""What becomes of measurements of several releases, put together."""
+AnyRecovery = CombinedRecovery | MarginalRecovery

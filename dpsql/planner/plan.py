@@ -18,10 +18,11 @@ from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.extent import extent
 from dpsql.planner.integer import BlockStrategy
-from dpsql.planner.measured import Values
+from dpsql.planner.measured import Noisy, Values
 from dpsql.planner.mixed import AnyRecovery
 from dpsql.planner.past.combine import Combination
-from dpsql.planner.past.source import Noisy
+from dpsql.planner.titles import QUERYSMASHER, TITLES
+from dpsql.planner.whole import WholeRecovery
 from dpsql.privacy import Budget
 from dpsql.views import plan_card
 from dpsql.workload import Family, Workload
@@ -41,7 +42,8 @@ class PlannedBlock:
     error: float
     """The weighted sum of variances that their noise gives to all queries, rounding included."""
     lower: float
-    """No strategy for one of them has a smaller weighted variance at privacy cost 1."""
+    """No strategy for one of them has a smaller weighted variance at privacy cost 1; 0 if no
+    bound is known."""
     solver: str
 
 
@@ -106,12 +108,14 @@ class Plan:
     recovery: AnyRecovery
     """How answers and variances follow from the measurements."""
     references: Mapping[str, Reference]
-    """Attribute → the reference of its residual spaces; none if all is measured at once."""
+    """Attribute → the reference of its residual spaces; none if cells are measured directly."""
     objective: Objective | None = None
     neighbours: str = RECORD
     """In what data sets differ that can hardly be told apart: whom the plan protects."""
     given: Given | None = None
     """What earlier measurements add to those of the plan."""
+    mechanism: str = QUERYSMASHER
+    """The name of the mechanism that planned it."""
 
     def __repr__(self) -> str:
         return (
@@ -177,6 +181,8 @@ class Plan:
         if self.given is not None:
             return self.given.gap
         cost = float(self.budget.mu_squared / self.contributions**2)
+        if not all(block.lower > 0 for block in self.planned):
+            return math.inf
         counts = [len(block.strategy.spaces) for block in self.planned]
         least = total_error([block.lower for block in self.planned], counts, cost)
         # Where the optimum is exact, rounding in floats could make this just negative.
@@ -197,8 +203,7 @@ class Plan:
             measured: the noisy integers of every space that the plan measures.
         """
         if self.given is None:
-            spaces = self.recovery.spaces
-            return {s: measured[frozenset(s.attributes)].astype(np.float64) for s in spaces}
+            return self.recovery.values(measured)
         return self.given.combination.values([*self.given.measured, measured])
 
     def expected_error(self) -> pl.DataFrame:
@@ -213,9 +218,10 @@ class Plan:
     def explain(self) -> str:
         """Describe the plan: the residual spaces, their solvers and shares of the budget."""
         count = sum(len(block.strategy.spaces) for block in self.planned)
-        spaces = "over the whole domain" if self.whole else f"{count:,} residual spaces"
+        kind = "residual spaces" if self.references else "marginals"
+        spaces = "over the whole domain" if self.whole else f"{count:,} {kind}"
         lines = [
-            f"QuerySmasher plan: {self.workload.count:,} queries in "
+            f"{TITLES[self.mechanism]} plan: {self.workload.count:,} queries in "
             f"{len(self.workload.families)} families, {spaces}",
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
             f"neighbours: {self.neighbours}",
@@ -223,7 +229,8 @@ class Plan:
             *self._explain_objective(),
             *self._explain_given(),
             "",
-            f"{'share':>7}  {'measurements':>12}  {'noise sd':>9}  residual space: solver",
+            f"{'share':>7}  {'measurements':>12}  {'noise sd':>9}  "
+            f"{'residual space' if self.references else 'marginal'}: solver",
         ]
         lines += [self._explain_block(block) for block in self.planned]
         lines += ["", "marginals needed: " + _listed(self.marginals)]
@@ -236,7 +243,8 @@ class Plan:
     def _explain_objective(self) -> list[str]:
         if self.objective is None:
             return []
-        return [f"objective: {self.objective.name}; binding: {', '.join(self.binding)}"]
+        binding = f"; binding: {', '.join(self.binding)}" if self.binding else ""
+        return [f"objective: {self.objective.name}{binding}"]
 
     def _explain_given(self) -> list[str]:
         if self.given is None:
@@ -246,9 +254,9 @@ class Plan:
 
     def _explain_block(self, block: PlannedBlock) -> str:
         strategy = block.strategy
-        share = float(strategy.privacy_cost * self.contributions**2 / self.privacy_cost)
+        share = float(strategy.privacy_cost / sum(b.strategy.privacy_cost for b in self.planned))
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
-        noise = math.sqrt(strategy.law.variance / strategy.sensitivity_squared)
+        noise = math.sqrt(strategy.law.variance) / strategy.sensitivity
         rows = len(strategy.spaces) * strategy.measurements
         space = " x ".join(strategy.spaces[0]) or "total"
         if len(strategy.spaces) > 1:
@@ -263,7 +271,7 @@ class Plan:
     @property
     def whole(self) -> bool:
         """Whether the domain is measured at once; `gap` is then to the best of all mechanisms."""
-        return not self.references
+        return isinstance(self.recovery, WholeRecovery)
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:

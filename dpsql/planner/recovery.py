@@ -29,7 +29,17 @@ from dpsql.planner.divide.pieces import split_rows
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.divide.structure import Product
 from dpsql.planner.integer import BlockStrategy, CentredFactor
-from dpsql.planner.measured import MeasuredFactor, Space, Values, pseudo_inverse
+from dpsql.planner.measured import (
+    ImplicitFactor,
+    MeasuredFactor,
+    Noisy,
+    Space,
+    Values,
+    apply_inverse,
+    pseudo_inverse,
+    read,
+    row_squares,
+)
 from dpsql.workload import Block, Family
 from dpsql.workload.queries import DenseQueries
 
@@ -80,6 +90,10 @@ class Recovery:
     def spaces(self) -> tuple[Space, ...]:
         """What is measured. Estimates of one residual space add up, as their variances do."""
         return tuple(chain.from_iterable(self._spaces.values()))
+
+    def values(self, noisy: Noisy) -> Values:
+        """Return what answers are made of, from the noisy integers of every space."""
+        return read(self.spaces, noisy)
 
     def measured(self, attributes: Iterable[str]) -> Sequence[Space]:
         """Return the measurements of a residual space; none if it was not measured."""
@@ -133,8 +147,8 @@ class Recovery:
     def _invert(
         self, factor: MeasuredFactor, names: tuple[str, ...], values: Array, axis: int
     ) -> Array:
-        if isinstance(factor, CentredFactor):
-            return _centred(values, factor, axis)
+        if isinstance(factor, ImplicitFactor):
+            return apply_inverse(factor, values, axis)
         inverse = self.inverse(factor, names)
         return np.moveaxis(np.tensordot(inverse, values, (1, axis)), 0, axis)
 
@@ -148,13 +162,20 @@ class Recovery:
 
     def _squares(self, blocks: Sequence[Block], space: Space) -> Array:
         """Return ‖q_A B_A⁺‖² of every query."""
-        factors = space.factors
         result, order = np.ones(()), []
-        for bs, fs in groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
-            norms = self.group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
+        for bs, norms in self._tables(blocks, space):
             result = np.multiply.outer(result, norms)
             order += bs
         return result.transpose(np.argsort(order))
+
+    def tables(self, blocks: Sequence[Block], space: Space) -> list[Array]:
+        """Return tables over groups of blocks whose outer product is ‖q_A B_A⁺‖² of every query."""
+        return [norms for _, norms in self._tables(blocks, space)]
+
+    def _tables(self, blocks: Sequence[Block], space: Space) -> Iterator[tuple[list[int], Array]]:
+        factors = space.factors
+        for bs, fs in groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
+            yield bs, self.group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
 
     def group_squares(
         self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
@@ -209,10 +230,8 @@ class Recovery:
 
     def _new_axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
         queries = block.queries
-        if isinstance(factor, CentredFactor):
-            n = factor.cells
-            centred = queries.squares() - np.square(queries.sums()) / n
-            return np.asarray(np.maximum(centred, 0.0) / (factor.scale * n) ** 2)
+        if isinstance(factor, ImplicitFactor):
+            return row_squares(queries, factor)
         if isinstance(queries, DenseQueries):
             table = queries.matrix @ self.inverse(factor, block.attributes)
             return np.asarray(np.square(table).sum(axis=1))
@@ -268,8 +287,8 @@ class Recovery:
         tensor: Array = matrix.reshape(-1, *(len(self.references[a].weights) for a in names))
         for factor, its in factors:
             axes = [names.index(a) + 1 for a in its]
-            if isinstance(factor, CentredFactor):
-                tensor = np.moveaxis(_centred(tensor, factor, axes[0]), axes[0], -1)
+            if isinstance(factor, ImplicitFactor):
+                tensor = np.moveaxis(apply_inverse(factor, tensor, axes[0]), axes[0], -1)
             else:
                 inverse = self.inverse(factor, its).reshape(*factor.shape, -1)
                 tensor = np.asarray(np.tensordot(tensor, inverse, (axes, list(range(len(axes))))))
@@ -285,12 +304,6 @@ def _keeping(inverse: Array, references: Sequence[Reference]) -> Array:
         along = [-1 if i == axis else 1 for i in range(tensor.ndim)]
         tensor = tensor - reference.weights.reshape(along) * tensor.sum(axis=axis, keepdims=True)
     return np.asarray(tensor.reshape(inverse.shape))
-
-
-def _centred(values: Array, factor: CentredFactor, axis: int) -> Array:
-    """Multiply by (s(nI − J))⁺ = (I − J/n)/(sn) along one axis."""
-    centred = values - values.mean(axis=axis, keepdims=True)
-    return np.asarray(centred / (factor.scale * factor.cells))
 
 
 def groups(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpsql.planner.divide.basis import row_basis
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.reference import Reference
-from dpsql.planner.measured import Space, Values, pseudo_inverse
+from dpsql.planner.measured import Noisy, Space, Values, pseudo_inverse, read
 from dpsql.planner.solvers.base import Solution
 from dpsql.planner.solvers.dual import Dual, maximise, over_basis
 from dpsql.workload import Family, Workload
@@ -156,6 +156,10 @@ class WholeRecovery:
     def spaces(self) -> tuple[Space, ...]:
         """What is measured."""
         return (self.space,)
+
+    def values(self, noisy: Noisy) -> Values:
+        """Return what answers are made of, from the noisy integers."""
+        return read(self.spaces, noisy)
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""

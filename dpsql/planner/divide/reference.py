@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """A weight vector ℓ over the n cells of an attribute. It sums to 1."""
+    """A weight vector ℓ over the n cells of an attribute. It sums to 1, but for `nothing`."""
 
     weights: Array
     """ℓ, of shape (n,)."""
@@ -47,6 +47,12 @@ class Reference:
     def of_reals(weights: Array) -> Reference:
         """Return any ℓ, for planning with only."""
         return Reference(weights, None, hashlib.sha256(weights.tobytes()).digest())
+
+    @staticmethod
+    def nothing(cells: int) -> Reference:
+        """Return ℓ = 0, by which all is kept: for marginals that are measured as they are."""
+        weights = np.broadcast_to(np.float64(0.0), cells)
+        return Reference(weights, None, b"nothing %d" % cells)
 
     @property
     def total(self) -> int:

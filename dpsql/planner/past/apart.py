@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpsql.planner.divide.colours import by_reference
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.reference import Reference
-from dpsql.planner.mixed import AnyRecovery, MixedRecovery
+from dpsql.planner.mixed import CombinedRecovery, MixedRecovery
 from dpsql.planner.past.combine import combine
 from dpsql.planner.past.determined import spans, spans_whole
 from dpsql.planner.past.shares import exact_shares, least_total, water_level
@@ -97,7 +97,7 @@ def _shares(asked: Sequence[Asked], total: float) -> Array:
     return shares if shares.any() else water_level(errors, 0.0 * known, counts, total)
 
 
-def _by_knowledge(conquered: Conquered, known: AnyRecovery) -> list[Asked]:
+def _by_knowledge(conquered: Conquered, known: CombinedRecovery) -> list[Asked]:
     """Group spaces of which the same is asked by what is known about them."""
     groups: dict[float, list[tuple[str, ...]]] = defaultdict(list)
     for space in conquered.spaces:
@@ -109,7 +109,7 @@ def _by_knowledge(conquered: Conquered, known: AnyRecovery) -> list[Asked]:
 
 def least_error(
     asked: Sequence[tuple[float, tuple[str, ...]]],
-    recovery: AnyRecovery,
+    recovery: CombinedRecovery,
     sources: Sequence[Source],
     cost: Fraction,
 ) -> float:
@@ -143,7 +143,7 @@ def least_error(
     return least_total(lowers, spent, np.ones(len(bounds)), float(cost))
 
 
-def _known_error(conquered: Conquered, space: tuple[str, ...], known: AnyRecovery) -> float:
+def _known_error(conquered: Conquered, space: tuple[str, ...], known: CombinedRecovery) -> float:
     """Return the error of what is asked of a space, from earlier measurements; 0 if unknown."""
     if isinstance(known, WholeRecovery):
         return _joint_error(conquered, space, known)

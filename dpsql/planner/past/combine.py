@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.planner.divide.reference import Reference
-from dpsql.planner.measured import RealFactor, Space, Values, pseudo_inverse
-from dpsql.planner.mixed import AnyRecovery, MixedRecovery
+from dpsql.planner.measured import Noisy, RealFactor, Space, Values, pseudo_inverse
+from dpsql.planner.mixed import CombinedRecovery, MixedRecovery
 from dpsql.planner.past.entries import Entry, agreed, entries
-from dpsql.planner.past.source import Ground, Noisy, Source
+from dpsql.planner.past.source import Ground, Source
 from dpsql.planner.recovery import Recovery
 from dpsql.planner.whole import WholeRecovery
 
@@ -109,7 +109,7 @@ def _of(entry: Entry, given: Sequence[Noisy]) -> Array:
 class Combination:
     """Sources put together."""
 
-    recovery: AnyRecovery
+    recovery: CombinedRecovery
     parts: tuple[Part, ...]
 
     def uses(self, number: int) -> bool:

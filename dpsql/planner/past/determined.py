@@ -14,6 +14,7 @@ from dpsql.planner.divide.decompose import decompose
 from dpsql.planner.divide.pieces import Splitter
 from dpsql.planner.divide.structure import Product, products
 from dpsql.planner.integer import CentredFactor
+from dpsql.planner.marginals import MarginalRecovery
 from dpsql.planner.measured import MeasuredFactor, Space, pseudo_inverse
 from dpsql.planner.mixed import AnyRecovery, MixedRecovery
 from dpsql.planner.recovery import Recovery, groups
@@ -38,6 +39,8 @@ def missing(recovery: AnyRecovery, family: Family, domain: Mapping[str, int]) ->
         return ()
     if isinstance(recovery, WholeRecovery):
         return () if spans_whole(recovery, family) else (_touched(family, domain),)
+    if isinstance(recovery, MarginalRecovery):
+        return () if recovery.determines(family) else (_touched(family, domain),)
     if isinstance(recovery, MixedRecovery):
         part = recovery.joint_part(family)
         inside = () if spans_whole(recovery.joint, part) else (_touched(part, domain),)

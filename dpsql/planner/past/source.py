@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.integer import BlockStrategy
+from dpsql.planner.measured import Noisy
 from dpsql.workload.cells import Ints, coarsening, common_refinement
 
 Array = NDArray[np.float64]
-Noisy = Mapping[frozenset[str], NDArray[np.int64]]
-"""Residual space → noisy integers, of shape (measurements of the first factor, …)."""
-
 PARTS = 4
 """A weight that is split among several cells gets this many units for each of them."""
 

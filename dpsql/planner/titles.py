@@ -1,0 +1,21 @@
+"""Mechanisms by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+QUERYSMASHER = "querysmasher"
+
+TITLES = MappingProxyType(
+    {
+        QUERYSMASHER: "QuerySmasher",
+        "residualplanner": "ResidualPlanner",
+        "residualplanner+": "ResidualPlanner+",
+        "fourier": "Weighted Fourier Factorization",
+        "hdmm": "HDMM",
+        "gaussian": "Gaussian mechanism",
+        "laplace": "Laplace mechanism",
+        "aim": "AIM with GReM",
+    }
+)
+"""Name, as in `mechanism=`, → how it is called in texts."""
