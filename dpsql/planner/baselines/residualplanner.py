@@ -28,7 +28,7 @@ from dpsql.planner.baselines.restricted import IDENTITY, refusal_of_pure
 from dpsql.planner.divide.colours import by_size
 from dpsql.planner.divide.structure import Product, analyse
 from dpsql.planner.plan import RECORD, Plan
-from dpsql.planner.querysmasher import Cost, divide_within, stitch
+from dpsql.planner.querysmasher import Cost, Divided, divide_within, stitch
 from dpsql.planner.solvers.base import Conquered, StrategyFamily
 from dpsql.privacy import Budget
 from dpsql.workload import Block, Family, Identity, Workload
@@ -89,7 +89,7 @@ def plan(
         )
     cost = Cost(budget, contributions)
     marginals = _marginals(workload)
-    divided = divide_within(ClosedForm(), marginals, by_size(marginals))
+    divided = divide(marginals)
     if loss is not None:
         if objective != "total":
             raise WorkloadError("A plan has a loss or an objective.", hint="leave one of them out.")
@@ -110,6 +110,11 @@ def refusal(workload: Workload, budget: Budget) -> str | None:
             names = " x ".join(block.attributes)
             return f"its strategies are for marginals, and the queries over {names} are others"
     return refusal_of_pure(budget)
+
+
+def divide(marginals: Workload) -> Divided:
+    """Split products of all cells of single attributes."""
+    return divide_within(ClosedForm(), marginals, by_size(marginals))
 
 
 def _marginals(workload: Workload) -> Workload:

@@ -206,7 +206,7 @@ def queries_of(name: str, workload: Workload) -> Asked:
             key = block.queries.key, block.attributes.index(name)
             weight = found[key][1] if key in found else 0.0
             found[key] = block, weight + family.weight * _others(family, block)
-    asked = [(block, weight) for block, weight in found.values() if _tells_apart(block)]
+    asked = [(b, weight) for b, weight in found.values() if weight and _tells_apart(b)]
     if all(isinstance(b.queries, CellQueries) and len(b.attributes) == 1 for b, _ in asked):
         return _points(n)
     total = math.fsum(weight for _, weight in asked)
