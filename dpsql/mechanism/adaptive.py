@@ -93,7 +93,8 @@ class Estimates:
     def _inside(self, attributes: Sequence[str]) -> Attributes:
         targets = self.plan.targets
         inside = tuple(name for name in targets.sizes if name in attributes)
-        if not any(set(inside) <= set(largest) for largest in targets.largest):
+        known = set(attributes) <= set(self.plan.workload.domain)
+        if not known or not any(set(inside) <= set(largest) for largest in targets.largest):
             raise InternalError("a marginal was asked for that was not estimated")
         return inside
 

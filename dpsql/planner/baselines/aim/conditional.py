@@ -2,11 +2,11 @@
 
 The marginal over B is the sum of what is found in the residual spaces of all A ⊆ B. Measured with
 
-    y_A = (⊗_{i∈A} (n_i I − J)) x_A + round(N(0, σ_A²)) ,   Δ_A² = Π_{i∈A} n_i(n_i − 1) ,
+    y_A = s·(⊗_{i∈A} (n_i I − J)) x_A + round(N(0, σ_A²)) ,   Δ_A² = s²·Π_{i∈A} n_i(n_i − 1) ,
 
-the estimate is t_A = C y_A / Π n_i, with C the projection onto the space. Noise of variance V then
-gives t_A the variance V·Π (n_i − 1)/n_i³ in each of its cells, and the marginal over B, where it is
-spread over the other attributes, that of all cells together
+the estimate is t_A = C y_A / (s·Π n_i), with C the projection onto the space. Noise of variance V
+then gives t_A the variance V/s²·Π (n_i − 1)/n_i³ in each of its cells, and the marginal over B,
+where it is spread over the other attributes, that of all cells together
 
     E_A / p_A ,   E_A = Π_{i∈A} (n_i − 1)² / Π_{i∈B} n_i ,   p_A = Δ_A²/V .
 
@@ -29,6 +29,7 @@ from dpsql.planner.past.shares import exact_shares, water_level
 
 NEGLIGIBLE = 1e-3
 """A space with a smaller part of the price is not measured: the others then get more."""
+_FINE = 1 << 20
 
 
 def conditional_plan(
@@ -81,10 +82,26 @@ def residual_block(
 
 
 def residual_factors(attributes: Attributes, sizes: Mapping[str, int]) -> tuple[IntegerFactor, ...]:
-    """Return ⊗ (n_i I − J) over the attributes of a residual space."""
+    """Return s·⊗ (n_i I − J) over the attributes of a residual space.
+
+    With the whole number s, noise has enough whole numbers to choose from in small spaces too.
+    """
+    scale = max(1, _FINE // math.prod(sizes[a] for a in attributes))
     if not attributes:
-        return (DenseFactor((), (), np.ones((1, 1), dtype=np.int64)),)
-    return tuple(CentredFactor((i,), (sizes[a],), 1) for i, a in enumerate(attributes))
+        return (DenseFactor((), (), np.array([[scale]], dtype=np.int64)),)
+    scales = (scale, *(1 for _ in attributes[1:]))
+    return tuple(
+        CentredFactor((i,), (sizes[a],), s)
+        for i, (a, s) in enumerate(zip(attributes, scales, strict=True))
+    )
+
+
+def unit(block: BlockStrategy) -> int:
+    """Return what the measurements of a residual space count one record with: s·Π n_i."""
+    return math.prod(
+        f.scale * f.cells if isinstance(f, CentredFactor) else f.largest_entry
+        for f in block.factors
+    )
 
 
 def _error(attributes: Attributes, sizes: Mapping[str, int]) -> float:

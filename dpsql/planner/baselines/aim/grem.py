@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.planner.baselines.aim.candidates import Attributes, subsets
+from dpsql.planner.baselines.aim.conditional import unit
 from dpsql.planner.integer import BlockStrategy
 
 Array = NDArray[np.float64]
@@ -47,9 +48,9 @@ class Residual:
 def residual_of(block: BlockStrategy, measured: NDArray[np.int64]) -> Residual:
     """Return the estimate that measurements of `conditional.residual_block` give.
 
-    (nI − J)⁺ = (I − J/n)/n along each axis.
+    (s(nI − J))⁺ = (I − J/n)/(sn) along each axis.
     """
-    estimate = measured.reshape(block.shape) / math.prod(block.shape)
+    estimate = measured.reshape(block.shape) / unit(block)
     for axis in range(estimate.ndim):
         estimate = estimate - estimate.mean(axis=axis, keepdims=True)
     return Residual(estimate, block.sensitivity_squared / block.law.variance)
@@ -98,11 +99,27 @@ class Marginals:
         return self._kept[attributes]
 
     def rebuilt(self, attributes: Attributes) -> Array:
-        """Return the estimate, put together from all residuals."""
+        """Return the estimate, put together from all residuals.
+
+        Axis by axis: along one axis, what is known of a set without that attribute is spread and
+        added to what is known of the set with it. That takes about as many additions of the
+        marginal's size as it has axes, where each residual on its own would take one.
+        """
+        parts = {
+            frozenset(part): self._along(self._residuals[part].estimate, part, attributes)
+            for part in subsets(attributes)
+            if part in self._residuals
+        }
+        for name in attributes:
+            merged: dict[frozenset[str], Array] = {}
+            for part, array in parts.items():
+                spread = array if name in part else array / self.sizes[name]
+                rest = part - {name}
+                merged[rest] = merged[rest] + spread if rest in merged else spread
+            parts = merged
         total = np.zeros([self.sizes[a] for a in attributes])
-        for part in subsets(attributes):
-            if part in self._residuals:
-                total += self._spread(self._residuals[part].estimate, part, attributes)
+        for array in parts.values():
+            total += array
         return total
 
     def variance(self, attributes: Attributes) -> float:
@@ -117,6 +134,9 @@ class Marginals:
 
     def _spread(self, residual: Array, inside: Attributes, attributes: Attributes) -> Array:
         """Spread a residual evenly over further axes, of length one: adding broadcasts them."""
-        shape = [self.sizes[a] if a in inside else 1 for a in attributes]
         others = math.prod(self.sizes[a] for a in attributes if a not in inside)
-        return residual.reshape(shape) / others
+        return self._along(residual, inside, attributes) / others
+
+    def _along(self, residual: Array, inside: Attributes, attributes: Attributes) -> Array:
+        """Give a residual axes of length one for further attributes."""
+        return residual.reshape([self.sizes[a] if a in inside else 1 for a in attributes])

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from dpsql.errors import InternalError
+from dpsql.planner.baselines import aim
+from dpsql.privacy import Budget
+from dpsql.workload import AllRange, Identity, Prefix, Workload
+
+SIZES = {"a": 3, "b": 5, "c": 4}
+
+
+def workload():
+    return Workload(SIZES).add(["b", "a"], [AllRange(), Identity()]).add(["c"], [Prefix()])
+
+
+def test_any_queries_can_be_answered():
+    assert aim.refusal(workload(), Budget(rho=1)) is None
+    planned = aim.plan(workload(), Budget(rho=1), contributions=2, neighbours="add one person")
+    assert set(planned.marginals) == {("a", "b"), ("c",)}
+    assert planned.mechanism == "aim"
+    assert planned.privacy_cost == planned.budget.mu_squared == 2
+    assert "no variance" in planned.explain()
+    assert "add one person" in planned.explain()
+
+
+def test_what_cannot_be_answered_is_refused_with_the_reason():
+    budget = Budget(rho=1)
+    wide = Workload({f"x{i}": 2 for i in range(18)})
+    wide.add(list(wide.domain), [Identity()] * 18)
+    large = Workload({"x": 20_000, "y": 20_000, "z": 2})
+    for name in ("x", "y"):
+        large.add([name, "z"], [Identity()] * 2)
+    for number in range(5):
+        large = Workload({**large.domain, f"w{number}": 8_000})
+    for number in range(1, 5):
+        large.add(["w0", f"w{number}"], [Identity()] * 2)
+    large.add(["w1", "w2"], [Identity()] * 2)
+    for of, under, reason in (
+        (workload(), Budget(epsilon=1, delta=0), "pure"),
+        (Workload(SIZES), budget, "no queries"),
+        (wide, budget, "attribute sets"),
+        (large, budget, "320,000,000 cells"),
+    ):
+        assert reason in aim.refusal(of, under)
+        with pytest.raises(InternalError):
+            aim.plan(of, under)
+
+
+def test_a_digest_tells_plans_apart():
+    planned = aim.plan(workload(), Budget(rho=1))
+    others = [
+        aim.plan(workload(), Budget(rho=2)),
+        aim.plan(workload(), Budget(rho=1), contributions=2),
+        aim.plan(workload().add(["a"], [Identity()]), Budget(rho=1)),
+        aim.plan(workload().weighted([1.0, 2.0]), Budget(rho=1)),
+        aim.plan(Workload({**SIZES, "a": 4}).add(["b", "a"], [Prefix()] * 2), Budget(rho=1)),
+    ]
+    digests = {p.digest for p in [planned, *others]}
+    assert len(digests) == 6
+    assert aim.plan(workload(), Budget(rho=1)).digest == planned.digest
+    with pytest.raises(InternalError):
+        dataclasses.replace(planned, contributions=0)
