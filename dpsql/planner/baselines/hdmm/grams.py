@@ -1,0 +1,110 @@
+"""Gram matrices over the cells of one attribute; those that treat all cells alike need no matrix.
+
+Counting every cell has the Gram matrix I, and the total J. Any aI + bJ has two eigenvalues, so
+that attributes of which only these are asked may have millions of cells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import ResourceLimitError
+from dpsql.workload.queries import CellQueries, IntervalQueries, Queries
+
+Array = NDArray[np.float64]
+
+MAX_CELLS = 2500
+"""Cells of an attribute up to which a Gram matrix is written out and factorised."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """QᵀQ of some weighted queries over n cells: aI + bJ, plus a matrix where that isn't all."""
+
+    cells: int
+    identity: float = 0.0
+    """The coefficient a."""
+    total: float = 0.0
+    """The coefficient b."""
+    rest: Array | None = None
+    """Shape (n, n)."""
+
+    @classmethod
+    def of(cls, queries: Queries) -> Gram:
+        """Return the Gram matrix of queries.
+
+        Raises:
+            ResourceLimitError: it would have to be written out, and is too large for that.
+        """
+        n = queries.cells
+        if isinstance(queries, CellQueries):
+            return cls(n, identity=1.0)
+        if isinstance(queries, IntervalQueries) and _all_whole(queries):
+            return cls(n, total=float(queries.rows))
+        _check(n)
+        return cls(n, rest=queries.gram())
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is aI + bJ."""
+        return self.rest is None
+
+    @cached_property
+    def matrix(self) -> Array:
+        """All of it, written out.
+
+        Raises:
+            ResourceLimitError: it is too large.
+        """
+        _check(self.cells)
+        plain = self.identity * np.eye(self.cells) + self.total
+        return plain if self.rest is None else plain + self.rest
+
+    @cached_property
+    def trace(self) -> float:
+        """The sum of the squared coefficients of the queries."""
+        rest = 0.0 if self.rest is None else float(np.trace(self.rest))
+        return self.cells * (self.identity + self.total) + rest
+
+    @cached_property
+    def along_ones(self) -> float:
+        """uᵀGu for the unit vector u along the ones: what is asked of the total."""
+        rest = 0.0 if self.rest is None else float(self.rest.sum()) / self.cells
+        return self.identity + self.cells * self.total + rest
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal matrices, written in the same way, have equal keys."""
+        rest = b"" if self.rest is None else self.rest.tobytes()
+        plain = repr((self.cells, self.identity, self.total)).encode()
+        return hashlib.sha256(plain + rest).digest()
+
+
+def weighted_sum(cells: int, terms: Iterable[tuple[float, Gram]]) -> Gram:
+    """Return Σ weight · G."""
+    identity = total = 0.0
+    rest: Array | None = None
+    for weight, gram in terms:
+        identity, total = identity + weight * gram.identity, total + weight * gram.total
+        if gram.rest is not None:
+            rest = weight * gram.rest if rest is None else rest + weight * gram.rest
+    return Gram(cells, identity, total, rest)
+
+
+def _all_whole(queries: IntervalQueries) -> bool:
+    low, high = queries.ends
+    return bool((high - low == queries.cells).all())
+
+
+def _check(cells: int) -> None:
+    if cells > MAX_CELLS:
+        raise ResourceLimitError(
+            f"HDMM can't factorise a matrix over {cells:,} cells; the limit is {MAX_CELLS:,}.",
+            hint="use a coarser domain, or another mechanism.",
+        )
