@@ -20,15 +20,19 @@ from dpsql.mechanism.guarded import GRID, Candidate, GuardedCounts
 from dpsql.mechanism.measure import ChargedPlan, Counts
 from dpsql.mechanism.randomness import RandomBits, fresh_bits
 from dpsql.planner.baselines.aim.candidates import Attributes, Targets
-from dpsql.planner.baselines.aim.conditional import conditional_plan, residual_block
+from dpsql.planner.baselines.aim.conditional import (
+    block_of,
+    conditional_plan,
+    residual_block,
+)
 from dpsql.planner.baselines.aim.fit import FittedMarginals
 from dpsql.planner.baselines.aim.grem import Marginals, residual_of
 from dpsql.planner.baselines.aim.plan import AdaptivePlan
 from dpsql.planner.baselines.aim.schedule import (
     FIRST_SHARE,
-    ROUND_SHARE,
     Price,
     expected_noise,
+    first_price,
     first_shares,
     next_price,
 )
@@ -37,7 +41,17 @@ from dpsql.planner.integer import BlockStrategy
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """The noisy integers of one residual space."""
+
+    attributes: Attributes
+    variance: int
+    """σ² of the noise; with the sizes of the domain it tells what was measured."""
+    values: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Round:
     """What one round did; public."""
 
@@ -45,8 +59,7 @@ class Round:
     """The marginal that was chosen; None in the first round, where nothing is."""
     epsilon: Fraction
     """The parameter of the choice."""
-    measured: tuple[Attributes, ...]
-    """The residual spaces that were measured."""
+    measured: tuple[Measured, ...]
     cost: Fraction
     """What the round spent, as μ²; exact."""
 
@@ -66,6 +79,15 @@ class Estimates:
     def spent(self) -> Fraction:
         """What was spent, as μ²; at most the plan's cost."""
         return sum((r.cost for r in self.rounds), Fraction(0))
+
+    @classmethod
+    def of(cls, plan: AdaptivePlan, rounds: Sequence[Round]) -> Estimates:
+        """Make estimates again, from what the rounds measured."""
+        fitted = FittedMarginals(Marginals(plan.targets.sizes))
+        for measured in (m for r in rounds for m in r.measured):
+            block = block_of(measured.attributes, plan.targets.sizes, measured.variance)
+            fitted.add(measured.attributes, residual_of(block, measured.values))
+        return cls(plan, tuple(rounds), fitted)
 
     def marginal(self, attributes: Sequence[str]) -> Array:
         """Return the estimated counts: not negative, and near what was measured.
@@ -152,7 +174,7 @@ class _Run:
         total = self._plan.privacy_cost
         adaptive = any(len(r) > 1 for r in self._targets.candidates)
         self._begin(total * FIRST_SHARE if adaptive else total)
-        price = total * ROUND_SHARE
+        price = first_price(self._left, len(self._targets.largest))
         while adaptive and price > 0:
             price = self._round(price)
         return Estimates(self._plan, tuple(self._rounds), self._fitted)
@@ -201,12 +223,15 @@ class _Run:
     def _measure(
         self, chosen: Attributes | None, epsilon: Fraction, blocks: Sequence[BlockStrategy]
     ) -> None:
+        measured = []
         for block in blocks:
-            measured = residual_of(block, self._counts.measure(block))
-            self._fitted.add(block.spaces[0], measured)
+            (space,) = block.spaces
+            values = self._counts.measure(block)
+            self._fitted.add(space, residual_of(block, values))
+            measured.append(Measured(space, block.law.width, values))
         before = sum((r.cost for r in self._rounds), Fraction(0))
-        spaces = tuple(block.spaces[0] for block in blocks)
-        self._rounds.append(Round(chosen, epsilon, spaces, self._allowance.spent - before))
+        cost = self._allowance.spent - before
+        self._rounds.append(Round(chosen, epsilon, tuple(measured), cost))
 
 
 def _inside(targets: Targets, marginals: Mapping[Attributes, Counts]) -> dict[Attributes, Counts]:

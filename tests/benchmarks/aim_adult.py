@@ -79,12 +79,12 @@ def cut(answer):
     return positive
 
 
-def adaptive(truth: Tables, budget: dpsql.Budget) -> tuple[Estimates, float]:
+def adaptive(truth: Tables, budget: dpsql.Budget, bits=None) -> tuple[Estimates, float]:
     """Run `aim` once; return its estimates and the seconds."""
     workload = all_marginals(SIZES, list(truth))
     started = time.perf_counter()
     planned = aim.plan(workload, budget)
-    estimates = run(pay(planned), truth)
+    estimates = run(pay(planned), truth, _bits=bits)
     for names in truth:
         estimates.marginal(names)
     return estimates, time.perf_counter() - started

@@ -38,9 +38,11 @@ def block(price=Fraction(1), attributes=("a", "b")):
 
 
 def test_a_measurement_is_exact_counts_plus_its_noise(monkeypatch):
-    monkeypatch.setattr(module, "draw", lambda law, count, bits: np.arange(count))
+    laws = []
+    monkeypatch.setattr(module, "draw", lambda law, n, bits: laws.append(law) or np.arange(n))
     counts, allowance = guard()
     measured = counts.measure(block())
+    assert laws == [block().law]
     assert (measured - apply(block(), COUNTS)).ravel().tolist() == list(range(6))
     assert allowance.spent == block().privacy_cost
 

@@ -10,9 +10,12 @@ import pytest
 
 from dpsql.errors import InternalError
 from dpsql.mechanism import adaptive
-from dpsql.mechanism.adaptive import run
+from dpsql.mechanism.adaptive import Estimates, run
 from dpsql.mechanism.guarded import GuardedCounts
+from dpsql.mechanism.selection import selection_cost
 from dpsql.planner.baselines import aim
+from dpsql.planner.baselines.aim.conditional import block_of
+from dpsql.planner.certify import privacy_cost
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Workload
 from tests.helpers import charging
@@ -56,7 +59,7 @@ def test_the_rounds_spend_nearly_all_and_never_more(rho, contributions):
     chosen = [r.chosen for r in estimates.rounds[1:]]
     assert chosen
     assert all(any(set(r) <= set(t) for t in TRIPLES) for r in chosen)
-    assert all(set(m) <= set(r.chosen) for r in estimates.rounds[1:] for m in r.measured)
+    assert all(set(m.attributes) <= set(r.chosen) for r in estimates.rounds[1:] for m in r.measured)
     if rho == "0.01":
         assert estimates.spent > Fraction(99, 100) * budget.mu_squared
 
@@ -146,9 +149,26 @@ def test_the_total_alone_is_measured_once():
     planned = aim.plan(Workload(SIZES).add([], []), Budget(mu=2))
     estimates = run(pay(planned), {(): np.array(5000)}, _bits=SeededBits(3))
     (only,) = estimates.rounds
-    assert only.measured == ((),)
+    assert [m.attributes for m in only.measured] == [()]
     assert Fraction(99, 100) * planned.privacy_cost < only.cost <= planned.privacy_cost
     assert abs(estimates.marginal(()) - 5000) < 4
+
+
+def test_estimates_can_be_made_again_from_the_rounds():
+    estimates, _ = released(TRIPLES, Budget(rho=0.1))
+    again = Estimates.of(estimates.plan, estimates.rounds)
+    assert again.spent == estimates.spent
+    for names in TRIPLES:
+        assert np.array_equal(again.marginal(names), estimates.marginal(names))
+        assert np.array_equal(again.linear(names), estimates.linear(names))
+
+
+def test_the_log_tells_what_was_spent():
+    """Each round's cost is that of its choice and its measurements, to the last digit."""
+    estimates, _ = released(TRIPLES, Budget(rho=0.1), contributions=2)
+    for r in estimates.rounds:
+        blocks = tuple(block_of(m.attributes, SIZES, m.variance) for m in r.measured)
+        assert r.cost == selection_cost(r.epsilon) + privacy_cost(blocks, 2)
 
 
 def test_a_charge_is_run_once():

@@ -10,6 +10,7 @@ from dpsql.mechanism.selection import selection_cost
 from dpsql.planner.baselines.aim.schedule import (
     Price,
     expected_noise,
+    first_price,
     first_shares,
     next_price,
 )
@@ -37,14 +38,15 @@ def test_rounds_that_find_nothing_get_dearer_and_the_last_takes_all():
 
 @pytest.mark.parametrize("moved", [0.0, 10.0])
 def test_the_rounds_end_and_use_all(moved):
-    left, price, rounds = Fraction(65, 100), Fraction(1, 100), 0
+    left, rounds = Fraction(65, 100), 0
+    price = first_price(left, marginals=10)
     while price > 0:
         left -= price
         assert left >= 0
         price = next_price(price, left, moved, noise=1.0)
         rounds += 1
     assert left == 0
-    assert rounds <= 65
+    assert rounds == (84 if moved else 4)
 
 
 def test_the_expected_noise_is_that_of_counting_all_cells():

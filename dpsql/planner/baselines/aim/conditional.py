@@ -73,12 +73,14 @@ def residual_block(
     attributes: Attributes, sizes: Mapping[str, int], price: Fraction, contributions: int
 ) -> BlockStrategy | None:
     """Measure one residual space for at most a price; None if that would say nothing."""
-    factors = residual_factors(attributes, sizes)
-    squared = math.prod(f.largest_column_norm_squared for f in factors) * contributions**2
-    variance = math.ceil(squared / price)
-    if variance >= 1 << VARIANCE_BITS:
-        return None
-    return BlockStrategy((attributes,), factors, Gaussian(variance))
+    finest = block_of(attributes, sizes, 1)
+    variance = math.ceil(finest.sensitivity_squared * contributions**2 / price)
+    return None if variance >= 1 << VARIANCE_BITS else block_of(attributes, sizes, variance)
+
+
+def block_of(attributes: Attributes, sizes: Mapping[str, int], variance: int) -> BlockStrategy:
+    """Return the measurements of a residual space with noise round(N(0, variance))."""
+    return BlockStrategy((attributes,), residual_factors(attributes, sizes), Gaussian(variance))
 
 
 def residual_factors(attributes: Attributes, sizes: Mapping[str, int]) -> tuple[IntegerFactor, ...]:

@@ -34,6 +34,7 @@ Table = NDArray[np.float32]
 
 SWEEPS = 10
 """Rounds of proportional fitting; one is enough unless marginals form a cycle."""
+LARGEST_TOTAL = 2.0**48
 CLOSE = 1e-4
 """Part of the total by which marginals may differ after fitting."""
 
@@ -67,7 +68,7 @@ class FittedMarginals:
 
     def _make(self, attributes: Attributes) -> NDArray[np.floating]:
         if not attributes:
-            return np.asarray(np.maximum(self.linear.marginal(()), 1.0))
+            return np.asarray(np.clip(self.linear.marginal(()), 1.0, LARGEST_TOTAL))
         if len(attributes) == 1:
             return cut_off(self.linear.marginal(attributes), float(self.table(())))
         given = self._given(attributes)

@@ -1,15 +1,14 @@
 """What is paid for each round: budget annealing (AIM, §4.3).
 
-First, the total and all one-way marginals are measured. Then each round costs the same share of
-the budget, most of it for measuring and the rest for choosing what. If the answers over the chosen
-marginal then moved by no more than noise would, rounds of this price have nothing left to find, and
-the next ones cost four times as much: half the noise. When two more rounds can't be paid, the
-last one takes all that is left.
+First, the total and all one-way marginals are measured. Then each round costs the same, most of
+it for measuring and the rest for choosing what; at that price, some more than two rounds for each
+of the workload's marginals could be paid. If the answers over the chosen marginal moved by no more
+than noise would, rounds of this price have nothing left to find, and the next ones cost four times
+as much: half the noise. When two more rounds can't be paid, the last one takes all that is left.
 
 The shares were chosen by measuring the error on the Adult census extract (14 attributes, all
-three-way marginals, ε from 0.1 to 10); the error changes little around them. AIM+GReM begins with
-smaller steps, so that the first measurement is one-way marginals at a sixteenth of the budget or
-less.
+three-way marginals, ε from 0.1 to 10); the error changes little around them. AIM gives the
+one-way marginals a sixteenth of the budget, and AIM+GReM less: too little for the smallest budgets.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from dpsql.planner.baselines.aim.candidates import Attributes
 
 FIRST_SHARE = Fraction(7, 20)
 """Of the budget, for the total and the one-way marginals."""
-ROUND_SHARE = Fraction(1, 100)
-"""Of the budget, for the first rounds."""
+ROUNDS = 64
+"""Besides two for each marginal, how many rounds of the first price can be paid."""
 CHOOSING_SHARE = Fraction(1, 10)
 """Of a round's price."""
 GROWTH = 4
@@ -53,6 +52,16 @@ class Price:
         """
         epsilon = math.sqrt(8 / math.pi * self.choosing)
         return min(Fraction(epsilon) * (1 - Fraction(1, 10**9)), _LARGEST_EPSILON)
+
+
+def first_price(left: Fraction, marginals: int) -> Fraction:
+    """Return the price of the first round.
+
+    Args:
+        left: what is left for rounds, as μ².
+        marginals: how many marginals are asked for that are inside no other.
+    """
+    return left / (ROUNDS + 2 * marginals)
 
 
 def next_price(price: Fraction, left: Fraction, moved: float, noise: float) -> Fraction:
