@@ -9,7 +9,7 @@ is more accurate than the paper's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -229,9 +229,19 @@ def divide_within(
         references = [Reference.of_cells(n) for n in colouring.sizes]
     splitter = Splitter(references)
     subworkloads = decompose(workload, colouring, splitter.squares)
-    conquered = tuple(conquer(s, splitter, family) for s in subworkloads)
+    conquered = tuple(
+        conquer(part, splitter, family) for s in subworkloads for part in _by_kind(s, family)
+    )
     by_name = zip(workload.domain, colouring.colours, strict=True)
     return Divided({name: references[colour] for name, colour in by_name}, conquered)
+
+
+def _by_kind(subworkload: Subworkload, family: StrategyFamily) -> Iterator[Subworkload]:
+    """Tell apart the spaces of a subworkload that a family of strategies does."""
+    groups: dict[Hashable, list[tuple[str, ...]]] = {}
+    for space in subworkload.spaces:
+        groups.setdefault(family.kind(space), []).append(space)
+    yield from (Subworkload(subworkload.terms, tuple(spaces)) for spaces in groups.values())
 
 
 def conquer(subworkload: Subworkload, splitter: Splitter, family: StrategyFamily) -> Conquered:

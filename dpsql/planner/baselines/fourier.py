@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError
-from dpsql.planner.baselines.restricted import IDENTITY, Bounds, refusal_of_pure
+from dpsql.planner.baselines.restricted import IDENTITY, Bounds, FewRows, refusal_of_pure
 from dpsql.planner.divide.basis import residual_basis
 from dpsql.planner.divide.colours import by_size
 from dpsql.planner.divide.component import Component, Key
@@ -40,7 +40,7 @@ from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.querysmasher import Cost, Divided, divide_within, stitch
 from dpsql.planner.solvers.base import Conquered, Solution, StrategyFamily, Triangular
 from dpsql.planner.solvers.choose import named
-from dpsql.planner.solvers.dual import compress, over_basis, over_residual_basis
+from dpsql.planner.solvers.dual import over_basis, over_residual_basis
 from dpsql.planner.solvers.threads import threads_for
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
@@ -124,7 +124,7 @@ class Circulant(StrategyFamily):
     """Strategies that shifts around the circle leave as they are, along every axis."""
 
     def __init__(self, *, measured: bool) -> None:
-        self._measured, self._bounds = measured, Bounds()
+        self._measured, self._bounds, self._few_rows = measured, Bounds(), FewRows()
         self._spectra: dict[Key, Array] = {}
         self._solutions: dict[Key, Solution] = {}
 
@@ -142,7 +142,7 @@ class Circulant(StrategyFamily):
         if not self._measured:
             return Conquered(spaces, terms, (), error, 0.0, NAME)
         solved = tuple((c, self._solution(c, g)) for c, g in parts)
-        asked = tuple(_compressed(t) for t in terms)
+        asked = self._few_rows.of(terms)
         return Conquered(
             spaces, asked, solved, error, self._bounds.of(terms), named(solved, spaces[0])
         )
@@ -230,17 +230,6 @@ def _joint(terms: tuple[Product, ...]) -> Component:
     ).digest()
     axes = tuple(sorted(placed))
     return Component(axes, tuple(placed[axis] for axis in axes), content, None)
-
-
-def _compressed(product: Product) -> Product:
-    """Return a product of the same Gram matrix, with no more rows than cells."""
-    return Product(product.weight, tuple(_few_rows(p) for p in product.pieces))
-
-
-def _few_rows(piece: Component) -> Component:
-    if piece.given is None or len(piece.given) <= piece.given.shape[1]:
-        return piece
-    return replace(piece, given=compress(piece.given), numerators=None)
 
 
 def _written(structure: Structure) -> Iterator[Component]:

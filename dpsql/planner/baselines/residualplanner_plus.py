@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,9 +27,9 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.errors import MechanismError, WorkloadError
-from dpsql.planner.baselines.restricted import IDENTITY, Bounds, refusal_of_pure
+from dpsql.planner.baselines.restricted import IDENTITY, Bounds, FewRows, refusal_of_pure
 from dpsql.planner.divide.basis import residual_basis
-from dpsql.planner.divide.colours import Colouring
+from dpsql.planner.divide.colours import by_size
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.divide.structure import Product
@@ -118,31 +118,27 @@ def divide(workload: Workload, bases: Mapping[str, Basis] | None = None) -> Divi
     """
     asked = {name: _asked(name, workload, bases or {}) for name in workload.domain}
     _check_names(bases or {}, workload)
-    kinds = list(dict.fromkeys((workload.domain[a], q.key) for a, q in asked.items()))
-    colours = tuple(kinds.index((workload.domain[a], q.key)) for a, q in asked.items())
-    colouring = Colouring(colours, tuple(n for n, _ in kinds))
     solved: dict[tuple[int, bytes], Solution] = {}
-    for name, queries in asked.items():
-        key = workload.domain[name], queries.key
-        if key not in solved and workload.domain[name] > 1:
-            solved[key] = strategy_for(queries)
-    by_name = {
-        name: solved[workload.domain[name], queries.key]
-        for name, queries in asked.items()
-        if workload.domain[name] > 1
-    }
-    return divide_within(PerAttribute(by_name), workload, colouring)
+    for queries in asked.values():
+        if queries.cells > 1 and queries.kind not in solved:
+            solved[queries.kind] = strategy_for(queries)
+    by_name = {name: solved[q.kind] for name, q in asked.items() if q.cells > 1}
+    return divide_within(PerAttribute(by_name), workload, by_size(workload))
 
 
 class PerAttribute(StrategyFamily):
     """Kronecker products of given strategies, one for each attribute."""
 
     def __init__(self, strategies: Mapping[str, Solution]) -> None:
-        self._strategies, self._bounds = strategies, Bounds()
+        self._strategies, self._bounds, self._few_rows = strategies, Bounds(), FewRows()
+
+    def kind(self, space: tuple[str, ...]) -> Hashable:
+        """Tell spaces of different strategies apart."""
+        return tuple(id(self._strategies[name]) for name in space)
 
     def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
         """Return the product of the attributes' strategies, which answers whatever is asked."""
-        # Spaces of one subworkload have attributes of the same colours, hence of the same bases.
+        terms = self._few_rows.of(terms)
         solutions = [self._strategies[name] for name in spaces[0]]
         references = {
             axis: reference
@@ -170,7 +166,8 @@ class Asked:
     rows: Array | None
     """Rows with their Gram matrix; None for all cells, which need not be written out."""
     name: str
-    key: bytes
+    kind: tuple[int, bytes]
+    """Bases of one kind have one strategy."""
 
 
 def strategy_for(asked: Asked) -> Solution:
@@ -240,12 +237,15 @@ def _check_names(bases: Mapping[str, Basis], workload: Workload) -> None:
 
 
 def _points(cells: int) -> Asked:
-    return Asked(cells, None, "identity", b"identity")
+    return Asked(cells, None, "identity", (cells, b"identity"))
 
 
 def _written(rows: Array, name: str) -> Asked:
-    key = hashlib.sha256(repr(rows.shape).encode() + np.ascontiguousarray(rows).tobytes()).digest()
-    return Asked(rows.shape[1], rows, name, key)
+    # Attributes that are asked the same may be summed up in another order.
+    gram = rows.T @ rows
+    rounded = np.round(gram / max(float(np.abs(gram).max()), np.finfo(float).tiny), 9) + 0.0
+    cells = rows.shape[1]
+    return Asked(cells, rows, name, (cells, hashlib.sha256(rounded.tobytes()).digest()))
 
 
 def _component(axis: int, reference: Reference) -> Component:

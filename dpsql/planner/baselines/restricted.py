@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.structure import Product, analyse
 from dpsql.planner.solvers.choose import Solutions
-from dpsql.planner.solvers.dual import MAX_RANK, Dual, evaluate
+from dpsql.planner.solvers.dual import MAX_RANK, Dual, compress, evaluate
 from dpsql.planner.solvers.identity import IdentitySolver, identity_error
 from dpsql.planner.solvers.product import least_error, least_error_of
 from dpsql.planner.solvers.threads import threads_for
@@ -66,3 +67,22 @@ class Bounds:
         with threads_for(rank):
             dual = Dual.of(component.rows, component.shape)
             return evaluate(dual, np.full(dual.cells, 1 / dual.cells)).lower
+
+
+class FewRows:
+    """Writes queries with no more rows than cells; errors depend on their Gram matrices only."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], bytes], Component] = {}
+
+    def of(self, terms: tuple[Product, ...]) -> tuple[Product, ...]:
+        """Return terms with the same Gram matrices."""
+        return tuple(Product(t.weight, tuple(map(self._of_piece, t.pieces))) for t in terms)
+
+    def _of_piece(self, piece: Component) -> Component:
+        if piece.given is None or len(piece.given) <= piece.given.shape[1]:
+            return piece
+        key = piece.shape, piece.content
+        if key not in self._known:
+            self._known[key] = replace(piece, given=compress(piece.given), numerators=None)
+        return replace(self._known[key], axes=piece.axes)

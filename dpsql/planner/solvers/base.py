@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,9 +97,15 @@ class StrategyFamily(ABC):
     (QuerySmasher, arXiv 2604.00868, §7). That is all in which they differ here.
     """
 
+    def kind(self, space: tuple[str, ...]) -> Hashable:
+        """Tell spaces apart that need strategies of their own though the same is asked of them."""
+        return None
+
     @abstractmethod
     def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
         """Find the best strategy of the family for what is asked of each of some spaces.
+
+        They are all of one kind.
 
         Raises:
             ResourceLimitError: no solver can take it.
