@@ -71,7 +71,8 @@ def even(gram: Gram, noise: Noise) -> Even:
 
 def _least(function: Callable[[float], float]) -> float:
     """Minimise over 0 <= t < 1: a grid that is fine near both ends, then golden sections."""
-    grid = np.concatenate([[0.0], np.geomspace(1e-9, 0.5, 120), 1 - np.geomspace(0.5, 1e-9, 120)])
+    fine = np.geomspace(1e-9, 0.5, 120)
+    grid = np.unique(np.concatenate([[0.0], fine, 1 - fine]))
     at = int(np.argmin([function(t) for t in grid]))
     low, high = float(grid[max(0, at - 1)]), float(grid[min(len(grid) - 1, at + 1)])
     ratio = (5**0.5 - 1) / 2

@@ -33,11 +33,13 @@ STEPS = 1500
 """Steps that the best of them may go on."""
 PRECISION = 1e-9
 """Relative progress at which the search ends."""
+LARGEST = 1e4
+"""Of Θ: cells that nobody asks for alone keep a little weight, and A stays well-conditioned."""
 
 
 def queries_beside(cells: int) -> int:
-    """Return the paper's p: one query for every 16 cells."""
-    return max(1, cells // 16)
+    """Return the paper's p: one query for every 16 cells, rounded up."""
+    return -(-cells // 16)
 
 
 def matrix_of(theta: Array) -> Array:
@@ -94,10 +96,10 @@ def _descend(
         start.ravel(),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, None)] * start.size,
+        bounds=[(0.0, LARGEST)] * start.size,
         options={"maxiter": steps, "maxfun": 2 * steps, "ftol": PRECISION, "gtol": 0.0},
     )
-    return float(found.fun), np.maximum(found.x, 0.0).reshape(start.shape)
+    return float(found.fun), np.clip(found.x, 0.0, LARGEST).reshape(start.shape)
 
 
 def _starts(gram: Array, p: int) -> Iterator[Array]:
