@@ -186,7 +186,7 @@ def strategy_for(asked: Asked) -> Solution:
         express = partial(over_residual_basis, component=component)
         strategy = over_basis(compress(root), basis, express)
         error = float(np.square(centred @ strategy.inverse()).sum())
-    return Solution(strategy, error, 0.0, f"basis {asked.name}")
+    return Solution(strategy, error, 0.0, f"basis ({asked.name})")
 
 
 def queries_of(name: str, workload: Workload) -> Asked:
@@ -210,7 +210,7 @@ def queries_of(name: str, workload: Workload) -> Asked:
     gram = sum((_gram(block, name) * (weight / total) for block, weight in asked), np.zeros((n, n)))
     values, vectors = scipy.linalg.eigh(gram)
     kept = values > values[-1] * 1e-13 * n
-    return _written(np.sqrt(values[kept])[:, None] * vectors[:, kept].T, "of the workload")
+    return _written(np.sqrt(values[kept])[:, None] * vectors[:, kept].T, "own queries")
 
 
 def _asked(name: str, workload: Workload, bases: Mapping[str, Basis]) -> Asked:
