@@ -14,6 +14,11 @@ for a strategy to be written down.
 The factorization is optimal among all strategies where G doesn't change by shifts either: for
 marginals and for circular ranges (§5). For other queries it is often not; nor does it know the
 queries that are never asked (comparisons of two attributes use few of the directions).
+
+Prefixes are answered over their own n cells, as in the published comparisons (QuerySmasher, Tables
+2 to 5, which this reproduces). The embedding into half circles of 2n cells (§4.2) would need up to
+18 % more error at n = 10 and 8 % less at n = 40, in one- and two-way prefixes over 40 attributes;
+what it measures is no residual space, and it stays above ResidualPlanner+.
 """
 
 from __future__ import annotations

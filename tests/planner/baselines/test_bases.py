@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,24 @@ def test_attributes_of_one_size_keep_their_own_bases():
     both = querysmasher(workload, BUDGET, residuals="uniform").rmse
     assert both <= planned.rmse <= 1.1 * both
     assert planned.rmse < rmse(workload, {"a": "identity", "b": "prefix"})
+
+
+def test_attributes_that_are_asked_the_same_share_a_strategy():
+    """Averages over the workload are summed up in other orders, and differ in the last digit."""
+    workload = Workload(dict.fromkeys("abcdefg", 7))
+    for a, b in combinations(workload.domain, 2):
+        workload.add([(a, b)], [Matrix.affine((7, 7), (1, 1))], weight=0.1)
+        workload.add([a, b], [Prefix(), Prefix()], weight=0.7)
+    assert len({queries_of(name, workload).kind for name in workload.domain}) == 1
+    assert queries_of("a", workload.weighted([1.0] * 42)).kind != queries_of("a", workload).kind
+
+
+def test_spaces_of_other_bases_are_told_apart():
+    workload = Workload(dict.fromkeys("abc", 7))
+    for a, b in combinations(workload.domain, 2):
+        workload.add([a, b], [Prefix(), Prefix()])
+    divided = residualplanner_plus.divide(workload, {"c": "range"})
+    assert sorted(len(c.spaces) for c in divided.conquered) == [1, 1, 1, 2, 2]
 
 
 def test_a_basis_that_lacks_what_is_asked_answers_it_all_the_same():
