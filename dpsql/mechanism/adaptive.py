@@ -116,7 +116,7 @@ class Estimates:
         targets = self.plan.targets
         inside = tuple(name for name in targets.sizes if name in attributes)
         known = set(attributes) <= set(self.plan.workload.domain)
-        if not known or not any(set(inside) <= set(largest) for largest in targets.largest):
+        if not known or (inside and inside not in targets.candidates):
             raise InternalError("a marginal was asked for that was not estimated")
         return inside
 

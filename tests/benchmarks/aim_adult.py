@@ -29,7 +29,7 @@ import dpsql
 from dpsql.mechanism.adaptive import Estimates, run
 from dpsql.mechanism.measure import measure
 from dpsql.mechanism.reconstruct import reconstruct
-from dpsql.planner.baselines import aim
+from dpsql.planner.baselines import aim, residualplanner
 from tests.helpers.charging import pay as pay_planner
 from tests.mechanism.adaptive.tools import all_marginals, marginals_of, pay
 
@@ -91,8 +91,8 @@ def adaptive(truth: Tables, budget: dpsql.Budget, bits=None) -> tuple[Estimates,
 
 
 def planner(truth: Tables, budget: dpsql.Budget):
-    """Return ResidualPlanner's answers: for marginals it is QuerySmasher's uniform mode."""
-    planned = dpsql.plan(all_marginals(SIZES, list(truth)), budget=budget, residuals="uniform")
+    """Return ResidualPlanner's answers."""
+    planned = residualplanner.plan(all_marginals(SIZES, list(truth)), budget)
     spaces = [space for block in planned.certified.blocks for space in block.spaces]
     noisy = measure(pay_planner(planned), _closure(truth, spaces))
     families = {

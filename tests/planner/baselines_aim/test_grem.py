@@ -82,14 +82,14 @@ def test_marginals_agree_with_each_other():
 
 @pytest.mark.statistical
 def test_estimates_are_unbiased_and_vary_as_stated():
-    runs, names = 1500, ("a", "b")
+    runs, names = 600, ("a", "b")
     found = np.array([filled(seed).marginal(names) for seed in range(runs)])
     truth = np.array([next(measurements(seed))[2].sum(axis=2) for seed in range(runs)])
     errors = found - truth
     # The prices are drawn anew each time, so the variance is a mean as well.
     stated = np.mean([filled(seed).variance(names) for seed in range(0, runs, 10)])
     assert (np.abs(errors.mean(axis=0)) < 5 * (stated / runs) ** 0.5).all()
-    assert np.square(errors).mean() == pytest.approx(stated, rel=0.08)
+    assert np.square(errors).mean() == pytest.approx(stated, rel=0.12)
 
 
 def test_repeated_measurements_count_by_their_precision():

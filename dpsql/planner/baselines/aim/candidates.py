@@ -3,7 +3,7 @@
 The candidates of a round are all nonempty subsets of the workload's attribute sets (AIM, §4.1:
 the downward closure). The candidate r has the weight
 
-    w_r = Σ_s c_s |r ∩ s|
+    w_r = Σ_s c_s |r ∩ s| = Σ_{i∈r} Σ_{s∋i} c_s
 
 over the attribute sets s of the workload, with c_s the weight of the families over s: the more a
 marginal shares with those that are asked for, the more its measurement improves (AIM, §4.2).
@@ -78,17 +78,14 @@ class Targets:
     @cached_property
     def candidates(self) -> Mapping[Attributes, int]:
         """Candidate → w_r, as whole numbers from 1 to 65,536."""
-        sums = {r: self._weight(r) for r in self.closure if r}
+        single = {
+            name: math.fsum(weight for s, weight in self.weights.items() if name in s)
+            for name in self.sizes
+        }
+        sums = {r: math.fsum(single[a] for a in r) for r in self.closure if r}
         unit = _FINEST / max(sums.values(), default=1.0)
         return {r: max(1, round(unit * weight)) for r, weight in sums.items()}
 
     def cells(self, attributes: Attributes) -> int:
         """Return the number of cells of a marginal."""
         return math.prod(self.sizes[a] for a in attributes)
-
-    def _weight(self, candidate: Attributes) -> float:
-        inside = frozenset(candidate)
-        return math.fsum(
-            weight * len(inside.intersection(attributes))
-            for attributes, weight in self.weights.items()
-        )

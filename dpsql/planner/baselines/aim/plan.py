@@ -15,8 +15,10 @@ from dpsql.workload import Workload
 
 MAX_CELLS = 1 << 28
 """Of all marginals together, which are held at once."""
-MAX_SETS = 1 << 17
+MAX_SETS = 1 << 16
 """Attribute sets inside those of the workload: each is a candidate in every round."""
+MAX_LISTED = 1 << 20
+"""Subsets that are listed to find them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +118,10 @@ def refusal(workload: Workload, budget: Budget) -> str | None:
     if not workload.families:
         return "there are no queries"
     targets = Targets.of(workload)
-    if targets.closure_bound > MAX_SETS:
-        return f"there may be more than {MAX_SETS:,} attribute sets to choose from"
+    widest = max(map(len, targets.weights))
+    listed = 1 << widest <= MAX_SETS and targets.closure_bound <= MAX_LISTED
+    if not listed or len(targets.closure) > MAX_SETS:
+        return f"there would be more than {MAX_SETS:,} attribute sets to choose from"
     cells = sum(map(targets.cells, targets.largest))
     if cells > MAX_CELLS:
         return f"its marginals have {cells:,} cells in all, above the limit of {MAX_CELLS:,}"

@@ -2,9 +2,10 @@
 
 First, the total and all one-way marginals are measured. Then each round costs the same, most of
 it for measuring and the rest for choosing what; at that price, some more than two rounds for each
-of the workload's marginals could be paid. If the answers over the chosen marginal moved by no more
-than noise would, rounds of this price have nothing left to find, and the next ones cost four times
-as much: half the noise. When two more rounds can't be paid, the last one takes all that is left.
+of the workload's marginals could be paid, though no more than a thousand. If the answers over the
+chosen marginal moved by no more than noise would, rounds of this price have nothing left to find,
+and the next ones cost four times as much: half the noise. When two more rounds can't be paid, the
+last one takes all that is left.
 
 The shares were chosen by measuring the error on the Adult census extract (14 attributes, all
 three-way marginals, ε from 0.1 to 10); the error changes little around them. AIM gives the
@@ -24,6 +25,7 @@ FIRST_SHARE = Fraction(7, 20)
 """Of the budget, for the total and the one-way marginals."""
 ROUNDS = 64
 """Besides two for each marginal, how many rounds of the first price can be paid."""
+MOST_ROUNDS = 1000
 CHOOSING_SHARE = Fraction(1, 10)
 """Of a round's price."""
 GROWTH = 4
@@ -61,7 +63,7 @@ def first_price(left: Fraction, marginals: int) -> Fraction:
         left: what is left for rounds, as μ².
         marginals: how many marginals are asked for that are inside no other.
     """
-    return left / (ROUNDS + 2 * marginals)
+    return left / min(ROUNDS + 2 * marginals, MOST_ROUNDS)
 
 
 def next_price(price: Fraction, left: Fraction, moved: float, noise: float) -> Fraction:
