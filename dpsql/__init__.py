@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from dpsql import polars_namespace as polars_namespace  # registers `df.dp`
 
 if TYPE_CHECKING:
-    from dpsql.api import plan, query, read_script
+    from dpsql.api import compare, plan, query, read_script
     from dpsql.errors import (
         BudgetError,
         DpsqlError,
         ExecutionError,
         InternalError,
         LedgerError,
+        MechanismError,
         ReleaseFormatError,
         ResourceLimitError,
         SchemaError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         UndeterminedError,
         WorkloadError,
     )
+    from dpsql.planner.compare import Comparison
     from dpsql.planner.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.release import Release
@@ -32,11 +34,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "BudgetError",
+    "Comparison",
     "Domain",
     "DpsqlError",
     "ExecutionError",
     "InternalError",
     "LedgerError",
+    "MechanismError",
     "Plan",
     "Release",
     "ReleaseFormatError",
@@ -49,6 +53,7 @@ __all__ = [
     "UndeterminedError",
     "Unit",
     "WorkloadError",
+    "compare",
     "plan",
     "query",
     "read_script",
@@ -56,12 +61,14 @@ __all__ = [
 
 _ROOMS = {
     "Budget": "privacy",
+    "Comparison": "planner.compare",
     "Domain": "schema",
     "Plan": "planner.plan",
     "Release": "release",
     "Schema": "schema",
     "Session": "session",
     "Unit": "schema",
+    "compare": "api",
     "plan": "api",
     "query": "api",
     "read_script": "api",

@@ -10,10 +10,14 @@ import duckdb
 import polars as pl
 
 from dpsql.engines.public import PublicTables
-from dpsql.errors import SqlError, WorkloadError
-from dpsql.planner import querysmasher
+from dpsql.errors import MechanismError, SqlError, WorkloadError
+from dpsql.planner import mechanisms, querysmasher
+from dpsql.planner.compare import Comparison
+from dpsql.planner.compare import compare as compare_workload
+from dpsql.planner.mechanisms import Options
 from dpsql.planner.past.given import Past, plan_given, source_of
 from dpsql.planner.plan import RECORD, Plan
+from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.schema import Schema, Unit
@@ -48,6 +52,7 @@ def query(  # type: ignore[overload-overlap]
     vintage: str = ...,
     accept_schema: bool = ...,
     reuse: bool = ...,
+    mechanism: str = ...,
 ) -> pl.DataFrame: ...
 @overload
 def query(
@@ -65,6 +70,7 @@ def query(
     vintage: str = ...,
     accept_schema: bool = ...,
     reuse: bool = ...,
+    mechanism: str = ...,
 ) -> Release: ...
 def query(
     con: duckdb.DuckDBPyConnection,
@@ -81,6 +87,7 @@ def query(
     vintage: str = "",
     accept_schema: bool = False,
     reuse: bool = True,
+    mechanism: str = QUERYSMASHER,
 ) -> pl.DataFrame | Release:
     """Answer SQL with differential privacy.
 
@@ -102,6 +109,7 @@ def query(
         vintage: the state of the data, see `Session`.
         accept_schema: whether a changed description of the table is meant, see `Session`.
         reuse: whether earlier measurements are used, see `Session.release`.
+        mechanism: what plans and measures, see `compare`.
 
     Raises:
         DpsqlError: see `Session.release`.
@@ -118,9 +126,16 @@ def query(
         accept_schema=accept_schema,
     )
     if isinstance(statements, str):
-        return session.query(statements, budget=budget, confidence=confidence, reuse=reuse)
+        return session.query(
+            statements, budget=budget, confidence=confidence, reuse=reuse, mechanism=mechanism
+        )
     return session.release(
-        statements, budget=budget, weights=weights, confidence=confidence, reuse=reuse
+        statements,
+        budget=budget,
+        weights=weights,
+        confidence=confidence,
+        reuse=reuse,
+        mechanism=mechanism,
     )
 
 
@@ -139,6 +154,7 @@ def plan(
     unit: str | None = None,
     max_rows: int | None = None,
     given: Sequence[Plan] = (),
+    mechanism: str = QUERYSMASHER,
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -165,41 +181,104 @@ def plan(
             may be given alone.
         given: plans for a `Workload` over the same domain that were measured before; answers
             then follow from all measurements together. (A session does that by itself.)
+        mechanism: what plans, see `compare`.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
     """
     if targets is None or budget is not None:
         check_budget(budget)
+    workload, contributions, neighbours = _asked(
+        source, statements, schema, public, weights, unit, max_rows
+    )
+    options = Options(tolerance, residuals, objective, targets, contributions, neighbours)
+    alone = mechanisms.plan(workload, budget, mechanism, options)
+    if not given:
+        return alone
+    _check_given(source, workload, given)
+    if mechanism != QUERYSMASHER:
+        raise MechanismError(
+            "Only QuerySmasher plans on earlier measurements.", hint="leave given= out."
+        )
+    past = Past(tuple(source_of(plan) for plan in given))
+    return plan_given(alone, past, tolerance, uniform=residuals == "uniform")
+
+
+def compare(
+    source: duckdb.DuckDBPyConnection | Workload,
+    statements: Statements | None = None,
+    *,
+    budget: Budget,
+    mechanisms: Sequence[str] | None = None,
+    schema: Schema | None = None,
+    public: PublicTables | None = None,
+    weights: Mapping[str, float] | None = None,
+    tolerance: float = querysmasher.DEFAULT_TOLERANCE,
+    unit: str | None = None,
+    max_rows: int | None = None,
+) -> Comparison:
+    """Plan SQL statements or a workload by every mechanism, side by side. Spends nothing.
+
+        print(dpsql.compare(con, dpsql.read_script("script.sql"), budget=budget))
+        dpsql.compare(workload, budget=budget, mechanisms=["querysmasher", "hdmm"]).frame
+
+    For each mechanism it shows the expected RMSE, the largest standard error, a lower bound, the
+    seconds and the memory that planning took, or why it does not apply. Names, as `mechanism=`
+    takes them:
+
+    - `querysmasher`, the default, also with uniform references, as it is published;
+    - `residualplanner`: marginals only, optimal for them;
+    - `residualplanner+`: products of one strategy per column;
+    - `fourier`: Weighted Fourier Factorizations;
+    - `hdmm`: products, unions of products, or weighted marginals; also with pure ε;
+    - `gaussian` and, with pure ε, `laplace`: noise on the queries or on their marginals;
+    - `aim`: chooses what it measures by the data. Answers are biased, without variances.
+
+    Args:
+        source: a connection, of which only the catalog is read, or a `Workload`.
+        statements: the SQL, if `source` is a connection.
+        budget: what each may spend; `Budget(epsilon=…, delta=0)` asks for pure ε.
+        mechanisms: some of them; all by default.
+        schema: see `Session`.
+        public: see `Session`.
+        weights: see `Session.release`.
+        tolerance: the certified relative gap that QuerySmasher aims for.
+        unit: see `plan`.
+        max_rows: see `plan`.
+
+    Raises:
+        DpsqlError: see `Session.plan`; `MechanismError` for a name that is no mechanism's.
+    """
+    check_budget(budget)
+    workload, contributions, neighbours = _asked(
+        source, statements, schema, public, weights, unit, max_rows
+    )
+    options = Options(tolerance, contributions=contributions, neighbours=neighbours)
+    return compare_workload(workload, budget, mechanisms, options)
+
+
+def _asked(
+    source: duckdb.DuckDBPyConnection | Workload,
+    statements: Statements | None,
+    schema: Schema | None,
+    public: PublicTables | None,
+    weights: Mapping[str, float] | None,
+    unit: str | None,
+    max_rows: int | None,
+) -> tuple[Workload, int, str]:
+    """Return a workload, how many records of one unit count, and what neighbours are."""
     if isinstance(source, Workload):
         if statements is not None:
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
             )
-        workload, contributions, neighbours = source, *_of_workload(unit, max_rows)
-    elif statements is None:
+        return source, *_of_workload(unit, max_rows)
+    if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
-    else:
-        check_connection(source)
-        declared = Declared.of(source, schema, public, unit, max_rows)
-        script = compile_statements(source, statements, declared, weights)
-        workload, table = script.workload, script.table
-        contributions, neighbours = table.contributions, table.neighbours
-    alone = querysmasher.plan(
-        workload,
-        budget,
-        tolerance=tolerance,
-        residuals=residuals,
-        objective=objective,
-        targets=targets,
-        contributions=contributions,
-        neighbours=neighbours,
-    )
-    if not given:
-        return alone
-    _check_given(source, workload, given)
-    past = Past(tuple(source_of(plan) for plan in given))
-    return plan_given(alone, past, tolerance, uniform=residuals == "uniform")
+    check_connection(source)
+    declared = Declared.of(source, schema, public, unit, max_rows)
+    script = compile_statements(source, statements, declared, weights)
+    return script.workload, script.table.contributions, script.table.neighbours
 
 
 def _check_given(source: object, workload: Workload, given: Sequence[Plan]) -> None:

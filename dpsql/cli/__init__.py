@@ -3,6 +3,7 @@
 import click
 
 from dpsql.cli.application import Application
+from dpsql.cli.commands.compare import compare
 from dpsql.cli.commands.demo import demo
 from dpsql.cli.commands.ledger import ledger
 from dpsql.cli.commands.plan import plan
@@ -22,5 +23,5 @@ def main() -> None:
     """
 
 
-for _command in (demo, schema, plan, release, query, ledger, show):
+for _command in (demo, schema, plan, compare, release, query, ledger, show):
     main.add_command(_command)

@@ -23,13 +23,25 @@ class Account:
 
 def account(charged: Budget | None, left: Fraction | None, delta: Decimal) -> Account:
     """Word a charge, and what is left of the total as μ²; None without a total."""
-    lines = [f"charged: {'nothing' if charged is None else forms(charged.mu_squared, delta)}"]
+    lines = [f"charged: {'nothing' if charged is None else budget_forms(charged, delta)}"]
     lines += [] if left is None else [f"left: {forms(left, delta, up=False)}"]
     document: dict[str, object] = {
-        "charged": None if charged is None else as_json(charged.mu_squared, delta),
+        "charged": None if charged is None else budget_json(charged, delta),
         "remaining": None if left is None else as_json(left, delta, up=False),
     }
     return Account(tuple(lines), document)
+
+
+def budget_forms(budget: Budget, delta: Decimal) -> str:
+    """Word a budget in all forms, as it was asked first if it is pure."""
+    found = forms(budget.mu_squared, delta)
+    return f"{budget}; {found}" if budget.pure else found
+
+
+def budget_json(budget: Budget, delta: Decimal) -> dict[str, object]:
+    """Give a budget in all forms; ε and δ as they were asked if it is pure."""
+    found = as_json(budget.mu_squared, delta)
+    return {**found, "epsilon": float(budget.amount), "delta": 0.0} if budget.pure else found
 
 
 def forms(mu_squared: Fraction, delta: Decimal, *, up: bool = True) -> str:

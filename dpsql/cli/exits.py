@@ -36,7 +36,7 @@ class Exit(IntEnum):
     EXECUTION = 8
     """Something failed after the charge, which stands."""
     OTHER = 9
-    """Too large, a malformed workload, or no random bits."""
+    """Too large, a malformed workload, a mechanism that doesn't apply, or no random bits."""
     INTERRUPTED = 130
 
 
@@ -61,6 +61,11 @@ _PYTHON = {
     rf"{_BUDGET}\(mu={_NUMBER}\)": r"--mu \1",
     r"accept_schema=True": "--accept-schema",
     r"leave ledger= out": "leave --ledger out",
+    r'session\.release\(…, mechanism="([a-z+]+)"\)': r"dpsql release --mechanism \1",
+    r"leave mechanism= out": "leave --mechanism out",
+    r"leave confidence= out": "leave --confidence out",
+    r"leave objective= out": "leave --objective out",
+    r'mechanism="([a-z+]+)"': r"--mechanism \1",
     r'unit="([^"]+)", max_rows=([0-9]+)': r"--unit \1 --max-rows \2",
     r"pass schema=dpsql\.Schema\(.*\)": "declare it in a --schema file (dpsql schema --toml)",
 }

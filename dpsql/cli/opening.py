@@ -13,8 +13,11 @@ from dpsql.engines.interrupts import interruptible
 from dpsql.errors import SchemaError, SqlParseError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from duckdb import DuckDBPyConnection
 
+    from dpsql.planner.compare import Comparison
     from dpsql.planner.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.schema import Schema
@@ -99,6 +102,7 @@ def plan(source: Source, statements: dict[str, str], budget: Budget | None, aims
                 objective=aims.objective,
                 weights=aims.weights,
                 reuse=not aims.no_reuse,
+                mechanism=aims.mechanism,
             )
     with database(source.db) as con:
         return api.plan(
@@ -110,6 +114,35 @@ def plan(source: Source, statements: dict[str, str], budget: Budget | None, aims
             schema=schema_file(source.schema),
             public=list(source.public) or None,
             weights=aims.weights,
+            unit=source.unit,
+            max_rows=source.max_rows,
+            mechanism=aims.mechanism,
+        )
+
+
+def compare(
+    source: Source,
+    statements: dict[str, str],
+    budget: Budget,
+    mechanisms: Sequence[str] | None,
+    weights: dict[str, float] | None,
+) -> Comparison:
+    """Plan statements by several mechanisms, side by side. An account, if any, is not touched.
+
+    Raises:
+        DpsqlError: see `dpsql.compare`.
+    """
+    from dpsql import api
+
+    with database(source.db) as con:
+        return api.compare(
+            con,
+            statements,
+            budget=budget,
+            mechanisms=mechanisms,
+            schema=schema_file(source.schema),
+            public=list(source.public) or None,
+            weights=weights,
             unit=source.unit,
             max_rows=source.max_rows,
         )

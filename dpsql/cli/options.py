@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from dpsql.planner.titles import QUERYSMASHER, TITLES
+
 if TYPE_CHECKING:
     from dpsql.privacy import Budget
 
@@ -78,7 +80,7 @@ class Amounts:
     @property
     def shown_delta(self) -> Decimal:
         """The δ at which amounts are shown."""
-        return self.delta if self.delta is not None else DELTA
+        return self.delta or DELTA  # a pure budget has a δ of 0, at which no sum has an ε
 
     def budget(self) -> Budget | None:
         """Make the budget; None if none is given.
@@ -137,6 +139,7 @@ class Aims:
     weight: tuple[tuple[str, float], ...]
     objective: Literal["total", "largest"]
     no_reuse: bool
+    mechanism: str
 
     @property
     def targets(self) -> dict[str, float] | None:
@@ -180,7 +183,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SCRIPT = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 _AMOUNTS = (
-    click.option("--epsilon", type=Amount(), help="The budget as ε; needs --delta."),
+    click.option(
+        "--epsilon", type=Amount(), help="The budget as ε; needs --delta, which is 0 for pure ε."
+    ),
     click.option(
         "--delta", type=Amount(), help="δ of the budget; beside others, where ε is shown [1e-9]."
     ),
@@ -201,6 +206,13 @@ _SOURCE = (
     click.option("--vintage", default="", help="A label for this state of the data."),
     click.option("--accept-schema", is_flag=True, help="A changed schema is meant."),
 )
+mechanism_option = click.option(
+    "--mechanism",
+    type=click.Choice(list(TITLES)),
+    default=QUERYSMASHER,
+    show_default=True,
+    help="What plans and measures; see dpsql compare.",
+)
 _AIMS = (
     click.option(
         "--target",
@@ -219,6 +231,7 @@ _AIMS = (
         help="Make the sum of variances small, or the largest one.",
     ),
     click.option("--no-reuse", is_flag=True, help="Leave past measurements out of account."),
+    mechanism_option,
 )
 
 json_option = click.option(

@@ -72,8 +72,11 @@ class Estimates:
     """
 
     plan: AdaptivePlan
-    rounds: tuple[Round, ...]
+    measured: tuple[tuple[Measured, ...], ...]
+    """What each round measured; without rounds that measured nothing."""
     fitted: FittedMarginals
+    rounds: tuple[Round, ...] = ()
+    """What each round did; none where estimates were made again."""
 
     @property
     def spent(self) -> Fraction:
@@ -81,13 +84,13 @@ class Estimates:
         return sum((r.cost for r in self.rounds), Fraction(0))
 
     @classmethod
-    def of(cls, plan: AdaptivePlan, rounds: Sequence[Round]) -> Estimates:
+    def of(cls, plan: AdaptivePlan, measured: Sequence[tuple[Measured, ...]]) -> Estimates:
         """Make estimates again, from what the rounds measured."""
         fitted = FittedMarginals(Marginals(plan.targets.sizes))
-        for measured in (m for r in rounds for m in r.measured):
-            block = block_of(measured.attributes, plan.targets.sizes, measured.variance)
-            fitted.add(measured.attributes, residual_of(block, measured.values))
-        return cls(plan, tuple(rounds), fitted)
+        for one in (one for some in measured for one in some):
+            block = block_of(one.attributes, plan.targets.sizes, one.variance)
+            fitted.add(one.attributes, residual_of(block, one.values))
+        return cls(plan, tuple(measured), fitted)
 
     def marginal(self, attributes: Sequence[str]) -> Array:
         """Return the estimated counts: not negative, and near what was measured.
@@ -177,7 +180,8 @@ class _Run:
         price = first_price(self._left, len(self._targets.largest))
         while adaptive and price > 0:
             price = self._round(price)
-        return Estimates(self._plan, tuple(self._rounds), self._fitted)
+        measured = tuple(r.measured for r in self._rounds if r.measured)
+        return Estimates(self._plan, measured, self._fitted, tuple(self._rounds))
 
     def _begin(self, price: Fraction) -> None:
         """Measure the total and the one-way marginals."""

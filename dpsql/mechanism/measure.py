@@ -19,6 +19,8 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,18 @@ from dpsql.privacy import Ledger, Receipt
 Counts = NDArray[np.int64]
 
 
+class Payable(Protocol):
+    """What can be paid for: a certified plan, or one that chooses what it measures on the way."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides what may be measured, and for whom."""
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """The most that it spends, as μ²."""
+
+
 class ChargedPlan:
     """A certified plan that has been paid for. Only this can be measured.
 
@@ -43,7 +57,7 @@ class ChargedPlan:
         LedgerError: the ledger doesn't hold the receipt, or it was used before.
     """
 
-    def __init__(self, certified: CertifiedPlan, receipt: Receipt, ledger: Ledger) -> None:
+    def __init__(self, certified: Payable, receipt: Receipt, ledger: Ledger) -> None:
         if receipt.plan != certified.digest:
             raise InternalError("the receipt is for another plan")
         if receipt.mu_squared < certified.privacy_cost:
@@ -91,13 +105,16 @@ def measure(
         InternalError: the plan was measured before, or a marginal is missing or has the wrong
             shape.
     """
+    certified = charged.certified
+    if not isinstance(certified, CertifiedPlan):
+        raise InternalError("a plan that is not certified can't be measured")
     charged.use_up()
     bits = fresh_bits() if _bits is None else _bits
     return NoisyMeasurements(
-        charged.certified,
+        certified,
         {
             frozenset(space): _measure_space(block, space, marginals, bits)
-            for block in charged.certified.blocks
+            for block in certified.blocks
             for space in block.spaces
         },
     )

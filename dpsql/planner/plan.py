@@ -29,6 +29,13 @@ from dpsql.workload import Family, Workload
 
 MANY = 2**22
 
+EXPECTED = {
+    "statement": pl.String(),
+    "rows": pl.Int64(),
+    "rmse": pl.Float64(),
+    "worst_standard_error": pl.Float64(),
+}
+"""The columns of `Plan.expected_error`."""
 
 RECORD = "add or remove one record"
 """Neighbours, where nothing is known about whose records they are."""
@@ -309,12 +316,7 @@ def error_table(recovery: AnyRecovery, workload: Workload) -> pl.DataFrame:
             "rmse": [math.sqrt(e.total / e.rows) if e.rows else 0.0 for e in table.values()],
             "worst_standard_error": [math.sqrt(e.largest) for e in table.values()],
         },
-        schema={
-            "statement": pl.String,
-            "rows": pl.Int64,
-            "rmse": pl.Float64,
-            "worst_standard_error": pl.Float64,
-        },
+        schema=EXPECTED,
     )
 
 

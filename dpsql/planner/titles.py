@@ -19,3 +19,6 @@ TITLES = MappingProxyType(
     }
 )
 """Name, as in `mechanism=`, → how it is called in texts."""
+
+OF_MARGINALS = frozenset({"hdmm", "gaussian", "laplace"})
+"""Mechanisms that measure marginals as they are, and not residual spaces."""

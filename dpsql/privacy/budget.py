@@ -114,8 +114,11 @@ class Budget:
 
         For a pure budget at most the stated ε.
         """
-        implied = epsilon_of(self.mu_squared, _probability(delta))
-        return min(implied, _above(self.amount)) if self.pure else implied
+        if not self.pure:
+            return epsilon_of(self.mu_squared, _probability(delta))
+        value = _probability(delta, zero=True)
+        stated = _above(self.amount)
+        return min(epsilon_of(self.mu_squared, value), stated) if value else stated
 
     def delta_at(self, epsilon: Number) -> float:
         """Give a δ that this budget implies at `epsilon`, rounded up: the smallest that μ² does.

@@ -65,10 +65,19 @@ class Answering(Protocol):
 class Answers:
     """The answers to a workload, by statistic and group."""
 
-    def __init__(self, workload: Workload, recovery: AnyRecovery, marginal: Marginal) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        recovery: AnyRecovery | None,
+        marginal: Marginal,
+        *,
+        laplace: bool = False,
+    ) -> None:
         self.workload = workload
+        self.laplace = laplace
+        """Whether noise has the heavier tails of the Laplace distribution."""
         self.recovery = recovery
-        """Tells the variances of unbiased answers."""
+        """Tells the variances of unbiased answers; None if there are none."""
         self._reconstruction = Reconstruction(marginal)
 
     def values(self, column: StatisticColumn, part: Part) -> Array:
@@ -78,8 +87,7 @@ class Answers:
 
     def variances(self, column: StatisticColumn, part: Part) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
-        variances = self.recovery.variances(self._family(column, part))
-        return in_group_order(variances, column.axes, part.shape)
+        return in_group_order(self._spread(self._family(column, part)), column.axes, part.shape)
 
     def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
         """Read a quantile off the noisy distribution of every group of a part.
@@ -94,9 +102,13 @@ class Answers:
             self._family(column, part),
             part.shape,
             self._reconstruction.answers,
-            self.recovery.variances,
+            self._spread,
             reach,
         )
+
+    def _spread(self, family: Family) -> Array:
+        """Return the variances of a family; zeros if they are not known."""
+        return np.zeros(family.shape) if self.recovery is None else self.recovery.variances(family)
 
     def family(self, column: StatisticColumn) -> Family:
         """Return the family that answers a statistic."""

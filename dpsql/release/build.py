@@ -9,8 +9,9 @@ from fractions import Fraction
 
 import polars as pl
 
+from dpsql.errors import InternalError
 from dpsql.mechanism.measure import NoisyMeasurements
-from dpsql.planner.certify import privacy_cost
+from dpsql.planner.certify import is_laplace, privacy_cost
 from dpsql.planner.past.given import source_of
 from dpsql.planner.past.source import Source
 from dpsql.planner.plan import Plan, error_table
@@ -106,6 +107,7 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
         integers=wishes.integers,
         created=now(),
         versions=versions(),
+        mechanism=plan.mechanism,
     )
 
 
@@ -123,7 +125,12 @@ def from_plan(
     """
     values = plan.values(measured.values)
     recovery = plan.recovery
-    answers = Answers(plan.workload, recovery, lambda names: recovery.marginal(names, values))
+    answers = Answers(
+        plan.workload,
+        recovery,
+        lambda names: recovery.marginal(names, values),
+        laplace=is_laplace(plan.certified.blocks),
+    )
     return Release(facts, _frames(script, answers, facts, sources), encode(sources), plan)
 
 
@@ -137,7 +144,12 @@ def from_before(script: Script, before: Before, wishes: Wishes) -> Release:
 
 
 def again(
-    script: Script, before: Before, wishes: Wishes, receipt: Receipt, budget: Budget
+    script: Script,
+    before: Before,
+    wishes: Wishes,
+    receipt: Receipt,
+    budget: Budget,
+    mechanism: str,
 ) -> Release:
     """Make a release again that was measured and not handed out.
 
@@ -147,6 +159,7 @@ def again(
         wishes: how answers are to be shown.
         receipt: what it was charged.
         budget: the amount, as it was asked for.
+        mechanism: what planned its own measurements.
     """
     release = _made(script, before, wishes, "that of the plan, made before an interruption")
     own = before.sources[-1]
@@ -157,6 +170,7 @@ def again(
         privacy_cost=privacy_cost(own.blocks, script.table.contributions),
         spaces=sum(len(block.spaces) for block in own.blocks),
         whole=own.whole,
+        mechanism=mechanism,
     )
     return release.with_facts(facts)
 
@@ -165,6 +179,8 @@ def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Rel
     if wishes.nonnegative or wishes.integers:
         check_adjusted(script, (), before.sources)
     answers = answers_of(script, before.sources)
+    if answers.recovery is None:
+        raise InternalError("measurements were read without their variances")
     expected = error_table(answers.recovery, script.workload)
     facts = Facts(
         table=script.table,

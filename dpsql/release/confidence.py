@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from dpsql.errors import SqlError
@@ -25,7 +26,13 @@ def check_confidence(confidence: float | None) -> None:
         )
 
 
-def reach(confidence: float) -> float:
-    """Return how many standard deviations an interval reaches to each side."""
+def reach(confidence: float, *, laplace: bool = False) -> float:
+    """Return how many standard deviations an interval reaches to each side.
+
+    Noise is Gaussian, or the sum of Laplace noises with any weights. One of these alone has the
+    heaviest tails, P(|z| > tσ) = e^(−√2·t); of many the sum is nearly Gaussian. The wider interval
+    of the two is taken.
+    """
     # The lower tail, because 1/2 + c/2 would round to 1 for a c just below 1.
-    return -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+    gaussian = -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
+    return max(gaussian, -math.log1p(-confidence) / math.sqrt(2)) if laplace else gaussian

@@ -13,22 +13,17 @@ from typing import Any
 import polars as pl
 
 from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError
+from dpsql.planner.plan import EXPECTED
+from dpsql.planner.titles import TITLES
 from dpsql.privacy import Budget, Purpose, Receipt
-from dpsql.release.facts import NOISE_LAW, Earlier, Facts
+from dpsql.release.facts import Earlier, Facts
 from dpsql.release.summary import DELTAS
 from dpsql.schema.document import table_from_json, table_to_json
 
-FORMAT = 1
+FORMAT = 2
 MAX_BYTES = 2**26
-MECHANISM = "QuerySmasher (arXiv 2604.00868): Gaussian matrix mechanism, measured in integers"
 
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,1999})(/[1-9][0-9]{0,1999})?")
-EXPECTED = {
-    "statement": pl.String(),
-    "rows": pl.Int64(),
-    "rmse": pl.Float64(),
-    "worst_standard_error": pl.Float64(),
-}
 
 
 def write(facts: Facts, files: Mapping[str, Any]) -> str:
@@ -46,8 +41,9 @@ def write(facts: Facts, files: Mapping[str, Any]) -> str:
         "rows_need_a_value_in": list(facts.guards),
         "privacy_cost_mu_squared": str(facts.privacy_cost),
         "mechanism": {
-            "name": MECHANISM,
-            "noise": NOISE_LAW,
+            "name": facts.mechanism,
+            "title": TITLES[facts.mechanism],
+            "noise": facts.noise,
             "objective": facts.objective,
             "rmse": facts.rmse,
             "certified_gap": facts.gap,
@@ -129,7 +125,7 @@ def read(text: str) -> tuple[Facts, dict[str, Any]]:
     if document["format"] != FORMAT:
         raise ReleaseFormatError(
             f"The release has format {str(document['format'])[:20]!r}; this dpsql knows {FORMAT}.",
-            hint="update dpsql.",
+            hint="use the version of dpsql that wrote it.",
         )
     try:
         # The same in other words, with other spaces for example, was changed as well.
@@ -195,7 +191,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         guards=tuple(_typed(name, str) for name in _typed(document["rows_need_a_value_in"], list)),
         privacy_cost=_fraction(document["privacy_cost_mu_squared"]),
         receipt=_read_receipt(document["ledger"]),
-        rmse=_number(mechanism["rmse"]),
+        rmse=None if mechanism["rmse"] is None else _number(mechanism["rmse"]),
         gap=None if gap is None else _number(gap),
         spaces=_typed(mechanism["residual_spaces"], int),
         whole=_typed(mechanism["whole_domain"], bool),
@@ -207,11 +203,12 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         integers=_typed(post["integers"], bool),
         created=_typed(document["created"], str),
         versions=_texts(document["versions"]),
+        mechanism=_typed(mechanism["name"], str),
     )
-    if (
-        facts.neighbours != document["neighbours"]
-        or facts.expected.null_count().sum_horizontal()[0]
-    ):
+    if facts.mechanism not in TITLES or facts.neighbours != document["neighbours"]:
+        raise ValueError
+    known = EXPECTED if not facts.adaptive else ("statement", "rows")
+    if facts.expected.select(*known).null_count().sum_horizontal()[0]:
         raise ValueError
     return facts
 

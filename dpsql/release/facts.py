@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import polars as pl
 
+from dpsql.planner.titles import OF_MARGINALS, QUERYSMASHER
 from dpsql.privacy import Budget, Receipt
 from dpsql.schema import Table
 
@@ -26,9 +27,14 @@ LIBRARIES = (
     "cryptography",
 )
 
-NOISE_LAW = (
+GAUSSIAN_NOISE = (
     "round(N(0, sigma^2)) added to exact integers: the Gaussian mechanism, rounded afterwards; "
     "variance sigma^2 + 1/12; drawn exactly from AES-256 in counter mode, keyed by the system"
+)
+LAPLACE_NOISE = (
+    "discrete Laplace noise, P(z) in proportion to exp(-|z|/b), added to exact integers: pure "
+    "epsilon; variance 1/(2 sinh(1/(2b))^2); drawn exactly from AES-256 in counter mode, keyed by "
+    "the system"
 )
 
 
@@ -59,11 +65,12 @@ class Facts:
     privacy_cost: Fraction
     """What was measured costs that much, as μ²."""
     receipt: Receipt | None
-    rmse: float
+    rmse: float | None
+    """None if it isn't known, because what was measured depends on the data."""
     gap: float | None
-    """The certified gap of the plan; None if nothing new was measured."""
+    """The certified gap of the plan; None if nothing new was measured, or no bound is known."""
     spaces: int
-    """How many residual spaces were measured; 1 for joint cells."""
+    """How many residual spaces or marginals were measured; 1 for joint cells."""
     whole: bool
     objective: str
     vintage: str
@@ -74,6 +81,24 @@ class Facts:
     created: str
     """UTC, ISO 8601."""
     versions: Mapping[str, str]
+    mechanism: str = QUERYSMASHER
+    """The name of the mechanism that measured what is new."""
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether what was measured depends on the data, so that answers are biased."""
+        return self.rmse is None
+
+    @property
+    def cells(self) -> bool:
+        """Whether marginals were measured as they are, and not residual spaces."""
+        return self.mechanism in OF_MARGINALS
+
+    @property
+    def noise(self) -> str:
+        """What noise was added, in words."""
+        pure = self.budget is not None and self.budget.pure
+        return LAPLACE_NOISE if pure else GAUSSIAN_NOISE
 
     @property
     def neighbours(self) -> str:

@@ -359,11 +359,13 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     elif facts.budget is not None:
         raise _forged()
     held, sources = [entries[request] for request in requests], decode(content)
-    if len(sources) != len(held) or not _are_of(facts.table, held):
+    # The rounds of an adaptive release have one entry together.
+    parts = [sources] if facts.adaptive else [(source,) for source in sources]
+    if len(parts) != len(held) or not _are_of(facts.table, held):
         raise _forged()
-    for entry, source in zip(held, sources, strict=True):
+    for entry, part in zip(held, parts, strict=True):
         kept = ledger.content(entry)
-        if kept is not None and encode(decode(kept)) != encode((source,)):
+        if kept is not None and encode(decode(kept)) != encode(part):
             raise _forged()
 
 

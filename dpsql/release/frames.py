@@ -20,8 +20,14 @@ from dpsql.workload.factors import MAX_CELLS
 DESCRIBED = ("column", "role", "variance", "reason")
 
 
+BIASED = "biased: chosen and fitted by the data"
+
+
 class AnsweredFrames:
-    """Frames made from answers, when they are first asked for."""
+    """Frames made from answers, when they are first asked for.
+
+    Biased answers have neither variances nor intervals.
+    """
 
     def __init__(
         self, statements: Sequence[Statement], answers: Answers, confidence: float | None = None
@@ -31,6 +37,7 @@ class AnsweredFrames:
         self._lock = threading.RLock()
         self._answers = answers
         self._confidence = confidence
+        self._biased = answers.recovery is None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,6 +78,8 @@ class AnsweredFrames:
             KeyError: there is no such statement.
         """
         found = [self._described(self._statements[name], i) for i in range(self._width(name))]
+        if self._biased:
+            found = [f if f[1] == "key" else (f[0], f[1], "none", BIASED) for f in found]
         return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
 
     def _width(self, name: str) -> int:
@@ -119,20 +128,24 @@ class AnsweredFrames:
         column = part.group.columns[output.statistic or 0]
         name = output.name
         if column.quantile is not None:
-            found = self._answers.quantiles(column, part, reach(self._confidence or CONFIDENCE))
-            return _with_interval(found.values.alias(name), found.lower, found.upper)
+            found = self._answers.quantiles(
+                column, part, self._reach(self._confidence or CONFIDENCE)
+            )
+            return self._with_interval(found.values.alias(name), found.lower, found.upper)
         values = pl.Series(name, self._answers.values(column, part))
+        if self._biased:
+            return [values]
         return self._with_errors(values, pl.Series(self._answers.variances(column, part)))
 
     def _computed(self, statement: Statement, post: Postprocessing) -> pl.DataFrame:
         """Run what a statement computes on its answers, and find the variances."""
-        around = reach(self._confidence or CONFIDENCE)
+        around = self._reach(self._confidence or CONFIDENCE)
         frames = [
             table_frame(table, self._answers, columns, around)
             for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
         ]
         result = post.run(frames)
-        noise = Noise(statement, self._answers)
+        noise = None if self._biased else Noise(statement, self._answers)
         width = len(post.everything)
         columns: list[pl.Series] = []
         for i, output in enumerate(post.outputs):
@@ -141,7 +154,9 @@ class AnsweredFrames:
                 columns.append(column)
             elif i in post.bounds:
                 bounds = [result.to_series(post.bounds[i] + j) for j in (0, 1)]
-                columns += _with_interval(column, *bounds)
+                columns += self._with_interval(column, *bounds)
+            elif noise is None:
+                columns.append(column)
             else:
                 variances = noise.variances(result.to_series(width + i))
                 known = column.is_not_null()
@@ -151,21 +166,27 @@ class AnsweredFrames:
                 columns += self._with_errors(column, variances)
         return pl.DataFrame(columns)
 
+    def _reach(self, confidence: float) -> float:
+        return reach(confidence, laplace=self._answers.laplace)
+
+    def _with_interval(
+        self, values: pl.Series, lower: pl.Series, upper: pl.Series
+    ) -> list[pl.Series]:
+        """Return a quantile, which has bounds and no variance."""
+        if self._biased:
+            return [values]
+        name = values.name
+        variance = _nulls(values.len()).alias(f"{name}_variance")
+        return [values, variance, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
+
     def _with_errors(self, values: pl.Series, variances: pl.Series) -> list[pl.Series]:
         name = values.name
         columns = [values, variances.cast(pl.Float64).alias(f"{name}_variance")]
         if self._confidence is not None and values.dtype.is_numeric():
-            around = reach(self._confidence) * variances.sqrt()
+            around = self._reach(self._confidence) * variances.sqrt()
             columns.append((values - around).alias(f"{name}_lower"))
             columns.append((values + around).alias(f"{name}_upper"))
         return columns
-
-
-def _with_interval(values: pl.Series, lower: pl.Series, upper: pl.Series) -> list[pl.Series]:
-    """Return a quantile, which has bounds and no variance."""
-    name = values.name
-    variance = _nulls(values.len()).alias(f"{name}_variance")
-    return [values, variance, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
 
 
 def _nulls(count: int) -> pl.Series:

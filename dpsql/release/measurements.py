@@ -2,8 +2,8 @@
 
 A row is one of: a `space` that was measured (its attributes, the noise and the noisy integers), a
 `factor` of the strategy of a block, the `reference` of an attribute, the `cells` into which the
-values of an attribute were merged, or which `rows` counted: those with a value of the domain in
-every named column. Rows of one release have one number `source`.
+values of an attribute were merged, which `rows` counted: those with a value of the domain in every
+named column, or the `reading`: how answers follow. Rows of one release have one number `source`.
 All is read back with suspicion: files come from strangers.
 """
 
@@ -13,7 +13,7 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -21,9 +21,15 @@ from numpy.typing import NDArray
 
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.planner.divide.reference import Reference
-from dpsql.planner.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
+from dpsql.planner.integer import (
+    BlockStrategy,
+    CentredFactor,
+    DenseFactor,
+    IdentityFactor,
+    IntegerFactor,
+)
 from dpsql.planner.laws import Gaussian, Laplace, Law
-from dpsql.planner.past.source import Source
+from dpsql.planner.past.source import Reading, Source
 from dpsql.release.parquet import read_parquet
 
 Ints = NDArray[np.int64]
@@ -40,6 +46,8 @@ SCHEMA: dict[str, pl.DataType] = {
 }
 LAPLACE = "laplace "
 """Stands before the scale of Laplace noise; a number alone is the variance of Gaussian noise."""
+IDENTITY = "identity "
+"""Stands before the scale of an identity; a number alone is that of a centred identity."""
 MAX_DIGITS = 40
 """Of a number in decimal text: noise variances are below 2^100."""
 
@@ -89,6 +97,7 @@ def _rows(number: int, source: Source) -> Iterator[_Row]:
         yield _Row(number, "reference", -1, [name], [], [n], "", data)
     nothing = np.zeros(0, dtype=np.int64)
     yield _Row(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
+    yield _Row(number, "reading", -1, [source.reading], [], [], "", nothing)
     yield _Row(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
     for name, n in source.sizes.items():
         classes = source.merged.get(name, np.zeros(0, dtype=np.int64))
@@ -97,9 +106,12 @@ def _rows(number: int, source: Source) -> Iterator[_Row]:
 
 def _factor_row(number: int, block: int, factor: IntegerFactor) -> _Row:
     axes, shape = list(factor.axes), list(factor.shape)
+    nothing = np.zeros(0, dtype=np.int64)
     if isinstance(factor, CentredFactor):
-        nothing = np.zeros(0, dtype=np.int64)
         return _Row(number, "factor", block, [], axes, shape, str(factor.scale), nothing)
+    if isinstance(factor, IdentityFactor):
+        scale = f"{IDENTITY}{factor.scale}"
+        return _Row(number, "factor", block, [], axes, shape, scale, nothing)
     return _Row(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
 
 
@@ -138,9 +150,14 @@ def _source(frame: pl.DataFrame) -> Source:
     kinds: dict[str, list[tuple[dict[str, Any], Ints]]] = defaultdict(list)
     for row, data in zip(rows, frame["data"], strict=True):
         kinds[row["kind"]].append((row, data.to_numpy().copy()))
-    if set(kinds) - {"space", "factor", "reference", "cells", "rows", "rests_on"}:
+    if set(kinds) - {"space", "factor", "reference", "cells", "rows", "rests_on", "reading"}:
         raise _malformed()
-    ((counted, _),), ((rested, _),) = kinds["rows"], kinds["rests_on"]
+    ((counted, _),), ((rested, _),), ((how, _),) = (
+        kinds[kind] for kind in ("rows", "rests_on", "reading")
+    )
+    (reading,) = how["names"]
+    if reading not in get_args(Reading):
+        raise _malformed()
     sizes, merged = {}, {}
     for row, data in kinds["cells"]:
         (name,), (sizes[name],) = row["names"], row["shape"]
@@ -150,7 +167,7 @@ def _source(frame: pl.DataFrame) -> Source:
     blocks, values = _blocks(kinds["space"], kinds["factor"])
     guards = frozenset(counted["names"])
     rests_on = tuple(rested["names"])
-    source = Source(blocks, references, sizes, merged, values, guards, rests_on)
+    source = Source(blocks, references, sizes, merged, values, guards, rests_on, reading)
     _check(source)
     return source
 
@@ -198,6 +215,8 @@ def _blocks(
 
 def _factor(row: dict[str, Any], data: Ints) -> IntegerFactor:
     axes, shape = tuple(row["axes"]), tuple(row["shape"])
+    if row["number"].startswith(IDENTITY):
+        return IdentityFactor(axes, shape, _whole(row["number"].removeprefix(IDENTITY)))
     if row["number"]:
         return CentredFactor(axes, shape, _whole(row["number"]))
     return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))

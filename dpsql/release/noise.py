@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.errors import ResourceLimitError
+from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.covariance import Aligned, combined_variances, covariances
 from dpsql.release.answers import Answers, whole
 from dpsql.release.order import in_group_order
@@ -31,7 +31,9 @@ class Noise:
     """The variances of one statement's values."""
 
     def __init__(self, statement: Statement, answers: Answers) -> None:
-        self._answers = answers
+        if answers.recovery is None:
+            raise InternalError("biased answers have no variances")
+        self._answers, self._recovery = answers, answers.recovery
         self._places = _places(statement.tables)
         self._known: dict[tuple[int, int, int], Array] = {}
 
@@ -92,8 +94,7 @@ class Noise:
         if key not in self._known:
             group = self._places[number].group
             one, two = (self._aligned(group, j) for j in (first, second))
-            recovery = self._answers.recovery
-            found = covariances(recovery, one, two, group.shape)
+            found = covariances(self._recovery, one, two, group.shape)
             self._known[key] = np.asarray(found).ravel()
         return self._known[key]
 
@@ -123,7 +124,7 @@ class Noise:
             terms.append((family, coefficients))
         try:
             domain = self._answers.workload.domain
-            total[values] = combined_variances(self._answers.recovery, terms, domain)
+            total[values] = combined_variances(self._recovery, terms, domain)
         except ResourceLimitError:
             total[values] = np.nan
 

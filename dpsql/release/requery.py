@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from dpsql.errors import SchemaError, SqlError, UndeterminedError, printable
-from dpsql.planner.past.given import Past, known
+from dpsql.planner.certify import is_laplace
+from dpsql.planner.past.determined import Missing, missing
+from dpsql.planner.past.given import Past, alone, known
 from dpsql.planner.past.source import Source, splits
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
@@ -31,21 +34,56 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
     Raises:
         UndeterminedError: they don't determine what is asked.
     """
-    past = Past(tuple(sources), script.merged)
+    sources = [source for source in sources if source.reading != "adaptive"]
+    if len(sources) == 1 and not sources[0].combines:
+        return _from_one(script, sources[0])
+    past = Past(tuple(source for source in sources if source.combines), script.merged)
     combination, lacking = known(script.workload, past)
     if lacking:
-        raise _undetermined(script, past)
-    values = combination.values([s.values for s in sources if s.values is not None])
+        raise _undetermined(script, lambda own: known(own, past)[1])
+    values = combination.values([s.values for s in past.sources if s.values is not None])
     recovery = combination.recovery
     return Answers(script.workload, recovery, lambda names: recovery.marginal(names, values))
 
 
-def _undetermined(script: Script, past: Past) -> UndeterminedError:
+def _from_one(script: Script, source: Source) -> Answers:
+    """Answer from marginals of one release, which can't be put together with others."""
+    recovery = alone(source)
+
+    def lacking(workload: Workload) -> Missing:
+        found: list[tuple[str, ...]] = []
+        for family in workload.families:
+            other = [a for a in family.attributes if not _same_cells(script, source, a)]
+            found += [tuple(sorted(other))] if other else missing(recovery, family, workload.domain)
+        return tuple(dict.fromkeys(found))
+
+    if lacking(script.workload):
+        raise _undetermined(script, lacking)
+    values = recovery.values(source.values or {})
+    return Answers(
+        script.workload,
+        recovery,
+        lambda names: recovery.marginal(names, values),
+        laplace=is_laplace(source.blocks),
+    )
+
+
+def _same_cells(script: Script, source: Source, name: str) -> bool:
+    """Whether a column was measured over the cells over which something is asked."""
+    if source.sizes.get(name) != script.workload.domain[name]:
+        return False
+    ours, theirs = script.merged.get(name), source.merged.get(name)
+    if ours is None or theirs is None:
+        return ours is theirs
+    return bool(np.array_equal(ours, theirs))
+
+
+def _undetermined(script: Script, lacking_of: Callable[[Workload], Missing]) -> UndeterminedError:
     """Say which statement asks for what was not measured."""
     for statement in script.statements:
         families = {c.family for t in statement.tables for g in t.sets for c in g.columns}
         own = [script.workload.families[i] for i in sorted(families)]
-        _, lacking = known(Workload.of(script.workload.domain, own), past)
+        lacking = lacking_of(Workload.of(script.workload.domain, own))
         if lacking:
             break
     named = [" x ".join(map(printable, names)) or "the total" for names in lacking]

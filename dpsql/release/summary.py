@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from dpsql.errors import printable
+from dpsql.planner.titles import QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
-from dpsql.release.facts import NOISE_LAW, Facts
+from dpsql.release.facts import Facts
 
 WIDTH = 100
 DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
@@ -71,15 +72,21 @@ def budget_forms(budget: Budget) -> list[str]:
 
 
 def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
-    if facts.budget is not None:
-        what = "all joint cells at once" if facts.whole else f"{facts.spaces:,} residual spaces"
-        yield "matrix", f"QuerySmasher, a Gaussian matrix mechanism over {what}"
+    if facts.budget is not None and facts.adaptive:
+        yield "mechanism", f"{TITLES[facts.mechanism]}: chooses what it measures by the data"
+    elif facts.budget is not None:
+        yield "matrix", _matrix(facts)
         gap = "not known" if facts.gap is None else f"{facts.gap:.2e}"
         yield "certified gap", f"{gap}, of the objective: {facts.objective}"
-    yield "noise", NOISE_LAW
+    yield "noise", facts.noise
     yield "sensitivity", "exact, from the integer matrices that were measured"
     yield "invariants", "none: no count is released without noise"
-    if facts.adjusted:
+    if facts.adaptive:
+        yield (
+            "post-processing",
+            "answers are fitted to what was measured, and not negative; they are biased",
+        )
+    elif facts.adjusted:
         kinds = [k for k, on in _kinds(facts) if on]
         yield (
             "post-processing",
@@ -92,11 +99,25 @@ def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "post-processing", "none that biases: values may be negative and fractional"
 
 
+def _matrix(facts: Facts) -> str:
+    """Say which mechanism measured what."""
+    title = TITLES[facts.mechanism]
+    if facts.mechanism == QUERYSMASHER:
+        title += ", a Gaussian matrix mechanism"
+    if facts.whole:
+        return f"{title} over all joint cells at once"
+    return f"{title} over {facts.spaces:,} {'marginals' if facts.cells else 'residual spaces'}"
+
+
 def _kinds(facts: Facts) -> tuple[tuple[str, bool], ...]:
     return ("not negative", facts.nonnegative), ("whole numbers", facts.integers)
 
 
 def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
+    if facts.adaptive:
+        yield "expected error", "not known: it depends on the data"
+        yield "variances", "none: answers are biased by an unknown amount"
+        return
     for row in facts.expected.iter_rows(named=True):
         yield (
             "expected error",

@@ -9,8 +9,11 @@ from typing import Literal
 import duckdb
 
 from dpsql.engines.public import PublicReader, PublicTables
-from dpsql.errors import BudgetError, SchemaError, SqlError
+from dpsql.errors import BudgetError, MechanismError, SchemaError, SqlError
+from dpsql.planner.mechanisms import AIM, check_name
+from dpsql.planner.titles import OF_MARGINALS, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
+from dpsql.release import Wishes
 from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, read_table
 from dpsql.sql.compiled import Script
@@ -120,4 +123,30 @@ def check_budget(budget: Budget | Free | None) -> None:
         raise BudgetError(
             f"A budget must be a dpsql.Budget, not a {type(budget).__name__}.",
             hint="write budget=dpsql.Budget(epsilon=1, delta=1e-9), or rho=0.5, or mu=1.",
+        )
+
+
+def check_mechanism(mechanism: str, wishes: Wishes, *, free: bool = False) -> None:
+    """Refuse what is no mechanism, and wishes that it can't fulfil.
+
+    Raises:
+        MechanismError: that is so.
+    """
+    check_name(mechanism)
+    if mechanism == QUERYSMASHER:
+        return
+    title = TITLES[mechanism]
+    if free:
+        raise MechanismError(
+            f"With a budget of 0 nothing is measured, by {title} neither.",
+            hint="leave mechanism= out.",
+        )
+    if mechanism == AIM and wishes.confidence is not None:
+        raise MechanismError(
+            f"Answers by {title} are biased, and have no intervals.", hint="leave confidence= out."
+        )
+    if (wishes.nonnegative or wishes.integers) and mechanism in {*OF_MARGINALS, AIM}:
+        raise MechanismError(
+            f"There are no adjusted columns beside answers by {title}.",
+            hint="leave nonnegative= and integers= out, or use another mechanism.",
         )

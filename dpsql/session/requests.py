@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import SchemaError
 from dpsql.planner import querysmasher
+from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Purpose
 from dpsql.schema import Table
 from dpsql.session.declared import Statements, named
@@ -27,6 +28,7 @@ class How:
     reuse: bool
     tolerance: float = querysmasher.DEFAULT_TOLERANCE
     residuals: querysmasher.Residuals = "weighted"
+    mechanism: str = QUERYSMASHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class Asked:
     def digest(self) -> str:
         """A hash of all of it but the amount, which is in the ledger."""
         how = self.how
-        options = [how.objective, how.weights or {}, how.targets, how.reuse]
+        options: list[object] = [how.objective, how.weights or {}, how.targets, how.reuse]
+        if how.mechanism != QUERYSMASHER:  # what was asked before there were others stays the same
+            options.append(how.mechanism)
         return _digest([self.statements, *options])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from dpsql.engines.interrupts import interruptible
 from dpsql.engines.public import PublicTables
 from dpsql.errors import BudgetError, SqlError
 from dpsql.planner import querysmasher
+from dpsql.planner.compare import Comparison
 from dpsql.planner.plan import Plan
+from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Ledger, open_ledger
 from dpsql.release import Release, Wishes
 from dpsql.release.confidence import check_confidence
@@ -28,6 +30,7 @@ from dpsql.session.declared import (
     check_amount,
     check_budget,
     check_connection,
+    check_mechanism,
     is_free,
 )
 from dpsql.session.requests import Asked, How, check_vintage
@@ -149,6 +152,7 @@ class Session:
         tolerance: float = querysmasher.DEFAULT_TOLERANCE,
         residuals: querysmasher.Residuals = "weighted",
         reuse: bool = True,
+        mechanism: str = QUERYSMASHER,
     ) -> Plan:
         """Plan statements jointly. Reads the catalog and no rows; spends nothing.
 
@@ -158,6 +162,7 @@ class Session:
             SqlError: a statement can't be answered.
             SchemaError: an unknown table or column, or one without a public domain.
             ResourceLimitError: the answers or a marginal are too large.
+            MechanismError: the mechanism can't answer them, or not within such a budget.
             LedgerError: the ledger can't be read.
         """
         if is_free(budget):
@@ -166,9 +171,33 @@ class Session:
                 hint="session.release(…, budget=0) answers from earlier ones, without a plan.",
             )
         check_amount(budget, targets)
-        how = How(budget, targets, objective, weights, reuse, tolerance, residuals)
+        check_mechanism(mechanism, Wishes())
+        how = How(budget, targets, objective, weights, reuse, tolerance, residuals, mechanism)
+        planning = self._work.planning
         with self._lock:  # a release in another thread must not have its rows read as a catalog
-            return self._work.planned(self._work.asked(Asked.of(statements, how)))[1]
+            return planning.planned(planning.asked(Asked.of(statements, how)))[1]
+
+    def compare(
+        self,
+        statements: Statements,
+        *,
+        budget: Budget,
+        mechanisms: Sequence[str] | None = None,
+        weights: Mapping[str, float] | None = None,
+        tolerance: float = querysmasher.DEFAULT_TOLERANCE,
+    ) -> Comparison:
+        """Plan statements by several mechanisms, side by side; see `dpsql.compare`.
+
+        Earlier measurements are left aside. Reads the catalog and no rows; spends nothing.
+
+        Raises:
+            DpsqlError: see `plan`; `MechanismError` for a name that is no mechanism's.
+        """
+        check_budget(budget)
+        how = How(budget, None, "total", weights, False, tolerance)
+        planning = self._work.planning
+        with self._lock:
+            return planning.compare(planning.asked(Asked.of(statements, how)), mechanisms)
 
     def query(
         self,
@@ -177,6 +206,7 @@ class Session:
         budget: Budget | Free,
         confidence: float | None = None,
         reuse: bool = True,
+        mechanism: str = QUERYSMASHER,
     ) -> pl.DataFrame:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
@@ -187,7 +217,9 @@ class Session:
             with self._lock:  # a frame can't say about which rows it is
                 release = self._work.free(asked, Wishes(confidence), same_rows=True)
         else:
-            release = self.release(sql, budget=budget, confidence=confidence, reuse=reuse)
+            release = self.release(
+                sql, budget=budget, confidence=confidence, reuse=reuse, mechanism=mechanism
+            )
         return next(iter(release.values()))
 
     def release(
@@ -204,6 +236,7 @@ class Session:
         nonnegative: bool = False,
         integers: bool = False,
         out: str | Path | None = None,
+        mechanism: str = QUERYSMASHER,
     ) -> Release:
         """Answer statements jointly, with one plan and one charge.
 
@@ -225,11 +258,15 @@ class Session:
             integers: the same, with whole numbers.
             out: a folder to which the release is written before it counts as handed out. If the
                 process dies before, the same call gives the same answers, and charges nothing.
+            mechanism: what plans and measures, see `dpsql.compare`. Only `querysmasher` builds on
+                earlier measurements. Answers by `aim` are biased and have no variances, and are
+                not kept for a later call.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError: before anything is charged
                 and before any row is read. `UndeterminedError` if the budget is 0 and too little
                 is known; `StaleSchemaError` if the table's description changed.
+            MechanismError: the mechanism can't answer them, or not within such a budget.
             LedgerError: the charge can't be recorded; no row was read.
             ReleaseFormatError: the folder exists or can't be written; this is looked at before
                 the charge, and may still fail after it.
@@ -238,11 +275,12 @@ class Session:
         check_amount(budget, targets)
         check_confidence(confidence)
         wishes = Wishes(confidence, bool(nonnegative), bool(integers))
+        check_mechanism(mechanism, wishes, free=is_free(budget))
         target = None if out is None else Path(out)
         if target is not None:
             check_target(target)
         paid = None if is_free(budget) else budget
-        how = How(paid or None, targets, objective, weights, reuse)
+        how = How(paid or None, targets, objective, weights, reuse, mechanism=mechanism)
         with self._lock, interruptible(self._con):
             asked = Asked.of(statements, how)
             if is_free(budget):

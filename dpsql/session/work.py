@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -14,54 +14,40 @@ from dpsql.errors import (
     ExecutionError,
     InternalError,
     LedgerError,
+    MechanismError,
     ResourceLimitError,
     StaleSchemaError,
     UndeterminedError,
     printable,
 )
-from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, measure
-from dpsql.planner import querysmasher
-from dpsql.planner.past.given import Past, plan_given
+from dpsql.mechanism.adaptive import run
+from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, Payable, measure
+from dpsql.planner.mechanisms import AIM
 from dpsql.planner.past.source import Source, splits
-from dpsql.planner.past.targets import least_budget_given
 from dpsql.planner.plan import Plan
-from dpsql.privacy import MAX_CONTENT, Budget, Entry, Ledger, Purpose, Receipt
+from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Receipt
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
-from dpsql.release import Before, Release, Wishes, from_before, from_plan, rehearse
-from dpsql.release.build import again, facts_of, measured_source, used
-from dpsql.release.facts import Earlier, Facts
+from dpsql.release import Before, Release, Wishes, adaptive, from_before, from_plan, rehearse
+from dpsql.release.build import (
+    again,
+    facts_of,
+    measured_source,
+    used,
+)
+from dpsql.release.facts import Facts
 from dpsql.release.measurements import decode, encode
 from dpsql.schema import Table
 from dpsql.schema.catalog import current_database, verify_unchanged
-from dpsql.session.declared import Declared, compile_statements
-from dpsql.session.requests import Asked, purpose
-from dpsql.sql.compiled import Script
-from dpsql.workload import Workload
-from dpsql.workload.cells import Ints, common_refinement
+from dpsql.session.declared import Declared
+from dpsql.session.planning import Compiled, Planning
+from dpsql.session.requests import Asked
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
 
-FINE_CELLS = 256
-FINER = 4
-"""Cells of one column that may be told apart for the sake of earlier measurements: so many, or so
-many times those that the statements tell apart."""
-
-NO_PLAN = "00"
-"""In place of a plan's digest, before there is one."""
-
 
 def quiet(phase: str, done: int, of: int) -> None:
     """Say nothing."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
-    """What is asked, compiled, and what was measured before that can be used for it."""
-
-    asked: Asked
-    script: Script
-    before: Before
 
 
 class Work:
@@ -77,136 +63,10 @@ class Work:
         accept_schema: bool,
     ) -> None:
         self._con, self._declared, self._ledger = con, declared, ledger
-        self._database, self._vintage, self._accept_schema = database, vintage, accept_schema
-        self._known: dict[str, Before] = {}
-        """Request → what it measured."""
+        self._database = database
+        self.planning = Planning(con, declared, ledger, vintage, accept_schema)
         self._paid: Receipt | None = None
         """What the call at work was charged."""
-
-    # ── what is asked, and what is known ───────────────────────────────────────────────────
-
-    def asked(self, asked: Asked) -> Compiled:
-        """Compile statements over cells as fine as those of earlier measurements of the same rows.
-
-        Raises:
-            SqlError, SchemaError, ResourceLimitError: they can't be answered.
-            LedgerError: the ledger can't be read.
-        """
-        own = self._over(asked, lambda _: False)
-        if not asked.how.reuse:
-            return own
-        with suppress(ResourceLimitError):  # too large over such fine cells
-            return self._over(asked, lambda source: self._helps(source, own.script))
-        return own
-
-    def _helps(self, source: Source, script: Script) -> bool:
-        """Whether a source counted the same rows, over cells that are not too fine.
-
-        Planning takes time in the cells that have to be told apart, and hardly gains by them.
-        """
-        if source.guards != script.guards:
-            return False
-        for name, cells in script.workload.domain.items():
-            if name in source.attributes:
-                both = [s[name] for s in (source.merged, script.merged) if name in s]
-                fine = (
-                    int(common_refinement(both).max()) + 1
-                    if len(both) == 2
-                    else max(cells, source.sizes[name])
-                )
-                if fine > max(FINE_CELLS, FINER * cells):
-                    return False
-        return True
-
-    def _over(self, asked: Asked, usable: Callable[[Source], bool]) -> Compiled:
-        """Compile statements over cells as fine as those of some earlier measurements."""
-        found = [self._nothing]
-
-        def split(table: Table) -> Mapping[str, Ints]:
-            found.append(self._before(asked, table).where(usable))
-            return splits(found[-1].sources)
-
-        return Compiled(asked, self._compile(asked, split), found[-1])
-
-    @property
-    def _nothing(self) -> Before:
-        return Before(vintage=self._vintage)
-
-    def _compile(self, asked: Asked, split: Callable[[Table], Mapping[str, Ints]]) -> Script:
-        statements = dict(asked.statements)
-        weights = asked.how.weights
-        return compile_statements(self._con, statements, self._declared, weights, split)
-
-    def _before(self, asked: Asked, table: Table) -> Before:
-        """Return what was measured of a table, under its present description."""
-        wanted = self._purpose(asked, table)
-        self._ledger.check(wanted, accept_schema=self._accept_schema)
-        parts = [self._known[entry.request] for entry in self._read(wanted)]
-        sources = tuple(source for part in parts for source in part.sources)
-        return Before(sources, tuple(e for part in parts for e in part.earlier), self._vintage)
-
-    def _read(self, wanted: Purpose) -> list[Entry]:
-        """List the releases of the wanted data, and read what is not known of them yet."""
-        # Listed once: other processes may add to them at any moment.
-        entries = [e for e in self._ledger.entries() if e.content and e.purpose.same_data(wanted)]
-        if any(entry.request not in self._known for entry in entries):
-            data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
-            for entry, content in self._ledger.measurements(**data):
-                if entry.request not in self._known:
-                    earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
-                    self._known[entry.request] = Before(decode(content), (earlier,), self._vintage)
-        return entries
-
-    def _purpose(self, asked: Asked, table: Table, plan: str = NO_PLAN) -> Purpose:
-        return purpose(asked, table, self._vintage, plan)
-
-    # ── planning ───────────────────────────────────────────────────────────────────────────
-
-    def plan(self, compiled: Compiled) -> Plan:
-        """Plan on what was measured before; spends nothing.
-
-        Raises:
-            ResourceLimitError, WorkloadError: that can't be done.
-        """
-        how, script = compiled.asked.how, compiled.script
-        alone = self._alone(compiled, script.workload, how.budget, how.targets)
-        if not compiled.before.sources or not alone.planned:
-            return alone
-        past = Past(compiled.before.sources, script.merged)
-
-        def planner(workload: Workload, budget: Budget) -> Plan:
-            plan = self._alone(compiled, workload, budget, None)
-            return plan_given(plan, past, how.tolerance, uniform=how.residuals == "uniform")
-
-        try:
-            if how.targets is not None:
-                combined = plan_given(alone, past, how.tolerance)
-                return least_budget_given(combined, how.targets, planner)
-            return plan_given(alone, past, how.tolerance, uniform=how.residuals == "uniform")
-        except ResourceLimitError:  # an earlier measurement is too large to be put together with
-            return alone
-
-    def _alone(
-        self,
-        compiled: Compiled,
-        workload: Workload,
-        budget: Budget | None,
-        targets: Mapping[str, float] | None,
-    ) -> Plan:
-        """Plan a workload as if nothing were known."""
-        how, table = compiled.asked.how, compiled.script.table
-        return querysmasher.plan(
-            workload,
-            budget,
-            tolerance=how.tolerance,
-            residuals=how.residuals,
-            objective=how.objective,
-            targets=targets,
-            contributions=table.contributions,
-            neighbours=table.neighbours,
-        )
-
-    # ── releases ───────────────────────────────────────────────────────────────────────────
 
     def free(self, asked: Asked, wishes: Wishes, *, same_rows: bool = False) -> Release:
         """Answer from earlier measurements alone.
@@ -218,14 +78,13 @@ class Work:
         Raises:
             UndeterminedError: they don't determine what is asked.
         """
-        first = self._over(asked, lambda _: False)
+        first = self.planning.over(asked, lambda _: False)
         own = first.script.guards
         rehearse(first.script)
-        first = self._over(asked, lambda source: source.guards >= own)
-        kinds = {source.guards for source in first.before.sources if source.guards >= own}
+        first = self.planning.over(asked, lambda source: source.guards >= own)
         error: UndeterminedError | None = None
-        for guards in sorted(kinds | {own}, key=lambda g: (len(g), sorted(g))):
-            compiled = self._over(asked, _counting(guards))
+        for guards, usable in _choices(own, first.before.sources):
+            compiled = self.planning.over(asked, usable)
             try:
                 found = from_before(compiled.script, compiled.before, wishes)
             except UndeterminedError as raised:
@@ -243,7 +102,7 @@ class Work:
         """
         self._paid = None
         try:
-            return self.handed_out(self.release(self.asked(asked), wishes, tell), target)
+            return self.handed_out(self.release(self.planning.asked(asked), wishes, tell), target)
         except BaseException:
             if self._paid is not None:
                 self._ledger.abandon(self._paid)
@@ -257,7 +116,9 @@ class Work:
         if paid is not None:
             return paid
         rehearse(compiled.script)
-        compiled, plan = self.planned(compiled)
+        if compiled.asked.how.mechanism == AIM:
+            return self._adapt(compiled, tell)
+        compiled, plan = self.planning.planned(compiled)
         if budget is None and plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:
             with suppress(UndeterminedError):  # the targets are met already
                 return from_before(compiled.script, compiled.before, wishes)
@@ -267,20 +128,6 @@ class Work:
             nothing = NoisyMeasurements(plan.certified, {})
             return from_plan(compiled.script, plan, facts, nothing, ())
         return self._run(compiled, plan, facts, tell)
-
-    def planned(self, compiled: Compiled) -> tuple[Compiled, Plan]:
-        """Plan; without what was measured before, if that makes the plan too large."""
-        try:
-            plan = self.plan(compiled)
-            plan.check_variances()  # nothing that can fail by its size is left for after the charge
-            return compiled, plan
-        except ResourceLimitError:
-            if not compiled.before.sources:
-                raise
-        alone = self._over(compiled.asked, lambda _: False)
-        plan = self.plan(alone)
-        plan.check_variances()
-        return alone, plan
 
     def handed_out(self, release: Release, target: Path | None) -> Release:
         """Write a release to a folder, if asked, and note that it was handed out."""
@@ -298,24 +145,36 @@ class Work:
 
         Without a budget, whatever it paid.
         """
-        wanted = self._purpose(compiled.asked, compiled.script.table)
+        wanted = self.planning.purpose(compiled.asked, compiled.script.table)
         found = self._ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
         if found is None:
             return None
         receipt, content = found
+        if compiled.asked.how.mechanism == AIM:
+            return self._adaptive_again(compiled, receipt, decode(content))
         (own,) = decode(content)
-        self._read(wanted)
-        others = [self._known[request] for request in own.rests_on]
+        self.planning.read(wanted)
+        others = [self.planning.known[request] for request in own.rests_on]
         before = Before(
             (*(source for other in others for source in other.sources), own),
             tuple(place for other in others for place in other.earlier),
-            self._vintage,
+            self.planning.vintage,
         )
         paid = budget or Budget(rho=receipt.mu_squared / 2)
         try:
-            script = self._compile(compiled.asked, lambda _: splits(before.sources))
-            return again(script, before, wishes, receipt, paid)
+            script = self.planning.compile(compiled.asked, lambda _: splits(before.sources))
+            return again(script, before, wishes, receipt, paid, compiled.asked.how.mechanism)
         except (UndeterminedError, ResourceLimitError):  # a joined public table has changed since
+            return None
+
+    def _adaptive_again(
+        self, compiled: Compiled, receipt: Receipt, sources: Sequence[Source]
+    ) -> Release | None:
+        try:
+            script = self.planning.compile(compiled.asked, lambda _: splits(sources))
+            plan = self.planning.adaptive(replace(compiled, script=script))
+            return adaptive.again(script, plan, sources, receipt, self.planning.vintage)
+        except (MechanismError, ResourceLimitError):  # a joined public table has changed since
             return None
 
     def _run(self, compiled: Compiled, plan: Plan, facts: Facts, tell: Progress) -> Release:
@@ -324,7 +183,7 @@ class Work:
         engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
         with engine.snapshot():
             self._verify(script.table)
-            charged = self._charge(compiled, plan)
+            charged = self._charge(compiled, plan.budget, plan.certified)
 
             def measure_charged() -> Release:
                 wanted = [space for block in plan.certified.blocks for space in block.spaces]
@@ -332,17 +191,42 @@ class Work:
                 tell("measuring", 0, 1)
                 measured = measure(charged, marginals)
                 own = measured_source(plan, script, measured, compiled.before)
-                content = encode((own,))
-                # What can't be kept is handed out all the same: it was paid for.
-                with suppress(LedgerError):
-                    kept = content if len(content) <= MAX_CONTENT else None
-                    self._ledger.release(charged.receipt, kept)
+                self._keep(charged.receipt, encode((own,)))
                 tell("measuring", 1, 1)
                 paid = replace(facts, receipt=charged.receipt)
                 sources = (*used(plan, compiled.before).sources, own)
                 return from_plan(script, plan, paid, measured, sources)
 
             return opaquely(measure_charged)
+
+    def _adapt(self, compiled: Compiled, tell: Progress) -> Release:
+        """Check, charge, and spend the charge on what the data show to be worth it."""
+        script = compiled.script
+        plan = self.planning.adaptive(compiled)
+        facts = adaptive.facts_of(script, plan, self.planning.vintage)
+        tell("planning", 1, 1)
+        engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
+        with engine.snapshot():
+            self._verify(script.table)
+            charged = self._charge(compiled, plan.budget, plan)
+
+            def run_charged() -> Release:
+                wanted = plan.marginals
+                marginals = engine.marginals(script.table, wanted, script.columns, script.merged)
+                tell("measuring", 0, 1)
+                estimates = run(charged, marginals)
+                paid = replace(facts, receipt=charged.receipt)
+                release = adaptive.from_estimates(script, paid, estimates)
+                self._keep(charged.receipt, encode(release.sources))
+                tell("measuring", 1, 1)
+                return release
+
+            return opaquely(run_charged)
+
+    def _keep(self, receipt: Receipt, content: bytes) -> None:
+        """Keep what was measured; if that fails it is handed out all the same: it was paid for."""
+        with suppress(LedgerError):
+            self._ledger.release(receipt, content if len(content) <= MAX_CONTENT else None)
 
     def _verify(self, table: Table) -> None:
         """Check that the table is the planned one, and in the database the ledger is for."""
@@ -353,16 +237,16 @@ class Work:
             )
         verify_unchanged(self._con, table, self._declared.schema, self._declared.unit)
 
-    def _charge(self, compiled: Compiled, plan: Plan) -> ChargedPlan:
+    def _charge(self, compiled: Compiled, budget: Budget, plan: Payable) -> ChargedPlan:
         """Charge the whole budget that was asked for, durably, before any row is read."""
         receipt = self._ledger.charge(
-            plan.budget.mu_squared,
-            asked=plan.budget,
-            purpose=self._purpose(compiled.asked, compiled.script.table, plan.certified.digest),
-            accept_schema=self._accept_schema,
+            budget.mu_squared,
+            asked=budget,
+            purpose=self.planning.purpose(compiled.asked, compiled.script.table, plan.digest),
+            accept_schema=self.planning.accept_schema,
         )
         self._paid = receipt
-        return ChargedPlan(plan.certified, receipt, self._ledger)
+        return ChargedPlan(plan, receipt, self._ledger)
 
 
 def _other_rows(columns: frozenset[str]) -> UndeterminedError:
@@ -375,9 +259,32 @@ def _other_rows(columns: frozenset[str]) -> UndeterminedError:
     )
 
 
-def _counting(guards: frozenset[str]) -> Callable[[Source], bool]:
-    """Choose the sources that counted the rows with a value in these columns."""
-    return lambda source: source.guards == guards
+Usable = Callable[[Source], bool]
+
+
+def _choices(
+    own: frozenset[str], sources: Sequence[Source]
+) -> Iterator[tuple[frozenset[str], Usable]]:
+    """Yield which sources can be used together, and which rows they counted; the best first.
+
+    Those that combine, by the rows that they counted; then each of the others by itself, the last
+    one first.
+    """
+    kinds = {source.guards for source in sources} | {own}
+    for guards in sorted(kinds, key=lambda g: (len(g), sorted(g))):
+        yield guards, _counting(guards)
+        for source in reversed(sources):
+            if source.guards == guards and not source.combines:
+                yield guards, _only(source)
+
+
+def _counting(guards: frozenset[str]) -> Usable:
+    """Choose the sources that combine and counted the rows with a value in these columns."""
+    return lambda source: source.combines and source.guards == guards
+
+
+def _only(chosen: Source) -> Usable:
+    return lambda source: source is chosen
 
 
 def opaquely(work: Callable[[], Release]) -> Release:

@@ -52,7 +52,6 @@ BAD_BUDGETS = [
     {"rho": True},
     {"rho": 1, "mu": 1},
     {"epsilon": 1},
-    {"epsilon": 1, "delta": 0},
     {"epsilon": 1, "delta": 1},
     {"epsilon": 1e-320, "delta": 1e-9},
     {},

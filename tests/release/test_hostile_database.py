@@ -16,6 +16,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import StaleSchemaError
+from dpsql.planner import querysmasher
 from dpsql.schema.catalog import read_table
 from dpsql.session import work as sessions
 
@@ -167,7 +168,7 @@ def test_another_database_is_not_charged_to_this_ledger(con, tmp_path):
 def test_a_table_that_changes_after_planning_is_not_read(con, monkeypatch):
     """A view takes the table's place between the plan and the charge."""
     session = dpsql.Session(con)
-    real = sessions.querysmasher.plan
+    real = querysmasher.plan
 
     def plan_and_swap(*args, **kwargs):
         planned = real(*args, **kwargs)
@@ -175,7 +176,7 @@ def test_a_table_that_changes_after_planning_is_not_read(con, monkeypatch):
         con.execute("CREATE VIEW t AS FROM hidden, range(1000)").fetchall()
         return planned
 
-    monkeypatch.setattr(sessions.querysmasher, "plan", plan_and_swap)
+    monkeypatch.setattr(querysmasher, "plan", plan_and_swap)
     with pytest.raises(StaleSchemaError):
         session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=BUDGET)
     assert session.ledger.spent == 0

@@ -45,7 +45,7 @@ def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
     known = math.isfinite(made.gap)
     bound = f"within {made.gap:.2%} of the certified bound" if known else "no bound is known"
     output.say(f"overall RMSE {made.rmse:.4g}, {bound}")
-    output.say(f"budget: {money.forms(made.budget.mu_squared, amounts.shown_delta)}")
+    output.say(f"budget: {money.budget_forms(made.budget, amounts.shown_delta)}")
     output.say(f"neighbours: {made.neighbours}")
     if made.binding:
         output.say(f"decided by: {', '.join(made.binding)}")
@@ -59,7 +59,7 @@ def _document(made: Plan, amounts: Amounts, *, explain: bool) -> dict[str, objec
         "statements": made.expected_error().to_dicts(),
         "rmse": made.rmse,
         "gap": made.gap if math.isfinite(made.gap) else None,
-        "budget": money.as_json(made.budget.mu_squared, amounts.shown_delta),
+        "budget": money.budget_json(made.budget, amounts.shown_delta),
         "privacy_cost": money.as_json(made.privacy_cost, amounts.shown_delta),
         "neighbours": made.neighbours,
         "binding": made.binding,

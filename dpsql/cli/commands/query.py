@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @options.free_option
 @click.option("--no-reuse", is_flag=True, help="Leave past measurements out of account.")
 @options.confidence_option
+@options.mechanism_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
 @options.json_option
 def query(
@@ -31,6 +32,7 @@ def query(
     free: bool,
     no_reuse: bool,
     confidence: float | None,
+    mechanism: str,
     as_csv: bool,
     as_json: bool,
 ) -> None:
@@ -46,7 +48,11 @@ def query(
     asked: Budget | Literal[0] = 0 if free else amounts.needed()
     with opening.session(source) as session:
         frame = session.query(
-            opening.statement(sql), budget=asked, confidence=confidence, reuse=not no_reuse
+            opening.statement(sql),
+            budget=asked,
+            confidence=confidence,
+            reuse=not no_reuse,
+            mechanism=mechanism,
         )
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
     if as_json:

@@ -67,6 +67,7 @@ def release(
                 nonnegative=nonnegative,
                 integers=integers,
                 out=out,
+                mechanism=aims.mechanism,
             )
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
     if as_json:

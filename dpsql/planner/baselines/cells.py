@@ -16,7 +16,6 @@ from dpsql.planner.integer import BlockStrategy, IntegerFactor
 from dpsql.planner.laws import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
 from dpsql.planner.marginals import MarginalRecovery
 from dpsql.planner.measured import Space
-from dpsql.planner.mixed import AnyRecovery
 from dpsql.planner.plan import RECORD, Objective, Plan, PlannedBlock
 from dpsql.planner.pooled import PooledRecovery
 from dpsql.privacy import Budget
@@ -77,7 +76,7 @@ def assemble(
     certified = CertifiedPlan(blocks, spending.budget, spending.contributions)
     if reading == "pooled":
         pooled = PooledRecovery(spaces)
-        recovery: AnyRecovery = pooled
+        recovery: PooledRecovery | MarginalRecovery = pooled
         by_marginal = _pooled_errors(pooled, workload)
     else:
         apart = recovery = MarginalRecovery(spaces)

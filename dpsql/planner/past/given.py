@@ -17,13 +17,16 @@ import numpy as np
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.extent import extent
+from dpsql.planner.marginals import MarginalRecovery
+from dpsql.planner.measured import Space
 from dpsql.planner.mixed import AnyRecovery
 from dpsql.planner.past.apart import least_error, plan_apart
 from dpsql.planner.past.combine import Combination, combine
 from dpsql.planner.past.determined import Missing, missing
-from dpsql.planner.past.source import Ground, Source, common_references
+from dpsql.planner.past.source import RESIDUALS, Ground, Reading, Source, common_references
 from dpsql.planner.past.together import least_joint_error, plan_together
 from dpsql.planner.plan import Given, Plan, PlannedBlock
+from dpsql.planner.pooled import PooledRecovery
 from dpsql.planner.querysmasher import Cost
 from dpsql.planner.solvers.threads import one_thread
 from dpsql.planner.whole import QUICK_CELLS, cells
@@ -47,7 +50,20 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
         {name: r for name, r in plan.references.items() if name in used},
         {name: n for name, n in plan.workload.domain.items() if name in used},
         {name: of for name, of in merged.items() if name in used},
+        reading=_reading(plan),
     )
+
+
+def alone(source: Source) -> AnyRecovery:
+    """Return how answers follow from a source that can't be put together with others."""
+    spaces = [Space.of_block(names, b) for b in source.blocks for names in b.spaces]
+    return PooledRecovery(spaces) if source.reading == "pooled" else MarginalRecovery(spaces)
+
+
+def _reading(plan: Plan) -> Reading:
+    if isinstance(plan.recovery, MarginalRecovery):
+        return "marginals"
+    return "pooled" if isinstance(plan.recovery, PooledRecovery) else RESIDUALS
 
 
 def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,13 @@ from dpsql.workload.cells import Ints, coarsening, common_refinement
 Array = NDArray[np.float64]
 PARTS = 4
 """A weight that is split among several cells gets this many units for each of them."""
+
+
+Reading = Literal["residuals", "marginals", "pooled", "adaptive"]
+"""How answers follow from a source that stands alone: from residual spaces (or all joint cells),
+each from one marginal, or from several marginals together; or not at all, because it is one round
+of a release that chose what to measure by the data."""
+RESIDUALS: Reading = "residuals"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +52,17 @@ class Source:
     ones are about other rows."""
     rests_on: tuple[str, ...] = ()
     """Names of the earlier releases with which it was put together, in order."""
+    reading: Reading = RESIDUALS
 
     @property
     def whole(self) -> bool:
         """Whether the joint cells of its attributes were measured, not residual spaces."""
-        return not self.references
+        return self.combines and not self.references
+
+    @property
+    def combines(self) -> bool:
+        """Whether it can be put together with others; else answers follow from it alone."""
+        return self.reading == RESIDUALS
 
     @property
     def attributes(self) -> frozenset[str]:

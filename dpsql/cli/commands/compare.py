@@ -1,0 +1,60 @@
+"""`dpsql compare`: the expected error of a script by every mechanism, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dpsql.cli import amounts as money
+from dpsql.cli import opening, options, output
+from dpsql.cli.options import Amounts, Source
+from dpsql.planner.titles import TITLES
+
+if TYPE_CHECKING:
+    from dpsql.planner.compare import Comparison
+
+
+@click.command(short_help="Compare mechanisms on a script.")
+@click.argument("script", type=options.SCRIPT)
+@options.source
+@options.amounts
+@click.option(
+    "--mechanism",
+    "mechanisms",
+    type=click.Choice(list(TITLES)),
+    multiple=True,
+    help="One of those to compare [all]. Repeatable.",
+)
+@click.option("--weight", type=options.Named(), multiple=True, help="A statement's importance.")
+@options.json_option
+def compare(
+    script: str,
+    source: Source,
+    amounts: Amounts,
+    *,
+    mechanisms: tuple[str, ...],
+    weight: tuple[tuple[str, float], ...],
+    as_json: bool,
+) -> None:
+    """Print the expected error of SCRIPT by every mechanism, side by side; spend nothing.
+
+    SCRIPT is a .sql file, or - for standard input. No row is read, and past measurements are left
+    out of account. A budget with --delta 0 asks for pure ε.
+    """
+    budget = amounts.needed()
+    weights = options.by_name(weight, "--weight")
+    statements = opening.script(script)
+    made = opening.compare(source, statements, budget, list(mechanisms) or None, weights)
+    if as_json:
+        output.say_json(_document(made, amounts))
+    else:
+        output.say(repr(made))
+
+
+def _document(made: Comparison, amounts: Amounts) -> dict[str, object]:
+    return {
+        "queries": made.workload.count,
+        "budget": money.budget_json(made.budget, amounts.shown_delta),
+        "mechanisms": made.frame.to_dicts(),
+    }

@@ -1,0 +1,183 @@
+"""All mechanisms by name: which of them can answer a workload, and their plans.
+
+Each is a module of its own. QuerySmasher is the default; ResidualPlanner, ResidualPlanner+ and
+Fourier factorizations are QuerySmasher with fewer strategies to choose from; HDMM and plain noise
+measure marginals as they are; AIM chooses what it measures by the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from dpsql.errors import DpsqlError, MechanismError, printable
+from dpsql.planner import querysmasher
+from dpsql.planner.baselines.aim.plan import AdaptivePlan
+from dpsql.planner.plan import RECORD, Plan
+from dpsql.planner.querysmasher import ObjectiveName, Residuals
+from dpsql.planner.titles import QUERYSMASHER, TITLES
+from dpsql.privacy import Budget
+from dpsql.workload import Workload
+
+AIM = "aim"
+LARGEST = frozenset({QUERYSMASHER, "residualplanner"})
+"""Mechanisms that can make the largest variance small, in place of the total."""
+
+_ROOM = "dpsql.planner.baselines"
+_ROOMS: Mapping[str, tuple[str, str]] = {
+    "residualplanner": (f"{_ROOM}.residualplanner", "refusal"),
+    "residualplanner+": (f"{_ROOM}.residualplanner_plus", "refusal"),
+    "fourier": (f"{_ROOM}.fourier", "refusal"),
+    "hdmm": (f"{_ROOM}.hdmm.plan", "refusal"),
+    "gaussian": (f"{_ROOM}.direct", "gaussian_refusal"),
+    "laplace": (f"{_ROOM}.direct", "laplace_refusal"),
+    AIM: (f"{_ROOM}.aim.plan", "refusal"),
+}
+"""Mechanism → its module, and who tells there what it can't answer; imported when asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a plan is to be like; see `querysmasher.plan`."""
+
+    tolerance: float = querysmasher.DEFAULT_TOLERANCE
+    residuals: Residuals = "weighted"
+    objective: ObjectiveName = "total"
+    targets: Mapping[str, float] | None = None
+    contributions: int = 1
+    neighbours: str = RECORD
+
+
+DEFAULT = Options()
+
+
+def plan(
+    workload: Workload,
+    budget: Budget | None,
+    mechanism: str = QUERYSMASHER,
+    options: Options = DEFAULT,
+) -> Plan:
+    """Plan a workload.
+
+    Args:
+        workload: what to answer.
+        budget: what may be spent; None if there are targets.
+        mechanism: a name, see `titles`.
+        options: what the plan is to be like.
+
+    Raises:
+        MechanismError: there is no such mechanism, it can't answer the workload within a budget
+            of this kind, or has no such options; or it chooses what it measures by the data.
+        WorkloadError: the workload is empty, or an option is out of range.
+        ResourceLimitError: a strategy would be too large.
+    """
+    check_name(mechanism)
+    if mechanism == AIM:
+        raise MechanismError(
+            f"{TITLES[AIM]} chooses what it measures by the data: there are no expected errors "
+            "that could be planned.",
+            hint='session.release(…, mechanism="aim") answers with it.',
+        )
+    _check(workload, budget, mechanism, options)
+    if mechanism == QUERYSMASHER:
+        return querysmasher.plan(
+            workload,
+            budget,
+            tolerance=options.tolerance,
+            residuals=options.residuals,
+            objective=options.objective,
+            targets=options.targets,
+            contributions=options.contributions,
+            neighbours=options.neighbours,
+        )
+    more = {"objective": "largest"} if options.objective == "largest" else {}
+    found: Plan = _module(mechanism).plan(
+        workload,
+        budget,
+        contributions=options.contributions,
+        neighbours=options.neighbours,
+        **more,
+    )
+    return found
+
+
+def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -> AdaptivePlan:
+    """Plan a data-adaptive release: what will be counted and charged, but not what is measured.
+
+    Raises:
+        MechanismError: it can't answer the workload within a budget of this kind.
+    """
+    _check(workload, budget, AIM, options)
+    found: AdaptivePlan = _module(AIM).plan(
+        workload, budget, contributions=options.contributions, neighbours=options.neighbours
+    )
+    return found
+
+
+def refusal(mechanism: str, workload: Workload, budget: Budget) -> str | None:
+    """Say why a mechanism can't answer a workload, as a clause; None if it can."""
+    if mechanism == QUERYSMASHER:
+        return "its Gaussian noise gives no pure epsilon" if budget.pure else None
+    module, name = _ROOMS[mechanism]
+    reason: Callable[[Workload, Budget], str | None] = getattr(import_module(module), name)
+    try:
+        return reason(workload, budget)
+    except DpsqlError as error:
+        return error.message
+
+
+def able(workload: Workload, budget: Budget) -> tuple[str, ...]:
+    """Name the mechanisms that can answer a workload."""
+    return tuple(name for name in TITLES if refusal(name, workload, budget) is None)
+
+
+def check_name(mechanism: object) -> None:
+    """Refuse what is no mechanism.
+
+    Raises:
+        MechanismError: it isn't.
+    """
+    if mechanism not in TITLES:
+        shown = printable(mechanism) if isinstance(mechanism, str) else type(mechanism).__name__
+        raise MechanismError(
+            f"There is no mechanism {shown!r}.", hint=f"the names are {', '.join(TITLES)}."
+        )
+
+
+def _check(workload: Workload, budget: Budget | None, mechanism: str, options: Options) -> None:
+    title = TITLES[mechanism]
+    if mechanism != QUERYSMASHER and options.targets is not None:
+        raise MechanismError(
+            f"{title} has no search for the least budget that meets targets.",
+            hint="leave mechanism= out, or give a budget.",
+        )
+    if options.objective != "total" and mechanism not in LARGEST:
+        raise MechanismError(
+            f"{title} makes the total variance small, and nothing else.",
+            hint='leave objective= out, or use mechanism="querysmasher".',
+        )
+    if budget is None or not workload.families:
+        if budget is None and options.targets is None:
+            raise MechanismError(
+                "A plan needs a budget.", hint="for example dpsql.Budget(rho=0.5)."
+            )
+        return
+    reason = refusal(mechanism, workload, budget)
+    if reason is not None:
+        others = ", ".join(able(workload, budget)) or "none"
+        raise MechanismError(
+            f"{title} can't answer this: {reason}.", hint=f"mechanisms that can: {others}."
+        )
+
+
+@cache
+def _module(mechanism: str) -> Any:
+    return import_module(_ROOMS[mechanism][0])
+
+
+def uniform(options: Options) -> Options:
+    """Return the options of QuerySmasher as it is published, with uniform references."""
+    return replace(options, residuals="uniform")

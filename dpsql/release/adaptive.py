@@ -1,0 +1,111 @@
+"""Releases that choose what they measure by the data: biased answers, and what is kept of them.
+
+What each round measured is kept as a source of its own, so that a call that dies can be made good.
+Estimates depend on all rounds together, so that nothing else is answered from these sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from dpsql.errors import InternalError
+from dpsql.mechanism.adaptive import Estimates, Measured
+from dpsql.planner.baselines.aim.conditional import block_of
+from dpsql.planner.baselines.aim.plan import AdaptivePlan
+from dpsql.planner.divide.reference import Reference
+from dpsql.planner.laws import Gaussian
+from dpsql.planner.past.source import Source
+from dpsql.planner.plan import EXPECTED
+from dpsql.privacy import Receipt
+from dpsql.release.answers import Answers
+from dpsql.release.facts import Facts, now, versions
+from dpsql.release.frames import AnsweredFrames
+from dpsql.release.measurements import encode
+from dpsql.release.release import Release
+from dpsql.sql.compiled import Script
+
+
+def facts_of(script: Script, plan: AdaptivePlan, vintage: str) -> Facts:
+    """Return what is public about a release before it chooses what it measures."""
+    rows = {s.name: 0 for s in script.statements}
+    for family in plan.workload.families:
+        rows[family.name] = rows.get(family.name, 0) + family.count
+    unknown = [None] * len(rows)
+    expected = {"statement": list(rows), "rows": list(rows.values())}
+    return Facts(
+        table=script.table,
+        statements={s.name: s.sql for s in script.statements},
+        expected=pl.DataFrame(
+            {**expected, "rmse": unknown, "worst_standard_error": unknown}, schema=EXPECTED
+        ),
+        budget=plan.budget,
+        guards=tuple(sorted(script.guards)),
+        privacy_cost=plan.privacy_cost,
+        receipt=None,
+        rmse=None,
+        gap=None,
+        spaces=0,
+        whole=False,
+        objective="the worst of all marginals, round by round",
+        vintage=vintage,
+        earlier=(),
+        confidence=None,
+        nonnegative=False,
+        integers=False,
+        created=now(),
+        versions=versions(),
+        mechanism=plan.mechanism,
+    )
+
+
+def from_estimates(script: Script, facts: Facts, estimates: Estimates) -> Release:
+    """Make the release of estimates; the facts have the receipt."""
+    answers = Answers(script.workload, None, estimates.marginal)
+    content = encode(tuple(sources_of(script, estimates)))
+    return Release(facts, AnsweredFrames(script.statements, answers), content)
+
+
+def again(
+    script: Script, plan: AdaptivePlan, sources: Sequence[Source], receipt: Receipt, vintage: str
+) -> Release:
+    """Make a release again that was measured and not handed out."""
+    facts = replace(facts_of(script, plan, vintage), receipt=receipt)
+    return from_estimates(script, facts, Estimates.of(plan, tuple(_measured(sources))))
+
+
+def sources_of(script: Script, estimates: Estimates) -> Iterator[Source]:
+    """Yield what each round measured, in terms of the table's cells."""
+    sizes = estimates.plan.targets.sizes
+    for measured in estimates.measured:
+        used = {a for m in measured for a in m.attributes}
+        yield Source(
+            tuple(block_of(m.attributes, sizes, m.variance) for m in measured),
+            {a: Reference.of_cells(sizes[a]) for a in sizes if a in used},
+            {a: n for a, n in sizes.items() if a in used},
+            {a: of for a, of in script.merged.items() if a in used},
+            {frozenset(m.attributes): m.values for m in measured},
+            script.guards,
+            reading="adaptive",
+        )
+
+
+def _measured(sources: Sequence[Source]) -> Iterator[tuple[Measured, ...]]:
+    """Yield what each round measured, as it was."""
+    for source in sources:
+        if source.values is None:
+            raise InternalError("measurements that were not made can't be read")
+        yield tuple(
+            Measured(names, _variance(block.law), np.asarray(source.values[frozenset(names)]))
+            for block in source.blocks
+            for names in block.spaces
+        )
+
+
+def _variance(law: object) -> int:
+    if not isinstance(law, Gaussian):
+        raise InternalError("rounds have Gaussian noise")
+    return law.squared

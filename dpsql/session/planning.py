@@ -1,0 +1,232 @@
+"""What is asked of a session, what is known already, and how it is planned; spends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import duckdb
+
+from dpsql.errors import BudgetError, ResourceLimitError
+from dpsql.planner import mechanisms
+from dpsql.planner.baselines.aim.plan import AdaptivePlan
+from dpsql.planner.compare import Comparison, compare
+from dpsql.planner.mechanisms import Options
+from dpsql.planner.past.given import Past, plan_given
+from dpsql.planner.past.source import Source, splits
+from dpsql.planner.past.targets import least_budget_given
+from dpsql.planner.plan import Plan
+from dpsql.planner.titles import QUERYSMASHER
+from dpsql.privacy import Budget, Entry, Ledger, Purpose
+from dpsql.release import Before
+from dpsql.release.facts import Earlier
+from dpsql.release.measurements import decode
+from dpsql.schema import Table
+from dpsql.session.declared import Declared, compile_statements
+from dpsql.session.requests import Asked, purpose
+from dpsql.sql.compiled import Script
+from dpsql.workload import Workload
+from dpsql.workload.cells import Ints, common_refinement
+
+FINE_CELLS = 256
+FINER = 4
+"""Cells of one column that may be told apart for the sake of earlier measurements: so many, or so
+many times those that the statements tell apart."""
+
+NO_PLAN = "00"
+"""In place of a plan's digest, before there is one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """What is asked, compiled, and what was measured before that can be used for it."""
+
+    asked: Asked
+    script: Script
+    before: Before
+
+
+class Planning:
+    """Compiles and plans statements, on what the ledger has of earlier releases."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        declared: Declared,
+        ledger: Ledger,
+        vintage: str,
+        accept_schema: bool,
+    ) -> None:
+        self._con, self._declared, self._ledger = con, declared, ledger
+        self.vintage, self.accept_schema = vintage, accept_schema
+        self.known: dict[str, Before] = {}
+        """Request → what it measured."""
+
+    def asked(self, asked: Asked) -> Compiled:
+        """Compile statements over cells as fine as those of earlier measurements of the same rows.
+
+        Only QuerySmasher builds on these.
+
+        Raises:
+            SqlError, SchemaError, ResourceLimitError: they can't be answered.
+            LedgerError: the ledger can't be read.
+        """
+        own = self.over(asked, lambda _: False)
+        if not asked.how.reuse or asked.how.mechanism != QUERYSMASHER:
+            return own
+        with suppress(ResourceLimitError):  # too large over such fine cells
+            return self.over(asked, lambda source: self._helps(source, own.script))
+        return own
+
+    def _helps(self, source: Source, script: Script) -> bool:
+        """Whether a source counted the same rows, over cells that are not too fine.
+
+        Planning takes time in the cells that have to be told apart, and hardly gains by them.
+        """
+        if source.guards != script.guards or not source.combines:
+            return False
+        for name, cells in script.workload.domain.items():
+            if name in source.attributes:
+                both = [s[name] for s in (source.merged, script.merged) if name in s]
+                fine = (
+                    int(common_refinement(both).max()) + 1
+                    if len(both) == 2
+                    else max(cells, source.sizes[name])
+                )
+                if fine > max(FINE_CELLS, FINER * cells):
+                    return False
+        return True
+
+    def over(self, asked: Asked, usable: Callable[[Source], bool]) -> Compiled:
+        """Compile statements over cells as fine as those of some earlier measurements."""
+        found = [self._nothing]
+
+        def split(table: Table) -> Mapping[str, Ints]:
+            found.append(self._before(asked, table).where(usable))
+            return splits(found[-1].sources)
+
+        return Compiled(asked, self.compile(asked, split), found[-1])
+
+    @property
+    def _nothing(self) -> Before:
+        return Before(vintage=self.vintage)
+
+    def compile(self, asked: Asked, split: Callable[[Table], Mapping[str, Ints]]) -> Script:
+        """Compile statements over cells that are split at least so far."""
+        statements = dict(asked.statements)
+        weights = asked.how.weights
+        return compile_statements(self._con, statements, self._declared, weights, split)
+
+    def _before(self, asked: Asked, table: Table) -> Before:
+        """Return what was measured of a table, under its present description."""
+        wanted = self.purpose(asked, table)
+        self._ledger.check(wanted, accept_schema=self.accept_schema)
+        parts = [self.known[entry.request] for entry in self.read(wanted)]
+        sources = tuple(source for part in parts for source in part.sources)
+        return Before(sources, tuple(e for part in parts for e in part.earlier), self.vintage)
+
+    def read(self, wanted: Purpose) -> list[Entry]:
+        """List the releases of the wanted data, and read what is not known of them yet."""
+        # Listed once: other processes may add to them at any moment.
+        entries = [e for e in self._ledger.entries() if e.content and e.purpose.same_data(wanted)]
+        if any(entry.request not in self.known for entry in entries):
+            data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
+            for entry, content in self._ledger.measurements(**data):
+                if entry.request not in self.known:
+                    self.known[entry.request] = self._kept(entry, decode(content))
+        return entries
+
+    def _kept(self, entry: Entry, sources: tuple[Source, ...]) -> Before:
+        """Return what can be used of an entry: nothing of one that chose what to measure."""
+        if any(source.reading == "adaptive" for source in sources):
+            return Before(vintage=self.vintage)
+        earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
+        return Before(sources, (earlier,), self.vintage)
+
+    def purpose(self, asked: Asked, table: Table, plan: str = NO_PLAN) -> Purpose:
+        """Say what a charge is for."""
+        return purpose(asked, table, self.vintage, plan)
+
+    def plan(self, compiled: Compiled) -> Plan:
+        """Plan on what was measured before; spends nothing.
+
+        Raises:
+            ResourceLimitError, WorkloadError: that can't be done.
+        """
+        how, script = compiled.asked.how, compiled.script
+        alone = self._alone(compiled, script.workload, how.budget, how.targets)
+        if not compiled.before.sources or not alone.planned:
+            return alone
+        past = Past(compiled.before.sources, script.merged)
+
+        def planner(workload: Workload, budget: Budget) -> Plan:
+            plan = self._alone(compiled, workload, budget, None)
+            return plan_given(plan, past, how.tolerance, uniform=how.residuals == "uniform")
+
+        try:
+            if how.targets is not None:
+                combined = plan_given(alone, past, how.tolerance)
+                return least_budget_given(combined, how.targets, planner)
+            return plan_given(alone, past, how.tolerance, uniform=how.residuals == "uniform")
+        except ResourceLimitError:  # an earlier measurement is too large to be put together with
+            return alone
+
+    def _alone(
+        self,
+        compiled: Compiled,
+        workload: Workload,
+        budget: Budget | None,
+        targets: Mapping[str, float] | None,
+    ) -> Plan:
+        """Plan a workload as if nothing were known."""
+        how = compiled.asked.how
+        options = self._options(compiled, targets)
+        return mechanisms.plan(workload, budget, how.mechanism, options)
+
+    def _options(self, compiled: Compiled, targets: Mapping[str, float] | None) -> Options:
+        how, table = compiled.asked.how, compiled.script.table
+        return Options(
+            how.tolerance,
+            how.residuals,
+            how.objective,
+            targets,
+            table.contributions,
+            table.neighbours,
+        )
+
+    def adaptive(self, compiled: Compiled) -> AdaptivePlan:
+        """Plan a release that chooses what it measures by the data; spends nothing.
+
+        Raises:
+            MechanismError: it can't answer the statements, or not within such a budget.
+        """
+        how = compiled.asked.how
+        options = self._options(compiled, how.targets)
+        return mechanisms.adaptive_plan(compiled.script.workload, how.budget, options)
+
+    def compare(self, compiled: Compiled, names: Sequence[str] | None) -> Comparison:
+        """Plan statements by several mechanisms; spends nothing.
+
+        Raises:
+            MechanismError: there is no mechanism of some name.
+        """
+        budget = compiled.asked.how.budget
+        if budget is None:
+            raise BudgetError("Mechanisms are compared at a budget.", hint="pass budget=….")
+        options = self._options(compiled, None)
+        return compare(compiled.script.workload, budget, names, options)
+
+    def planned(self, compiled: Compiled) -> tuple[Compiled, Plan]:
+        """Plan; without what was measured before, if that makes the plan too large."""
+        try:
+            plan = self.plan(compiled)
+            plan.check_variances()  # nothing that can fail by its size is left for after the charge
+            return compiled, plan
+        except ResourceLimitError:
+            if not compiled.before.sources:
+                raise
+        alone = self.over(compiled.asked, lambda _: False)
+        plan = self.plan(alone)
+        plan.check_variances()
+        return alone, plan

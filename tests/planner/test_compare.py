@@ -1,0 +1,144 @@
+"""Mechanisms side by side on workloads, and the bounds that stand beside them."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.errors import MechanismError, WorkloadError
+from dpsql.planner.compare import PeakMemory
+from dpsql.planner.mechanisms import able, refusal
+from dpsql.planner.titles import TITLES
+from dpsql.privacy import Budget
+from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
+
+GAUSSIAN, PURE = Budget(rho=0.5), Budget(epsilon=1, delta=0)
+
+
+def mixed() -> Workload:
+    found = Workload({"age": 20, "sex": 2, "town": 5})
+    found.add(["age"], [Prefix()], weight=3.0)
+    found.add(["age", "sex"], [AllRange(), Identity()])
+    return found.add(["town", "sex"], [Identity(), Identity()])
+
+
+def test_columns_and_order() -> None:
+    found = dpsql.compare(mixed(), budget=GAUSSIAN)
+    assert found.frame.columns == [
+        "mechanism", "rmse", "worst_standard_error", "lower_bound", "bound", "seconds", "peak_mb",
+        "note",
+    ]  # fmt: skip
+    known = found.frame.drop_nulls("rmse")
+    assert known["rmse"].round_sig_figs(6).is_sorted()
+    assert known["mechanism"][0] == "querysmasher"
+    assert (known["seconds"] > 0).all()
+    assert (known["peak_mb"] >= 0).all()
+    assert (known["worst_standard_error"] > 0).all()
+
+
+@pytest.mark.parametrize("budget", [GAUSSIAN, PURE], ids=str)
+def test_bounds_hold(budget: Budget) -> None:
+    """No mechanism is better than a bound for all of them, or than its own certificate."""
+    frame = dpsql.compare(mixed(), budget=budget).frame.drop_nulls("rmse")
+    assert frame.height >= 2
+    assert (frame["lower_bound"] <= frame["rmse"] * (1 + 1e-9)).all()
+    general = frame.filter(frame["bound"].str.contains("SVD"))
+    assert general.height
+    assert general["lower_bound"].max() <= frame["rmse"].min() * (1 + 1e-9)
+
+
+def test_every_mechanism_is_there_and_those_that_refuse_say_why() -> None:
+    frame = dpsql.compare(mixed(), budget=GAUSSIAN).frame
+    assert set(frame["mechanism"]) == {*TITLES, "querysmasher (uniform)"}
+    notes = dict(zip(frame["mechanism"], frame["note"], strict=True))
+    assert "pure" in notes["laplace"]
+    assert "marginals" in notes["residualplanner"]
+    assert "by the data" in notes["aim"]
+    assert able(mixed(), GAUSSIAN) == tuple(
+        name for name in TITLES if name == "aim" or notes[name] is None
+    )
+
+
+def test_some_of_them() -> None:
+    found = dpsql.compare(mixed(), budget=PURE, mechanisms=["laplace", "hdmm", "laplace"])
+    assert sorted(found.frame["mechanism"]) == ["hdmm", "laplace"]
+
+
+def test_it_is_printed_side_by_side() -> None:
+    text = repr(dpsql.compare(mixed(), budget=GAUSSIAN))
+    first, empty, header, *rows = text.splitlines()
+    assert first == f"{mixed().count:,} queries in 3 families, ρ = 0.5"
+    assert empty == ""
+    assert header.split()[:2] == ["mechanism", "rmse"]
+    assert len(rows) == len(TITLES) + 1
+    assert all(len(row) == len(row.rstrip()) for row in rows)
+    ends = {row.index(" ", len("querysmasher (uniform)")) for row in rows}
+    assert ends, "names are padded to the longest"
+
+
+def test_it_is_shown_in_notebooks_with_everything_escaped() -> None:
+    html = dpsql.compare(mixed(), budget=GAUSSIAN)._repr_html_()
+    assert "querysmasher" in html
+    assert "<table" in html
+
+
+def test_joint_queries_over_many_cells_are_no_job_for_fourier() -> None:
+    sizes = {"a": 100, "b": 100}
+    joint = np.tri(199, 100)[:, :1] * np.ones((199, 1)) * np.ones((1, 10_000))
+    joint *= np.add.outer(np.arange(100), np.arange(100)).ravel() <= np.arange(199)[:, None]
+    affine = Workload(sizes).add([("a", "b")], Matrix(joint))
+    reason = refusal("fourier", affine, GAUSSIAN)
+    assert reason is not None
+    assert "10,000 cells" in reason
+    with pytest.raises(MechanismError, match="too large") as caught:
+        dpsql.plan(affine, budget=GAUSSIAN, mechanism="fourier")
+    assert "gaussian" in str(caught.value.hint)
+    assert "fourier" not in str(caught.value.hint)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(WorkloadError):
+        dpsql.compare(Workload({"a": 2}), budget=GAUSSIAN)
+    with pytest.raises(MechanismError):
+        dpsql.compare(mixed(), budget=GAUSSIAN, mechanisms=["best"])
+    with pytest.raises(dpsql.BudgetError):
+        dpsql.compare(mixed(), budget=0.5)  # type: ignore[arg-type]
+    with pytest.raises(dpsql.SqlError):
+        dpsql.compare(mixed(), "SELECT 1", budget=GAUSSIAN)
+
+
+@pytest.mark.parametrize("name", [n for n in TITLES if n != "aim"])
+def test_workloads_are_planned_by_name(name: str) -> None:
+    marginals = Workload({"a": 4, "b": 3}).add(["a", "b"], [Identity(), Identity()])
+    budget = PURE if name == "laplace" else GAUSSIAN
+    plan = dpsql.plan(marginals, budget=budget, mechanism=name)
+    assert plan.mechanism == name
+    assert plan.explain().startswith(f"{TITLES[name]} plan:")
+    assert plan.privacy_cost <= budget.mu_squared
+    assert f"plan({marginals.count}" in repr(plan).lower()
+
+
+def test_the_largest_variance_is_for_two_of_them() -> None:
+    marginals = Workload({"a": 4, "b": 3, "c": 2})
+    marginals.add(["a", "b"], [Identity(), Identity()]).add(["c"], [Identity()])
+    best = {
+        name: dpsql.plan(marginals, budget=GAUSSIAN, mechanism=name, objective="largest")
+        .expected_error()["worst_standard_error"]
+        .max()
+        for name in ("querysmasher", "residualplanner")
+    }
+    assert best["querysmasher"] == pytest.approx(best["residualplanner"], rel=5e-3)
+    for name in ("fourier", "hdmm", "gaussian", "residualplanner+"):
+        with pytest.raises(MechanismError, match="nothing else"):
+            dpsql.plan(marginals, budget=GAUSSIAN, mechanism=name, objective="largest")
+
+
+def test_the_memory_of_a_moment_is_seen() -> None:
+    with PeakMemory() as memory:
+        held = np.ones(2**24)
+        time.sleep(0.02)
+        del held
+    assert memory.peak_mb > 100
