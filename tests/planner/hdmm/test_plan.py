@@ -37,6 +37,11 @@ def marginals() -> Workload:
     return w
 
 
+def zero() -> Workload:
+    w = Workload({"a": 4, "b": 3}).add(["a", "b"], [Matrix(np.zeros((2, 4))), Prefix()])
+    return w.add(["b"], [Identity()])
+
+
 def few() -> Workload:
     w = Workload({"a": 8, "b": 3}).add(["a"], [Ranges([(0, 2), (1, 5)])])
     return w.add(["b"], [Total()]).add(["a", "b"], [Ranges([(2, 7)]), Prefix()])
@@ -51,7 +56,7 @@ def plans(workload, budget):
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-@pytest.mark.parametrize("workload", [mixed(), joint(), marginals(), few()])
+@pytest.mark.parametrize("workload", [mixed(), joint(), marginals(), few(), zero()])
 def test_variances_and_costs_are_those_of_the_integer_matrices(workload, budget):
     count = 0
     for candidate, plan in plans(workload, budget):
@@ -79,7 +84,7 @@ def test_variances_and_costs_are_those_of_the_integer_matrices(workload, budget)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-@pytest.mark.parametrize("workload", [mixed(), joint(), marginals(), few()])
+@pytest.mark.parametrize("workload", [mixed(), joint(), marginals(), few(), zero()])
 def test_answers_are_unbiased_and_linear_with_the_stated_variances(workload, budget):
     """Apply the recovery to each single measurement: that gives its matrix."""
     rng = np.random.default_rng(5)
@@ -105,7 +110,7 @@ def test_answers_are_unbiased_and_linear_with_the_stated_variances(workload, bud
             ):
                 total += variance * found**2
         for total, stated in zip(totals, plan.variances, strict=True):
-            np.testing.assert_allclose(total, stated, rtol=1e-5)
+            np.testing.assert_allclose(total, stated, rtol=1e-5, atol=1e-9)
 
 
 def answered(plan, workload, noisy):
@@ -162,6 +167,11 @@ def test_what_is_too_large_is_refused_with_its_size(budget):
     for i in range(7):
         many.add([f"a{i}", f"a{i + 1}"], [Identity()] * 2)
     assert "63,000,000 cells" in (hdmm.refusal(many, budget) or "")
+
+
+def test_only_zeros_are_answered_exactly():
+    plan = hdmm.plan(Workload({"a": 4}).add(["a"], Matrix(np.zeros((2, 4)))), Budget(mu=1))
+    assert plan.rmse == 0.0
 
 
 def test_an_empty_workload_is_refused():

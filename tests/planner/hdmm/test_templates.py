@@ -80,6 +80,15 @@ def test_a_union_takes_the_better_of_two_ways_to_group():
     assert [p.asked.names for p in found.products] == [("a", "b")]
 
 
+@pytest.mark.parametrize("noise", NOISES)
+def test_what_counts_for_nothing_gets_a_share_too(noise):
+    shares, total = union.share([1.0, 0.0, 1e-30], noise)
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) >= 1e-7
+    assert total == pytest.approx(1, rel=1e-5)
+    assert union.share([0.0, 0.0], noise) == ((0.5, 0.5), 0.0)
+
+
 def test_example_15_of_the_paper():
     w = Workload({"a": 100, "b": 100}).add(["a"], [Prefix()]).add(["b"], [Prefix()])
     one = kronecker.optimise(Products.of(w), Oracle("laplace")).error

@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 ROUNDS = 30
 PROGRESS = 1e-5
 """Relative gain of a round below which the search ends."""
+SMALLEST = 1e-100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +80,8 @@ def _errors(asked: Products, i: int, factor: Strategy) -> Array:
 
 def _surrogate(asked: Products, i: int, errors: Array) -> list[tuple[float, Gram]]:
     """Weigh what is asked of attribute i by the errors along the others; the scale is free."""
-    others = np.delete(np.log(errors), i, axis=1).sum(axis=1) + np.log(asked.weights)
+    positive = np.log(np.maximum(errors, SMALLEST))  # queries may be 0 along an attribute
+    others = np.delete(positive, i, axis=1).sum(axis=1) + np.log(asked.weights)
     weights = np.exp(others - others.max())
     of_role = np.bincount(asked.roles[:, i], weights, len(asked.grams[i]))
     return list(zip((of_role / of_role.max()).tolist(), asked.grams[i], strict=True))

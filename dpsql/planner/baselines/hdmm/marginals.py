@@ -64,7 +64,7 @@ class Spectrum:
 
 
 def spectrum(workload: Workload) -> Spectrum | None:
-    """Add up what is asked of each residual space; None if there are too many of them."""
+    """Add up what is asked of each residual space; None if there are too many, or none."""
     families = [f for f in workload.families if f.count]
     used = frozenset().union(*(f.attributes for f in families))
     names = tuple(name for name in workload.domain if name in used)
@@ -77,6 +77,8 @@ def spectrum(workload: Workload) -> Spectrum | None:
     for family in families:
         for at, value in parts_of(family, places):
             asked[found.index(at)] += family.weight * value
+    if not asked.any():
+        return None
     sizes = [workload.domain[name] for name in names]
     cells = np.array([float(math.prod(sizes[i] for i in s)) for s in found.sets])
     return Spectrum(names, found, asked, cells)

@@ -30,6 +30,8 @@ MOST_CELLS = 2**24
 """Of one marginal that is measured."""
 MOST_MEASUREMENTS = 2**25
 """In all."""
+MOST_PARTS = 2**17
+"""Residual spaces of marginals that are put together."""
 FEW_CELLS = 256
 """Joint cells up to which OPT_0 is tried over all of them."""
 SPARE_CELLS = 2**20
@@ -182,7 +184,8 @@ def _marginals(workload: Workload, noise: Noise) -> Candidate | None:
         sizes = [[workload.domain[a] for a in names] for names in found.sets]
         # Answers that are pooled need each attribute to be measured, if only for its total.
         whole = {a for names in found.sets for a in names} == set(touched(workload))
-        if whole and sum(map(math.prod, sizes)) <= MOST_MEASUREMENTS:
+        parts = sum(1 << len(names) for names in found.sets)
+        if whole and parts <= MOST_PARTS and sum(map(math.prod, sizes)) <= MOST_MEASUREMENTS:
             break
     else:
         return None

@@ -22,6 +22,9 @@ from dpsql.planner.baselines.hdmm.products import Products
 from dpsql.planner.baselines.hdmm.strategies import Noise
 from dpsql.workload import Family, Workload
 
+LEAST = 1e-6
+"""The least share of a group, relative to the largest."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Union:
@@ -80,5 +83,7 @@ def share(errors: list[float], noise: Noise) -> tuple[tuple[float, ...], float]:
     """Return the shares of what is spent, and the sum of the errors with them."""
     power = 1 / 3 if noise == "laplace" else 1 / 2
     roots = np.power(errors, power)
-    total = float(roots.sum())
-    return tuple((roots / total).tolist()), total ** (1 / power)
+    # Queries that are 0, or count for next to nothing, are measured too.
+    roots = np.maximum(roots, LEAST * roots.max()) if roots.any() else np.ones(len(roots))
+    found = roots / roots.sum()
+    return tuple(found.tolist()), float((errors / found ** (1 / power - 1)).sum())
