@@ -169,6 +169,16 @@ def test_what_is_too_large_is_refused_with_its_size(budget):
     assert "63,000,000 cells" in (hdmm.refusal(many, budget) or "")
 
 
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_attributes_that_nobody_asks_about_change_nothing(budget):
+    w = Workload({"y": 3, "a": 100, "b": 50, "z": 1000}).add(["a"], [Identity()])
+    w.add(["a", "b"], [Identity()] * 2).add(["b"], [Identity()])
+    alone = Workload.of({"a": 100, "b": 50}, w.families)
+    plan = hdmm.plan(w, budget)
+    assert plan.certified.digest == hdmm.plan(alone, budget).certified.digest
+    assert plan.expected_error().height == 3
+
+
 def test_only_zeros_are_answered_exactly():
     plan = hdmm.plan(Workload({"a": 4}).add(["a"], Matrix(np.zeros((2, 4)))), Budget(mu=1))
     assert plan.rmse == 0.0

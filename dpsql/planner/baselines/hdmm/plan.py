@@ -67,6 +67,9 @@ def plan(
     """
     reason = refusal(workload, budget)
     spending = Spending(budget, contributions, neighbours)
+    # What nobody asks about plays no part, and has no residual spaces among those measured.
+    domain = {name: workload.domain[name] for name in touched(workload)}
+    workload = Workload.of(domain, workload.families)
     found = [] if reason else list(candidates(workload, spending))
     if not found:
         reason = reason or "none of its strategies for these queries can be measured"
