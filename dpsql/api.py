@@ -12,6 +12,7 @@ import polars as pl
 from dpsql.engines.public import PublicTables
 from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.planner import mechanisms, querysmasher
+from dpsql.planner.baselines.arguments import Basis, Loss
 from dpsql.planner.compare import Comparison
 from dpsql.planner.compare import compare as compare_workload
 from dpsql.planner.mechanisms import Options
@@ -155,6 +156,8 @@ def plan(
     max_rows: int | None = None,
     given: Sequence[Plan] = (),
     mechanism: str = QUERYSMASHER,
+    bases: Mapping[str, Basis] | None = None,
+    loss: Loss | None = None,
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -182,6 +185,11 @@ def plan(
         given: plans for a `Workload` over the same domain that were measured before; answers
             then follow from all measurements together. (A session does that by itself.)
         mechanism: what plans, see `compare`.
+        bases: for `residualplanner+`, attribute → what its strategy is made for: `identity`,
+            `prefix`, `range`, or a matrix of queries × cells. By default what is asked of it.
+        loss: for `residualplanner`, in place of the total: any convex function, in CVXPY, of the
+            vector of variances of the families' cells, for example
+            `lambda variances: cvxpy.norm(variances, 3)`.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
@@ -191,7 +199,9 @@ def plan(
     workload, contributions, neighbours = _asked(
         source, statements, schema, public, weights, unit, max_rows
     )
-    options = Options(tolerance, residuals, objective, targets, contributions, neighbours)
+    options = Options(
+        tolerance, residuals, objective, targets, contributions, neighbours, bases, loss
+    )
     alone = mechanisms.plan(workload, budget, mechanism, options)
     if not given:
         return alone

@@ -84,7 +84,9 @@ def _total(recovery: Recovery, alone: Workload) -> float:
 
 def errors(recovery: Recovery, workload: Workload) -> Iterator[tuple[tuple[str, ...], float]]:
     """Yield the weighted sum of variances that the noise in each residual space gives."""
-    colouring, references = by_reference(recovery.references, workload.domain)
+    known = {name: n for name, n in workload.domain.items() if name in recovery.references}
+    workload = Workload.of(known, workload.families)
+    colouring, references = by_reference(recovery.references, known)
     splitter = Splitter(references)
     for subworkload in decompose(workload, colouring, splitter.squares):
         terms = products(subworkload, splitter)

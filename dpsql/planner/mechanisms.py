@@ -16,6 +16,7 @@ from typing import Any
 from dpsql.errors import DpsqlError, MechanismError, printable
 from dpsql.planner import querysmasher
 from dpsql.planner.baselines.aim.plan import AdaptivePlan
+from dpsql.planner.baselines.arguments import Basis, Loss
 from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.querysmasher import ObjectiveName, Residuals
 from dpsql.planner.titles import QUERYSMASHER, TITLES
@@ -49,6 +50,10 @@ class Options:
     targets: Mapping[str, float] | None = None
     contributions: int = 1
     neighbours: str = RECORD
+    bases: Mapping[str, Basis] | None = None
+    """Of ResidualPlanner+: attribute → what its strategy is made for."""
+    loss: Loss | None = None
+    """Of ResidualPlanner: a convex function of the variances."""
 
 
 DEFAULT = Options()
@@ -93,7 +98,15 @@ def plan(
             contributions=options.contributions,
             neighbours=options.neighbours,
         )
-    more = {"objective": "largest"} if options.objective == "largest" else {}
+    more = {
+        name: value
+        for name, value, usual in (
+            ("objective", options.objective, "total"),
+            ("bases", options.bases, None),
+            ("loss", options.loss, None),
+        )
+        if value != usual
+    }
     found: Plan = _module(mechanism).plan(
         workload,
         budget,
@@ -159,6 +172,14 @@ def _check(workload: Workload, budget: Budget | None, mechanism: str, options: O
             f"{title} makes the total variance small, and nothing else.",
             hint='leave objective= out, or use mechanism="querysmasher".',
         )
+    for name, owner, given in (
+        ("bases", "residualplanner+", options.bases),
+        ("loss", "residualplanner", options.loss),
+    ):
+        if given is not None and mechanism != owner:
+            raise MechanismError(
+                f"{title} takes no {name}.", hint=f'leave {name}= out, or use mechanism="{owner}".'
+            )
     if budget is None or not workload.families:
         if budget is None and options.targets is None:
             raise MechanismError(

@@ -54,7 +54,8 @@ def _from_one(script: Script, source: Source) -> Answers:
         found: list[tuple[str, ...]] = []
         for family in workload.families:
             other = [a for a in family.attributes if not _same_cells(script, source, a)]
-            found += [tuple(sorted(other))] if other else missing(recovery, family, workload.domain)
+            own = {a: n for a, n in workload.domain.items() if a in family.attributes}
+            found += [tuple(sorted(other))] if other else missing(recovery, family, own)
         return tuple(dict.fromkeys(found))
 
     if lacking(script.workload):

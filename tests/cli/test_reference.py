@@ -84,7 +84,9 @@ def test_every_exit_code_is_on_the_page():
     assert sorted(map(int, codes)) == sorted(Exit)
 
 
-LIGHT = ("dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.markup")
+LIGHT = (
+    "dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.markup", "dpsql.planner.titles",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

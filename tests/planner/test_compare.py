@@ -136,6 +136,33 @@ def test_the_largest_variance_is_for_two_of_them() -> None:
             dpsql.plan(marginals, budget=GAUSSIAN, mechanism=name, objective="largest")
 
 
+def test_a_basis_and_a_loss_are_for_one_each() -> None:
+    cvxpy = pytest.importorskip("cvxpy")
+    asked = Workload({"a": 8, "b": 3, "unused": 5}).add(["a", "b"], [Identity(), Identity()])
+    cells = dpsql.plan(asked, budget=GAUSSIAN, mechanism="residualplanner+")
+    prefix = dpsql.plan(asked, budget=GAUSSIAN, mechanism="residualplanner+", bases={"a": "prefix"})
+    assert prefix.rmse > cells.rmse * 1.05, "a basis for other queries is worse for these"
+    one = dpsql.plan(asked, budget=GAUSSIAN, mechanism="residualplanner", loss=cvxpy.sum)
+    assert one.rmse == pytest.approx(cells.rmse, rel=1e-4)
+    with pytest.raises(MechanismError, match="takes no bases"):
+        dpsql.plan(asked, budget=GAUSSIAN, bases={"a": "prefix"})
+    with pytest.raises(MechanismError, match="takes no loss"):
+        dpsql.plan(asked, budget=GAUSSIAN, mechanism="hdmm", loss=cvxpy.sum)
+    with pytest.raises(WorkloadError, match="no basis"):
+        dpsql.plan(asked, budget=GAUSSIAN, mechanism="residualplanner+", bases={"a": "tree"})
+
+
+@pytest.mark.parametrize("name", [n for n in TITLES if n != "aim"])
+def test_attributes_that_nothing_touches(name: str) -> None:
+    asked = Workload({"a": 4, "unused": 5, "b": 3, "one": 1})
+    asked.add(["b", "a"], [Identity(), Identity()]).add(["a"], [Identity()])
+    plan = dpsql.plan(asked, budget=PURE if name == "laplace" else GAUSSIAN, mechanism=name)
+    errors = plan.expected_error()
+    assert dict(plan.workload.domain) == dict(asked.domain)
+    total = float((errors["rmse"] ** 2 * errors["rows"]).sum())
+    assert (total / asked.count) ** 0.5 == pytest.approx(plan.rmse, rel=1e-9)
+
+
 def test_the_memory_of_a_moment_is_seen() -> None:
     with PeakMemory() as memory:
         held = np.ones(2**24)

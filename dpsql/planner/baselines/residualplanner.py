@@ -16,13 +16,13 @@ Fourier Factorizations", arXiv 2512.21499, §5).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from dpsql.errors import MechanismError, WorkloadError
+from dpsql.planner.baselines.arguments import Loss
 from dpsql.planner.baselines.marginal_variances import share_by_largest, share_by_loss
 from dpsql.planner.baselines.restricted import IDENTITY, refusal_of_pure
 from dpsql.planner.divide.colours import by_size
@@ -33,9 +33,6 @@ from dpsql.planner.solvers.base import Conquered, StrategyFamily
 from dpsql.privacy import Budget
 from dpsql.workload import Block, Family, Identity, Workload
 from dpsql.workload.queries import CellQueries, DenseQueries, IntervalQueries
-
-Loss = Callable[[Any], Any]
-"""From the variances v_B, a vector of CVXPY with one entry for each family, to a convex scalar."""
 
 MECHANISM = "residualplanner"
 

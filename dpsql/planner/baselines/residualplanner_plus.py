@@ -24,9 +24,10 @@ from functools import partial
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError, WorkloadError
+from dpsql.planner.baselines.arguments import Basis
 from dpsql.planner.baselines.restricted import IDENTITY, Bounds, FewRows, refusal_of_pure
 from dpsql.planner.divide.basis import residual_basis
 from dpsql.planner.divide.colours import by_size
@@ -51,9 +52,6 @@ from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Pr
 from dpsql.workload.queries import CellQueries
 
 Array = NDArray[np.float64]
-Basis = str | ArrayLike
-"""`identity`, `prefix`, `range`, or any matrix of queries × cells."""
-
 MECHANISM = "residualplanner+"
 TOLERANCE = 1e-7
 """The gap to which the strategy of an attribute is solved."""

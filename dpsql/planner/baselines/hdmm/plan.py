@@ -69,8 +69,8 @@ def plan(
     spending = Spending(budget, contributions, neighbours)
     # What nobody asks about plays no part, and has no residual spaces among those measured.
     domain = {name: workload.domain[name] for name in touched(workload)}
-    workload = Workload.of(domain, workload.families)
-    found = [] if reason else list(candidates(workload, spending))
+    asked = Workload.of(domain, workload.families)
+    found = [] if reason else list(candidates(asked, spending))
     if not found:
         reason = reason or "none of its strategies for these queries can be measured"
         raise MechanismError(f"HDMM can't answer this: {reason}.", hint="use another mechanism.")
