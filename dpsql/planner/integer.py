@@ -160,24 +160,29 @@ class DenseFactor(IntegerFactor):
         return np.moveaxis(product, 0, axis)
 
 
-class CentredFactor(IntegerFactor):
-    """s·(n·I − J) over the n cells of one axis, which need not be written out.
+class ScaledFactor(IntegerFactor):
+    """s times a matrix over the n cells of one axis that need not be written out."""
 
-    Every column has one entry s(n−1) and n−1 entries −s, so its squared norm is
-    s²((n−1)² + (n−1)) = s²n(n−1), and the sum of its magnitudes 2s(n−1).
-    """
+    kind: bytes
+    least: int
+    """The fewest cells over which there is such a matrix."""
 
     def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...], scale: int) -> None:
         super().__init__(axes, shape)
-        if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < 2:
-            raise InternalError("a centred factor is over 2 or more cells of one axis")
-        if type(scale) is not int or scale < 1 or scale * self.cells >= 1 << ENTRY_BITS:
+        if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < self.least:
+            raise InternalError("a factor that is not written out does not fit its axis")
+        if type(scale) is not int or scale < 1 or scale * self._largest >= 1 << ENTRY_BITS:
             raise InternalError("an entry of an integer factor has 31 bits or more")
         self._scale = scale
 
     @property
+    @abstractmethod
+    def _largest(self) -> int:
+        """No entry of the matrix itself is larger in magnitude."""
+
+    @property
     def scale(self) -> int:
-        """How many times n·I − J."""
+        """How many times the matrix."""
         return self._scale
 
     @property
@@ -186,16 +191,37 @@ class CentredFactor(IntegerFactor):
         return self.shape[0]
 
     @property
+    def measurements(self) -> int:
+        """The number of rows."""
+        return self.cells
+
+    @property
+    def content(self) -> bytes:
+        """The kind, the size and the scale."""
+        return b"%s %d %d" % (self.kind, self.cells, self._scale)
+
+
+class CentredFactor(ScaledFactor):
+    """s·(n·I − J) over the n cells of one axis.
+
+    Every column has one entry s(n−1) and n−1 entries −s, so its squared norm is
+    s²((n−1)² + (n−1)) = s²n(n−1), and the sum of its magnitudes 2s(n−1).
+    """
+
+    kind = b"centred"
+    least = 2
+
+    @property
+    def _largest(self) -> int:
+        """A little more than the diagonal: n."""
+        return self.cells
+
+    @property
     def matrix(self) -> NDArray[np.int64]:
         """The measurements, written out."""
         written = self._scale * (self.cells * np.eye(self.cells, dtype=np.int64) - 1)
         written.setflags(write=False)
         return written
-
-    @property
-    def measurements(self) -> int:
-        """The number of rows."""
-        return self.cells
 
     @property
     def largest_entry(self) -> int:
@@ -212,40 +238,21 @@ class CentredFactor(IntegerFactor):
         """The sum of the magnitudes that all columns have."""
         return 2 * self._scale * (self.cells - 1)
 
-    @property
-    def content(self) -> bytes:
-        """The kind, the size and the scale."""
-        return b"centred %d %d" % (self.cells, self._scale)
-
     def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
         """Take n times each cell less the sum of all, s times."""
         total: NDArray[np.int64] = counts.sum(axis=axis, keepdims=True, dtype=np.int64)
         return np.asarray(self._scale * (self.cells * counts - total))
 
 
-class IdentityFactor(IntegerFactor):
-    """s·I over the n cells of one axis, which need not be written out.
+class IdentityFactor(ScaledFactor):
+    """s·I over the n cells of one axis. Every column has one entry, s."""
 
-    Every column has one entry, s.
-    """
-
-    def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...], scale: int) -> None:
-        super().__init__(axes, shape)
-        if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < 1:
-            raise InternalError("an identity factor is over the cells of one axis")
-        if type(scale) is not int or not 1 <= scale < 1 << ENTRY_BITS:
-            raise InternalError("an entry of an integer factor has 31 bits or more")
-        self._scale = scale
+    kind = b"identity"
+    least = 1
 
     @property
-    def scale(self) -> int:
-        """How many times each cell is measured."""
-        return self._scale
-
-    @property
-    def cells(self) -> int:
-        """N."""
-        return self.shape[0]
+    def _largest(self) -> int:
+        return 1
 
     @property
     def matrix(self) -> NDArray[np.int64]:
@@ -253,11 +260,6 @@ class IdentityFactor(IntegerFactor):
         written = self._scale * np.eye(self.cells, dtype=np.int64)
         written.setflags(write=False)
         return written
-
-    @property
-    def measurements(self) -> int:
-        """The number of rows."""
-        return self.cells
 
     @property
     def largest_entry(self) -> int:
@@ -273,11 +275,6 @@ class IdentityFactor(IntegerFactor):
     def largest_column_sum(self) -> int:
         """The one entry."""
         return self._scale
-
-    @property
-    def content(self) -> bytes:
-        """The kind, the size and the scale."""
-        return b"identity %d %d" % (self.cells, self._scale)
 
     def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
         """Multiply by s."""

@@ -32,8 +32,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import MechanismError
-from dpsql.planner.baselines.restricted import IDENTITY, Bounds, FewRows, refusal_of_pure
+from dpsql.planner.baselines.restricted import IDENTITY, Bounds, FewRows, check, refusal_of_pure
 from dpsql.planner.divide.basis import residual_basis
 from dpsql.planner.divide.colours import by_size
 from dpsql.planner.divide.component import Component, Key
@@ -82,11 +81,7 @@ def plan(
     Raises:
         MechanismError: the budget is for pure ε, or a strategy over joint cells is too large.
     """
-    reason = refusal(workload, budget)
-    if reason is not None:
-        raise MechanismError(
-            f"Fourier factorizations can't answer this: {reason}.", hint="use another mechanism."
-        )
+    check(MECHANISM, refusal(workload, budget))
     divided = divide(workload, measured=True)
     return replace(
         stitch(workload, Cost(budget, contributions), divided),

@@ -21,10 +21,10 @@ from typing import Literal
 
 import numpy as np
 
-from dpsql.errors import MechanismError, WorkloadError
+from dpsql.errors import WorkloadError
 from dpsql.planner.baselines.arguments import Loss
 from dpsql.planner.baselines.marginal_variances import share_by_largest, share_by_loss
-from dpsql.planner.baselines.restricted import IDENTITY, refusal_of_pure
+from dpsql.planner.baselines.restricted import IDENTITY, check, refusal_of_pure
 from dpsql.planner.divide.colours import by_size
 from dpsql.planner.divide.structure import Product, analyse
 from dpsql.planner.plan import RECORD, Plan
@@ -75,11 +75,7 @@ def plan(
         WorkloadError: the loss is not convex, or has no least value.
         ResourceLimitError: there are too many residual spaces for a conic program.
     """
-    reason = refusal(workload, budget)
-    if reason is not None:
-        raise MechanismError(
-            f"ResidualPlanner can't answer this: {reason}.", hint="use another mechanism."
-        )
+    check(MECHANISM, refusal(workload, budget))
     if objective not in ("total", "largest"):
         raise WorkloadError(
             f"There is no objective {objective!r}.", hint='use "total" or "largest".'

@@ -26,9 +26,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.errors import MechanismError, WorkloadError
+from dpsql.errors import WorkloadError
 from dpsql.planner.baselines.arguments import Basis
-from dpsql.planner.baselines.restricted import IDENTITY, Bounds, FewRows, refusal_of_pure
+from dpsql.planner.baselines.restricted import IDENTITY, Bounds, FewRows, check, refusal_of_pure
 from dpsql.planner.divide.basis import residual_basis
 from dpsql.planner.divide.colours import by_size
 from dpsql.planner.divide.component import Component
@@ -80,11 +80,7 @@ def plan(
         MechanismError: the budget is for pure ε, or an attribute has too many cells.
         WorkloadError: the workload is empty, or a basis is no basis.
     """
-    reason = refusal(workload, budget)
-    if reason is not None:
-        raise MechanismError(
-            f"ResidualPlanner+ can't answer this: {reason}.", hint="use another mechanism."
-        )
+    check(MECHANISM, refusal(workload, budget))
     divided = divide(workload, bases)
     return replace(
         stitch(workload, Cost(budget, contributions), divided),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpsql.errors import MechanismError
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.structure import Product, analyse
 from dpsql.planner.solvers.choose import Solutions
@@ -14,6 +15,7 @@ from dpsql.planner.solvers.dual import MAX_RANK, Dual, compress, evaluate
 from dpsql.planner.solvers.identity import IdentitySolver, identity_error
 from dpsql.planner.solvers.product import least_error, least_error_of
 from dpsql.planner.solvers.threads import threads_for
+from dpsql.planner.titles import TITLES
 from dpsql.privacy import Budget
 
 CLOSE = 1e-2
@@ -22,6 +24,18 @@ QUICK = 256
 """Ranks of queries over one attribute up to which it is."""
 
 IDENTITY = IdentitySolver()
+
+
+def check(mechanism: str, reason: str | None) -> None:
+    """Raise the reason for which a mechanism can't answer, if there is one.
+
+    Raises:
+        MechanismError: there is.
+    """
+    if reason is not None:
+        raise MechanismError(
+            f"{TITLES[mechanism]} can't answer this: {reason}.", hint="use another mechanism."
+        )
 
 
 def refusal_of_pure(budget: Budget) -> str | None:
