@@ -20,6 +20,7 @@ from IPython.core.error import UsageError
 from dpsql import views
 from dpsql.errors import DpsqlError, printable
 from dpsql.planner.plan import Plan
+from dpsql.planner.titles import QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.session import Session
@@ -144,6 +145,7 @@ class Magics:
             "targets": dict(given.target) or None,
             "weights": dict(given.weight) or None,
             "objective": given.objective,
+            "mechanism": given.mechanism,
         }
 
     def _budget(self, given: argparse.Namespace) -> Budget:
@@ -289,6 +291,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--target", **pairs, metavar="NAME=X", help="in place of a budget: an allowed error")
     add("--weight", **pairs, metavar="NAME=X", help="a statement's importance")
     add("--objective", choices=["total", "largest"], default="total", help="of variances")
+    add("--mechanism", choices=list(TITLES), default=QUERYSMASHER, help="what plans and measures")
     add("--confidence", type=float, metavar="P", help="add the bounds of intervals")
     add("--out", type=_identifier, metavar="NAME", help="store the result in this variable")
     add("--plan", action="store_true", help="plan only: spend nothing")

@@ -53,8 +53,11 @@ class Comparison:
     @property
     def title(self) -> str:
         """What was planned."""
-        count = self.workload.count
-        return f"{count:,} queries in {len(self.workload.families)} families, {self.budget}"
+        queries, families = self.workload.count, len(self.workload.families)
+        counted = f"{queries:,} {'query' if queries == 1 else 'queries'}"
+        return (
+            f"{counted} in {families:,} {'family' if families == 1 else 'families'}, {self.budget}"
+        )
 
     def __repr__(self) -> str:
         rows = [[*SHOWN], *(_shown(row) for row in self.frame.iter_rows(named=True))]

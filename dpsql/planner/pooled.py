@@ -3,7 +3,7 @@
 A marginal over B, of which each cell is measured with noise of variance v_B, tells of the residual
 space A ⊆ B what is left of its cells when the axes of B∖A are added up and those of A centred: an
 estimate with noise v_B · ∏_{i∈B∖A} n_i in each direction. These projections of all marginals share
-their eigenspaces, which are the residual spaces (HDMM, arXiv 1808.03537, §7), so that least squares
+their eigenspaces, which are the residual spaces (HDMM, JPC 2023, §7), so that least squares
 is done for each A apart: estimates are averaged with weights
 
     w_B ∝ p_B = 1 / (v_B · ∏_{i∈B∖A} n_i) ,

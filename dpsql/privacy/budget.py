@@ -27,6 +27,7 @@ _EXAMPLES = {
     "mu": "dpsql.Budget(mu=1)",
     "epsilon": "dpsql.Budget(epsilon=1, delta=1e-9)",
     "delta": "dpsql.Budget(epsilon=1, delta=1e-9)",
+    "pure": "dpsql.Budget(epsilon=1, delta=0)",
 }
 
 
@@ -83,7 +84,7 @@ class Budget:
             delta = _probability(given["delta"], zero=True)
             mu_squared = _converted(amount, delta)
         if not SMALLEST_MU_SQUARED <= mu_squared <= LARGEST_MU_SQUARED:
-            raise _useless(form, mu_squared)
+            raise _useless("pure" if delta == 0 else form, mu_squared)
         for name, value in (
             ("form", form), ("mu_squared", mu_squared), ("amount", amount), ("delta", delta)
         ):  # fmt: skip
@@ -263,7 +264,7 @@ def _wrong_form(positional: int, names: set[str]) -> BudgetError:
         what = "A budget needs an amount."
     elif names in ({"epsilon"}, {"delta"}):
         what = "A budget in ε and δ needs both."
-    elif unknown := sorted(names - set(_EXAMPLES)):
+    elif unknown := sorted(names - {"rho", "mu", "epsilon", "delta"}):
         what = f"A budget has no {printable(unknown[0])}."
     else:
         what = "A budget has exactly one form."

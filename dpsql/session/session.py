@@ -211,6 +211,7 @@ class Session:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
             raise SqlError("A query is one SQL text.", hint="for several use session.release.")
+        check_mechanism(mechanism, Wishes(confidence), free=is_free(budget))
         if is_free(budget):
             check_confidence(confidence)
             asked = Asked.of(sql, How(None, None, "total", None, True))

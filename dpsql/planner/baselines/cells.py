@@ -102,7 +102,7 @@ def assemble(
 def shares(errors_: Sequence[float], *, pure: bool) -> list[float]:
     """Return the shares that make Σ E/share (Gaussian) or Σ E/share² (pure) least.
 
-    They are in proportion to √E, or to the cube root of E (HDMM, arXiv 1808.03537, Definition 19).
+    They are in proportion to √E, or to the cube root of E (HDMM, JPC 2023, Definition 19).
     """
     return [math.cbrt(e) if pure else math.sqrt(e) for e in errors_]
 
