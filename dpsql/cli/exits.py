@@ -63,6 +63,7 @@ _PYTHON = {
     r"leave ledger= out": "leave --ledger out",
     r'session\.release\(…, mechanism="([a-z+]+)"\)': r"dpsql release --mechanism \1",
     r"leave mechanism= out": "leave --mechanism out",
+    r"leave nonnegative= and integers= out": "leave --nonnegative and --integers out",
     r"leave confidence= out": "leave --confidence out",
     r"leave objective= out": "leave --objective out",
     r'mechanism="([a-z+]+)"': r"--mechanism \1",

@@ -121,8 +121,9 @@ def _of_parts(
     families = [family for group in single for family in group]
     if not families or sum(1 << len(f.attributes) for f in families) > MAX_SETS:
         return best
+    axes = _Axes()
     try:
-        eigenspaces = [_common(part, domain) for part in _alike(families)]
+        eigenspaces = [_common(part, domain, axes) for part in _alike(families)]
     except ResourceLimitError:
         return best
     total = math.fsum(value for value, _ in eigenspaces)
@@ -246,34 +247,71 @@ class _Axis:
     exact: bool
 
 
-def _common(families: Sequence[Family], domain: Mapping[str, int]) -> tuple[float, bool]:
+class _Axes:
+    """What is asked of single attributes, taken apart; once for each content."""
+
+    def __init__(self) -> None:
+        self._turned: dict[bytes, _Turned] = {}
+        self._known: dict[tuple[bytes, float], _Axis] = {}
+
+    def of(self, queries: Queries, kept: float) -> _Axis:
+        """Take what is along the ones apart from the rest, with h = kept·s."""
+        key = queries.key, kept
+        if key not in self._known:
+            gram = Gram.of(queries)
+            if gram.plain:
+                self._known[key] = _Axis(gram.along_ones, np.array([gram.identity]), exact=True)
+            else:
+                if queries.key not in self._turned:
+                    self._turned[queries.key] = _Turned.of(gram)
+                self._known[key] = self._turned[queries.key].axis(kept)
+        return self._known[key]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turned:
+    """A Gram matrix [[g, cᵀ], [c, C]] in a basis whose first vector is along the ones."""
+
+    g: float
+    c: Array
+    across: Array
+    spare: float
+    """s = g − cᵀC⁺c, or a little less; g where c is 0."""
+
+    @classmethod
+    def of(cls, gram: Gram) -> _Turned:
+        basis = _basis_with_ones(gram.cells)
+        turned = basis.T @ gram.matrix @ basis
+        g, c, across = float(turned[0, 0]), turned[1:, 0], turned[1:, 1:]
+        if np.abs(c).max(initial=0.0) <= 1e-12 * gram.trace:
+            return cls(g, np.zeros_like(c), across, g)
+        values, vectors = np.linalg.eigh(across)
+        large = values > 1e-12 * values[-1]
+        along = np.square(vectors.T @ c)[large] / values[large]
+        return cls(g, c, across, max(0.0, g - float(along.sum())))
+
+    def axis(self, kept: float) -> _Axis:
+        if not self.c.any():
+            return _Axis(self.g, _eigenvalues(self.across), exact=True)
+        # A little less than s, whose own rounding errors must not make H too large.
+        h = kept * self.spare
+        rest = self.across - np.outer(self.c, self.c) / (self.g - h)
+        return _Axis(h, _eigenvalues(rest), exact=False)
+
+
+def _common(
+    families: Sequence[Family], domain: Mapping[str, int], known: _Axes
+) -> tuple[float, bool]:
     """Bound families with eigenspaces in common, for the best h."""
-    grams: dict[bytes, Gram] = {}
-    for block in (b for f in families for b in f.blocks):
-        grams.setdefault(block.queries.key, Gram.of(block.queries))
+    asked = {b.queries.key: b.queries for f in families for b in f.blocks}
     best, exact = 0.0, False
     for kept in KEPT:
-        axes = {key: _axis(g, kept) for key, g in grams.items()}
+        axes = {key: known.of(queries, kept) for key, queries in asked.items()}
         best = max(best, _over_residual_spaces(families, domain, axes))
         exact = all(axis.exact for axis in axes.values())
         if exact:
             break
     return best, exact
-
-
-def _axis(gram: Gram, kept: float) -> _Axis:
-    """Take what is along the ones apart from the rest, with h = kept·s."""
-    n = gram.cells
-    if gram.plain:
-        return _Axis(gram.along_ones, np.array([gram.identity]), exact=True)
-    basis = _basis_with_ones(n)
-    turned = basis.T @ gram.matrix @ basis
-    g, c, across = turned[0, 0], turned[1:, 0], turned[1:, 1:]
-    if np.abs(c).max(initial=0.0) <= 1e-12 * gram.trace:
-        return _Axis(float(g), _eigenvalues(across), exact=True)
-    # A little less than s, whose own rounding errors must not make H too large.
-    h = max(0.0, kept * float(g - c @ np.linalg.pinv(across, hermitian=True) @ c))
-    return _Axis(h, _eigenvalues(across - np.outer(c, c) / (g - h)), exact=False)
 
 
 def _basis_with_ones(n: int) -> Array:

@@ -12,12 +12,12 @@ from types import TracebackType
 import polars as pl
 import psutil
 
-from dpsql.errors import DpsqlError, WorkloadError
+from dpsql.errors import DpsqlError, MechanismError, WorkloadError
 from dpsql.markup import card, table
 from dpsql.planner.bound import Bound, svd_bound
-from dpsql.planner.mechanisms import AIM, DEFAULT, Options, check_name, plan, refusal, uniform
+from dpsql.planner.mechanisms import DEFAULT, Options, check_name, plan, refusal, uniform
 from dpsql.planner.plan import Plan
-from dpsql.planner.titles import QUERYSMASHER, TITLES
+from dpsql.planner.titles import AIM, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -95,8 +95,12 @@ def compare(
         MechanismError: there is no mechanism of that name.
         WorkloadError: the workload is empty.
     """
+    if isinstance(mechanisms, str):
+        mechanisms = [mechanisms]
     for name in mechanisms or ():
         check_name(name)
+    if mechanisms is not None and not mechanisms:
+        raise MechanismError("No mechanism is named.", hint="leave mechanisms= out to compare all.")
     if not workload.count:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
     names = [*TITLES] if mechanisms is None else list(dict.fromkeys(mechanisms))
@@ -128,6 +132,8 @@ def _measured(
             planned = plan(workload, budget, name, options)
         except DpsqlError as error:
             return {"note": error.message}
+        except (ArithmeticError, ValueError):  # also what numpy raises of singular matrices
+            return {"note": "its numbers are too far apart to be computed with"}
         seconds = time.perf_counter() - start
     kind, least = _bound(planned, bound)
     return {

@@ -13,9 +13,9 @@ dropped. So a `Recovery` with such references does the work for each marginal.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,10 @@ class Place:
         )
 
 
+def _spans_all(families: Sequence[Family], place: Place) -> bool:
+    return all(place.spans(family) for family in families)
+
+
 def _spans(factor: MeasuredFactor, queries: Array) -> bool:
     """Whether queries over the axes of a factor lie in the span of its rows."""
     left = queries - (queries @ pseudo_inverse(factor)) @ factor.matrix
@@ -118,12 +122,19 @@ class MarginalRecovery:
     """How answers and variances follow from marginals. Each query is answered from one of them.
 
     That is the marginal which gives the cells over the query's attributes the least variance, so
-    that it follows from what was measured alone, and answers over the same attributes agree.
+    that answers over the same attributes agree. One of which only some queries were measured, and
+    not all cells, is taken if all queries that are asked over its attributes follow from it.
     """
 
-    def __init__(self, spaces: Iterable[Space]) -> None:
+    def __init__(self, spaces: Iterable[Space], families: Iterable[Family] = ()) -> None:
         self.places = tuple(Place(space) for space in spaces)
         self._chosen: dict[frozenset[str], Place] = {}
+        asked: dict[frozenset[str], list[Family]] = {}
+        for family in families:
+            if family.count:
+                asked.setdefault(family.attributes, []).append(family)
+        for attributes, own in asked.items():
+            self._choose(attributes, partial(_spans_all, own))
 
     @property
     def references(self) -> Mapping[str, Reference]:
@@ -143,11 +154,17 @@ class MarginalRecovery:
     def place(self, attributes: frozenset[str]) -> Place:
         """Return the marginal that answers queries over some attributes."""
         if attributes not in self._chosen:
-            able = [p for p in self.places if p.answers(attributes)]
-            if not able:
-                raise InternalError("no marginal was measured that answers a query")
-            self._chosen[attributes] = min(able, key=lambda p: p.mean_variance(attributes))
+            self._choose(attributes, lambda place: place.full)
+        if attributes not in self._chosen:
+            self._choose(attributes, lambda place: place.answers(attributes))
+        if attributes not in self._chosen:
+            raise InternalError("no marginal was measured that answers a query")
         return self._chosen[attributes]
+
+    def _choose(self, attributes: frozenset[str], able: Callable[[Place], bool]) -> None:
+        found = [p for p in self.places if p.answers(attributes) and able(p)]
+        if found:
+            self._chosen[attributes] = min(found, key=lambda p: p.mean_variance(attributes))
 
     def by_place(
         self, terms: Sequence[tuple[Family, Array]]

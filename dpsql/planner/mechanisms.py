@@ -19,11 +19,10 @@ from dpsql.planner.baselines.aim.plan import AdaptivePlan
 from dpsql.planner.baselines.arguments import Basis, Loss
 from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.querysmasher import ObjectiveName, Residuals
-from dpsql.planner.titles import QUERYSMASHER, TITLES
+from dpsql.planner.titles import AIM, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
-AIM = "aim"
 LARGEST = frozenset({QUERYSMASHER, "residualplanner"})
 """Mechanisms that can make the largest variance small, in place of the total."""
 
@@ -86,8 +85,10 @@ def plan(
             "that could be planned.",
             hint='session.release(…, mechanism="aim") answers with it.',
         )
-    _check(workload, budget, mechanism, options)
-    if mechanism == QUERYSMASHER:
+    nothing = bool(workload.families) and not workload.count
+    if not nothing:
+        _check(workload, budget, mechanism, options)
+    if mechanism == QUERYSMASHER or nothing:
         return querysmasher.plan(
             workload,
             budget,
@@ -133,7 +134,7 @@ def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -
 def refusal(mechanism: str, workload: Workload, budget: Budget) -> str | None:
     """Say why a mechanism can't answer a workload, as a clause; None if it can."""
     if mechanism == QUERYSMASHER:
-        return "its Gaussian noise gives no pure epsilon" if budget.pure else None
+        return "its Gaussian noise gives no pure ε" if budget.pure else None
     module, name = _ROOMS[mechanism]
     reason: Callable[[Workload, Budget], str | None] = getattr(import_module(module), name)
     try:
@@ -153,7 +154,7 @@ def check_name(mechanism: object) -> None:
     Raises:
         MechanismError: it isn't.
     """
-    if mechanism not in TITLES:
+    if not isinstance(mechanism, str) or mechanism not in TITLES:
         shown = printable(mechanism) if isinstance(mechanism, str) else type(mechanism).__name__
         raise MechanismError(
             f"There is no mechanism {shown!r}.", hint=f"the names are {', '.join(TITLES)}."

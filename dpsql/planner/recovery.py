@@ -136,10 +136,13 @@ class Recovery:
         """Return the weighted sum of variances that a block gives to the terms of its spaces."""
         return len(block.spaces) * self.error_of(terms, block.spaces[0])
 
-    def error_of(self, terms: Sequence[Product], attributes: Iterable[str]) -> float:
-        """Return the weighted sum of variances that one space gives to the terms asked of it."""
+    def error_of(self, terms: Sequence[Product], attributes: Sequence[str]) -> float:
+        """Return the weighted sum of variances that one space gives to the terms asked of it.
+
+        The attributes are in the order of the terms' axes; the space may have another one.
+        """
         return math.fsum(
-            space.noise * t.weight * math.prod(self._errors(t.pieces, space))
+            space.noise * t.weight * math.prod(self._errors(t.pieces, attributes, space))
             for space in self._spaces[frozenset(attributes)]
             for t in terms
         )
@@ -273,26 +276,29 @@ class Recovery:
             result += np.square(columns).sum(axis=-1)
         return result
 
-    def _errors(self, pieces: Sequence[Component], space: Space) -> Iterator[float]:
+    def _errors(
+        self, pieces: Sequence[Component], attributes: Sequence[str], space: Space
+    ) -> Iterator[float]:
         """Yield Σ ‖row B⁺‖² over the rows of the pieces' product, group by group."""
-        factors = space.factors
-        names = [tuple(space.attributes[axis] for axis in p.axes) for p in pieces]
-        for ps, fs in groups(names, [space.of(f) for f in factors]):
-            yield self._error([pieces[p] for p in ps], [factors[f] for f in fs], space)
+        placed = [(f, space.of(f)) for f in space.factors]
+        names = [tuple(attributes[axis] for axis in p.axes) for p in pieces]
+        for ps, fs in groups(names, [own for _, own in placed]):
+            mine = [name for p in ps for name in names[p]]
+            yield self._error([pieces[p] for p in ps], mine, [placed[f] for f in fs])
 
     def _error(
-        self, pieces: Sequence[Component], factors: Sequence[MeasuredFactor], space: Space
+        self,
+        pieces: Sequence[Component],
+        names: list[str],
+        factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
     ) -> float:
-        only = factors[0]
+        only, its = factors[0]
         if len(pieces) == len(factors) == 1:
             if isinstance(only, CentredFactor):
                 return pieces[0].squares / (only.scale * only.cells) ** 2
-            if pieces[0].axes == only.axes:
-                inverse = self.inverse(only, space.of(only))
-                return float(np.square(pieces[0].rows @ inverse).sum())
-        names = [space.attributes[axis] for p in pieces for axis in p.axes]
-        placed = [(f, space.of(f)) for f in factors]
-        return float(np.square(self.multiply([p.rows for p in pieces], names, placed)).sum())
+            if tuple(names) == its:
+                return float(np.square(pieces[0].rows @ self.inverse(only, its)).sum())
+        return float(np.square(self.multiply([p.rows for p in pieces], names, factors)).sum())
 
     def multiply(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 QUERYSMASHER = "querysmasher"
+AIM = "aim"
 
 TITLES = MappingProxyType(
     {
@@ -15,7 +16,7 @@ TITLES = MappingProxyType(
         "hdmm": "HDMM",
         "gaussian": "Gaussian mechanism",
         "laplace": "Laplace mechanism",
-        "aim": "AIM with GReM",
+        AIM: "AIM with GReM",
     }
 )
 """Name, as in `mechanism=`, → how it is called in texts."""

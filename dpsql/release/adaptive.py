@@ -1,7 +1,8 @@
 """Releases that choose what they measure by the data: biased answers, and what is kept of them.
 
-What each round measured is kept as a source of its own, so that a call that dies can be made good.
-Estimates depend on all rounds together, so that nothing else is answered from these sources.
+When all rounds are done, what each measured is kept as a source of its own, so that a call that
+dies from then on can be made good. Estimates depend on all rounds together, so that nothing else is
+answered from these sources.
 """
 
 from __future__ import annotations
@@ -75,6 +76,18 @@ def again(
     """Make a release again that was measured and not handed out."""
     facts = replace(facts_of(script, plan, vintage), receipt=receipt)
     return from_estimates(script, facts, Estimates.of(plan, tuple(_measured(sources))))
+
+
+def fits(script: Script, sources: Sequence[Source]) -> bool:
+    """Whether rounds measured the cells over which a script asks now."""
+    return all(
+        script.workload.domain.get(name) == n
+        and np.array_equal(
+            script.merged.get(name, np.arange(n)), source.merged.get(name, np.arange(n))
+        )
+        for source in sources
+        for name, n in source.sizes.items()
+    )
 
 
 def sources_of(script: Script, estimates: Estimates) -> Iterator[Source]:

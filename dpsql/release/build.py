@@ -107,7 +107,8 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
         integers=wishes.integers,
         created=now(),
         versions=versions(),
-        mechanism=plan.mechanism,
+        mechanism=plan.mechanism if plan.planned else None,
+        laplace=is_laplace(plan.certified.blocks),
     )
 
 
@@ -202,6 +203,8 @@ def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Rel
         integers=wishes.integers,
         created=now(),
         versions=versions(),
+        mechanism=None,
+        laplace=any(is_laplace(source.blocks) for source in before.sources),
     )
     frames = _frames(script, answers, facts, before.sources)
     return Release(facts, frames, encode(before.sources))

@@ -16,7 +16,7 @@ from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError
 from dpsql.planner.plan import EXPECTED
 from dpsql.planner.titles import TITLES
 from dpsql.privacy import Budget, Purpose, Receipt
-from dpsql.release.facts import Earlier, Facts
+from dpsql.release.facts import LAPLACE_NOISE, Earlier, Facts
 from dpsql.release.summary import DELTAS
 from dpsql.schema.document import table_from_json, table_to_json
 
@@ -42,7 +42,7 @@ def write(facts: Facts, files: Mapping[str, Any]) -> str:
         "privacy_cost_mu_squared": str(facts.privacy_cost),
         "mechanism": {
             "name": facts.mechanism,
-            "title": TITLES[facts.mechanism],
+            "title": None if facts.mechanism is None else TITLES[facts.mechanism],
             "noise": facts.noise,
             "objective": facts.objective,
             "rmse": facts.rmse,
@@ -203,9 +203,11 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         integers=_typed(post["integers"], bool),
         created=_typed(document["created"], str),
         versions=_texts(document["versions"]),
-        mechanism=_typed(mechanism["name"], str),
+        mechanism=mechanism["name"],
+        laplace=mechanism["noise"] == LAPLACE_NOISE,
     )
-    if facts.mechanism not in TITLES or facts.neighbours != document["neighbours"]:
+    named = facts.mechanism in TITLES if facts.budget is not None else facts.mechanism is None
+    if not named or facts.noise != mechanism["noise"] or facts.neighbours != document["neighbours"]:
         raise ValueError
     known = EXPECTED if not facts.adaptive else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import polars as pl
 
-from dpsql.planner.titles import OF_MARGINALS, QUERYSMASHER
+from dpsql.planner.certify import is_laplace
+from dpsql.planner.past.source import RESIDUALS, Source
+from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER
 from dpsql.privacy import Budget, Receipt
 from dpsql.schema import Table
 
@@ -81,13 +83,15 @@ class Facts:
     created: str
     """UTC, ISO 8601."""
     versions: Mapping[str, str]
-    mechanism: str = QUERYSMASHER
-    """The name of the mechanism that measured what is new."""
+    mechanism: str | None = QUERYSMASHER
+    """The name of the mechanism that measured what is new; None if nothing is."""
+    laplace: bool = False
+    """Whether the noise is Laplace noise."""
 
     @property
     def adaptive(self) -> bool:
         """Whether what was measured depends on the data, so that answers are biased."""
-        return self.rmse is None
+        return self.mechanism == AIM
 
     @property
     def cells(self) -> bool:
@@ -97,8 +101,7 @@ class Facts:
     @property
     def noise(self) -> str:
         """What noise was added, in words."""
-        pure = self.budget is not None and self.budget.pure
-        return LAPLACE_NOISE if pure else GAUSSIAN_NOISE
+        return LAPLACE_NOISE if self.laplace else GAUSSIAN_NOISE
 
     @property
     def neighbours(self) -> str:
@@ -109,6 +112,20 @@ class Facts:
     def adjusted(self) -> bool:
         """Whether there are adjusted columns."""
         return self.nonnegative or self.integers
+
+
+def agree(facts: Facts, sources: Sequence[Source]) -> bool:
+    """Whether measurements are of the kind that facts say: their noise, and how they are read."""
+    laplace = any(is_laplace(source.blocks) for source in sources)
+    readings = {source.reading for source in sources}
+    if facts.budget is None:
+        return facts.laplace == laplace and "adaptive" not in readings
+    if facts.adaptive:
+        return facts.rmse is None and not facts.laplace and not laplace and readings <= {"adaptive"}
+    own = sources[-1:]  # there is none if nothing had to be measured
+    noise = all(is_laplace(s.blocks) == facts.laplace == facts.budget.pure for s in own)
+    kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
+    return facts.rmse is not None and noise and kinds
 
 
 def now() -> str:

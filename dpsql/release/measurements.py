@@ -180,6 +180,8 @@ def _classes(data: Ints, count: int) -> Ints:
 
 def _reference(row: dict[str, Any], data: Ints) -> tuple[str, Reference]:
     (name,), (n,) = row["names"], row["shape"]
+    if n < 1:
+        raise _malformed()
     if not data.size:
         return name, Reference.of_cells(n)
     if len(data) != n or int(data.sum()) < 1:
@@ -228,6 +230,18 @@ def _law(text: str) -> Law:
     return Gaussian(_whole(text))
 
 
+def _readable(source: Source) -> bool:
+    """Whether all factors are of a kind from which answers follow in the source's way."""
+    factors = [f for block in source.blocks for f in block.factors]
+    single = [isinstance(f, DenseFactor) and f.matrix.shape == (1, 1) for f in factors]
+    kinds = {"pooled": IdentityFactor, "adaptive": CentredFactor}
+    if source.reading in kinds:
+        kind = kinds[source.reading]
+        return all(one or isinstance(f, kind) for f, one in zip(factors, single, strict=True))
+    identities = any(isinstance(f, IdentityFactor) for f in factors)
+    return source.reading == "marginals" or not identities
+
+
 def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise _malformed()
@@ -236,6 +250,8 @@ def _whole(text: str) -> int:
 
 def _check(source: Source) -> None:
     """Check that all parts of a source fit together."""
+    if any(n < 1 for n in source.sizes.values()) or not _readable(source):
+        raise _malformed()
     for block in source.blocks:
         rows = tuple(f.measurements for f in block.factors)
         for names in block.spaces:

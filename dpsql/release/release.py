@@ -14,7 +14,7 @@ from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import folder
 from dpsql.release.confidence import check_confidence
 from dpsql.release.document import malformed
-from dpsql.release.facts import Facts
+from dpsql.release.facts import Facts, agree
 from dpsql.release.measurements import decode
 from dpsql.release.requery import requery
 from dpsql.release.summary import summarise
@@ -160,6 +160,8 @@ class Release(Mapping[str, pl.DataFrame]):
         facts, frames, measurements = folder.load(Path(path))
         if any(source.guards != frozenset(facts.guards) for source in decode(measurements)):
             raise malformed("its measurements counted other rows than release.json says")
+        if not agree(facts, decode(measurements)):
+            raise malformed("its measurements are of another kind than release.json says")
         if ledger is not None:
             known = ledger if isinstance(ledger, Ledger) else Ledger.existing(Path(ledger))
             folder.check_ledger(facts, measurements, known)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from dpsql.errors import SchemaError, SqlError, UndeterminedError, printable
+from dpsql.errors import ReleaseFormatError, SchemaError, SqlError, UndeterminedError, printable
 from dpsql.planner.certify import is_laplace
 from dpsql.planner.past.determined import Missing, missing
 from dpsql.planner.past.given import Past, alone, known
@@ -40,7 +40,9 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
     past = Past(tuple(source for source in sources if source.combines), script.merged)
     combination, lacking = known(script.workload, past)
     if lacking:
-        raise _undetermined(script, lambda own: known(own, past)[1])
+        raise _undetermined(
+            script, lambda own: known(own, past)[1], "what was measured before is used with it."
+        )
     values = combination.values([s.values for s in past.sources if s.values is not None])
     recovery = combination.recovery
     return Answers(script.workload, recovery, lambda names: recovery.marginal(names, values))
@@ -48,7 +50,7 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
 
 def _from_one(script: Script, source: Source) -> Answers:
     """Answer from marginals of one release, which can't be put together with others."""
-    recovery = alone(source)
+    recovery = alone(source, script.workload)
 
     def lacking(workload: Workload) -> Missing:
         found: list[tuple[str, ...]] = []
@@ -59,7 +61,9 @@ def _from_one(script: Script, source: Source) -> Answers:
         return tuple(dict.fromkeys(found))
 
     if lacking(script.workload):
-        raise _undetermined(script, lacking)
+        raise _undetermined(
+            script, lacking, "these measurements can't be put together with others."
+        )
     values = recovery.values(source.values or {})
     return Answers(
         script.workload,
@@ -79,7 +83,9 @@ def _same_cells(script: Script, source: Source, name: str) -> bool:
     return bool(np.array_equal(ours, theirs))
 
 
-def _undetermined(script: Script, lacking_of: Callable[[Workload], Missing]) -> UndeterminedError:
+def _undetermined(
+    script: Script, lacking_of: Callable[[Workload], Missing], then: str
+) -> UndeterminedError:
     """Say which statement asks for what was not measured."""
     for statement in script.statements:
         families = {c.family for t in statement.tables for g in t.sets for c in g.columns}
@@ -93,8 +99,7 @@ def _undetermined(script: Script, lacking_of: Callable[[Workload], Missing]) -> 
         "Earlier measurements don't say what is asked: too little was measured of "
         f"{', '.join(named[:LISTED])}{more}.",
         sql=statement.sql,
-        hint="ask with a budget, for example budget=dpsql.Budget(rho=0.01): what was measured "
-        "before is used with it.",
+        hint=f"ask with a budget, for example budget=dpsql.Budget(rho=0.01): {then}",
     )
     error.statement = printable(statement.name)
     return error
@@ -112,17 +117,25 @@ def requery(
     Raises:
         UndeterminedError: they don't determine what is asked.
         SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
+        ReleaseFormatError: the measurements were changed.
     """
     if not isinstance(sql, str):
         raise SqlError("A query is one SQL text.", hint='for example release.query("SELECT …").')
     frames = {name.lower(): frame for name, frame in public.items()}
-    script = compile_script(
-        [("query", sql)],
-        lambda parts: _only(table, parts),
-        lambda parts: frames.get(".".join(part.lower() for part in parts)),
-        split=lambda _: splits(sources),
-    )
-    return AnsweredFrames(script.statements, answers_of(script, sources), confidence).frame("query")
+    try:
+        script = compile_script(
+            [("query", sql)],
+            lambda parts: _only(table, parts),
+            lambda parts: frames.get(".".join(part.lower() for part in parts)),
+            split=lambda _: splits(sources),
+        )
+        answers = answers_of(script, sources)
+        return AnsweredFrames(script.statements, answers, confidence).frame("query")
+    except (np.linalg.LinAlgError, ValueError):  # parts that don't fit each other: it was forged
+        raise ReleaseFormatError(
+            "The measurements can't be read: they don't fit the table, or each other.",
+            hint="get the release again from whoever published it.",
+        ) from None
 
 
 def _only(table: Table, parts: tuple[str, ...]) -> Table:

@@ -73,7 +73,7 @@ def budget_forms(budget: Budget) -> list[str]:
 
 def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.budget is not None and facts.adaptive:
-        yield "mechanism", f"{TITLES[facts.mechanism]}: chooses what it measures by the data"
+        yield "mechanism", f"{_title(facts)}: chooses what it measures by the data"
     elif facts.budget is not None:
         yield "matrix", _matrix(facts)
         gap = "not known" if facts.gap is None else f"{facts.gap:.2e}"
@@ -101,12 +101,16 @@ def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _matrix(facts: Facts) -> str:
     """Say which mechanism measured what."""
-    title = TITLES[facts.mechanism]
+    title = _title(facts)
     if facts.mechanism == QUERYSMASHER:
         title += ", a Gaussian matrix mechanism"
     if facts.whole:
         return f"{title} over all joint cells at once"
     return f"{title} over {facts.spaces:,} {'marginals' if facts.cells else 'residual spaces'}"
+
+
+def _title(facts: Facts) -> str:
+    return TITLES[facts.mechanism or QUERYSMASHER]
 
 
 def _kinds(facts: Facts) -> tuple[tuple[str, bool], ...]:

@@ -10,8 +10,8 @@ import duckdb
 
 from dpsql.engines.public import PublicReader, PublicTables
 from dpsql.errors import BudgetError, MechanismError, SchemaError, SqlError
-from dpsql.planner.mechanisms import AIM, check_name
-from dpsql.planner.titles import OF_MARGINALS, QUERYSMASHER, TITLES
+from dpsql.planner.mechanisms import check_name
+from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.release import Wishes
 from dpsql.schema import Domain, Schema, Table, Unit

@@ -55,6 +55,8 @@ class Asked:
         options: list[object] = [how.objective, how.weights or {}, how.targets, how.reuse]
         if how.mechanism != QUERYSMASHER:  # what was asked before there were others stays the same
             options.append(how.mechanism)
+        if how.budget is not None and how.budget.pure:  # else the noise has another law
+            options.append("pure")
         return _digest([self.statements, *options])
 
 

@@ -22,9 +22,10 @@ from dpsql.errors import (
 )
 from dpsql.mechanism.adaptive import run
 from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, Payable, measure
-from dpsql.planner.mechanisms import AIM
+from dpsql.planner.certify import is_laplace
 from dpsql.planner.past.source import Source, splits
 from dpsql.planner.plan import Plan
+from dpsql.planner.titles import AIM
 from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Receipt
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release import Before, Release, Wishes, adaptive, from_before, from_plan, rehearse
@@ -88,7 +89,8 @@ class Work:
             try:
                 found = from_before(compiled.script, compiled.before, wishes)
             except UndeterminedError as raised:
-                error = error or raised
+                if error is None or compiled.before.sources:  # these say what is missing
+                    error = raised
                 continue
             if guards != own and same_rows:
                 raise _other_rows(guards - own)
@@ -153,6 +155,8 @@ class Work:
         if compiled.asked.how.mechanism == AIM:
             return self._adaptive_again(compiled, receipt, decode(content))
         (own,) = decode(content)
+        if budget is not None and is_laplace(own.blocks) != budget.pure:
+            return None
         self.planning.read(wanted)
         others = [self.planning.known[request] for request in own.rests_on]
         before = Before(
@@ -173,6 +177,8 @@ class Work:
         try:
             script = self.planning.compile(compiled.asked, lambda _: splits(sources))
             plan = self.planning.adaptive(replace(compiled, script=script))
+            if plan.digest != receipt.plan or not adaptive.fits(script, sources):
+                return None
             return adaptive.again(script, plan, sources, receipt, self.planning.vintage)
         except (MechanismError, ResourceLimitError):  # a joined public table has changed since
             return None

@@ -163,6 +163,62 @@ def test_attributes_that_nothing_touches(name: str) -> None:
     assert (total / asked.count) ** 0.5 == pytest.approx(plan.rmse, rel=1e-9)
 
 
+def test_names_in_other_forms() -> None:
+    one = dpsql.compare(mixed(), budget=GAUSSIAN, mechanisms="gaussian")  # type: ignore[arg-type]
+    assert one.frame["mechanism"].to_list() == ["gaussian"]
+    for wrong in ([], [["hdmm"]], "best"):
+        with pytest.raises(MechanismError):
+            dpsql.compare(mixed(), budget=GAUSSIAN, mechanisms=wrong)  # type: ignore[arg-type]
+
+
+def test_one_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpsql.planner.baselines import fourier
+
+    def fail(*arguments: object, **more: object) -> None:
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(fourier, "plan", fail)
+    frame = dpsql.compare(mixed(), budget=GAUSSIAN).frame
+    notes = dict(zip(frame["mechanism"], frame["note"], strict=True))
+    assert "too far apart" in notes["fourier"]
+    assert notes["gaussian"] is None
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1e7), (1e9, 1.0), (1e-9, 1e9)])
+def test_weights_far_apart(weights: tuple[float, float]) -> None:
+    asked = Workload({"x": 30, "y": 3})
+    asked.add(["x"], [Identity()], weight=weights[0]).add(["x"], [AllRange()], weight=weights[1])
+    asked.add(["y"], [Prefix()], weight=weights[1])
+    frame = dpsql.compare(asked, budget=Budget(mu=1)).frame
+    for name in ("hdmm", "gaussian", "querysmasher"):
+        (row,) = frame.filter(frame["mechanism"] == name).to_dicts()
+        assert row["rmse"] > 0, row["note"]
+        assert row["lower_bound"] <= row["rmse"] * (1 + 1e-9)
+
+
+def test_sums_of_pooled_marginals_in_another_order_than_the_domain() -> None:
+    """The marginals of HDMM may have attributes in any order; joint queries count by cells."""
+    rng = np.random.default_rng(3)
+    for trial in range(12):
+        sizes = {"a": 5, "b": 4, "c": 2}
+        asked = Workload(sizes)
+        asked.add([("b", "a")], Matrix(rng.integers(0, 3, (3, 20)).astype(float)))
+        asked.add(["c", "b"], [Identity(), Identity()]).add(["a", "c"], [Prefix(), Identity()])
+        asked.add([("c", "a")], Matrix(rng.integers(0, 3, (2, 10)).astype(float)))
+        plan = dpsql.plan(asked, budget=GAUSSIAN, mechanism="hdmm")
+        total = sum(f.weight * v.sum() for f, v in zip(asked.families, plan.variances, strict=True))
+        assert plan.rmse == pytest.approx((total / asked.count) ** 0.5, rel=1e-9), trial
+
+
+def test_adaptive_releases_that_would_take_too_long_are_refused() -> None:
+    names = [f"x{i}" for i in range(14)]
+    wide = Workload(dict.fromkeys(names, 2)).add(names, [Identity()] * 14)
+    large = Workload({"a": 7000, "b": 7000, "c": 7000})
+    large.add(["a", "b"], [Identity()] * 2).add(["b", "c"], [Identity()] * 2)
+    assert "attributes" in str(refusal("aim", wide, GAUSSIAN))
+    assert "98,000,000 cells" in str(refusal("aim", large, GAUSSIAN))
+
+
 def test_the_memory_of_a_moment_is_seen() -> None:
     with PeakMemory() as memory:
         held = np.ones(2**24)

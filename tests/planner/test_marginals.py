@@ -43,7 +43,7 @@ def workload() -> Workload:
 
 def pooled(budget: Budget) -> Plan:
     """Weighted marginals, of which no one says it all."""
-    sets = [(("a", "b"), 0.5), (("b", "c"), 0.3), (("d", "a"), 0.1), ((), 0.1)]
+    sets = [(("c", "b"), 0.3), (("b", "a"), 0.5), (("d", "a"), 0.1), ((), 0.1)]
     strategies = []
     for names, share in sets:
         factors = tuple(
@@ -230,6 +230,20 @@ def test_many_queries_are_answered_from_cells(factor) -> None:
     assert plan.planned[0].solver == "cells"
     rows = family_matrix(asked.families[0], {"x": 20})
     assert plan.rmse == pytest.approx(math.sqrt(np.square(rows).sum() / len(rows)), rel=1e-4)
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("alone", [True, False])
+def test_queries_that_are_always_zero(budget: Budget, alone: bool) -> None:
+    asked = Workload(SIZES).add(["b"], Matrix(np.zeros((2, 3))), name="zeros")
+    if not alone:
+        asked.add(["a"], [Prefix()])
+    plan = direct.plan(asked, budget)
+    assert (plan.variances[0] == 0).all()
+    assert plan.privacy_cost <= budget.mu_squared
+    if not alone:  # next to nothing is spent on them
+        without = direct.plan(Workload(SIZES).add(["a"], [Prefix()]), budget)
+        np.testing.assert_allclose(plan.variances[1], without.variances[0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("pure", [False, True])

@@ -41,7 +41,12 @@ def test_forged_measurements_are_noticed_with_the_ledger(session, saved):
 def test_a_receipt_cannot_be_left_out(session, saved):
     """Without one, all that answers rest on must be in the ledger as well."""
     forge_measurements(saved, -1)
-    reseal(saved, lambda said: said.update(ledger=None, budget=None))
+
+    def without(said):
+        said.update(ledger=None, budget=None)
+        said["mechanism"].update(name=None, title=None)
+
+    reseal(saved, without)
     with pytest.raises(dpsql.LedgerError):
         dpsql.Release.load(saved, ledger=session.ledger)
 

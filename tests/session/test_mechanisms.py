@@ -148,9 +148,7 @@ def test_residual_spaces_of_other_mechanisms_are_built_on(session):
 AIM = ("aim", GAUSSIAN, SCRIPT)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "budget", "script"), [*CASES, AIM], ids=[*IDS, "aim"]
-)
+@pytest.mark.parametrize(("mechanism", "budget", "script"), [*CASES, AIM], ids=[*IDS, "aim"])
 def test_what_was_measured_and_not_handed_out_is_there(
     monkeypatch, session, mechanism, budget, script
 ):
@@ -183,7 +181,7 @@ def test_estimates_that_were_not_handed_out_are_the_same(monkeypatch, session):
         raise OSError
 
     monkeypatch.setattr(dpsql.Release, "save", fail)
-    with pytest.raises(OSError):  # noqa: PT011 - the one raised above
+    with pytest.raises(OSError):
         session.release(SCRIPT, budget=GAUSSIAN, mechanism="aim", out="never")
     monkeypatch.setattr(dpsql.Release, "save", real)
     again = session.release(SCRIPT, budget=GAUSSIAN, mechanism="aim")

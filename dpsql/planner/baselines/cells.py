@@ -22,6 +22,8 @@ from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
 _GRAIN = 1 << 60
+LEAST_SHARE = 1e-4
+"""Of the budget, relative to the largest share."""
 
 Reading = Literal["marginals", "pooled"]
 """How answers follow: each from one marginal, or from all of them by least squares."""
@@ -79,7 +81,7 @@ def assemble(
         recovery: PooledRecovery | MarginalRecovery = pooled
         by_marginal = _pooled_errors(pooled, workload)
     else:
-        apart = recovery = MarginalRecovery(spaces)
+        apart = recovery = MarginalRecovery(spaces, workload.families)
         by_marginal = _errors(apart, workload)
     planned = tuple(
         PlannedBlock(block, by_marginal[frozenset(s.attributes)], 0.0, s.solver)
@@ -110,8 +112,9 @@ def shares(errors_: Sequence[float], *, pure: bool) -> list[float]:
 def _blocks(
     strategies: Sequence[MarginalStrategy], spending: Spending
 ) -> tuple[BlockStrategy, ...]:
-    largest = max(s.share for s in strategies)
-    weights = [max(1, int(s.share / largest * _GRAIN)) for s in strategies]
+    # Queries that are always 0 have no error, and are measured all the same: with next to nothing.
+    largest = max(s.share for s in strategies) or 1.0
+    weights = [int(max(s.share / largest, LEAST_SHARE) * _GRAIN) for s in strategies]
     unit = spending.per_record / sum(weights)
     return tuple(
         _block(s, w * unit, pure=spending.budget.pure)

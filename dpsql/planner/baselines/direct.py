@@ -34,12 +34,12 @@ WRITTEN = 2**20
 
 def gaussian_refusal(workload: Workload, budget: Budget) -> str | None:
     """Say why there can't be Gaussian noise."""
-    return "its Gaussian noise gives no pure epsilon" if budget.pure else None
+    return "its Gaussian noise gives no pure ε" if budget.pure else None
 
 
 def laplace_refusal(workload: Workload, budget: Budget) -> str | None:
     """Say why there can't be Laplace noise."""
-    return None if budget.pure else "its Laplace noise is for pure epsilon: a budget with delta = 0"
+    return None if budget.pure else "its Laplace noise is for pure ε: a budget with delta = 0"
 
 
 def plan(

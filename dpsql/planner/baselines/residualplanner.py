@@ -98,11 +98,13 @@ def refusal(workload: Workload, budget: Budget) -> str | None:
     """Say why ResidualPlanner can't answer a workload; None if it can."""
     if not workload.families:
         return "the workload is empty"
+    if budget.pure:
+        return refusal_of_pure(budget)
     for block in (b for family in workload.families for b in family.blocks):
         if _attributes(block) is None:
             names = " x ".join(block.attributes)
             return f"its strategies are for marginals, and the queries over {names} are others"
-    return refusal_of_pure(budget)
+    return None
 
 
 def divide(marginals: Workload) -> Divided:

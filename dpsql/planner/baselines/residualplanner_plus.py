@@ -93,6 +93,8 @@ def refusal(workload: Workload, budget: Budget) -> str | None:
     """Say why ResidualPlanner+ can't answer a workload; None if it can."""
     if not workload.families:
         return "the workload is empty"
+    if budget.pure:
+        return refusal_of_pure(budget)
     for block in (b for family in workload.families for b in family.blocks):
         points = isinstance(block.queries, CellQueries)
         for name, n in zip(block.attributes, block.shape, strict=True):
@@ -101,7 +103,7 @@ def refusal(workload: Workload, budget: Budget) -> str | None:
                     f"its strategy for the {n:,} cells of {name} would be found among those of "
                     f"rank up to {MAX_RANK:,}"
                 )
-    return refusal_of_pure(budget)
+    return None
 
 
 def divide(workload: Workload, bases: Mapping[str, Basis] | None = None) -> Divided:

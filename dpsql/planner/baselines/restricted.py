@@ -40,7 +40,7 @@ def check(mechanism: str, reason: str | None) -> None:
 
 def refusal_of_pure(budget: Budget) -> str | None:
     """Say why a budget with δ = 0 can't be spent."""
-    return "its Gaussian noise gives no pure epsilon" if budget.pure else None
+    return "its Gaussian noise gives no pure ε" if budget.pure else None
 
 
 class Bounds:

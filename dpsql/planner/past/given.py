@@ -54,10 +54,14 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
     )
 
 
-def alone(source: Source) -> AnyRecovery:
-    """Return how answers follow from a source that can't be put together with others."""
+def alone(source: Source, workload: Workload) -> AnyRecovery:
+    """Return how answers to a workload follow from a source that does not combine with others."""
     spaces = [Space.of_block(names, b) for b in source.blocks for names in b.spaces]
-    return PooledRecovery(spaces) if source.reading == "pooled" else MarginalRecovery(spaces)
+    return (
+        PooledRecovery(spaces)
+        if source.reading == "pooled"
+        else MarginalRecovery(spaces, workload.families)
+    )
 
 
 def _reading(plan: Plan) -> Reading:

@@ -80,7 +80,7 @@ def test_matrices_are_made_smaller_in_their_order():
         turned = basis.T @ gram.matrix @ basis
         g, c, across = turned[0, 0], turned[1:, 0], turned[1:, 1:]
         for kept in bound_module.KEPT:
-            axis = bound_module._axis(gram, kept)
+            axis = bound_module._Turned.of(gram).axis(kept)
             smaller = np.zeros((9, 9))
             smaller[0, 0] = axis.at_ones
             smaller[1:, 1:] = across - np.outer(c, c) / (g - axis.at_ones)

@@ -13,8 +13,10 @@ from dpsql.planner.plan import RECORD
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
-MAX_CELLS = 1 << 28
+MAX_CELLS = 1 << 26
 """Of all marginals together, which are held at once."""
+MAX_PARTS = 1 << 18
+"""Pairs of an attribute set and one inside it, which is the work of a round."""
 MAX_SETS = 1 << 16
 """Attribute sets inside those of the workload: each is a candidate in every round."""
 MAX_LISTED = 1 << 20
@@ -114,7 +116,7 @@ def plan(
 def refusal(workload: Workload, budget: Budget) -> str | None:
     """Say why the mechanism can't answer, as a clause; None if it can."""
     if budget.pure:
-        return "its measurements have Gaussian noise, which gives no pure ε"
+        return "its Gaussian noise gives no pure ε"
     if not workload.families:
         return "there are no queries"
     targets = Targets.of(workload)
@@ -122,6 +124,8 @@ def refusal(workload: Workload, budget: Budget) -> str | None:
     listed = 1 << widest <= MAX_SETS and targets.closure_bound <= MAX_LISTED
     if not listed or len(targets.closure) > MAX_SETS:
         return f"there would be more than {MAX_SETS:,} attribute sets to choose from"
+    if sum(1 << len(part) for part in targets.closure) > MAX_PARTS:
+        return "its marginals have too many attributes: each is made of all that are inside of it"
     cells = sum(map(targets.cells, targets.largest))
     if cells > MAX_CELLS:
         return f"its marginals have {cells:,} cells in all, above the limit of {MAX_CELLS:,}"

@@ -8,8 +8,12 @@ over all cells: (⊗B_i)⁺ = ⊗B_i⁺, and marginals have their eigenspaces in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
 
 from dpsql.errors import MechanismError, ResourceLimitError
 from dpsql.planner.baselines.cells import MarginalStrategy, Reading, Spending, assemble
@@ -69,7 +73,9 @@ def plan(
     spending = Spending(budget, contributions, neighbours)
     # What nobody asks about plays no part, and has no residual spaces among those measured.
     domain = {name: workload.domain[name] for name in touched(workload)}
-    asked = Workload.of(domain, workload.families)
+    largest = max((f.weight for f in workload.families), default=1.0)
+    scaled = [replace(f, weight=f.weight / largest) for f in workload.families]
+    asked = Workload.of(domain, scaled)
     found = [] if reason else list(candidates(asked, spending))
     if not found:
         reason = reason or "none of its strategies for these queries can be measured"
@@ -99,19 +105,22 @@ def candidates(workload: Workload, spending: Spending) -> Iterator[Candidate]:
     """Yield what can be measured of OPT_0, OPT_⊗, OPT_+ and OPT_M."""
     noise: Noise = "laplace" if spending.budget.pure else "gaussian"
     oracle = Oracle(noise)
+    searches: list[Callable[[], Candidate | None]] = []
     if jointly_asked(workload) is None:
-        for find in (_kronecker, _union):
-            try:
-                found = find(workload, oracle, spending)
-            except ResourceLimitError:  # a Gram matrix is too large; marginals need none
-                continue
-            if found is not None:
-                yield found
+        searches += [partial(f, workload, oracle, spending) for f in (_kronecker, _union)]
     if len(touched(workload)) > 1 and cells(workload) <= FEW_CELLS:
-        yield _all_cells(workload, oracle, spending)
-    weighed = _marginals(workload, noise)
-    if weighed is not None:
-        yield weighed
+        searches.append(partial(_all_cells, workload, oracle, spending))
+    searches.append(partial(_marginals, workload, noise))
+    for search in searches:
+        # A Gram matrix may be too large, or its entries too far apart; others may need none.
+        found = None
+        with (
+            suppress(ResourceLimitError, np.linalg.LinAlgError, ArithmeticError, ValueError),
+            np.errstate(all="ignore"),
+        ):
+            found = search()
+        if found is not None and math.isfinite(found.error):
+            yield found
 
 
 def _kronecker(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate | None:
