@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +15,15 @@ CHECKS = (
     ("pytest", "-q", "-n", "auto"),
 )
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Tests run in a process for each core: more threads would only wait for each other."""
+
 
 def main() -> int:
     for check in CHECKS:
         print(f"$ {' '.join(check)}", flush=True)
-        result = subprocess.run(
-            [sys.executable, "-m", *check, *_extra(check)], cwd=ROOT, check=False
-        )
+        command = [sys.executable, "-m", *check, *_extra(check)]
+        result = subprocess.run(command, cwd=ROOT, env={**ONE_THREAD, **os.environ}, check=False)
         if result.returncode:
             return result.returncode
     return 0

@@ -15,7 +15,7 @@ from tests.sql import reference
 from tests.sql.test_accepted import STATEMENTS
 from tests.sql.test_refused import REFUSED
 
-SECONDS = 12
+SECONDS = 8
 CANARIES = ("zanzibar", "'zanzibar'", '"zanzibar"', "70707070", "zanzibar.zanzibar", "AS zanzibar")
 _WORDS = """
     SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET DISTINCT ALL UNION INTERSECT EXCEPT WITH

@@ -187,17 +187,18 @@ def refusal(text, table):
     return None
 
 
-def test_mutated_text_gives_dpsql_errors_only(capfd, caplog):
+@pytest.mark.parametrize("count", [250, pytest.param(600, marks=pytest.mark.long)])
+def test_mutated_text_gives_dpsql_errors_only(count, capfd, caplog):
     con = reference.connect()
     table = reference.read_table(con, ("people",))
     accepted = 0
-    for text in mutations(600):
+    for text in mutations(count):
         error = refusal(text, table)
         accepted += error is None
         if isinstance(error, SqlError) and error.span is not None and error.sql is not None:
             assert 0 <= error.span.start <= error.span.end <= len(error.sql), text
         assert error is None or error.hint, text
-    assert 0 < accepted < 300
+    assert 0 < accepted < count / 2
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
 
