@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import polars as pl
@@ -15,7 +15,7 @@ import psutil
 from dpsql.errors import DpsqlError, MechanismError, WorkloadError
 from dpsql.markup import card, table
 from dpsql.planner.bound import Bound, svd_bound
-from dpsql.planner.mechanisms import DEFAULT, Options, check_name, plan, refusal, uniform
+from dpsql.planner.mechanisms import DEFAULT, Options, check_name, planned, refusal
 from dpsql.planner.plan import Plan
 from dpsql.planner.titles import AIM, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
@@ -106,7 +106,10 @@ def compare(
     names = [*TITLES] if mechanisms is None else list(dict.fromkeys(mechanisms))
     tried = [(name, name, options) for name in names]
     if QUERYSMASHER in names:
-        tried.insert(names.index(QUERYSMASHER) + 1, (UNIFORM, QUERYSMASHER, uniform(options)))
+        tried.insert(
+            names.index(QUERYSMASHER) + 1,
+            (UNIFORM, QUERYSMASHER, replace(options, residuals="uniform")),
+        )
     bound = svd_bound(workload)
     rows = [
         {"mechanism": label, **_measured(name, workload, budget, how, bound)}
@@ -129,16 +132,16 @@ def _measured(
     with PeakMemory() as memory:
         start = time.perf_counter()
         try:
-            planned = plan(workload, budget, name, options)
+            found = planned(workload, budget, name, options)
         except DpsqlError as error:
             return {"note": error.message}
         except (ArithmeticError, ValueError):  # also what numpy raises of singular matrices
             return {"note": "its numbers are too far apart to be computed with"}
         seconds = time.perf_counter() - start
-    kind, least = _bound(planned, bound)
+    kind, least = _bound(found, bound)
     return {
-        "rmse": planned.rmse,
-        "worst_standard_error": planned.expected_error()["worst_standard_error"].max(),
+        "rmse": found.rmse,
+        "worst_standard_error": found.expected_error()["worst_standard_error"].max(),
         "lower_bound": least,
         "bound": kind,
         "seconds": seconds,

@@ -8,12 +8,10 @@ measure marginals as they are; AIM chooses what it measures by the data.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
-from dpsql.errors import DpsqlError, MechanismError, printable
+from dpsql.errors import DpsqlError, InternalError, MechanismError, printable
 from dpsql.planner import querysmasher
 from dpsql.planner.baselines.aim.plan import AdaptivePlan
 from dpsql.planner.baselines.arguments import Basis, Loss
@@ -88,7 +86,12 @@ def plan(
     nothing = bool(workload.families) and not workload.count
     if not nothing:
         _check(workload, budget, mechanism, options)
-    if mechanism == QUERYSMASHER or nothing:
+    return planned(workload, budget, QUERYSMASHER if nothing else mechanism, options)
+
+
+def planned(workload: Workload, budget: Budget | None, mechanism: str, options: Options) -> Plan:
+    """Plan a workload by a mechanism that has no reason to refuse, and takes such options."""
+    if mechanism == QUERYSMASHER:
         return querysmasher.plan(
             workload,
             budget,
@@ -108,7 +111,7 @@ def plan(
         )
         if value != usual
     }
-    found: Plan = _module(mechanism).plan(
+    found: Plan = import_module(_ROOMS[mechanism][0]).plan(
         workload,
         budget,
         contributions=options.contributions,
@@ -125,10 +128,9 @@ def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -
         MechanismError: it can't answer the workload within a budget of this kind.
     """
     _check(workload, budget, AIM, options)
-    found: AdaptivePlan = _module(AIM).plan(
-        workload, budget, contributions=options.contributions, neighbours=options.neighbours
-    )
-    return found
+    if budget is None:
+        raise InternalError("a plan without a budget was let through")
+    return AdaptivePlan(workload, budget, options.contributions, options.neighbours)
 
 
 def refusal(mechanism: str, workload: Workload, budget: Budget) -> str | None:
@@ -193,13 +195,3 @@ def _check(workload: Workload, budget: Budget | None, mechanism: str, options: O
         raise MechanismError(
             f"{title} can't answer this: {reason}.", hint=f"mechanisms that can: {others}."
         )
-
-
-@cache
-def _module(mechanism: str) -> Any:
-    return import_module(_ROOMS[mechanism][0])
-
-
-def uniform(options: Options) -> Options:
-    """Return the options of QuerySmasher as it is published, with uniform references."""
-    return replace(options, residuals="uniform")

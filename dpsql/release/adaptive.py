@@ -63,10 +63,16 @@ def facts_of(script: Script, plan: AdaptivePlan, vintage: str) -> Facts:
     )
 
 
-def from_estimates(script: Script, facts: Facts, estimates: Estimates) -> Release:
-    """Make the release of estimates; the facts have the receipt."""
+def from_estimates(script: Script, facts: Facts, estimates: Estimates, content: bytes) -> Release:
+    """Make the release of estimates; the facts have the receipt.
+
+    Args:
+        script: what was asked.
+        facts: what is public about it.
+        estimates: what answers follow from.
+        content: what they were made of, encoded; see `sources_of`.
+    """
     answers = Answers(script.workload, None, estimates.marginal)
-    content = encode(tuple(sources_of(script, estimates)))
     return Release(facts, AnsweredFrames(script.statements, answers), content)
 
 
@@ -75,18 +81,16 @@ def again(
 ) -> Release:
     """Make a release again that was measured and not handed out."""
     facts = replace(facts_of(script, plan, vintage), receipt=receipt)
-    return from_estimates(script, facts, Estimates.of(plan, tuple(_measured(sources))))
+    estimates = Estimates.of(plan, tuple(_measured(sources)))
+    return from_estimates(script, facts, estimates, encode(sources))
 
 
 def fits(script: Script, sources: Sequence[Source]) -> bool:
     """Whether rounds measured the cells over which a script asks now."""
     return all(
-        script.workload.domain.get(name) == n
-        and np.array_equal(
-            script.merged.get(name, np.arange(n)), source.merged.get(name, np.arange(n))
-        )
+        source.has_cells(name, script.workload.domain.get(name), script.merged.get(name))
         for source in sources
-        for name, n in source.sizes.items()
+        for name in source.sizes
     )
 
 

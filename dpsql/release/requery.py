@@ -55,7 +55,11 @@ def _from_one(script: Script, source: Source) -> Answers:
     def lacking(workload: Workload) -> Missing:
         found: list[tuple[str, ...]] = []
         for family in workload.families:
-            other = [a for a in family.attributes if not _same_cells(script, source, a)]
+            other = [
+                a
+                for a in family.attributes
+                if not source.has_cells(a, script.workload.domain[a], script.merged.get(a))
+            ]
             own = {a: n for a, n in workload.domain.items() if a in family.attributes}
             found += [tuple(sorted(other))] if other else missing(recovery, family, own)
         return tuple(dict.fromkeys(found))
@@ -71,16 +75,6 @@ def _from_one(script: Script, source: Source) -> Answers:
         lambda names: recovery.marginal(names, values),
         laplace=is_laplace(source.blocks),
     )
-
-
-def _same_cells(script: Script, source: Source, name: str) -> bool:
-    """Whether a column was measured over the cells over which something is asked."""
-    if source.sizes.get(name) != script.workload.domain[name]:
-        return False
-    ours, theirs = script.merged.get(name), source.merged.get(name)
-    if ours is None or theirs is None:
-        return ours is theirs
-    return bool(np.array_equal(ours, theirs))
 
 
 def _undetermined(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from dpsql.errors import (
     printable,
 )
 from dpsql.mechanism.adaptive import run
-from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, Payable, measure
+from dpsql.mechanism.measure import ChargedPlan, Counts, NoisyMeasurements, Payable, measure
 from dpsql.planner.certify import is_laplace
 from dpsql.planner.past.source import Source, splits
 from dpsql.planner.plan import Plan
@@ -45,6 +45,11 @@ from dpsql.session.requests import Asked
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
+
+Marginals = Mapping[tuple[str, ...], Counts]
+Taken = tuple[bytes, Callable[[Facts], Release]]
+"""What was measured, to be kept; and how a release follows, once its facts have the receipt."""
+Take = Callable[[ChargedPlan, Marginals], Taken]
 
 
 def quiet(phase: str, done: int, of: int) -> None:
@@ -184,50 +189,56 @@ class Work:
             return None
 
     def _run(self, compiled: Compiled, plan: Plan, facts: Facts, tell: Progress) -> Release:
-        """Check, charge and measure, all on one snapshot of the database."""
-        script = compiled.script
-        engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
-        with engine.snapshot():
-            self._verify(script.table)
-            charged = self._charge(compiled, plan.budget, plan.certified)
+        """Charge a plan, and measure it."""
+        script, before = compiled.script, compiled.before
 
-            def measure_charged() -> Release:
-                wanted = [space for block in plan.certified.blocks for space in block.spaces]
-                marginals = engine.marginals(script.table, wanted, script.columns, script.merged)
-                tell("measuring", 0, 1)
-                measured = measure(charged, marginals)
-                own = measured_source(plan, script, measured, compiled.before)
-                self._keep(charged.receipt, encode((own,)))
-                tell("measuring", 1, 1)
-                paid = replace(facts, receipt=charged.receipt)
-                sources = (*used(plan, compiled.before).sources, own)
-                return from_plan(script, plan, paid, measured, sources)
+        def take(charged: ChargedPlan, marginals: Marginals) -> Taken:
+            measured = measure(charged, marginals)
+            own = measured_source(plan, script, measured, before)
+            sources = (*used(plan, before).sources, own)
+            return encode((own,)), lambda paid: from_plan(script, plan, paid, measured, sources)
 
-            return opaquely(measure_charged)
+        wanted = [space for block in plan.certified.blocks for space in block.spaces]
+        return self._measured(compiled, facts, plan.certified, wanted, take, tell)
 
     def _adapt(self, compiled: Compiled, tell: Progress) -> Release:
-        """Check, charge, and spend the charge on what the data show to be worth it."""
-        script = compiled.script
-        plan = self.planning.adaptive(compiled)
+        """Charge, and spend the charge on what the data show to be worth it."""
+        script, plan = compiled.script, self.planning.adaptive(compiled)
         facts = adaptive.facts_of(script, plan, self.planning.vintage)
         tell("planning", 1, 1)
+
+        def take(charged: ChargedPlan, marginals: Marginals) -> Taken:
+            found = run(charged, marginals)
+            kept = encode(tuple(adaptive.sources_of(script, found)))
+            return kept, lambda paid: adaptive.from_estimates(script, paid, found, kept)
+
+        return self._measured(compiled, facts, plan, plan.marginals, take, tell)
+
+    def _measured(
+        self,
+        compiled: Compiled,
+        facts: Facts,
+        plan: Payable,
+        wanted: Sequence[tuple[str, ...]],
+        take: Take,
+        tell: Progress,
+    ) -> Release:
+        """Check, charge, count, measure and keep, all on one snapshot of the database."""
+        script = compiled.script
         engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
         with engine.snapshot():
             self._verify(script.table)
-            charged = self._charge(compiled, plan.budget, plan)
+            charged = self._charge(compiled, facts, plan)
 
-            def run_charged() -> Release:
-                wanted = plan.marginals
+            def measure_charged() -> Release:
                 marginals = engine.marginals(script.table, wanted, script.columns, script.merged)
                 tell("measuring", 0, 1)
-                estimates = run(charged, marginals)
-                paid = replace(facts, receipt=charged.receipt)
-                release = adaptive.from_estimates(script, paid, estimates)
-                self._keep(charged.receipt, encode(release.sources))
+                content, release_of = take(charged, marginals)
+                self._keep(charged.receipt, content)
                 tell("measuring", 1, 1)
-                return release
+                return release_of(replace(facts, receipt=charged.receipt))
 
-            return opaquely(run_charged)
+            return opaquely(measure_charged)
 
     def _keep(self, receipt: Receipt, content: bytes) -> None:
         """Keep what was measured; if that fails it is handed out all the same: it was paid for."""
@@ -243,8 +254,11 @@ class Work:
             )
         verify_unchanged(self._con, table, self._declared.schema, self._declared.unit)
 
-    def _charge(self, compiled: Compiled, budget: Budget, plan: Payable) -> ChargedPlan:
+    def _charge(self, compiled: Compiled, facts: Facts, plan: Payable) -> ChargedPlan:
         """Charge the whole budget that was asked for, durably, before any row is read."""
+        budget = facts.budget
+        if budget is None:
+            raise InternalError("nothing was asked that could be charged")
         receipt = self._ledger.charge(
             budget.mu_squared,
             asked=budget,

@@ -64,6 +64,20 @@ class Source:
         """Whether it can be put together with others; else answers follow from it alone."""
         return self.reading == RESIDUALS
 
+    def has_cells(self, name: str, cells: int | None, merged: Ints | None) -> bool:
+        """Whether an attribute was measured over just these cells, merged in the same way.
+
+        Args:
+            name: the attribute.
+            cells: how many they are; None if nothing is asked of it.
+            merged: the cell of each cell of the domain; None if each is one of its own.
+        """
+        if cells is None or self.sizes.get(name) != cells:
+            return False
+        each = np.arange(cells)
+        mine = self.merged.get(name, each)
+        return bool(np.array_equal(mine, each if merged is None else merged))
+
     @property
     def attributes(self) -> frozenset[str]:
         """All attributes that something was measured over."""
