@@ -1,0 +1,30 @@
+-- Statements over flights that are refused, each before anything is charged.
+
+-- name: largest
+SELECT MAX(dep_delay) AS m FROM flights;
+-- name: distinct_planes
+SELECT COUNT(DISTINCT tailnum) AS n FROM flights;
+-- name: rows_themselves
+SELECT carrier, flight FROM flights WHERE dep_delay > 200;
+-- name: keys_only
+SELECT DISTINCT carrier FROM flights;
+-- name: hour_of_a_day
+SELECT extract(hour FROM time_hour) AS h, COUNT(*) AS n FROM flights GROUP BY h;
+-- name: half_a_day
+SELECT COUNT(*) AS n FROM flights WHERE time_hour >= TIMESTAMP '2013-06-01 12:00:00';
+-- name: impossible_dates
+SELECT make_date(year, month, day) AS d, COUNT(*) AS n FROM flights GROUP BY d;
+-- name: rows_before
+SELECT dep_delay - LAG(dep_delay) OVER (ORDER BY time_hour) AS d FROM flights;
+-- name: correlated
+SELECT COUNT(*) AS n FROM flights f WHERE EXISTS (SELECT 1 FROM airports a WHERE a.faa = f.dest AND a.lat > 40);
+-- name: correlation
+SELECT corr(dep_delay, arr_delay) AS r FROM flights;
+-- name: pivoted
+PIVOT flights ON origin USING COUNT(*);
+-- name: now
+SELECT COUNT(*) AS n FROM flights WHERE time_hour < now();
+-- name: backticks
+SELECT `carrier`, COUNT(*) AS n FROM flights GROUP BY 1;
+-- name: list_of_quantiles
+SELECT QUANTILE_CONT(dep_delay, [0.25, 0.5]) AS q FROM flights;
