@@ -4,16 +4,29 @@ For values v_0 < v_1 < …, F(v) is the noisy count of rows up to v, and N that 
 smallest value (from 0) is the first v with F(v) >= k + 1. The discrete p-quantile is the first v
 with F(v) >= pN; the continuous one lies between the values number ⌊(N−1)p⌋ and the next one.
 
-The interval holds every v for which F(v) = pN can't be excluded: |F(v) − pN| is within so many
-standard deviations of F(v) − pN, which is itself a linear query (Woodruff, "Confidence intervals
-for medians and other position measures", JASA 1952). Beyond the noise it says nothing about a
-larger population that the rows may be a sample of.
+An interval holds every value that a test of "this is the quantile" doesn't exclude (Woodruff,
+"Confidence intervals for medians and other position measures", JASA 1952). Let d(v) = F(v) − pN,
+which is a linear query, d⁻(v) its value just before v, and c so many standard deviations of each.
+Counts are whole and p = a/b, so that both are multiples of 1/b. A value v is the discrete quantile
+if and only if d⁻(v) <= −1/b and d(v) >= 0. So v is excluded if the noisy d(v) < −c, or the noisy
+d⁻(v) > c − 1/b. Each of the two happens to the true quantile with at most half of the probability
+that is allowed for, so it is excluded with no more than all of it. That other values are tested
+too takes nothing away from that. But values that are not excluded need not be neighbours, and the
+interval reaches from the first to the last of them, so that it covers somewhat more often than is
+asked for where the noise is large.
+
+For the continuous quantile, (N−1)p = k + r with a whole k and r from 0 to 1 − 1/b. At its lower
+neighbour, which value number k is, d >= 1/b − p; at its upper one, where r > 0 and it counts,
+d⁻ <= 1 − p − 1/b. The lower bound excludes by the first, the upper one by the second.
+
+Beyond the noise all this says nothing about a larger population that the rows may be a sample of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
@@ -69,39 +82,46 @@ def quantiles(
     around = _around(family, column.axes, values.len(), quantile.probability)
     noise = in_group_order(variances(around), column.axes, grid).reshape(-1, values.len())
     spread = np.sqrt(noise)
-    totals = counts[:, -1:]
     slack = np.minimum(4 * spread, SLACK)
-    if quantile.continuous:
-        numbers = values.cast(pl.Float64).to_numpy()
-        return _between(counts, totals[:, 0], quantile.probability, numbers, slack, reach * spread)
-    away = counts - quantile.probability * totals
-    places = (_first(away + shift >= -slack) for shift in (0.0, reach * spread, -reach * spread))
-    return Quantiles(*(values.gather(place) for place in places))
+    away = counts - quantile.probability * counts[:, -1:]
+    margin = reach * spread + slack
+    step = 1 / Fraction(str(quantile.probability)).denominator
+    if not quantile.continuous:
+        found = _first(away >= -slack)
+        lower, upper = _first(away >= -margin), _last(away <= margin - step)
+        return Quantiles(*map(values.gather, (found, lower, np.maximum(upper, found))))
+    numbers = values.cast(pl.Float64).to_numpy()
+    between = _between(counts, quantile.probability, numbers, slack)
+    below = numbers[_first(away >= step - quantile.probability - margin)]
+    above = numbers[_last(away <= 1 - quantile.probability - step + margin)]
+    # Noisy counts aren't whole, so what is read off them may be up to one row away.
+    bounds = np.minimum(below, between), np.maximum(above, between)
+    return Quantiles(*map(pl.Series, (between, *bounds)))
 
 
-def _between(
-    counts: Array, totals: Array, probability: float, values: Array, slack: Array, away: Array
-) -> Quantiles:
-    """Interpolate between two neighbouring order statistics.
-
-    The bounds are those of the lower one less, and of the upper one plus, so much noise.
-    """
-    at = np.maximum((totals - 1) * probability, 0.0)
+def _between(counts: Array, probability: float, values: Array, slack: Array) -> Array:
+    """Interpolate between two neighbouring order statistics."""
+    at = np.maximum((counts[:, -1] - 1) * probability, 0.0)
     below = np.floor(at)
     first, second = below[:, None] + 1 - slack, below[:, None] + 2 - slack
     share = at - below
     # Where the place is a value's own, but for noise, the next one is of no account.
     second = np.where(share[:, None] < slack, first, second)
     left, right = values[_first(counts >= first)], values[_first(counts >= second)]
-    between = left + share * (np.maximum(right, left) - left)
-    lower, upper = values[_first(counts + away >= first)], values[_first(counts - away >= second)]
-    return Quantiles(pl.Series(between), pl.Series(lower), pl.Series(np.maximum(upper, between)))
+    return np.asarray(left + share * (np.maximum(right, left) - left))
 
 
 def _first(reached: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the first place along the last axis that is reached; the last one if none is."""
     found = np.argmax(reached, axis=-1)
     return np.asarray(np.where(reached.any(axis=-1), found, reached.shape[-1] - 1))
+
+
+def _last(before: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the last place before which it isn't too much; the first has nothing before it."""
+    ends = before[..., -2::-1]  # what is before the last place, before the one but last, …
+    passed = np.argmax(ends, axis=-1)
+    return np.asarray(np.where(ends.any(axis=-1), before.shape[-1] - 1 - passed, 0))
 
 
 def _around(family: Family, axes: Axes, values: int, probability: float) -> Family:
