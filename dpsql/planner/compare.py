@@ -17,6 +17,7 @@ from dpsql.markup import card, table
 from dpsql.planner.bound import Bound, svd_bound
 from dpsql.planner.mechanisms import DEFAULT, Options, check_name, planned, refusal
 from dpsql.planner.plan import Plan
+from dpsql.planner.threads import one_thread
 from dpsql.planner.titles import AIM, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
@@ -77,6 +78,7 @@ class Comparison:
 SHOWN = ("mechanism", "rmse", "largest se", "lower bound", "seconds", "peak MB", "note")
 
 
+@one_thread
 def compare(
     workload: Workload,
     budget: Budget,

@@ -17,6 +17,7 @@ from dpsql.planner.baselines.aim.plan import AdaptivePlan
 from dpsql.planner.baselines.arguments import Basis, Loss
 from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.querysmasher import ObjectiveName, Residuals
+from dpsql.planner.threads import one_thread
 from dpsql.planner.titles import AIM, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
@@ -56,6 +57,7 @@ class Options:
 DEFAULT = Options()
 
 
+@one_thread
 def plan(
     workload: Workload,
     budget: Budget | None,

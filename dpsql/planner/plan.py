@@ -21,6 +21,7 @@ from dpsql.planner.integer import BlockStrategy
 from dpsql.planner.measured import Noisy, Values
 from dpsql.planner.mixed import AnyRecovery
 from dpsql.planner.past.combine import Combination
+from dpsql.planner.threads import one_thread
 from dpsql.planner.titles import QUERYSMASHER, TITLES
 from dpsql.planner.whole import WholeRecovery
 from dpsql.privacy import Budget
@@ -144,6 +145,7 @@ class Plan:
         return self.certified.contributions
 
     @cached_property
+    @one_thread
     def variances(self) -> tuple[NDArray[np.float64], ...]:
         """The variance of every answer: one array per family, in the family's shape.
 
@@ -152,6 +154,7 @@ class Plan:
         """
         return tuple(self.recovery.variances(family) for family in self.workload.families)
 
+    @one_thread
     def check_variances(self) -> None:
         """Compute one variance of each family.
 
@@ -303,6 +306,7 @@ class Plan:
         return tuple(f for f in self.workload.families if f.name == name)
 
 
+@one_thread
 def error_table(recovery: AnyRecovery, workload: Workload) -> pl.DataFrame:
     """Return the error of each statement; see `Plan.expected_error`."""
     table: dict[str, _Error] = {}

@@ -34,6 +34,7 @@ from dpsql.planner.solvers.base import Conquered as Conquered
 from dpsql.planner.solvers.base import StrategyFamily
 from dpsql.planner.solvers.choose import Solutions
 from dpsql.planner.solvers.dual import MAX_RANK
+from dpsql.planner.threads import one_thread
 from dpsql.planner.weighted.search import choose_references, uniform_is_best
 from dpsql.planner.whole import (
     MAX_CELLS,
@@ -83,6 +84,7 @@ class Cost:
         return CertifiedPlan(blocks, self.budget, self.contributions)
 
 
+@one_thread
 def plan(
     workload: Workload,
     budget: Budget | None = None,

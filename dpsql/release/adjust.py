@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError, printable
-from dpsql.planner.solvers.threads import one_thread
+from dpsql.planner.threads import one_thread
 from dpsql.release.cells import Component, Factor, Rows, Tables
 from dpsql.release.leastsquares import least_squares
 from dpsql.release.rounding import evenly, whole_table
@@ -104,6 +104,7 @@ class FittedTable:
         return joint.reshape(one.shape + other.shape)
 
 
+@one_thread
 def fit_table(
     observations: Sequence[Observation],
     domain: Mapping[str, int],
@@ -133,8 +134,7 @@ def fit_table(
     alone = [o for o in observations if not o.names]
     components = components_of([o.names for o in named], domain)
     measured = [_measured(names, named, domain) for names in components]
-    with one_thread():  # the matrices are small
-        total, tables = _fit(measured, alone, nonnegative=nonnegative)
+    total, tables = _fit(measured, alone, nonnegative=nonnegative)
     if integers:
         total = float(np.rint(total))
         tables = [

@@ -10,6 +10,7 @@ import polars as pl
 
 from dpsql.planner.past.source import Source
 from dpsql.planner.plan import Plan
+from dpsql.planner.threads import one_thread
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import folder
 from dpsql.release.confidence import check_confidence
@@ -63,6 +64,7 @@ class Release(Mapping[str, pl.DataFrame]):
         """Return the same answers with other facts."""
         return Release(facts, self._frames, self._measurements, self._plan)
 
+    @one_thread
     def __getitem__(self, name: str) -> pl.DataFrame:
         return self._frames.frame(name)
 
@@ -105,6 +107,7 @@ class Release(Mapping[str, pl.DataFrame]):
         """
         return self._frames.columns(name)
 
+    @one_thread
     def query(
         self,
         sql: str,

@@ -16,6 +16,7 @@ from dpsql.errors import BudgetError, SqlError
 from dpsql.planner import querysmasher
 from dpsql.planner.compare import Comparison
 from dpsql.planner.plan import Plan
+from dpsql.planner.threads import one_thread
 from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Ledger, open_ledger
 from dpsql.release import Release, Wishes
@@ -141,6 +142,7 @@ class Session:
             },
         )
 
+    @one_thread
     def plan(
         self,
         statements: Statements,
@@ -177,6 +179,7 @@ class Session:
         with self._lock:  # a release in another thread must not have its rows read as a catalog
             return planning.planned(planning.asked(Asked.of(statements, how)))[1]
 
+    @one_thread
     def compare(
         self,
         statements: Statements,
@@ -199,6 +202,7 @@ class Session:
         with self._lock:
             return planning.compare(planning.asked(Asked.of(statements, how)), mechanisms)
 
+    @one_thread
     def query(
         self,
         sql: str,
@@ -223,6 +227,7 @@ class Session:
             )
         return next(iter(release.values()))
 
+    @one_thread
     def release(
         self,
         statements: Statements,

@@ -45,7 +45,6 @@ from dpsql.planner.querysmasher import Cost, Divided, divide_within, stitch
 from dpsql.planner.solvers.base import Conquered, Solution, StrategyFamily, Triangular
 from dpsql.planner.solvers.choose import named
 from dpsql.planner.solvers.dual import over_basis, over_residual_basis
-from dpsql.planner.solvers.threads import threads_for
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -212,10 +211,9 @@ def waves(spectrum: Array, shape: tuple[int, ...]) -> Array:
 
 def _strategy(component: Component, spectrum: Array) -> Triangular:
     """Write the strategy over the integer basis of the residual space."""
-    with threads_for(component.dimension):
-        express = partial(over_residual_basis, component=component)
-        basis = residual_basis(component.references)
-        return over_basis(waves(spectrum, component.shape), basis, express)
+    express = partial(over_residual_basis, component=component)
+    basis = residual_basis(component.references)
+    return over_basis(waves(spectrum, component.shape), basis, express)
 
 
 def _joint(terms: tuple[Product, ...]) -> Component:

@@ -46,7 +46,6 @@ from dpsql.planner.solvers.dual import (
     over_residual_basis,
 )
 from dpsql.planner.solvers.product import product_error
-from dpsql.planner.solvers.threads import threads_for
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
 from dpsql.workload.queries import CellQueries
@@ -175,13 +174,12 @@ def strategy_for(asked: Asked) -> Solution:
         return IDENTITY.solve(component, 0.0, 0.0)
     centred = asked.rows - asked.rows.mean(axis=1, keepdims=True)
     glued = np.vstack([centred, np.ones((1, n))])
-    with threads_for(n):
-        best = maximise(Dual.of(glued, (n,)), TOLERANCE)
-        root = best.root - best.root.mean(axis=1, keepdims=True)
-        basis = residual_basis([reference])
-        express = partial(over_residual_basis, component=component)
-        strategy = over_basis(compress(root), basis, express)
-        error = float(np.square(centred @ strategy.inverse()).sum())
+    best = maximise(Dual.of(glued, (n,)), TOLERANCE)
+    root = best.root - best.root.mean(axis=1, keepdims=True)
+    basis = residual_basis([reference])
+    express = partial(over_residual_basis, component=component)
+    strategy = over_basis(compress(root), basis, express)
+    error = float(np.square(centred @ strategy.inverse()).sum())
     return Solution(strategy, error, 0.0, f"basis ({asked.name})")
 
 

@@ -14,7 +14,6 @@ from dpsql.planner.solvers.choose import Solutions
 from dpsql.planner.solvers.dual import MAX_RANK, Dual, compress, evaluate
 from dpsql.planner.solvers.identity import IdentitySolver, identity_error
 from dpsql.planner.solvers.product import least_error, least_error_of
-from dpsql.planner.solvers.threads import threads_for
 from dpsql.planner.titles import TITLES
 from dpsql.privacy import Budget
 
@@ -78,9 +77,8 @@ class Bounds:
             return self._solutions.of(component).lower
         if rank > MAX_RANK:
             return least_error_of(component.rows)
-        with threads_for(rank):
-            dual = Dual.of(component.rows, component.shape)
-            return evaluate(dual, np.full(dual.cells, 1 / dual.cells)).lower
+        dual = Dual.of(component.rows, component.shape)
+        return evaluate(dual, np.full(dual.cells, 1 / dual.cells)).lower
 
 
 class FewRows:

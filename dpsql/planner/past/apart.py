@@ -21,7 +21,6 @@ from dpsql.planner.past.source import Ground, Source
 from dpsql.planner.plan import PlannedBlock
 from dpsql.planner.querysmasher import Conquered, Cost, divide_and_conquer
 from dpsql.planner.rounding import Rounding
-from dpsql.planner.solvers.threads import one_thread
 from dpsql.planner.whole import WholeRecovery
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.queries import DenseQueries
@@ -66,9 +65,8 @@ def plan_apart(
     own = {name: references[name] for name in workload.domain}
     colouring, colours = by_reference(own, workload.domain)
     divided = divide_and_conquer(workload, colouring, colours, tolerance)
-    with one_thread():  # many small factorisations are faster on one thread
-        known = combine(sources, ground, references).recovery
-        asked = tuple(a for c in divided.conquered for a in _by_knowledge(c, known))
+    known = combine(sources, ground, references).recovery
+    asked = tuple(a for c in divided.conquered for a in _by_knowledge(c, known))
     shares = _shares(asked, float(cost.per_record))
     measured = [i for i in range(len(asked)) if shares[i] > 0]
     counts = [len(asked[i].spaces) for i in measured]

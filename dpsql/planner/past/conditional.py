@@ -29,7 +29,6 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.planner.solvers.dual import Dual, maximise
-from dpsql.planner.solvers.threads import one_thread
 
 Array = NDArray[np.float64]
 
@@ -69,13 +68,6 @@ def measure_given(
         cost: c.
         tolerance: the relative gap to aim for.
     """
-    with one_thread():
-        return _measure_given(rows, shape, known, cost, tolerance)
-
-
-def _measure_given(
-    rows: Array, shape: tuple[int, ...], known: Array, cost: float, tolerance: float
-) -> Conditional:
     bound = cost + np.maximum(np.diag(known), 0.0)
     best = maximise(Dual.of(rows / np.sqrt(bound), shape), tolerance)
     scaled = best.root / math.sqrt(float(np.square(best.root).sum(axis=0).max()))
@@ -96,8 +88,7 @@ def least_error(
 ) -> float:
     """Bound the total error from below, whatever is measured at this cost."""
     bound = cost + np.maximum(np.diag(known), 0.0)
-    with one_thread():
-        return maximise(Dual.of(rows / np.sqrt(bound), shape), tolerance).lower * (1 - ROUNDING)
+    return maximise(Dual.of(rows / np.sqrt(bound), shape), tolerance).lower * (1 - ROUNDING)
 
 
 def bound_near(rows: Array, known: Array, root: Array, cost: float) -> float:

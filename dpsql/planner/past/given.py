@@ -28,7 +28,7 @@ from dpsql.planner.past.together import least_joint_error, plan_together
 from dpsql.planner.plan import Given, Plan, PlannedBlock
 from dpsql.planner.pooled import PooledRecovery
 from dpsql.planner.querysmasher import Cost
-from dpsql.planner.solvers.threads import one_thread
+from dpsql.planner.threads import one_thread
 from dpsql.planner.whole import QUICK_CELLS, cells
 from dpsql.workload import Workload
 from dpsql.workload.cells import Ints
@@ -70,6 +70,7 @@ def _reading(plan: Plan) -> Reading:
     return "pooled" if isinstance(plan.recovery, PooledRecovery) else RESIDUALS
 
 
+@one_thread
 def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
     """Return what earlier measurements alone say of a workload.
 
@@ -86,6 +87,7 @@ def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
     return found, tuple(lacking)
 
 
+@one_thread
 def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = False) -> Plan:
     """Plan again on what was measured before.
 
@@ -134,8 +136,7 @@ class Rounds:
         workload = self.alone.workload
         if not self.alone.whole and cells(workload) > QUICK_CELLS:
             return []
-        with one_thread():  # several small factorisations are faster on one thread
-            block = plan_together(workload, self.cost, tolerance, self.past.sources, self.ground)
+        block = plan_together(workload, self.cost, tolerance, self.past.sources, self.ground)
         if block is None:
             return []
         fresh = self._planned((block,), {})
@@ -173,15 +174,14 @@ class Rounds:
         sources = (*self.past.sources, source_of(plan, self.past.merged))
         earlier = common_references(self.past.sources, self.ground)
         references = self._uniform() | earlier | dict(plan.references)
-        with one_thread():  # many small factorisations are faster on one thread
-            combination = combine(sources, self.ground, references, first=len(sources) - 1)
-            domain = plan.workload.domain
-            # What is too large to be put together is left out. Then the plan alone has to do.
-            if not combination.uses(len(sources) - 1) or any(
-                missing(combination.recovery, f, domain) for f in plan.workload.families
-            ):
-                return self.alone
-            total = total_error(combination.recovery, plan.workload)
+        combination = combine(sources, self.ground, references, first=len(sources) - 1)
+        domain = plan.workload.domain
+        # What is too large to be put together is left out. Then the plan alone has to do.
+        if not combination.uses(len(sources) - 1) or any(
+            missing(combination.recovery, f, domain) for f in plan.workload.families
+        ):
+            return self.alone
+        total = total_error(combination.recovery, plan.workload)
         if not isinstance(least, float):
             cost = self.cost.per_record
             least = least_error(least, combination.recovery, self.past.sources, cost)

@@ -16,6 +16,7 @@ from dpsql.planner.extent import extent
 from dpsql.planner.fitness import BINDING, SHARE, STEP, limits_of, rounded_up
 from dpsql.planner.past.given import total_error
 from dpsql.planner.plan import Objective, Plan
+from dpsql.planner.threads import one_thread
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
@@ -30,6 +31,7 @@ Planner = Callable[[Workload, Budget], Plan]
 """Plans a workload on earlier measurements."""
 
 
+@one_thread
 def least_budget_given(combined: Plan, targets: Mapping[str, float], planner: Planner) -> Plan:
     """Find a budget at which all targets are met, at most that of the plan that ignores the past.
 

@@ -23,7 +23,6 @@ from dpsql.planner.recovery import Recovery
 from dpsql.planner.rounding import Rounding
 from dpsql.planner.solvers.base import Solution, Triangular
 from dpsql.planner.solvers.dual import over_basis
-from dpsql.planner.solvers.threads import one_thread
 from dpsql.planner.whole import QUICK_CELLS, gram, integer_basis, root_of, touched
 from dpsql.workload import Workload
 
@@ -98,8 +97,7 @@ def least_joint_error(
     rows, budget = root_of(asked), float(cost)
     fresh = [(e, e.indices(recovery.names, sizes)) for e in part.counted if e.source == new]
     root = root_of(precision(fresh, cells))
-    with one_thread():
-        near = bound_near(rows, known, root, budget) if root.any() else 0.0
+    near = bound_near(rows, known, root, budget) if root.any() else 0.0
     return max(near, least_error(rows, factor.shape, known, budget, BOUND_TOLERANCE))
 
 

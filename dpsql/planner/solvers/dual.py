@@ -32,7 +32,6 @@ from dpsql.planner.divide.basis import axis_basis, residual_basis, row_basis
 from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
 from dpsql.planner.solvers.symmetry import Block, Permutation, averaged, blocks, symmetries
-from dpsql.planner.solvers.threads import threads_for
 
 Vector = NDArray[np.float64]
 
@@ -71,13 +70,12 @@ class DualSolver(Solver):
 
     def solve(self, component: Component, tolerance: float, work: float = WORK) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
-        with threads_for(min(component.rows.shape)):
-            dual = Dual.of(component.rows, component.shape)
-            best = maximise(dual, tolerance, work=work)
-            basis = _integer_basis(component, dual.rank)
-            full = len(basis) == component.dimension
-            express = partial(over_residual_basis, component=component) if full else None
-            strategy = over_basis(best.root, basis, express)
+        dual = Dual.of(component.rows, component.shape)
+        best = maximise(dual, tolerance, work=work)
+        basis = _integer_basis(component, dual.rank)
+        full = len(basis) == component.dimension
+        express = partial(over_residual_basis, component=component) if full else None
+        strategy = over_basis(best.root, basis, express)
         kind = "dense" if full else "low rank"
         parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
         name = f"dual ({kind}, rank {len(basis)}{parts})"

@@ -26,7 +26,6 @@ from dpsql.planner.divide.structure import analyse, products
 from dpsql.planner.solvers.choose import choose
 from dpsql.planner.solvers.dual import Dual, DualPoint, maximise
 from dpsql.planner.solvers.identity import identity_error
-from dpsql.planner.solvers.threads import one_thread
 from dpsql.planner.weighted import gradient
 from dpsql.planner.weighted.gradient import Slopes
 from dpsql.workload import Workload
@@ -83,8 +82,7 @@ def choose_references(workload: Workload) -> Choice | None:
             colouring, search = coarse, shared
     free = search.free
     try:
-        with one_thread():  # many small factorisations are faster on one thread
-            found = search.minimise()
+        found = search.minimise()
     except _TooMuchError:
         return None
     if found is None:

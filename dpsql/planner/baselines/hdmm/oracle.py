@@ -15,7 +15,6 @@ from dpsql.planner.baselines.hdmm.grams import Gram
 from dpsql.planner.baselines.hdmm.p_identity import matrix_of, optimise, queries_beside
 from dpsql.planner.baselines.hdmm.strategies import Even, Noise, Strategy, Written, sensitivity
 from dpsql.planner.solvers.dual import Dual, maximise
-from dpsql.planner.solvers.threads import threads_for
 from dpsql.planner.whole import root_of
 
 TOLERANCE = 1e-4
@@ -49,10 +48,9 @@ class Oracle:
             return Even(gram.cells, 1.0, 0.0)
         if gram.plain:
             return even(gram, self.noise)
-        with threads_for(gram.cells):
-            if self.noise == "gaussian":
-                return full(gram)
-            return p_identity(gram, start)
+        if self.noise == "gaussian":
+            return full(gram)
+        return p_identity(gram, start)
 
 
 def even(gram: Gram, noise: Noise) -> Even:

