@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -17,8 +17,52 @@ Merged = Mapping[str, NDArray[np.int64]]
 """Column → the class of each of its cells; classes are numbered from 0 without a gap."""
 
 
+class Counted(Mapping[Marginal, Counts]):
+    """Exact counts by marginal, which are private, and how many rows of one unit they hold.
+
+    Args:
+        marginals: attributes → counts as int64, of shape (cells of the first one, …).
+        contributions: the most rows of one privacy unit that may be among those counted.
+    """
+
+    def __init__(self, marginals: Mapping[Marginal, Counts], contributions: int) -> None:
+        self._marginals, self._contributions = dict(marginals), contributions
+
+    @property
+    def contributions(self) -> int:
+        """The most rows of one privacy unit that may be among those counted."""
+        return self._contributions
+
+    def __getitem__(self, marginal: Marginal) -> Counts:
+        return self._marginals[marginal]
+
+    def __iter__(self) -> Iterator[Marginal]:
+        return iter(self._marginals)
+
+    def __len__(self) -> int:
+        return len(self._marginals)
+
+    def __repr__(self) -> str:
+        return f"<Counted: {len(self)} marginals>"  # never what was counted
+
+
 class Engine(Protocol):
     """Counts rows. What it returns is private and goes to `mechanism` only."""
+
+    def check(
+        self,
+        table: Table,
+        wanted: Sequence[Marginal],
+        guards: Sequence[str] = (),
+        merged: Merged = MappingProxyType({}),
+    ) -> None:
+        """Make sure that `marginals` can count this, as far as no row is needed to know.
+
+        Whether it fails depends on the schema and the catalog alone, and so does what it says.
+
+        Raises:
+            InternalError: the engine would refuse the counting statements.
+        """
 
     def marginals(
         self,
@@ -26,7 +70,7 @@ class Engine(Protocol):
         wanted: Sequence[Marginal],
         guards: Sequence[str] = (),
         merged: Merged = MappingProxyType({}),
-    ) -> Mapping[Marginal, Counts]:
+    ) -> Counted:
         """Count the rows of `table` in every cell of every wanted marginal.
 
         Cells of a column in `merged` are counted together where they have the same class there.

@@ -12,7 +12,7 @@ take the place of an operator; there are none for comparisons, casts and CASE.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 from typing import Any
@@ -27,6 +27,34 @@ from dpsql.schema.sequences import MONTHS, DateRange, DecimalRange
 Code = Callable[[str], str]
 
 
+@dataclass(slots=True)
+class Parameters:
+    """The parameters of one statement: those that its text names, and no others.
+
+    DuckDB refuses values that a text doesn't use. So a value is bound where the text that names it
+    is written, and may be named again.
+    """
+
+    values: list[Any] = field(default_factory=list)
+    _places: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def bind(self, key: tuple[str, str], value: object) -> str:
+        """Return the name of a value, for example `$3`.
+
+        Args:
+            key: which value it is: the same key always comes with an equal value.
+            value: what is bound the first time.
+        """
+        if key not in self._places:
+            self.values.append(value)
+            self._places[key] = f"${len(self.values)}"
+        return self._places[key]
+
+
+Text = Callable[[Parameters], str]
+"""Writes a piece of SQL, and binds what it names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cells:
     """How values of one column fall into the cells of its domain, NULL left aside.
@@ -35,9 +63,14 @@ class Cells:
     code of that. `stored` and `code` are right where `placed` is true, and never fail.
     """
 
-    placed: str
-    stored: str
+    placed: Text
+    stored: Text
     code: Code
+
+    @classmethod
+    def plain(cls, placed: str, stored: str, code: Code) -> Cells:
+        """Make them of texts that name no parameter."""
+        return cls(lambda _: placed, lambda _: stored, code)
 
 
 class Column:
@@ -47,16 +80,27 @@ class Column:
     and `code` makes the code of that. Codes are BIGINT: the key can't overflow a narrow type.
     """
 
-    def __init__(self, name: str, alias: str, domain: Domain, parameters: list[Any]) -> None:
-        column = quote(name)
-        cells = _cells(column, domain, parameters)
-        self.alias, self.stored = alias, cells.stored
-        self.inside, self.code = cells.placed, f"({cells.code(alias)})::BIGINT"
+    def __init__(self, name: str, alias: str, domain: Domain) -> None:
+        self._column, self._domain, self.alias = quote(name), domain, alias
+        self._cells = _cells(self._column, domain)
+        self.code = f"({self._cells.code(alias)})::BIGINT"
         if domain.nullable:
-            dropped = f"({column} IS NULL OR {cells.placed})"
-            self.inside = "true" if domain.covers_all else dropped
-            self.stored = f"CASE WHEN {cells.placed} THEN {cells.stored} END"
             self.code = f"coalesce({self.code}, {domain.size - 1})"
+
+    def inside(self, parameters: Parameters) -> str:
+        """Write whether a row has a cell."""
+        if not self._domain.nullable:
+            return self._cells.placed(parameters)
+        if self._domain.covers_all:
+            return "true"
+        return f"({self._column} IS NULL OR {self._cells.placed(parameters)})"
+
+    def stored(self, parameters: Parameters) -> str:
+        """Write what to group by."""
+        stored = self._cells.stored(parameters)
+        if not self._domain.nullable:
+            return stored
+        return f"CASE WHEN {self._cells.placed(parameters)} THEN {stored} END"
 
 
 def call(function: str, *arguments: str) -> str:
@@ -74,7 +118,7 @@ def quote(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
-def _cells(column: str, domain: Domain, parameters: list[Any]) -> Cells:
+def _cells(column: str, domain: Domain) -> Cells:
     values, clamps = domain.values, domain.outside == "clamp"
     if isinstance(values, range):
         low, high = (whole(v, domain.type) for v in (values.start, values.stop - 1))
@@ -89,17 +133,17 @@ def _cells(column: str, domain: Domain, parameters: list[Any]) -> Cells:
     if domain.type == "DOUBLE":
         return _bins(column, domain)
     if domain.type == "BOOLEAN":
-        return Cells(f"{column} IS NOT NULL", column, lambda x: x)
+        return Cells.plain(f"{column} IS NOT NULL", column, lambda x: x)
     if domain.type == "ENUM":
-        return Cells(f"{column} IS NOT NULL", column, lambda x: call("enum_code", x))
-    return _listed(column, domain, parameters)
+        return Cells.plain(f"{column} IS NOT NULL", column, lambda x: call("enum_code", x))
+    return _listed(column, domain)
 
 
 def _span(column: str, low: str, high: str, clamps: bool, code: Code) -> Cells:
     """Values from `low` to `high`, which are of the column's own type."""
     if clamps:
-        return Cells(f"{column} IS NOT NULL", _between(column, low, high), code)
-    return Cells(f"{column} BETWEEN {low} AND {high}", column, code)
+        return Cells.plain(f"{column} IS NOT NULL", _between(column, low, high), code)
+    return Cells.plain(f"{column} BETWEEN {low} AND {high}", column, code)
 
 
 def _between(value: str, low: str, high: str) -> str:
@@ -144,7 +188,7 @@ def _float_grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
     placed = f"{value} BETWEEN {_double(ends[0])} AND {_double(ends[1])}"
     if domain.outside == "clamp":
         placed = f"NOT {call('isnan', value)}"
-    return Cells(placed, code, lambda x: x)
+    return Cells.plain(placed, code, lambda x: x)
 
 
 def _double(value: float) -> str:
@@ -168,7 +212,7 @@ def _periods(column: str, domain: Domain, values: DateRange) -> Cells:
     placed = f"{day} BETWEEN {first} AND {last}"
     if domain.outside == "clamp":
         placed = f"{column} IS NOT NULL"
-    return Cells(placed, code, lambda x: x)
+    return Cells.plain(placed, code, lambda x: x)
 
 
 def _date(day: date) -> str:
@@ -192,28 +236,38 @@ def _bins(column: str, domain: Domain) -> Cells:
     placed = f"{value} BETWEEN {edges[0]} AND {last}"
     if domain.outside == "clamp":
         placed = f"NOT {call('isnan', value)}"
-    return Cells(placed, search(0, len(edges) - 1), lambda x: x)
+    return Cells.plain(placed, search(0, len(edges) - 1), lambda x: x)
 
 
 def _floats(values: Sequence[Any]) -> list[float]:
     return [float(v) for v in values]
 
 
-def _listed(column: str, domain: Domain, parameters: list[Any]) -> Cells:
+def _listed(column: str, domain: Domain) -> Cells:
     """Strings, integers or dates in a list: the code is the place in it, from 1, less 1."""
     values = domain.values
-    place = _position(column, domain, parameters)
-    if domain.other is not None:
-        rest = list(values).index(domain.other) + 1
-        return Cells(f"{column} IS NOT NULL", f"coalesce({place}, {rest})", _from_1)
-    if domain.outside == "clamp":
+    other = domain.other
+    if other is not None:
+        rest = list(values).index(other) + 1
+
+        def listed_or_rest(parameters: Parameters) -> str:
+            return f"coalesce({_position(column, domain, parameters)}, {rest})"
+
+        # Every text has a cell, so the condition names no list.
+        return Cells(lambda _: f"{column} IS NOT NULL", listed_or_rest, _from_1)
+
+    def place(parameters: Parameters) -> str:
+        listed = _position(column, domain, parameters)
+        if domain.outside != "clamp":
+            return listed
         least, most = (_literal(value, domain) for value in (values[0], values[-1]))
         stored = _as_date(column, domain)
-        place = (
+        return (
             f"CASE WHEN {stored} < {least} THEN 1 WHEN {stored} > {most} THEN {len(values)} "
-            f"ELSE {place} END"
+            f"ELSE {listed} END"
         )
-    return Cells(f"({place}) IS NOT NULL", place, _from_1)
+
+    return Cells(lambda parameters: f"({place(parameters)}) IS NOT NULL", place, _from_1)
 
 
 def _from_1(place: str) -> str:
@@ -229,16 +283,17 @@ def _as_date(column: str, domain: Domain) -> str:
     return f"{column}::DATE" if timestamp else column
 
 
-def _position(column: str, domain: Domain, parameters: list[Any]) -> str:
+def _position(column: str, domain: Domain, parameters: Parameters) -> str:
     """Return SQL for the place of a value in a list, from 1; NULL if it isn't there.
 
     Strings are compared as bytes. Under a collation such as NOCASE a GROUP BY would merge
     strings and show one of them, so that one row could move the count of a whole group.
     """
-    if domain.type == "VARCHAR":
-        parameters.append([str(v).encode() for v in domain.values])
-        return call("list_position", f"${len(parameters)}::BLOB[]", call("encode", column))
-    parameters.append(list(domain.values))
+    texts = domain.type == "VARCHAR"
+    values = [str(v).encode() if texts else v for v in domain.values]
+    listed = parameters.bind(("values", column), values)
+    if texts:
+        return call("list_position", f"{listed}::BLOB[]", call("encode", column))
     if domain.type == "DATE":
-        return call("list_position", f"${len(parameters)}::DATE[]", _as_date(column, domain))
-    return call("list_position", f"${len(parameters)}::HUGEINT[]", f"{column}::HUGEINT")
+        return call("list_position", f"{listed}::DATE[]", _as_date(column, domain))
+    return call("list_position", f"{listed}::HUGEINT[]", f"{column}::HUGEINT")

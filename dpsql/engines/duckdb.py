@@ -16,11 +16,11 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from dpsql.engines.base import Counts, Marginal, Merged
+from dpsql.engines.base import Counted, Counts, Marginal, Merged
 from dpsql.engines.bounded import KEPT, kept_rows
-from dpsql.engines.columns import Column, call, quote, whole
+from dpsql.engines.columns import Column, Parameters, call, quote, whole
 from dpsql.engines.cover import cover, roll_up
-from dpsql.errors import ResourceLimitError
+from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.schema import Table
 from dpsql.schema.catalog import fetch
 
@@ -44,28 +44,33 @@ class DuckDBEngine:
         self._con = con
         self._on_step = on_step
 
+    def check(
+        self,
+        table: Table,
+        wanted: Sequence[Marginal],
+        guards: Sequence[str] = (),
+        merged: Merged = MappingProxyType({}),
+    ) -> None:
+        """Have DuckDB bind what `marginals` would run, without running it; see `Engine.check`."""
+        with self.snapshot():
+            for counting in scans(table, wanted, guards, merged):
+                counting.check(self._con)
+
     def marginals(
         self,
         table: Table,
         wanted: Sequence[Marginal],
         guards: Sequence[str] = (),
         merged: Merged = MappingProxyType({}),
-    ) -> Mapping[Marginal, Counts]:
+    ) -> Counted:
         """Count every wanted marginal; see `Engine.marginals`."""
-        sizes = {name: _size(table, name, merged) for name in table.columns}
-        blocks = cover(wanted, sizes)
-        used = {a for marginal in wanted for a in marginal} | set(guards)
-        ordered = tuple(name for name in sizes if name in used)
+        needed = scans(table, wanted, guards, merged)
         counted: dict[Marginal, Counts] = {}
         with self.snapshot():
-            if table.unit is not None:
-                counted = bounded_scan(table, blocks, ordered, merged).run(self._con)
-                self._tell(1, 1)
-                return roll_up(wanted, counted)
-            for done, block in enumerate(blocks):
-                counted |= scan(table, [block], ordered, merged).run(self._con)
-                self._tell(done + 1, len(blocks))
-        return roll_up(wanted, counted)
+            for done, counting in enumerate(needed):
+                counted |= counting.run(self._con)
+                self._tell(done + 1, len(needed))
+        return Counted(roll_up(wanted, counted), table.contributions)
 
     def _tell(self, done: int, of: int) -> None:
         if self._on_step is not None:
@@ -142,6 +147,24 @@ class Scan:
     parameters: tuple[Any, ...]
     shapes: Mapping[Marginal, tuple[int, ...]]
 
+    def check(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Have DuckDB bind the statement and its parameters.
+
+        DESCRIBE ends there: the statement is neither optimised nor run, so that no row and no
+        statistic of the table is looked at, and all that it returns are names and types.
+
+        Raises:
+            InternalError: it can't be bound.
+        """
+        try:
+            con.execute(f"DESCRIBE {self.sql}", list(self.parameters)).fetchall()
+        except duckdb.Error:
+            bound = False
+        else:
+            bound = True
+        if not bound:  # outside the handler: a parameter may be a label that was only declared
+            raise InternalError("DuckDB refuses a counting statement; nothing was charged")
+
     def run(self, con: duckdb.DuckDBPyConnection) -> dict[Marginal, Counts]:
         """Count.
 
@@ -161,6 +184,19 @@ class Scan:
         return counted
 
 
+def scans(
+    table: Table, wanted: Sequence[Marginal], guards: Sequence[str], merged: Merged
+) -> list[Scan]:
+    """Build the statements that count what every wanted marginal is summed from."""
+    sizes = {name: _size(table, name, merged) for name in table.columns}
+    blocks = cover(wanted, sizes)
+    used = {a for marginal in wanted for a in marginal} | set(guards)
+    ordered = tuple(name for name in sizes if name in used)
+    if table.unit is not None:
+        return [bounded_scan(table, blocks, ordered, merged)]
+    return [scan(table, [block], ordered, merged) for block in blocks]
+
+
 def scan(
     table: Table,
     blocks: Sequence[Marginal],
@@ -173,11 +209,11 @@ def scan(
     The inner queries group by the columns as they are stored, which DuckDB does fastest; codes
     are made of their few rows. Rows come from the table, unless there is another source.
     """
-    parameters: list[Any] = []
+    parameters = Parameters()
     rows = source or ".".join(quote(part) for part in table.path)
     parts = [_count(table, i, b, used, merged, rows, parameters) for i, b in enumerate(blocks)]
     shapes = {block: tuple(_size(table, a, merged) for a in block) for block in blocks}
-    return Scan(" UNION ALL ".join(parts), tuple(parameters), shapes)
+    return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes)
 
 
 def bounded_scan(
@@ -203,22 +239,22 @@ def _count(
     used: Sequence[str],
     merged: Merged,
     source: str,
-    parameters: list[Any],
+    parameters: Parameters,
 ) -> str:
     # Every row has a place in some columns: outside the block they need no condition.
     needed = [a for a in used if a in block or not table.columns[a].covers_all]
-    columns = {a: Column(a, f"k{i}", table.columns[a], parameters) for i, a in enumerate(needed)}
+    columns = {a: Column(a, f"k{i}", table.columns[a]) for i, a in enumerate(needed)}
     key = whole(0, "BIGINT")
     for attribute in block:
         size = whole(_size(table, attribute, merged), "BIGINT")
         code = columns[attribute].code
         if attribute in merged:
-            parameters.append(merged[attribute].tolist())
+            classes = parameters.bind(("classes", attribute), merged[attribute].tolist())
             place = call("+", code, whole(1, "BIGINT"))
-            code = call("list_extract", f"${len(parameters)}::BIGINT[]", place)
+            code = call("list_extract", f"{classes}::BIGINT[]", place)
         key = call("+", call("*", key, size), code)
-    grouped = "".join(f"{columns[a].stored} AS {columns[a].alias}, " for a in block)
-    inside = " AND ".join(column.inside for column in columns.values()) or "true"
+    grouped = "".join(f"{columns[a].stored(parameters)} AS {columns[a].alias}, " for a in block)
+    inside = " AND ".join(column.inside(parameters) for column in columns.values()) or "true"
     by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(block))) if block else ""
     return (
         f"SELECT {number} AS block, ({key})::BIGINT AS key, n FROM "

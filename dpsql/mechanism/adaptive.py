@@ -14,10 +14,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
 from dpsql.mechanism.allowance import Allowance
 from dpsql.mechanism.guarded import GRID, Candidate, GuardedCounts
-from dpsql.mechanism.measure import ChargedPlan, Counts
+from dpsql.mechanism.measure import ChargedPlan
 from dpsql.mechanism.randomness import RandomBits, fresh_bits
 from dpsql.planner.baselines.aim.candidates import Attributes, Targets
 from dpsql.planner.baselines.aim.conditional import (
@@ -133,7 +134,7 @@ class Estimates:
 
 def run(
     charged: ChargedPlan,
-    marginals: Mapping[Attributes, Counts],
+    marginals: Counted,
     *,
     _bits: RandomBits | None = None,
 ) -> Estimates:
@@ -147,13 +148,13 @@ def run(
             for this call alone.
 
     Raises:
-        InternalError: the plan is of another kind or was run before, or a marginal is missing or
-            has the wrong shape.
+        InternalError: the plan is of another kind, was run before, or is for another number of
+            rows of a unit; or a marginal is missing or has the wrong shape.
     """
     plan: object = charged.certified
     if not isinstance(plan, AdaptivePlan):
         raise InternalError("only an adaptive plan can be run")
-    charged.use_up()
+    charged.use_up(marginals)
     bits = fresh_bits() if _bits is None else _bits
     allowance = Allowance(plan.privacy_cost)
     counts = _inside(plan.targets, marginals)

@@ -30,9 +30,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.engines.base import Counts
 from dpsql.errors import InternalError
 from dpsql.mechanism.allowance import Allowance
-from dpsql.mechanism.measure import Counts, apply, draw
+from dpsql.mechanism.measure import apply, draw
 from dpsql.mechanism.randomness import RandomBits
 from dpsql.mechanism.selection import exponential_mechanism, selection_cost
 from dpsql.planner.integer import BlockStrategy

@@ -5,6 +5,8 @@ Trusted core.
 Guarantees:
     1. Only a `ChargedPlan` can be measured, and only once: a certified plan together with a
        receipt for at least its cost, which its ledger holds on disk and has not noted as used.
+       Its cost is for as many rows of one privacy unit as the counts hold: counts that hold
+       another number of them are refused.
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
@@ -25,6 +27,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
 from dpsql.mechanism.laplace import discrete_laplace
 from dpsql.mechanism.noise import rounded_gaussian
@@ -33,8 +36,6 @@ from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.integer import BlockStrategy
 from dpsql.planner.laws import Laplace, Law
 from dpsql.privacy import Ledger, Receipt
-
-Counts = NDArray[np.int64]
 
 
 class Payable(Protocol):
@@ -47,6 +48,10 @@ class Payable(Protocol):
     @property
     def privacy_cost(self) -> Fraction:
         """The most that it spends, as μ²."""
+
+    @property
+    def contributions(self) -> int:
+        """How many rows of one privacy unit may be among those counted, at that cost."""
 
 
 class ChargedPlan:
@@ -67,12 +72,15 @@ class ChargedPlan:
         self.receipt = receipt
         self._use = threading.Lock()
 
-    def use_up(self) -> None:
+    def use_up(self, counted: Counted) -> None:
         """Let the first call pass, of any number and from any threads.
 
         Raises:
-            InternalError: a second measurement would give away more than was paid for.
+            InternalError: these counts, or a second measurement, would give away more than was
+                paid for.
         """
+        if counted.contributions != self.certified.contributions:
+            raise InternalError("the counts hold another number of rows of a unit than is paid for")
         if not self._use.acquire(blocking=False):
             raise InternalError("a charged plan can be measured once only")
 
@@ -88,7 +96,7 @@ class NoisyMeasurements:
 
 def measure(
     charged: ChargedPlan,
-    marginals: Mapping[tuple[str, ...], Counts],
+    marginals: Counted,
     *,
     _bits: RandomBits | None = None,
 ) -> NoisyMeasurements:
@@ -102,13 +110,13 @@ def measure(
             for this call alone.
 
     Raises:
-        InternalError: the plan was measured before, or a marginal is missing or has the wrong
-            shape.
+        InternalError: the plan was measured before, or is for another number of rows of a unit;
+            or a marginal is missing or has the wrong shape.
     """
     certified = charged.certified
     if not isinstance(certified, CertifiedPlan):
         raise InternalError("a plan that is not certified can't be measured")
-    charged.use_up()
+    charged.use_up(marginals)
     bits = fresh_bits() if _bits is None else _bits
     return NoisyMeasurements(
         certified,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 
+from dpsql.engines.base import Counted
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import (
     ExecutionError,
@@ -21,7 +22,7 @@ from dpsql.errors import (
     printable,
 )
 from dpsql.mechanism.adaptive import run
-from dpsql.mechanism.measure import ChargedPlan, Counts, NoisyMeasurements, Payable, measure
+from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, Payable, measure
 from dpsql.planner.certify import is_laplace
 from dpsql.planner.past.source import Source, splits
 from dpsql.planner.plan import Plan
@@ -46,10 +47,9 @@ from dpsql.session.requests import Asked
 Progress = Callable[[str, int, int], None]
 """Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
 
-Marginals = Mapping[tuple[str, ...], Counts]
 Taken = tuple[bytes, Callable[[Facts], Release]]
 """What was measured, to be kept; and how a release follows, once its facts have the receipt."""
-Take = Callable[[ChargedPlan, Marginals], Taken]
+Take = Callable[[ChargedPlan, Counted], Taken]
 
 
 def quiet(phase: str, done: int, of: int) -> None:
@@ -192,7 +192,7 @@ class Work:
         """Charge a plan, and measure it."""
         script, before = compiled.script, compiled.before
 
-        def take(charged: ChargedPlan, marginals: Marginals) -> Taken:
+        def take(charged: ChargedPlan, marginals: Counted) -> Taken:
             measured = measure(charged, marginals)
             own = measured_source(plan, script, measured, before)
             sources = (*used(plan, before).sources, own)
@@ -207,7 +207,7 @@ class Work:
         facts = adaptive.facts_of(script, plan, self.planning.vintage)
         tell("planning", 1, 1)
 
-        def take(charged: ChargedPlan, marginals: Marginals) -> Taken:
+        def take(charged: ChargedPlan, marginals: Counted) -> Taken:
             found = run(charged, marginals)
             kept = encode(tuple(adaptive.sources_of(script, found)))
             return kept, lambda paid: adaptive.from_estimates(script, paid, found, kept)
@@ -228,6 +228,8 @@ class Work:
         engine = DuckDBEngine(self._con, on_step=lambda done, of: tell("counting", done, of))
         with engine.snapshot():
             self._verify(script.table)
+            # What DuckDB would refuse is refused before it is paid for.
+            engine.check(script.table, wanted, script.columns, script.merged)
             charged = self._charge(compiled, facts, plan)
 
             def measure_charged() -> Release:

@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 
 import dpsql
+from dpsql.engines.base import Counted
 from dpsql.mechanism.adaptive import Estimates, run
 from dpsql.mechanism.measure import measure
 from dpsql.mechanism.reconstruct import reconstruct
@@ -84,7 +85,7 @@ def adaptive(truth: Tables, budget: dpsql.Budget, bits=None) -> tuple[Estimates,
     workload = all_marginals(SIZES, list(truth))
     started = time.perf_counter()
     planned = aim.plan(workload, budget)
-    estimates = run(pay(planned), truth, _bits=bits)
+    estimates = run(pay(planned), Counted(truth, 1), _bits=bits)
     for names in truth:
         estimates.marginal(names)
     return estimates, time.perf_counter() - started
@@ -94,7 +95,7 @@ def planner(truth: Tables, budget: dpsql.Budget):
     """Return ResidualPlanner's answers."""
     planned = residualplanner.plan(all_marginals(SIZES, list(truth)), budget)
     spaces = [space for block in planned.certified.blocks for space in block.spaces]
-    noisy = measure(pay_planner(planned), _closure(truth, spaces))
+    noisy = measure(pay_planner(planned), Counted(_closure(truth, spaces), 1))
     families = {
         tuple(a for block in f.blocks for a in block.attributes): f
         for f in planned.workload.families

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb import DuckDBEngine, bounded_scan, scan
 from dpsql.errors import SchemaError
-from dpsql.schema import Domain, Schema
+from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.catalog import read_table
 from tests.engines.test_bounded import MACROS
 
@@ -176,6 +176,55 @@ def test_every_value_has_the_cell_of_the_oracle(kind, type_, nullable, outside):
     for macro in MACROS:
         con.execute(f"CREATE MACRO {macro}").fetchall()
     np.testing.assert_array_equal(counted(con, domain, ["i"]), counts)
+
+
+BESIDE = {
+    kind: (
+        types[0],
+        [replace(d, nullable=nullable, outside=outside) for nullable, outside in RULES],
+    )
+    for kind, (d, types) in KINDS.items()
+}
+BESIDE["labels"] = (
+    "VARCHAR",
+    [
+        Domain.labels(["a", "b"]),
+        Domain.labels(["a", "b"], nullable=True),
+        Domain.labels(["a", "b"], nullable=True, outside="drop"),
+        Domain.labels(["a", "b", "rest"], other="rest"),
+        Domain.labels(["a", "b", "rest"], other="rest", nullable=True),
+    ],
+)
+BESIDE |= {f"{t} of the catalog": (t, [None]) for t in ("BOOLEAN", "ENUM('a', 'b')")}
+TEXTS = ["'a'", "'b'", "'a'"]
+
+
+@pytest.mark.parametrize("unit", [None, Unit("i", max_rows=2)])
+@pytest.mark.parametrize("kind", BESIDE)
+def test_rows_are_the_same_in_and_beside_the_block(kind, unit):
+    """A column that only decides which rows count names fewer parameters than one in the key."""
+    type_, domains = BESIDE[kind]
+    values = {
+        "BOOLEAN": ["true", "false"], "VARCHAR": [*TEXTS, "'A'", "''"], "ENUM('a', 'b')": TEXTS,
+    }.get(type_) or [text for text, _ in rows(type_)]  # fmt: skip
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE t (i UTINYINT CHECK (i <= {len(values)}), x {type_})").fetchall()
+    listed = ", ".join(f"({i}, {x})" for i, x in enumerate([*values, "NULL"]))
+    con.execute(f"INSERT INTO t VALUES {listed}").fetchall()
+    for domain in domains:
+        schema = Schema({"t": {"x": domain}}) if domain is not None else None
+        table = read_table(con, ("t",), schema, unit)
+        for merged in ({}, {"x": np.arange(table.columns["x"].size) % 2}):
+            build = scan if unit is None else bounded_scan
+            counting = build(table, [("i",), ("x",), ("i", "x")], ("i", "x"), merged)
+            counting.check(con)
+            counted = counting.run(con)
+            assert (counted["i",] == counted["i", "x"].sum(axis=1)).all()
+            assert (counted["x",] == counted["i", "x"].sum(axis=0)).all()
+        engine = DuckDBEngine(con)
+        engine.check(table, [("i",)], ["x"])
+        assert (engine.marginals(table, [("i",)], ["x"])["i",] == counted["i",]).all()
+        assert counted["i",].sum() >= 1
 
 
 @pytest.mark.parametrize("nullable", [False, True])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import duckdb
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine, quote
+from dpsql.engines.duckdb import DuckDBEngine, quote, scan
+from dpsql.errors import InternalError
 from dpsql.schema import Domain, Table
 from dpsql.schema.catalog import current_database
 
@@ -143,6 +145,47 @@ def test_the_callers_settings_are_put_back(con):
 def test_a_locked_configuration_is_counted_all_the_same(con):
     con.execute("SET lock_configuration = true").fetchall()
     assert DuckDBEngine(con).marginals(TABLE, [("e",)])["e",].sum() == len(ROWS)
+
+
+def test_a_statement_that_is_refused_is_noticed_without_running_it(con):
+    engine = DuckDBEngine(con)
+    engine.check(TABLE, [("n", "v"), ("u",)], ["e"])
+    for broken in (
+        replace(TABLE, columns={**TABLE.columns, "secret": Domain("SMALLINT", range(3))}),
+        replace(TABLE, columns={"e": Domain("SMALLINT", range(3), nullable=True)}),
+        replace(TABLE, path=("memory", "main", "gone")),
+    ):
+        with pytest.raises(InternalError, match="nothing was charged") as error:
+            engine.check(broken, [tuple(broken.columns)[-1:]])
+        assert error.value.__context__ is None
+        assert "secret" not in str(error.value)
+
+
+def test_what_is_checked_is_neither_optimised_nor_run(con):
+    """Statistics of columns are private too: a plan with its estimates is never made."""
+    asked = []
+
+    class Told:
+        def execute(self, sql, parameters=()):
+            asked.append(sql)
+            return con.execute(sql, parameters)
+
+    scan(TABLE, [("n", "v")], ("n", "v")).check(Told())
+    (told,) = asked
+    assert told.startswith("DESCRIBE SELECT")
+    con.execute("CREATE VIEW failing AS SELECT error('a row was read')::SMALLINT AS n").fetchall()
+    failing = Table(
+        "failing", {"n": Domain("SMALLINT", range(3))}, path=("memory", "main", "failing")
+    )
+    DuckDBEngine(con).check(failing, [("n",)])
+    with pytest.raises(duckdb.Error, match="a row was read"):
+        DuckDBEngine(con).marginals(failing, [("n",)])
+
+
+def test_counts_are_not_shown(con):
+    counted = DuckDBEngine(con).marginals(TABLE, [("n",)])
+    assert repr(counted) == "<Counted: 1 marginals>"
+    assert counted.contributions == 1
 
 
 def test_identifiers_are_quoted():

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.engines.base import Counted
 from dpsql.engines.cover import roll_up
 from dpsql.errors import InternalError, LedgerError
 from dpsql.mechanism import measure as module
@@ -37,7 +38,7 @@ def planned():
 
 def marginals_of(planned, counts):
     wanted = [space for _, space in every_space(planned.certified.blocks)]
-    return roll_up(wanted, {tuple(DOMAIN): counts})
+    return Counted(roll_up(wanted, {tuple(DOMAIN): counts}), 1)
 
 
 @pytest.fixture
@@ -139,10 +140,19 @@ def test_a_charged_plan_is_measured_once(planned, counts):
 def test_a_missing_or_misshapen_marginal_is_refused(planned, counts):
     marginals = marginals_of(planned, counts)
     with pytest.raises(InternalError, match="missing"):
-        measure(pay(planned), {}, _bits=SeededBits(1))
-    wrong = {k: v.astype(np.int32) for k, v in marginals.items()}
+        measure(pay(planned), Counted({}, 1), _bits=SeededBits(1))
+    wrong = Counted({k: v.astype(np.int32) for k, v in marginals.items()}, 1)
     with pytest.raises(InternalError, match="shape or type"):
         measure(pay(planned), wrong, _bits=SeededBits(1))
+
+
+@pytest.mark.parametrize("rows", [2, 0, 10**6])
+def test_counts_with_another_number_of_rows_of_a_unit_are_refused(planned, counts, rows):
+    """Whoever counted 2 rows of a person and paid for 1 would give away more than was paid for."""
+    charged, marginals = pay(planned), marginals_of(planned, counts)
+    with pytest.raises(InternalError, match="another number of rows"):
+        measure(charged, Counted(marginals, rows))
+    assert measure(charged, marginals).values  # it was not used up
 
 
 def test_no_two_releases_have_the_same_noise(planned, counts):

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.errors import StaleSchemaError
+from dpsql.engines.duckdb import DuckDBEngine, Scan
+from dpsql.errors import InternalError, StaleSchemaError
 from dpsql.planner import querysmasher
 from dpsql.schema.catalog import read_table
 from dpsql.session import work as sessions
@@ -228,6 +228,37 @@ def test_a_confidence_next_to_one_is_bounded(con):
         confidence=np.nextafter(1, 0),
     )
     assert np.isfinite(frame["n_upper"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT s, COUNT(*) AS n FROM t GROUP BY s",
+        "SELECT l, COUNT(s) AS n FROM t GROUP BY l",
+        "SELECT COUNT(*) AS n FROM t WHERE s IS NOT NULL",
+        "SELECT COUNT(*) AS n FROM t WHERE s IN ('bob', 'rest')",
+    ],
+)
+@pytest.mark.parametrize("mechanism", ["querysmasher", "gaussian"])
+def test_labels_that_only_decide_which_rows_count_are_answered(con, sql, mechanism):
+    other = dpsql.Domain.labels(["bob", "ann", "rest"], other="rest")
+    session = dpsql.Session(con, schema=dpsql.Schema({"t": {"s": other}}))
+    frame = session.query(sql, budget=HUGE, mechanism=mechanism)
+    assert frame["n"].sum() == pytest.approx(3, abs=0.1)
+    script = {"s": sql, "l": "SELECT l, r, COUNT(*) AS n FROM t GROUP BY l, r"}
+    assert session.release(script, budget=HUGE, mechanism=mechanism)["l"]["n"].sum() > 2.9
+
+
+def test_what_duckdb_refuses_to_bind_is_not_charged(con, monkeypatch):
+    session = dpsql.Session(con)
+
+    def refuse(*_):
+        raise InternalError("DuckDB refuses a counting statement; nothing was charged")
+
+    monkeypatch.setattr(Scan, "check", refuse)
+    with pytest.raises(InternalError, match="nothing was charged"):
+        session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=BUDGET)
+    assert session.ledger.entries() == ()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.mechanism import adaptive
 from dpsql.mechanism.adaptive import Estimates, run
@@ -40,7 +41,8 @@ def rows(count: int, seed: int = 1) -> dict[str, np.ndarray]:
 
 def released(sets, budget, *, count=5000, seed=7, contributions=1):
     planned = aim.plan(all_marginals(SIZES, sets), budget, contributions=contributions)
-    truth = marginals_of(rows(count), SIZES, planned.marginals)
+    counted = marginals_of(rows(count), SIZES, planned.marginals)
+    truth = Counted(counted, planned.contributions)
     return run(pay(planned), truth, _bits=SeededBits(seed)), truth
 
 
@@ -89,7 +91,7 @@ def test_what_is_asked_depends_on_what_came_out_alone(monkeypatch):
         return asked, [estimates.marginal(names).tobytes() for names in TRIPLES]
 
     one = marginals_of(rows(5000), SIZES, TRIPLES)
-    other = {names: np.zeros_like(counts) for names, counts in one.items()}
+    other = Counted({names: np.zeros_like(counts) for names, counts in one.items()}, 1)
     asked, answers = questions(one)
     assert len(asked) > 50
     assert questions(other) == (asked, answers)
@@ -147,7 +149,7 @@ def test_answers_are_tables_in_any_order_of_attributes():
 
 def test_the_total_alone_is_measured_once():
     planned = aim.plan(Workload(SIZES).add([], []), Budget(mu=2))
-    estimates = run(pay(planned), {(): np.array(5000)}, _bits=SeededBits(3))
+    estimates = run(pay(planned), Counted({(): np.array(5000)}, 1), _bits=SeededBits(3))
     (only,) = estimates.rounds
     assert [m.attributes for m in only.measured] == [()]
     assert Fraction(99, 100) * planned.privacy_cost < only.cost <= planned.privacy_cost
@@ -180,6 +182,14 @@ def test_a_charge_is_run_once():
         run(charged, truth, _bits=SeededBits(1))
 
 
+@pytest.mark.parametrize(("paid", "counted"), [(1, 2), (3, 2)])
+def test_counts_with_another_number_of_rows_of_a_unit_are_refused(paid, counted):
+    planned = aim.plan(all_marginals(SIZES, PAIRS), Budget(rho=1), contributions=paid)
+    truth = Counted(marginals_of(rows(100), SIZES, planned.marginals), counted)
+    with pytest.raises(InternalError, match="another number of rows"):
+        run(pay(planned), truth)
+
+
 def test_plans_of_another_kind_and_missing_marginals_are_refused():
     import dpsql
 
@@ -189,9 +199,9 @@ def test_plans_of_another_kind_and_missing_marginals_are_refused():
         run(charging.pay(other), truth)
     planned = aim.plan(all_marginals(SIZES, PAIRS), Budget(rho=1))
     with pytest.raises(InternalError, match="marginal"):
-        run(pay(planned), {names: truth[names] for names in PAIRS[1:]})
+        run(pay(planned), Counted({names: truth[names] for names in PAIRS[1:]}, 1))
     with pytest.raises(InternalError, match="marginal"):
-        run(pay(planned), {**truth, ("a", "b"): truth[("a", "b")].T})
+        run(pay(planned), Counted({**truth, ("a", "b"): truth[("a", "b")].T}, 1))
 
 
 def test_counts_are_not_copied_or_changed(monkeypatch):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dpsql.engines.base import Counted
 from dpsql.mechanism.measure import ChargedPlan
 from dpsql.planner.baselines.aim import AdaptivePlan
 from dpsql.privacy import Ledger, Purpose
@@ -22,8 +23,8 @@ def pay(plan: AdaptivePlan) -> ChargedPlan:
 
 def marginals_of(
     codes: Mapping[str, np.ndarray], sizes: Mapping[str, int], wanted: Sequence[tuple[str, ...]]
-) -> dict[tuple[str, ...], np.ndarray]:
-    """Count rows, of which the codes of each attribute are given."""
+) -> Counted:
+    """Count rows, of which the codes of each attribute are given; each is a unit of its own."""
     found = {}
     rows = len(next(iter(codes.values())))
     for names in wanted:
@@ -32,7 +33,7 @@ def marginals_of(
         for name in names:
             keys = keys * sizes[name] + codes[name]
         found[names] = np.bincount(keys, minlength=math.prod(shape)).reshape(shape)
-    return found
+    return Counted(found, 1)
 
 
 def all_marginals(sizes: Mapping[str, int], sets: Sequence[tuple[str, ...]]) -> Workload:
