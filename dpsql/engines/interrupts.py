@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -23,50 +24,88 @@ def interruptible(con: DuckDBPyConnection) -> Iterator[None]:
 
     Python hands signals to the main thread between two of its own steps, so not before a
     statement of DuckDB has ended. Here a second thread hears of the signal at once and ends the
-    statement; whatever error comes of that, it is the interrupt that is raised.
+    statement; whatever error comes of that, it is the interrupt that is raised. It is raised
+    once: what cleans up after it is not interrupted by another Ctrl-C.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield  # another thread is not told of signals; whoever has a handler wants no other
         return
-    handled = threading.Event()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        handled.set()
-        signal.default_int_handler(number, frame)
-
-    ear, mouth = socket.socketpair()
-    mouth.setblocking(False)
-    earlier_mouth = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
-    watch = threading.Thread(target=_watch, args=(ear, con, handled, earlier_mouth), daemon=True)
-    earlier = signal.signal(signal.SIGINT, handle)
-    watch.start()
+    interrupt, watch = _Interrupt(), _Watch(con)
     try:
+        watch.begin(interrupt)
         yield
     except Exception:
-        if handled.is_set():
+        if interrupt.heard:
             raise KeyboardInterrupt from None
         raise
     finally:
-        signal.signal(signal.SIGINT, earlier)
-        signal.set_wakeup_fd(earlier_mouth)
-        handled.set()
-        mouth.close()
-        watch.join()
-        ear.close()
+        interrupt.held = True
+        late = not interrupt.heard
+        watch.end()
+    if late and interrupt.heard:
+        raise KeyboardInterrupt
 
 
-def _watch(
-    ear: socket.socket, con: DuckDBPyConnection, handled: threading.Event, earlier_mouth: int
-) -> None:
-    """Wait for SIGINT, then end statements until Python has heard of it too.
+class _Interrupt:
+    """The handler of SIGINT, and what it noted.
+
+    A signal may come at any step, so also while the handler is at work for another one. It takes
+    no lock, for which such a second call would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self.heard = False
+        self.held = True
+        """Whether a signal is only noted: one was raised before, or this is no moment for it."""
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.heard = True
+        if not self.held:
+            self.held = True
+            signal.default_int_handler(number, frame)
+
+
+class _Watch:
+    """A thread that hears of SIGINT while the main thread is in DuckDB, and ends the statement.
 
     Whoever listened before, an event loop for example, hears of all signals too.
     """
-    while number := ear.recv(1):
-        if earlier_mouth != -1:
-            with suppress(OSError):  # it is full, or gone
-                os.write(earlier_mouth, number)
-        while number[0] == signal.SIGINT and not handled.is_set():
-            con.interrupt()
-            handled.wait(_EVERY_SECONDS)
+
+    def __init__(self, con: DuckDBPyConnection) -> None:
+        self._con = con
+        self._ear, self._mouth = socket.socketpair()
+        self._mouth.setblocking(False)
+        self._earlier_mouth, self._listens = -1, False
+        self._thread: threading.Thread | None = None
+
+    def begin(self, interrupt: _Interrupt) -> None:
+        """Listen, and let `interrupt` handle SIGINT."""
+        self._thread = threading.Thread(target=self._run, args=(interrupt,), daemon=True)
+        self._thread.start()
+        signal.signal(signal.SIGINT, interrupt)
+        self._earlier_mouth = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        self._listens = True
+        interrupt.held = False
+        if interrupt.heard:
+            raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """Put everything back."""
+        if self._listens:
+            signal.set_wakeup_fd(self._earlier_mouth)
+        self._mouth.close()
+        if self._thread is not None:
+            self._thread.join()
+        self._ear.close()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _run(self, interrupt: _Interrupt) -> None:
+        """Wait for SIGINT, then end statements until Python has heard of it too."""
+        while number := self._ear.recv(1):
+            if self._earlier_mouth != -1:
+                with suppress(OSError):  # it is full, or gone
+                    os.write(self._earlier_mouth, number)
+            while number[0] == signal.SIGINT and not (interrupt.heard or interrupt.held):
+                self._con.interrupt()
+                time.sleep(_EVERY_SECONDS)

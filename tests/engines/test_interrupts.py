@@ -1,0 +1,133 @@
+"""Ctrl-C, once and again, at any step."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import duckdb
+import pytest
+
+from dpsql.engines.interrupts import interruptible
+
+LONG = "SELECT count(*) FROM range(100000000000) AS t(i) WHERE sin(i) > 2"
+
+
+def interrupted(work, con=None):
+    """Run something that a Ctrl-C ends, and give the KeyboardInterrupt."""
+    try:
+        with interruptible(con or duckdb.connect()):
+            work()
+    except KeyboardInterrupt as error:
+        return error
+    return None
+
+
+def ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_statement_ends_at_ctrl_c():
+    earlier, con = signal.set_wakeup_fd(-1), duckdb.connect()
+    signal.set_wakeup_fd(earlier)
+    timer = threading.Timer(0.2, ctrl_c)
+
+    def work():
+        timer.start()
+        con.execute(LONG).fetchall()
+
+    assert interrupted(work, con).__cause__ is None
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.set_wakeup_fd(earlier) == earlier
+    assert con.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_what_cleans_up_after_ctrl_c_is_not_interrupted():
+    done = []
+
+    def work():
+        try:
+            ctrl_c()
+        finally:
+            for step in range(5):
+                ctrl_c()
+                done.append(step)
+
+    assert interrupted(work)
+    assert done == [0, 1, 2, 3, 4]
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+
+
+def test_another_error_after_ctrl_c_is_the_interrupt():
+    def work():
+        try:
+            ctrl_c()
+        except KeyboardInterrupt:
+            raise duckdb.Error("INTERRUPT") from None
+
+    assert interrupted(work).__suppress_context__
+
+
+TWICE = """
+import contextlib, signal, sys, duckdb
+from dpsql.engines.interrupts import interruptible
+
+def again(frame, event, argument):
+    with contextlib.suppress(KeyboardInterrupt):  # go on, to the next line
+        signal.raise_signal(signal.SIGINT)
+    return again
+
+try:
+    with interruptible(duckdb.connect()):
+        sys.settrace(again)
+        signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    pass
+finally:
+    sys.settrace(None)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("ended")
+"""
+
+
+def test_a_second_ctrl_c_inside_the_handler_does_not_wait_for_the_first():
+    """The second signal comes before each line of the handler, and of what that calls."""
+    child = subprocess.run(
+        [sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert child.stdout == "ended\n", child.stderr
+
+
+STORM = f"""
+import signal, duckdb
+from dpsql.engines.interrupts import interruptible
+
+con = duckdb.connect()
+try:
+    with interruptible(con):
+        print("begun", flush=True)
+        con.execute("{LONG}").fetchall()
+except KeyboardInterrupt:
+    pass
+finally:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("ended")
+"""
+
+
+def test_a_storm_of_signals_ends_the_process():
+    child = subprocess.Popen([sys.executable, "-c", STORM], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "begun\n"
+        time.sleep(0.3)
+        for _ in range(60):
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.0003)
+        child.wait(timeout=60)  # it may end by an interrupt that comes after the block
+    finally:
+        child.kill()
+        child.stdout.close()
