@@ -10,6 +10,7 @@ from dpsql import polars_namespace as polars_namespace  # registers `df.dp`
 if TYPE_CHECKING:
     from dpsql.api import compare, plan, query, read_script
     from dpsql.errors import (
+        ArgumentError,
         BudgetError,
         DpsqlError,
         ExecutionError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 __all__ = [
+    "ArgumentError",
     "Budget",
     "BudgetError",
     "Comparison",

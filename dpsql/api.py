@@ -9,6 +9,7 @@ from typing import overload
 import duckdb
 import polars as pl
 
+from dpsql.calls import checked
 from dpsql.engines.public import PublicTables
 from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.planner import mechanisms, querysmasher
@@ -73,6 +74,7 @@ def query(
     reuse: bool = ...,
     mechanism: str = ...,
 ) -> Release: ...
+@checked
 def query(
     con: duckdb.DuckDBPyConnection,
     statements: Statements,
@@ -140,6 +142,7 @@ def query(
     )
 
 
+@checked
 def plan(
     source: duckdb.DuckDBPyConnection | Workload,
     statements: Statements | None = None,
@@ -203,7 +206,7 @@ def plan(
         tolerance, residuals, objective, targets, contributions, neighbours, bases, loss
     )
     alone = mechanisms.plan(workload, budget, mechanism, options)
-    if not given:
+    if isinstance(given, (list, tuple)) and not given:
         return alone
     _check_given(source, workload, given)
     if mechanism != QUERYSMASHER:
@@ -214,6 +217,7 @@ def plan(
     return plan_given(alone, past, tolerance, uniform=residuals == "uniform")
 
 
+@checked
 def compare(
     source: duckdb.DuckDBPyConnection | Workload,
     statements: Statements | None = None,
@@ -297,7 +301,8 @@ def _check_given(source: object, workload: Workload, given: Sequence[Plan]) -> N
     Raises:
         WorkloadError: the domains differ, or the plan is not for a workload.
     """
-    if not isinstance(source, Workload) or any(
+    plans = isinstance(source, Workload) and isinstance(given, (list, tuple))
+    if not plans or any(
         not isinstance(plan, Plan) or dict(plan.workload.domain) != dict(workload.domain)
         for plan in given
     ):
@@ -313,6 +318,7 @@ def _of_workload(unit: str | None, max_rows: int | None) -> tuple[int, str]:
     return (1, RECORD) if given is None else (given.max_rows, neighbours_of(given))
 
 
+@checked
 def read_script(path: str | Path) -> dict[str, str]:
     """Read a `.sql` file of several statements as name → text.
 

@@ -32,6 +32,10 @@ class DpsqlError(Exception):
         return self.message if self.hint is None else f"{self.message}\nHint: {self.hint}"
 
 
+class ArgumentError(DpsqlError, TypeError):
+    """A call lacks an argument, or has one that it doesn't take."""
+
+
 class SqlError(DpsqlError):
     """The SQL can't be answered; `span` marks the place in `sql`."""
 
@@ -157,3 +161,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ("\t" if c == "\t" else "�") for c in text).replace(
         "\t", " "
     )
+
+
+def shown(value: object) -> str:
+    """Write whatever was passed, for a message; of what takes several lines, only the type."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int that is too long to be written
+        return "This number"
+    return f"a {type(value).__name__}" if "\n" in text else printable(text[:60])

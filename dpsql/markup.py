@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 
 from dpsql.errors import printable
 
@@ -49,9 +50,14 @@ def plain(value: object) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, more: str = "") -> Html:
-    """Lay out rows below a header; `more` stands below them."""
-    head = "".join(f'<th style="{_TEXT}">{text(name)}</th>' for name in header)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    """Lay out rows below a header; `more` stands below them. Numbers stand to the right."""
+    listed = list(rows)
+    right = [numeric([row[i] for row in listed]) for i in range(len(header))]
+    head = "".join(
+        f'<th style="{_NUMBER if number else _TEXT}">{text(name)}</th>'
+        for name, number in zip(header, right, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row, right))}</tr>" for row in listed)
     rest = f"<div>{text(more)}</div>" if more else ""
     return Html(
         f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
@@ -94,6 +100,11 @@ def card(title: str, *parts: object) -> Html:
     return Html(f'<div style="color:inherit"><strong>{text(title)}</strong>{inner}</div>')
 
 
-def _cell(value: object) -> str:
-    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return f'<td style="{_NUMBER if numeric else _TEXT}">{text(value)}</td>'
+def numeric(values: Sequence[object]) -> bool:
+    """Whether a column has numbers, and nothing else."""
+    kinds = {type(value) for value in values} - {type(None)}
+    return bool(kinds) and kinds <= {int, float, Decimal}
+
+
+def _cell(value: object, to_the_right: bool) -> str:
+    return f'<td style="{_NUMBER if to_the_right else _TEXT}">{text(value)}</td>'

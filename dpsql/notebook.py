@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -18,7 +19,9 @@ import polars as pl
 from IPython.core.error import UsageError
 
 from dpsql import views
+from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
+from dpsql.hints import for_cell
 from dpsql.planner.plan import Plan
 from dpsql.planner.titles import QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
@@ -31,7 +34,7 @@ T = TypeVar("T")
 
 NAME = "dpsql"
 _FORMS = ("epsilon", "delta", "rho", "mu")
-_DECLARING = ("schema", "unit", "max_rows", "public", "ledger", "vintage")
+_DECLARING = ("schema", "unit", "max_rows", "public", "ledger", "vintage", "accept_schema")
 """Options that belong to a session, and not to a cell."""
 
 
@@ -111,10 +114,7 @@ class Magics:
         elif any(getattr(given, name) is not None for name in (*_FORMS, "budget")):
             raise UsageError("A budget belongs to a cell; to fix the total add --total.")
         ledger = session.ledger
-        left = "not limited" if ledger.remaining is None else views.amount(
-            ledger.remaining, up=False
-        )  # fmt: skip
-        text = f"spent: {views.amount(ledger.spent, up=True)}\nleft: {left}"
+        text = f"spent: {views.amount(ledger.spent, up=True)}\nleft: {_left(session)}"
         return Account(text, views.account_card(ledger))
 
     def _answer(self, given: argparse.Namespace, cell: str) -> pl.DataFrame | Release | Plan | None:
@@ -133,6 +133,8 @@ class Magics:
                 **self._aims(given),
             )
             result = release if len(release) > 1 else next(iter(release.values()))
+            if release.charged is not None and session.remaining is not None:
+                sys.stdout.write(f"charged: {release.charged}; left: {_left(session)}\n")
         if given.out is None:
             return result
         self._shell.user_ns[given.out] = result
@@ -160,7 +162,7 @@ class Magics:
     def _session(self, given: argparse.Namespace) -> Session:
         """Return the session that a cell uses, and make it if it is the first one."""
         source = self._source(given.con)
-        declared = {n: v for n in _DECLARING if (v := getattr(given, n)) not in (None, [])}
+        declared = {n: v for n in _DECLARING if (v := getattr(given, n)) not in (None, [], False)}
         if isinstance(source, Session):
             if declared:
                 raise UsageError("A Session has its declarations: leave these options out.")
@@ -169,6 +171,10 @@ class Magics:
         if kept is None:
             kept = _Kept(Session(source, **self._declarations(declared)), declared)
             self._sessions[id(source)] = kept
+        elif declared and not kept.declared and "ledger" not in declared:
+            # The account alone was asked for until now, by %dpsql: it goes on.
+            again = kept.session.redeclared(**self._declarations(declared))
+            kept = self._sessions[id(source)] = _Kept(again, declared)
         elif declared and declared != kept.declared:
             raise UsageError(
                 "This connection was declared otherwise in an earlier cell; make a dpsql.Session "
@@ -182,8 +188,7 @@ class Magics:
         if "schema" in found:
             found["schema"] = self._variable(found["schema"])
         names = found.get("public", [])
-        frames = {n: f for n in names if isinstance(f := self._shell.user_ns.get(n), pl.DataFrame)}
-        if frames:
+        if any(is_frame(self._shell.user_ns.get(name)) for name in names):
             found["public"] = {name: self._variable(name) for name in names}
         return found
 
@@ -209,6 +214,11 @@ class Magics:
         return self._shell.user_ns[name]
 
 
+def _left(session: Session) -> str:
+    left = session.ledger.remaining
+    return "not limited" if left is None else views.amount(left, up=False)
+
+
 class _Parser(argparse.ArgumentParser):
     """Options of a magic; what is wrong with them ends the cell and not the kernel."""
 
@@ -226,6 +236,7 @@ def _shortly(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     try:
         return work(*args, **kwargs)
     except DpsqlError as error:
+        error.hint = None if error.hint is None else for_cell(error.hint)
         lines = [printable(line) for line in f"{type(error).__name__}: {error}".split("\n")]
         vars(error)["_render_traceback_"] = lambda: lines  # IPython asks for it by this name
         raise error from None
@@ -270,6 +281,7 @@ def _parser(prog: str, description: str) -> _Parser:
     add("--public", action="append", metavar="NAME", help="a public table, or a Polars frame")
     add("--ledger", metavar="PATH", help="the ledger's file [beside the database]")
     add("--vintage", metavar="LABEL", help="a label for this state of the data")
+    add("--accept-schema", action="store_true", help="a changed schema is meant")
     for name in ("epsilon", "delta", "rho", "mu"):
         add(f"--{name}", type=_decimal, metavar="X", help=f"{name} of the budget")
     add("--budget", type=_identifier, metavar="NAME", help="a dpsql.Budget")

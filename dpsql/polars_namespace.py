@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, overload
 
 import polars as pl
 
+from dpsql.calls import checked
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -56,6 +58,7 @@ class PrivateFrame:
         public: Mapping[str, pl.DataFrame] | None = ...,
         confidence: float | None = ...,
     ) -> Release: ...
+    @checked
     def sql(
         self,
         statements: str | Sequence[str] | Mapping[str, str],
@@ -98,6 +101,7 @@ class PrivateFrame:
             return session.query(statements, budget=budget, confidence=confidence)
         return session.release(statements, budget=budget, confidence=confidence)
 
+    @checked
     def session(
         self,
         *,

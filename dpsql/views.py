@@ -23,6 +23,8 @@ DELTA = Fraction(1, 10**9)
 """The δ at which amounts are shown as (ε, δ), unless another one is asked for."""
 MOST_TABLES = 12
 MOST_ROWS = 5
+MOST_UNFOLDED = 500
+"""Rows of a statement that a card can show."""
 MOST_ENTRIES = 20
 
 
@@ -165,10 +167,15 @@ def account_card(account: ShownAccount, *, delta: Fraction = DELTA) -> Html:
 
 
 def _head(release: ShownRelease, name: str) -> Html:
-    """Show the first rows of a statement, or why they can't be had."""
+    """Show the first rows of a statement, and behind a click the next; or why they can't be had."""
     try:
-        frame = next(release.batches(name, MOST_ROWS + 1))
+        frame = next(release.batches(name, MOST_UNFOLDED + 1))
     except DpsqlError as error:
         return card(name, error.message)
-    more = "…" if frame.height > MOST_ROWS else ""
-    return card(name, table(frame.columns, frame.head(MOST_ROWS).rows(), more=more))
+    rows = frame.rows()
+    parts = [table(frame.columns, rows[:MOST_ROWS])]
+    if len(rows) > MOST_ROWS:
+        more = f"… and more: release[{name!r}]" if len(rows) > MOST_UNFOLDED else ""
+        title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
+        parts.append(folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more)))
+    return card(name, *parts)

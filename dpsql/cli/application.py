@@ -51,6 +51,9 @@ class Application(click.Group):
 
 
 def _report(error: BaseException, *, as_json: bool) -> None:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
+        error.show()  # the help, of many lines
+        return
     if isinstance(error, click.UsageError) and not as_json:
         click.UsageError(printable(error.format_message()), error.ctx).show()
         return

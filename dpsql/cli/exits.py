@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from enum import IntEnum
 
 import click
@@ -18,6 +17,7 @@ from dpsql.errors import (
     SqlError,
     printable,
 )
+from dpsql.hints import for_command
 
 
 class Exit(IntEnum):
@@ -53,25 +53,6 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (KeyboardInterrupt, Exit.INTERRUPTED),
 )
 
-_NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
-_BUDGET = r"(?:budget=)?dpsql\.Budget"
-_PYTHON = {
-    rf"{_BUDGET}\(epsilon={_NUMBER}, delta={_NUMBER}\)": r"--epsilon \1 --delta \2",
-    rf"{_BUDGET}\(rho={_NUMBER}\)": r"--rho \1",
-    rf"{_BUDGET}\(mu={_NUMBER}\)": r"--mu \1",
-    r"accept_schema=True": "--accept-schema",
-    r"leave ledger= out": "leave --ledger out",
-    r'session\.release\(…, mechanism="([a-z+]+)"\)': r"dpsql release --mechanism \1",
-    r"leave mechanism= out": "leave --mechanism out",
-    r"leave nonnegative= and integers= out": "leave --nonnegative and --integers out",
-    r"leave confidence= out": "leave --confidence out",
-    r"leave objective= out": "leave --objective out",
-    r'mechanism="([a-z+]+)"': r"--mechanism \1",
-    r'unit="([^"]+)", max_rows=([0-9]+)': r"--unit \1 --max-rows \2",
-    r"pass schema=dpsql\.Schema\(.*\)": "declare it in a --schema file (dpsql schema --toml)",
-}
-"""Hints are written for Python; this is how they are typed here."""
-
 
 def exit_of(error: BaseException) -> Exit:
     """Return the exit code for an error."""
@@ -100,9 +81,10 @@ def _facts(error: BaseException) -> dict[str, object]:
         "hint": None,
         "sql": None,
         "span": None,
+        "statement": None,
     }
     if isinstance(error, DpsqlError) and error.hint is not None:
-        facts["hint"] = as_options(error.hint)
+        facts["hint"] = for_command(error.hint)
     if isinstance(error, SqlError):
         facts["sql"] = error.sql
         facts["span"] = None if error.span is None else list(error.span)
@@ -118,10 +100,3 @@ def _message(error: BaseException) -> str:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted. What was charged is in the ledger: dpsql ledger --db FILE"
     return f"unexpected: {type(error).__name__}: {error}"
-
-
-def as_options(hint: str) -> str:
-    """Write a hint's Python as the options of a command."""
-    for pattern, option in _PYTHON.items():
-        hint = re.sub(pattern, option, hint)
-    return hint

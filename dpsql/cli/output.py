@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpsql.errors import printable
-from dpsql.markup import plain
+from dpsql.markup import numeric, plain
 
 if TYPE_CHECKING:
     import polars as pl
 
+FALLBACK_WIDTH = 100
+"""Columns of the terminal, where there is none."""
+LEAST_WIDTH = 40
 MOST_ROWS = 100
 """Rows of a frame that are printed as a table; CSV and JSON have all of them."""
 
@@ -38,8 +41,10 @@ def say_json(document: object) -> None:
 
 
 def say_frame(frame: pl.DataFrame) -> None:
-    """Print the first rows of a frame as a table."""
-    say_table(frame.columns, frame.head(MOST_ROWS).rows())
+    """Print the first rows of a frame as a table; its keys are repeated where it is divided."""
+    names = frame.columns
+    keys = next((i for i, name in enumerate(names) if f"{name}_variance" in names), 1)
+    say_table(names, frame.head(MOST_ROWS).rows(), keys=keys)
     if frame.height > MOST_ROWS:
         say(f"… and {frame.height - MOST_ROWS:,} more rows: take --csv or --json for all.")
 
@@ -53,26 +58,51 @@ def say_csv(frame: pl.DataFrame) -> None:
         click.echo(text, nl=False)
 
 
-def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows below a header: numbers to the right, all else to the left."""
+def say_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, keys: int = 1) -> None:
+    """Print rows below a header: numbers to the right, all else to the left.
+
+    A table that is wider than the terminal is divided into several, one below the other, each
+    with the first `keys` columns again.
+    """
     from rich.cells import cell_len
 
-    values = [list(row) for row in rows]
-    texts = [[plain(value) for value in row] for row in values]
-    lines = [[printable(text) for text in line] for line in ([*header], *texts)]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    right = [_numeric([row[i] for row in values]) for i in range(len(header))]
-    for line in lines:
-        cells = []
-        for cell, width, to_the_right in zip(line, widths, right, strict=True):
-            space = " " * (width - cell_len(cell))
-            cells.append(space + cell if to_the_right else cell + space)
-        click.echo("  ".join(cells).rstrip())
+    values: list[list[object]] = [list(row) for row in rows]
+    texts = [list(header), *([plain(cell) for cell in row] for row in values)]
+    lines = [[printable(text) for text in line] for line in texts]
+    room = max(shutil.get_terminal_size((FALLBACK_WIDTH, 24)).columns, LEAST_WIDTH)
+    widths = [min(max(map(cell_len, c)), room // 2) for c in zip(*lines, strict=True)]
+    right = [numeric([row[i] for row in values]) for i in range(len(header))]
+    for number, part in enumerate(_parts(widths, keys, room)):
+        if number:
+            click.echo()
+        for line in lines:
+            cells = (_fitted(line[i], widths[i], to_the_right=right[i]) for i in part)
+            click.echo("  ".join(cells).rstrip())
 
 
-def _numeric(values: Sequence[object]) -> bool:
-    kinds = {type(value) for value in values} - {type(None)}
-    return bool(kinds) and kinds <= {int, float, Decimal}
+def _fitted(text: str, width: int, *, to_the_right: bool) -> str:
+    """Bring a text to a width, in cells of the terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) > width:
+        return set_cell_size(text, width - 1) + "…"
+    space = " " * (width - cell_len(text))
+    return space + text if to_the_right else text + space
+
+
+def _parts(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
+    """Divide columns among tables of at most `room` characters; each begins with the keys."""
+    first = list(range(min(keys, len(widths))))
+    if sum(widths[i] + 2 for i in first) > room // 2:  # keys that leave no room are not repeated
+        first = first[:1]
+    parts, used = [list(first)], sum(widths[i] + 2 for i in first)
+    for i in range(len(first), len(widths)):
+        if used + widths[i] > room and len(parts[-1]) > len(first):
+            parts.append(list(first))
+            used = sum(widths[j] + 2 for j in first)
+        parts[-1].append(i)
+        used += widths[i] + 2
+    return parts
 
 
 def _json(value: Any) -> Any:

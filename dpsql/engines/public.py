@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -13,8 +14,12 @@ from dpsql.schema.catalog import fetch
 
 MAX_ROWS = 1_000_000
 
-PublicTables = Sequence[str] | Mapping[str, pl.DataFrame]
-"""Names of tables or views of the database, or name → frame."""
+PublicTables = str | Sequence[str] | Mapping[str, Any]
+"""Names of tables or views of the database, or name → frame: of Polars, lazy ones too, or of any
+other library that hands out Arrow data, as pandas and PyArrow do."""
+_ARROW = "__arrow_c_stream__"
+_INDEX = "__index_level_"
+"""How the columns begin in which pandas hands out the labels of rows."""
 
 
 class PublicReader:
@@ -25,7 +30,7 @@ class PublicReader:
         public: which tables are public.
 
     Raises:
-        SchemaError: it is neither a list of names nor name → frame.
+        SchemaError: it is neither a list of names nor name → frame, or a frame can't be read.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, public: PublicTables | None) -> None:
@@ -36,14 +41,15 @@ class PublicReader:
             return
         if isinstance(public, Mapping):
             for name, frame in public.items():
-                if not isinstance(name, str) or not isinstance(frame, pl.DataFrame):
+                if not isinstance(name, str):
                     raise _malformed()
-                self._frames[name.lower()] = frame
+                self._frames[name.lower()] = _frame(name, frame)
             return
-        if isinstance(public, str) or not isinstance(public, Sequence):
+        names = [public] if isinstance(public, str) else public
+        if not isinstance(names, Sequence):
             raise _malformed()
-        for name in public:
-            if not isinstance(name, str):
+        for name in names:
+            if not isinstance(name, str) or not name:
                 raise _malformed()
             self._tables[name.lower()] = name
 
@@ -85,8 +91,39 @@ class PublicReader:
         )
 
 
+def is_frame(value: object) -> bool:
+    """Whether something can be taken as a public table."""
+    return isinstance(value, pl.DataFrame | pl.LazyFrame) or (
+        hasattr(value, _ARROW) and not isinstance(value, type | pl.Series)
+    )
+
+
+def _frame(name: str, given: Any) -> pl.DataFrame:
+    """Read a frame of any library.
+
+    Raises:
+        SchemaError: it is none, or can't be read.
+    """
+    if isinstance(given, pl.DataFrame):
+        return given
+    if not is_frame(given):
+        raise _malformed()
+    try:
+        if isinstance(given, pl.LazyFrame):
+            return given.collect()
+        frame = pl.DataFrame(given)
+    except Exception:  # whatever another library raises
+        frame = None
+    if frame is None:
+        raise SchemaError(
+            f"The public frame {printable(name)} can't be read.",
+            hint="does it have plain columns? pl.from_pandas(frame) says what is wrong.",
+        )
+    return frame.drop([column for column in frame.columns if column.startswith(_INDEX)])
+
+
 def _malformed() -> SchemaError:
     return SchemaError(
-        "Public tables are a list of names, or names with Polars frames.",
+        "Public tables are a list of names, or names with frames.",
         hint='public=["regions"], or public={"bands": polars.DataFrame({"lo": [0], "hi": [9]})}.',
     )

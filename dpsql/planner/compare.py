@@ -13,6 +13,7 @@ import polars as pl
 import psutil
 
 from dpsql.errors import DpsqlError, MechanismError, WorkloadError
+from dpsql.hints import Hint
 from dpsql.markup import card, table
 from dpsql.planner.bound import Bound, svd_bound
 from dpsql.planner.mechanisms import DEFAULT, Options, check_name, planned, refusal
@@ -99,10 +100,17 @@ def compare(
     """
     if isinstance(mechanisms, str):
         mechanisms = [mechanisms]
+    if mechanisms is not None and not isinstance(mechanisms, Sequence):
+        raise MechanismError(
+            "Mechanisms are given as a list of names.", hint='for example mechanisms=["hdmm"].'
+        )
     for name in mechanisms or ():
         check_name(name)
     if mechanisms is not None and not mechanisms:
-        raise MechanismError("No mechanism is named.", hint="leave mechanisms= out to compare all.")
+        raise MechanismError(
+            "No mechanism is named.",
+            hint="leave " + Hint("mechanisms=", "--mechanism") + " out to compare all.",
+        )
     if not workload.count:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
     names = [*TITLES] if mechanisms is None else list(dict.fromkeys(mechanisms))

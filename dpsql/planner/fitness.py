@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import InternalError, WorkloadError
+from dpsql.hints import option
 from dpsql.planner.allocate import total_error
 from dpsql.planner.extent import extent
 from dpsql.planner.plan import Objective, Plan
@@ -104,7 +105,7 @@ def limits_of(workload: Workload, targets: Mapping[str, float]) -> list[float | 
     if not isinstance(targets, Mapping) or not targets:
         raise WorkloadError(
             "Targets are a mapping of statements to standard errors.",
-            hint='for example targets={"by_sex": 25}.',
+            hint="for example " + option("targets", {"by_sex": 25}) + ".",
         )
     for name, target in targets.items():
         if name not in names:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from dpsql.errors import DpsqlError, InternalError, MechanismError, printable
+from dpsql.hints import call, option, spend
 from dpsql.planner import querysmasher
 from dpsql.planner.baselines.aim.plan import AdaptivePlan
 from dpsql.planner.baselines.arguments import Basis, Loss
@@ -79,11 +80,12 @@ def plan(
         ResourceLimitError: a strategy would be too large.
     """
     check_name(mechanism)
+    querysmasher.check_how(options.tolerance, options.residuals, options.objective)
     if mechanism == AIM:
         raise MechanismError(
             f"{TITLES[AIM]} chooses what it measures by the data: there are no expected errors "
             "that could be planned.",
-            hint='session.release(…, mechanism="aim") answers with it.',
+            hint=call("session.release", option("mechanism", AIM)) + " answers with it.",
         )
     nothing = bool(workload.families) and not workload.count
     if not nothing:
@@ -170,12 +172,16 @@ def _check(workload: Workload, budget: Budget | None, mechanism: str, options: O
     if mechanism != QUERYSMASHER and options.targets is not None:
         raise MechanismError(
             f"{title} has no search for the least budget that meets targets.",
-            hint="leave mechanism= out, or give a budget.",
+            hint="leave " + option("mechanism") + " out, or give a budget.",
         )
     if options.objective != "total" and mechanism not in LARGEST:
         raise MechanismError(
             f"{title} makes the total variance small, and nothing else.",
-            hint='leave objective= out, or use mechanism="querysmasher".',
+            hint="leave "
+            + option("objective")
+            + " out, or use "
+            + option("mechanism", QUERYSMASHER)
+            + ".",
         )
     for name, owner, given in (
         ("bases", "residualplanner+", options.bases),
@@ -188,7 +194,7 @@ def _check(workload: Workload, budget: Budget | None, mechanism: str, options: O
     if budget is None or not workload.families:
         if budget is None and options.targets is None:
             raise MechanismError(
-                "A plan needs a budget.", hint="for example dpsql.Budget(rho=0.5)."
+                "A plan needs a budget.", hint="for example " + spend(rho="0.5") + "."
             )
         return
     reason = refusal(mechanism, workload, budget)

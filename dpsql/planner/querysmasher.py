@@ -16,7 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from dpsql.errors import ResourceLimitError, WorkloadError
+from dpsql.errors import ResourceLimitError, WorkloadError, shown
+from dpsql.hints import spend
 from dpsql.planner.allocate import allocate
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.divide.colours import Colouring, by_reference, by_size
@@ -116,7 +117,9 @@ def plan(
         WorkloadError: the workload is empty, or an option is out of range.
         ResourceLimitError: no solver can take a subworkload of this size.
     """
-    _check(workload, tolerance, residuals, objective)
+    if not workload.families:
+        raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
+    check_how(tolerance, residuals, objective)
     _check_ranks(workload)
     _check_contributions(contributions)
 
@@ -146,7 +149,7 @@ def _plan(
             )
         return least_budget(workload, targets, planner)
     if budget is None:
-        raise WorkloadError("A plan needs a budget.", hint="for example dpsql.Budget(rho=0.5).")
+        raise WorkloadError("A plan needs a budget.", hint="for example " + spend(rho="0.5") + ".")
     if objective == "largest":
         return least_largest(workload, budget, planner)
     return planner(workload, budget, None)
@@ -331,18 +334,23 @@ def _rank(queries: IntervalQueries) -> int:
     return len(places) - int(parts)
 
 
-def _check(workload: Workload, tolerance: float, residuals: str, objective: str) -> None:
-    if not workload.families:
-        raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
-    if not 1e-8 <= tolerance <= 1:
+def check_how(tolerance: float, residuals: str, objective: str) -> None:
+    """Refuse options that are none.
+
+    Raises:
+        WorkloadError: one is.
+    """
+    number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
+    if not number or not 1e-8 <= tolerance <= 1:
         raise WorkloadError(
             f"The tolerance {tolerance!r} is out of range.", hint="use 1e-8 to 1, e.g. 1e-3."
         )
-    if residuals not in ("weighted", "uniform", "none"):
+    if not isinstance(residuals, str) or residuals not in ("weighted", "uniform", "none"):
         raise WorkloadError(
-            f"There are no residuals {residuals!r}.", hint='use "weighted", "uniform" or "none".'
+            f"There are no residuals {shown(residuals)}.",
+            hint='use "weighted", "uniform" or "none".',
         )
-    if objective not in ("total", "largest"):
+    if not isinstance(objective, str) or objective not in ("total", "largest"):
         raise WorkloadError(
-            f"There is no objective {objective!r}.", hint='use "total" or "largest".'
+            f"There is no objective {shown(objective)}.", hint='use "total" or "largest".'
         )

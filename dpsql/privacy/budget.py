@@ -10,6 +10,8 @@ from fractions import Fraction
 from typing import Literal, Protocol, SupportsFloat, overload
 
 from dpsql.errors import BudgetError, printable
+from dpsql.hints import Hint
+from dpsql.hints import budget as budget_hint
 from dpsql.privacy.conversions import delta_of, epsilon_of, mu_squared_of
 from dpsql.privacy.pure import LARGEST_EPSILON, mu_squared_of_pure
 
@@ -178,6 +180,12 @@ class Budget:
         if self.delta is not None:
             return f"ε = {_shown_fraction(self.amount)}, δ = {_shown_fraction(self.delta)}"
         return f"{'ρ' if self.form == 'rho' else 'μ'} = {_shown_fraction(self.amount)}"
+
+    @property
+    def typed(self) -> Hint:
+        """How it is typed, as `dpsql.Budget(…)` or as options."""
+        tail = {} if self.delta is None else {"delta": _literal(self.delta)}
+        return budget_hint(**{self.form: _literal(self.amount)}, **tail)
 
     def __repr__(self) -> str:
         tail = "" if self.delta is None else f", delta={_literal(self.delta)}"

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from dpsql.errors import LedgerError, StaleSchemaError
+from dpsql.hints import option
 from dpsql.privacy.purpose import Purpose
 
 _AMOUNT = re.compile(r"(0|[1-9][0-9]{0,3999})/([1-9][0-9]{0,3999})")
@@ -142,13 +143,19 @@ class History:
             raise LedgerError(
                 "Another unit was protected when this table was charged for at "
                 f"{bound.time}, entry {bound.seq}; amounts for different units don't add up.",
-                hint="give unit and max_rows as they were given then.",
+                hint="give "
+                + option("unit")
+                + " and "
+                + option("max_rows")
+                + " as they were given then.",
             )
         if bound.schema != purpose.schema and not accept_schema:
             raise StaleSchemaError(
                 "The schema of this table changed since the release of "
                 f"{bound.time}, entry {bound.seq}.",
-                hint="restore the schema, or pass accept_schema=True if the change is meant.",
+                hint="restore the schema, or pass "
+                + option("accept_schema", True)
+                + " if the change is meant.",
             )
         return bound.schema != purpose.schema
 

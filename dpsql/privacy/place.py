@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import overload
 
 from dpsql.errors import LedgerError, printable
+from dpsql.hints import option
 from dpsql.privacy import pointer
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.store import ledger_errors
@@ -98,7 +99,9 @@ def _place(database: Path | str, given: Path | str | None) -> Path:
     raise LedgerError(
         f"This data set has its ledger in {printable(str(decided))}, "
         f"not in {printable(str(wanted))}.",
-        hint="leave ledger= out to go on with it. To keep it elsewhere, move that file there"
+        hint="leave "
+        + option("ledger")
+        + " out to go on with it. To keep it elsewhere, move that file there"
         + (" first." if decided == usual else f", then remove {printable(str(usual))}."),
     )
 

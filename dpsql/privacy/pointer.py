@@ -19,6 +19,7 @@ import stat
 from pathlib import Path
 
 from dpsql.errors import LedgerError, printable
+from dpsql.hints import option
 from dpsql.privacy.store import FORMAT, create_text, sync_folder
 
 _LARGEST = 4096
@@ -42,8 +43,9 @@ def followed(path: Path) -> Path:
     if not os.path.exists(target):
         raise LedgerError(
             f"The ledger of this data set is kept in {printable(str(target))}, and is not there.",
-            hint="restore it there. If it was moved, name its new place with ledger= after "
-            f"removing {printable(str(path))}, which says where it was.",
+            hint="restore it there. If it was moved, name its new place with "
+            + option("ledger")
+            + f" after removing {printable(str(path))}, which says where it was.",
         )
     return target
 

@@ -17,7 +17,7 @@ def too_much(asked: Budget, cost: Fraction, left: Fraction) -> BudgetError:
         f"left {asked.describe(left, up=False)}, short by {_difference(asked, cost - left)}.",
         hint="nothing useful is left; only the data owner can decide on more."
         if affordable is None
-        else f"ask for at most dpsql.{affordable!r}.",
+        else "ask for at most " + affordable.typed + ".",
     )
 
 

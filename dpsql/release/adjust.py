@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError, printable
+from dpsql.hints import NO_REUSE, option
 from dpsql.planner.threads import one_thread
 from dpsql.release.cells import Component, Factor, Rows, Tables
 from dpsql.release.leastsquares import least_squares
@@ -172,8 +173,13 @@ def components_of(
             raise ResourceLimitError(
                 f"The columns {printable(', '.join(names))} have {cells:,} joint cells, more than "
                 f"the {MAX_JOINT_CELLS:,} that can be adjusted together.",
-                hint="leave nonnegative and integers out, release fewer columns at a time, or pass "
-                "reuse=False if earlier releases connect them.",
+                hint="leave "
+                + option("nonnegative")
+                + " and "
+                + option("integers")
+                + " out, release fewer columns at a time, or pass "
+                + NO_REUSE
+                + " if earlier releases connect them.",
             )
     return sorted(ordered, key=lambda names: list(domain).index(names[0]))
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.errors import ReleaseFormatError, SchemaError, SqlError, UndeterminedError, printable
+from dpsql.hints import spend
 from dpsql.planner.certify import is_laplace
 from dpsql.planner.past.determined import Missing, missing
 from dpsql.planner.past.given import Past, alone, known
@@ -93,7 +94,7 @@ def _undetermined(
         "Earlier measurements don't say what is asked: too little was measured of "
         f"{', '.join(named[:LISTED])}{more}.",
         sql=statement.sql,
-        hint=f"ask with a budget, for example budget=dpsql.Budget(rho=0.01): {then}",
+        hint="ask with a budget, for example " + spend(rho="0.01") + f": {then}",
     )
     error.statement = printable(statement.name)
     return error

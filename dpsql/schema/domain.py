@@ -9,6 +9,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal, get_args
 
+from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.numbers import bin_edges, exact, grid, iso_date, shown
 from dpsql.schema.sequences import GRAINS, DateRange, DecimalRange, Grain, periods
@@ -68,6 +69,7 @@ class Domain:
         object.__setattr__(self, "outside", _policy(self))
 
     @classmethod
+    @checked
     def integers(
         cls, low: int, high: int, *, nullable: bool = False, outside: Outside | None = None
     ) -> Domain:
@@ -90,6 +92,7 @@ class Domain:
         return cls("BIGINT", range(low, high + 1), nullable, outside)
 
     @classmethod
+    @checked
     def decimals(
         cls,
         low: int | str | Decimal,
@@ -109,6 +112,7 @@ class Domain:
         return cls(values.type, values, nullable, outside)
 
     @classmethod
+    @checked
     def dates(
         cls,
         first: date | str,
@@ -136,6 +140,7 @@ class Domain:
         return cls("DATE", values, nullable, outside, values.uppers)
 
     @classmethod
+    @checked
     def bins(
         cls,
         edges: Iterable[float | Decimal],
@@ -152,6 +157,7 @@ class Domain:
         return cls("DOUBLE", read[:-1], nullable, outside, uppers)
 
     @classmethod
+    @checked
     def labels(
         cls,
         labels: Sequence[str],
@@ -180,6 +186,7 @@ class Domain:
         return cls("VARCHAR", tuple(labels), nullable, outside, other=other)
 
     @classmethod
+    @checked
     def boolean(cls, *, nullable: bool = False) -> Domain:
         """Declare false and true; there is nothing outside."""
         return cls("BOOLEAN", (False, True), nullable)

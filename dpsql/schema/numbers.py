@@ -11,7 +11,8 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
 
-from dpsql.errors import SchemaError, printable
+from dpsql.errors import SchemaError
+from dpsql.errors import shown as shown
 from dpsql.schema.sequences import DecimalRange
 
 MAX_DIGITS = 37
@@ -60,14 +61,6 @@ def _read(value: object) -> Decimal | None:
         with suppress(InvalidOperation):
             return Decimal(value.strip())
     return None
-
-
-def shown(value: object) -> str:
-    """Write whatever was passed, for an error message."""
-    try:
-        return printable(repr(value)[:60])
-    except ValueError:  # an int that is too long to be written
-        return "This number"
 
 
 def grid(low: Fraction, high: Fraction, step: Fraction) -> DecimalRange:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import SchemaError, printable
+from dpsql.hints import option
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.table import as_text, closest
+from dpsql.schema.table import closest
 from dpsql.schema.units import Join, ResolvedUnit, Unit
 
 COLUMNS = """
@@ -152,7 +153,7 @@ def _way(catalog: _Catalog, name: str, target: str, key: str) -> tuple[_Edge, ..
         last = [f"{_before(name, way)}.{way[-1].column}" for way in ways[:2]]
         raise SchemaError(
             f"Several ways lead from {name} to {printable(key)}: {shown}.",
-            hint=f"name the column that has the id, for example unit={as_text(last[0])}."
+            hint="name the column that has the id, for example " + option("unit", last[0]) + "."
             if last[0] != last[1]
             else "store the id in a column of the table itself.",
         )

@@ -10,6 +10,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TypeVar
 
+from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 from dpsql.schema.names import as_sql as as_sql
@@ -111,6 +112,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         dpsql.Schema({}, units={"visits": dpsql.Unit("person_id", max_rows=3)})
     """
 
+    @checked
     def __init__(
         self,
         tables: Mapping[str, Mapping[str, Domain]],

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from dpsql.errors import SchemaError, printable
+from dpsql.hints import Hint, option
 from dpsql.schema.numbers import shown
 
 MAX_ROWS = 1_000_000
@@ -52,7 +53,11 @@ class Unit:
         if key is None or max_rows is None:
             raise SchemaError(
                 "A privacy unit needs a key and a bound on its rows.",
-                hint='pass both, for example unit="person_id", max_rows=3.',
+                hint="pass both, for example "
+                + option("unit", "person_id")
+                + Hint(", ", " ")
+                + option("max_rows", 3)
+                + ".",
             )
         return cls(key, max_rows)
 

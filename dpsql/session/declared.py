@@ -10,6 +10,7 @@ import duckdb
 
 from dpsql.engines.public import PublicReader, PublicTables
 from dpsql.errors import BudgetError, MechanismError, SchemaError, SqlError
+from dpsql.hints import ANY_BUDGET, FREE, option
 from dpsql.planner.mechanisms import check_name
 from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
@@ -111,7 +112,7 @@ def check_amount(budget: Budget | Free | None, targets: Mapping[str, float] | No
     if is_free(budget) and targets is not None:
         raise BudgetError(
             "Targets are met by spending, and the budget is 0.",
-            hint="leave budget=0 out: targets that are met already cost nothing.",
+            hint="leave " + FREE + " out: targets that are met already cost nothing.",
         )
     if not is_free(budget) and (targets is None or budget is not None):
         check_budget(budget)
@@ -122,7 +123,7 @@ def check_budget(budget: Budget | Free | None) -> None:
     if not isinstance(budget, Budget):
         raise BudgetError(
             f"A budget must be a dpsql.Budget, not a {type(budget).__name__}.",
-            hint="write budget=dpsql.Budget(epsilon=1, delta=1e-9), or rho=0.5, or mu=1.",
+            hint="write " + ANY_BUDGET + ".",
         )
 
 
@@ -139,14 +140,19 @@ def check_mechanism(mechanism: str, wishes: Wishes, *, free: bool = False) -> No
     if free:
         raise MechanismError(
             f"With a budget of 0 nothing is measured, by {title} neither.",
-            hint="leave mechanism= out.",
+            hint="leave " + option("mechanism") + " out.",
         )
     if mechanism == AIM and wishes.confidence is not None:
         raise MechanismError(
-            f"Answers by {title} are biased, and have no intervals.", hint="leave confidence= out."
+            f"Answers by {title} are biased, and have no intervals.",
+            hint="leave " + option("confidence") + " out.",
         )
     if (wishes.nonnegative or wishes.integers) and mechanism in {*OF_MARGINALS, AIM}:
         raise MechanismError(
             f"There are no adjusted columns beside answers by {title}.",
-            hint="leave nonnegative= and integers= out, or use another mechanism.",
+            hint="leave "
+            + option("nonnegative")
+            + " and "
+            + option("integers")
+            + " out, or use another mechanism.",
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import duckdb
 
 from dpsql.errors import BudgetError, ResourceLimitError
+from dpsql.hints import spend
 from dpsql.planner import mechanisms
 from dpsql.planner.baselines.aim.plan import AdaptivePlan
 from dpsql.planner.compare import Comparison, compare
@@ -213,7 +214,10 @@ class Planning:
         """
         budget = compiled.asked.how.budget
         if budget is None:
-            raise BudgetError("Mechanisms are compared at a budget.", hint="pass budget=….")
+            raise BudgetError(
+                "Mechanisms are compared at a budget.",
+                hint="pass " + spend(rho="0.5") + ".",
+            )
         options = self._options(compiled, None)
         return compare(compiled.script.workload, budget, names, options)
 

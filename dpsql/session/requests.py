@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import SchemaError
+from dpsql.hints import option
 from dpsql.planner import querysmasher
 from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Purpose
@@ -103,7 +104,7 @@ def check_vintage(vintage: str) -> None:
     if not text or not (vintage.isprintable() or not vintage):
         raise SchemaError(
             "A vintage is a short text that names a state of the data.",
-            hint='for example vintage="2026-Q4".',
+            hint="for example " + option("vintage", "2026-Q4") + ".",
         )
 
 

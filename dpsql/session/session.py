@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from fractions import Fraction
 from pathlib import Path
 
 import duckdb
 import polars as pl
 
+from dpsql.calls import check_callable, check_path, check_switch, checked
 from dpsql.engines.interrupts import interruptible
 from dpsql.engines.public import PublicTables
 from dpsql.errors import BudgetError, SqlError
+from dpsql.hints import FREE, call
 from dpsql.planner import querysmasher
 from dpsql.planner.compare import Comparison
 from dpsql.planner.plan import Plan
@@ -74,6 +77,7 @@ class Session:
         SchemaError: the schema, the unit or the vintage is malformed.
     """
 
+    @checked
     def __init__(
         self,
         con: duckdb.DuckDBPyConnection,
@@ -89,19 +93,49 @@ class Session:
     ) -> None:
         check_connection(con)
         check_vintage(vintage)
+        check_path(ledger=ledger)
+        check_switch(accept_schema=accept_schema)
         if budget is not None:
             check_budget(budget)
         declared = Declared.of(con, schema, public, unit, max_rows)
-        _, file = database = current_database(con)
+        _, file = self._database = current_database(con)
         self._ledger = open_ledger(file, ledger)
         if budget is not None:
             self._ledger.set_total(budget)
         self._con = con
         self._lock = threading.RLock()
-        self._work = Work(con, declared, self._ledger, database, vintage, accept_schema)
+        self._work = Work(con, declared, self._ledger, self._database, vintage, accept_schema)
 
     def _repr_html_(self) -> str:
         return account_card(self._ledger)
+
+    @checked
+    def redeclared(
+        self,
+        *,
+        schema: Schema | None = None,
+        public: PublicTables | None = None,
+        unit: str | None = None,
+        max_rows: int | None = None,
+        vintage: str = "",
+        accept_schema: bool = False,
+    ) -> Session:
+        """Return a session on the same connection and account, with other declarations.
+
+        An account in memory is kept so. For the arguments see `Session`; what isn't given is
+        declared no more.
+
+        Raises:
+            SchemaError: the schema, the unit or the vintage is malformed.
+        """
+        check_vintage(vintage)
+        check_switch(accept_schema=accept_schema)
+        declared = Declared.of(self._con, schema, public, unit, max_rows)
+        other = copy(self)
+        other._work = Work(
+            self._con, declared, self._ledger, self._database, vintage, accept_schema
+        )
+        return other
 
     @property
     def ledger(self) -> Ledger:
@@ -142,6 +176,7 @@ class Session:
             },
         )
 
+    @checked
     @one_thread
     def plan(
         self,
@@ -170,15 +205,17 @@ class Session:
         if is_free(budget):
             raise BudgetError(
                 "A plan is for measurements, which need a budget.",
-                hint="session.release(…, budget=0) answers from earlier ones, without a plan.",
+                hint=call("session.release", FREE) + " answers from earlier ones, without a plan.",
             )
         check_amount(budget, targets)
+        check_switch(reuse=reuse)
         check_mechanism(mechanism, Wishes())
         how = How(budget, targets, objective, weights, reuse, tolerance, residuals, mechanism)
         planning = self._work.planning
         with self._lock:  # a release in another thread must not have its rows read as a catalog
             return planning.planned(planning.asked(Asked.of(statements, how)))[1]
 
+    @checked
     @one_thread
     def compare(
         self,
@@ -202,6 +239,7 @@ class Session:
         with self._lock:
             return planning.compare(planning.asked(Asked.of(statements, how)), mechanisms)
 
+    @checked
     @one_thread
     def query(
         self,
@@ -215,6 +253,7 @@ class Session:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
             raise SqlError("A query is one SQL text.", hint="for several use session.release.")
+        check_switch(reuse=reuse)
         check_mechanism(mechanism, Wishes(confidence), free=is_free(budget))
         if is_free(budget):
             check_confidence(confidence)
@@ -227,6 +266,7 @@ class Session:
             )
         return next(iter(release.values()))
 
+    @checked
     @one_thread
     def release(
         self,
@@ -280,7 +320,10 @@ class Session:
         """
         check_amount(budget, targets)
         check_confidence(confidence)
-        wishes = Wishes(confidence, bool(nonnegative), bool(integers))
+        check_switch(reuse=reuse, nonnegative=nonnegative, integers=integers)
+        check_callable(progress=progress)
+        check_path(out=out)
+        wishes = Wishes(confidence, nonnegative, integers)
         check_mechanism(mechanism, wishes, free=is_free(budget))
         target = None if out is None else Path(out)
         if target is not None:

@@ -21,6 +21,7 @@ from dpsql.errors import (
     UndeterminedError,
     printable,
 )
+from dpsql.hints import FREE, Hint, call
 from dpsql.mechanism.adaptive import run
 from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, Payable, measure
 from dpsql.planner.certify import is_laplace
@@ -276,8 +277,10 @@ def _other_rows(columns: frozenset[str]) -> UndeterminedError:
     return UndeterminedError(
         f"Earlier measurements counted only rows with a value of the domain in {names}, and the "
         "statement asks for all.",
-        hint="session.release(sql, budget=0) answers about those rows, and says so in its facts; "
-        "session.query with a budget counts all.",
+        hint=call("session.release", FREE)
+        + " answers about those rows, and says so in its facts; "
+        + Hint("session.query", "dpsql query", "%%dpsql")
+        + " with a budget counts all.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from dpsql.errors import SqlError, SqlLimitError, printable
+from dpsql.hints import option
 from dpsql.schema import Table
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
@@ -139,6 +140,11 @@ def _weights(written: Mapping[str, float], given: Mapping[str, float] | None) ->
     """
     names = {name.lower(): name for name in written}
     found = dict(written)
+    if given is not None and not isinstance(given, Mapping):
+        raise SqlError(
+            f"Weights map statements to numbers, they can't be a {type(given).__name__}.",
+            hint="for example " + option("weights", {next(iter(written)): 5}) + ".",
+        )
     for name, weight in (given or {}).items():
         good = isinstance(weight, (int, float)) and not isinstance(weight, bool)
         if not isinstance(name, str) or name.lower() not in names:

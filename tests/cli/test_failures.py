@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import click
+import duckdb
 import pytest
 
 from dpsql import errors
-from dpsql.cli.exits import Exit, as_options, describe, exit_of
+from dpsql.cli.exits import Exit, describe, exit_of
+from dpsql.hints import Hint
 from tests.cli.conftest import BY_SEX
 
 CODES = {
@@ -96,7 +98,9 @@ def test_a_wrong_command_line_is_a_usage_error(commands, options):
     text, as_json = commands.run(*arguments), commands.run(*arguments, "--json")
     assert text.exit_code == as_json.exit_code == Exit.USAGE
     assert "Error: " in text.stderr
-    assert json.loads(as_json.stderr)["message"]
+    found = json.loads(as_json.stderr)
+    assert found["message"]
+    assert set(found) == {"error", "message", "hint", "sql", "span", "statement"}
 
 
 @pytest.mark.parametrize("amount", ["0", "-1", "nan", "inf", "1e-50", "1e999999999"])
@@ -158,16 +162,40 @@ def test_nothing_that_is_printed_of_an_error_can_disguise_it():
     assert describe(error, as_json=True).isascii()
 
 
-@pytest.mark.parametrize(
-    ("hint", "typed"),
-    [
-        ("ask for at most dpsql.Budget(epsilon=0.84945, delta=1e-9).",
-         "ask for at most --epsilon 0.84945 --delta 1e-9."),
-        ("ask for at most dpsql.Budget(mu=0.5).", "ask for at most --mu 0.5."),
-        ("or pass accept_schema=True.", "or pass --accept-schema."),
-        ('pass both, for example unit="person_id", max_rows=3.',
-         "pass both, for example --unit person_id --max-rows 3."),
-    ],
-)  # fmt: skip
-def test_hints_are_worded_as_options(hint, typed):
-    assert as_options(hint) == typed
+def test_hints_are_worded_as_options():
+    hint = "pass " + Hint("accept_schema=True", "--accept-schema") + "."
+    error = errors.SchemaError("Changed.", hint=hint)
+    assert describe(error, as_json=False) == "Error: Changed.\nHint: pass --accept-schema."
+    assert json.loads(describe(error, as_json=True))["hint"] == "pass --accept-schema."
+
+
+def test_without_a_command_the_help_is_shown_line_by_line(commands):
+    result = commands.run()
+    assert result.exit_code == Exit.USAGE
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith("Usage: ")
+    assert any(line.split()[:1] == ["release"] for line in lines)
+    assert "�" not in result.stderr
+
+
+def test_the_hint_for_a_forgotten_public_table_works_when_typed(commands):
+    with duckdb.connect(commands.db) as con:
+        con.execute("CREATE TABLE zones (sex VARCHAR, zone VARCHAR)").fetchall()
+        con.execute("INSERT INTO zones VALUES ('female', 'a'), ('male', 'b')").fetchall()
+    sql = "SELECT zone, COUNT(*) AS n FROM people JOIN zones USING (sex) GROUP BY zone"
+    asked = ("query", sql, "--db", commands.db, "--rho", "1", "--csv")
+    refused = commands.run(*asked)
+    assert refused.exit_code == Exit.SQL
+    hint = refused.stderr.splitlines()[-1]
+    assert "say so: --public zones." in hint
+    assert commands.done(*asked, "--public", "zones").count("\n") == 3
+
+
+def test_the_hint_for_free_answers_names_an_option(commands):
+    commands.done("query", BY_SEX, "--db", commands.db, "--rho", "1")
+    ages = "SELECT age, COUNT(*) AS n FROM people GROUP BY age"
+    refused = commands.run("query", ages, "--db", commands.db, "--free")
+    assert refused.exit_code == Exit.SQL
+    hint = refused.stderr.splitlines()[-1]
+    assert "for example --rho 0.01" in hint
+    commands.done("query", ages, "--db", commands.db, "--rho", "0.01")

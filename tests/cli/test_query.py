@@ -82,3 +82,24 @@ def test_a_hostile_label_is_printed_harmlessly(commands):
     assert "red" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_wide_frame_is_divided_to_fit_the_terminal(commands, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    sql = "SELECT sex, AVG(age) AS mean_age, MEDIAN(age) AS middle, COUNT(*) AS n FROM people"
+    text = commands.done(
+        "query", f"{sql} GROUP BY sex", "--db", commands.db, "--rho", "1", "--confidence", "0.9"
+    )
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    headers = [line.split() for line in lines if line.startswith("sex")]
+    assert all(len(line) > 1 for line in headers)
+    shown = [name for line in headers for name in line[1:]]
+    expected = [
+        name + tail
+        for name in ("mean_age", "middle", "n")
+        for tail in ("", "_variance", "_lower", "_upper")
+    ]
+    assert [name for name in expected if name in shown] == shown
+    assert sum(line.startswith("female") for line in lines) == len(headers)

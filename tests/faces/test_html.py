@@ -90,7 +90,16 @@ def test_a_release_tells_its_charge_and_first_rows(session):
     found = check(release_card(session.release(SCRIPT, budget=BUDGET)))
     for words in (HOSTILE, "by size", "ρ = 0.25", "n_variance", "Release of 2 statements"):
         assert words in found.text
-    assert "…" in found.text  # of six groups five are shown
+    assert "all 6 rows" in found.text  # of six groups five are shown, and all behind a click
+    assert found.text.count("NULL") == 1
+
+
+def test_headers_stand_above_their_numbers():
+    found = markup.table(["name", "n"], [["a", 1.5], ["b", None]])
+    header, *rows = (part.split("</t")[0] for part in found.split("<t") if part[:2] in {"h ", "d "})
+    assert "left" in header
+    assert "right" in rows[0]
+    assert ["right" in row for row in rows[1:]] == [False, True, False, True]
 
 
 def test_a_release_of_many_statements_is_cut(session):

@@ -39,6 +39,10 @@ def shell():
         yield found
 
 
+def line(shell, options: str):
+    return shell.run_line_magic("dpsql", options)
+
+
 def cell(shell, options: str, sql: str = BY_SEX):
     return shell.run_cell_magic("dpsql", options, sql)
 
@@ -127,6 +131,45 @@ def test_declarations_belong_to_the_first_cell(shell):
         cell(shell, "--rho 1000 --unit income --max-rows 3")
 
 
+def test_the_total_may_be_fixed_before_anything_is_declared(shell):
+    shell.user_ns["declared"] = dpsql.Schema({"people": {"income": dpsql.Domain.integers(0, 1)}})
+    line(shell, "--total --rho 2000")
+    sql = "SELECT income, COUNT(*) AS n FROM people GROUP BY income"
+    assert cell(shell, "--rho 1000 --schema declared", sql).height == 2
+    assert "left: ρ = 1000" in repr(line(shell, ""))  # the account in memory goes on
+
+
+def test_a_cell_says_what_is_left(shell, capsys):
+    line(shell, "--total --rho 1")
+    cell(shell, "--rho 0.25")
+    assert capsys.readouterr().out.startswith("charged: ρ = 0.25; left: ρ = 0.75;")
+    cell(shell, "--rho 0.25 --plan")
+    cell(shell, "--free")
+    assert capsys.readouterr().out == ""
+
+
+def test_hints_name_options_of_cells(shell):
+    cell(shell, "--rho 0.1")
+    with pytest.raises(dpsql.UndeterminedError) as error:
+        cell(shell, "--free", "SELECT age, COUNT(*) AS n FROM people GROUP BY age")
+    assert "for example --rho 0.01" in error.value.hint
+    with pytest.raises(dpsql.SqlError) as error:
+        cell(shell, "--rho 1", "SELECT COUNT(*) AS n FROM people JOIN other USING (age)")
+    assert "no table other" in error.value.message
+
+
+def test_frames_of_other_libraries_are_public_tables(shell):
+    bands = pl.DataFrame({"band": ["young", "old"], "lo": [0, 5], "hi": [4, 9]})
+    sql = (
+        "SELECT b.band, COUNT(*) AS n FROM people JOIN bands AS b ON age BETWEEN b.lo AND b.hi "
+        "GROUP BY b.band ORDER BY b.band"
+    )
+    for other in (bands.lazy(), bands.to_arrow(), bands.to_pandas().iloc[[1, 0]]):
+        shell.user_ns["bands"] = other
+        shell.user_ns["con"] = shell.user_ns["con"].cursor()  # declared anew for each
+        assert cell(shell, "--rho 1000 --public bands", sql)["band"].to_list() == ["old", "young"]
+
+
 def test_public_frames_are_joined(shell):
     shell.user_ns["bands"] = pl.DataFrame({"band": ["young", "old"], "lo": [0, 5], "hi": [4, 9]})
     frame = cell(
@@ -198,7 +241,8 @@ def test_a_kernel_shows_frames_cards_and_short_errors(tmp_path):
     )
     _, account, frame, plan, failed = ([*c.outputs] for c in notebook.cells)
     assert "Privacy budget of" in account[0].data["text/html"]
-    assert "n_variance" in frame[0].data["text/plain"]
+    assert frame[0].text.startswith("charged: ρ = 0.1; left: ρ = 0.9")
+    assert "n_variance" in frame[1].data["text/plain"]
     assert "planning spends nothing" in plan[0].data["text/html"]
     assert failed[0].output_type == "error"
     assert failed[0].ename == "SqlSchemaError"

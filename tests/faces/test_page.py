@@ -7,6 +7,7 @@ import re
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 from dpsql.notebook import cell_parser, line_parser, unload_ipython_extension
 from tests.docs.pages import ROOT, blocks, layout, numbers, read
@@ -21,9 +22,12 @@ def test_cells_run_and_show_what_the_page_shows(tmp_path, monkeypatch):
     for block in blocks(PAGE):
         if block.language != "ipython":
             continue
-        found = shell.run_cell(block.code, store_history=False)
+        with capture_output() as captured:
+            found = shell.run_cell(block.code, store_history=False)
         error = found.error_in_exec
-        shown = repr(found.result) if error is None else "\n".join(error._render_traceback_())
+        written = [s for s in captured.stdout.splitlines() if s.startswith("charged: ")]
+        returned = [] if found.result is None else [repr(found.result)]
+        shown = "\n".join([*written, *returned] if error is None else error._render_traceback_())
         if block.shown is not None:
             assert layout(shown) == layout(block.shown), f"line {block.line}"
             if not block.noisy:

@@ -9,6 +9,7 @@ import click
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import Amounts, Source
+from dpsql.cli.progress import working
 from dpsql.planner.titles import TITLES
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def compare(
     budget = amounts.needed()
     weights = options.by_name(weight, "--weight")
     statements = opening.script(script)
-    made = opening.compare(source, statements, budget, list(mechanisms) or None, weights)
+    with working("planning by each mechanism"):
+        made = opening.compare(source, statements, budget, list(mechanisms) or None, weights)
     if as_json:
         output.say_json(_document(made, amounts))
     else:

@@ -10,6 +10,7 @@ import click
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import Aims, Amounts, Source
+from dpsql.cli.progress import working
 
 if TYPE_CHECKING:
     from dpsql.planner.plan import Plan
@@ -31,7 +32,9 @@ def plan(
     """
     budget = amounts.budget()
     aims.check_against(budget)
-    made = opening.plan(source, opening.script(script), budget, aims)
+    statements = opening.script(script)
+    with working("planning"):
+        made = opening.plan(source, statements, budget, aims)
     if as_json:
         output.say_json(_document(made, amounts, explain=explain))
     else:

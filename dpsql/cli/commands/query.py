@@ -9,6 +9,7 @@ import click
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import Amounts, Source
+from dpsql.cli.progress import working
 
 if TYPE_CHECKING:
     from dpsql.privacy import Budget
@@ -47,13 +48,15 @@ def query(
         raise click.UsageError("Choose one of --csv and --json.")
     asked: Budget | Literal[0] = 0 if free else amounts.needed()
     with opening.session(source) as session:
-        frame = session.query(
-            opening.statement(sql),
-            budget=asked,
-            confidence=confidence,
-            reuse=not no_reuse,
-            mechanism=mechanism,
-        )
+        text = opening.statement(sql)
+        with working("planning and answering"):
+            frame = session.query(
+                text,
+                budget=asked,
+                confidence=confidence,
+                reuse=not no_reuse,
+                mechanism=mechanism,
+            )
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
     if as_json:
         output.say_json({"columns": frame.columns, "rows": frame.to_dicts(), **account.document})

@@ -8,6 +8,7 @@ import click
 
 from dpsql.cli import opening, options, output
 from dpsql.errors import SchemaError
+from dpsql.hints import for_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,6 @@ def _document(table: Table) -> dict[str, object]:
 
 
 def _hint(table: Table, name: str, type_: str) -> str:
-    from dpsql.cli.exits import as_options
     from dpsql.schema.table import declaration_hint
 
-    return as_options(declaration_hint(table.name, name, type_))
+    return for_command(declaration_hint(table.name, name, type_))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.errors import UnsupportedSqlError
+from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.hints import Hint, option
 from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.text.spans import JOINS, Source
@@ -75,3 +76,16 @@ def column_of(name: str, relation: Relation) -> Expr:
     """Return a reference to a relation's column."""
     table = exp.Identifier(this=relation.alias, quoted=True)
     return exp.Column(this=exp.Identifier(this=name, quoted=True), table=table)
+
+
+def public_hint(items: list[Expr]) -> Hint:
+    """Say what may be joined: tables that are named as public, of which a row is never counted."""
+    first, *others = (".".join(name_parts(item)) for item in items)
+    named = list(dict.fromkeys(name for name in others if name.lower() != first.lower()))
+    if not named:
+        return Hint("what you need of another row belongs into a column of this one.")
+    return (
+        f"if {printable(' and '.join(named))} has no private row, say so: "
+        + option("public", named)
+        + f". What you need of a private table belongs into a column of {printable(first)}."
+    )

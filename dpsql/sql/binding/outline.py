@@ -18,7 +18,14 @@ from dpsql.schema import Table
 from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import Bound, Expr, rebuild, render
-from dpsql.sql.binding.joins import Join, column_of, has_column, joins_of, name_parts
+from dpsql.sql.binding.joins import (
+    Join,
+    column_of,
+    has_column,
+    joins_of,
+    name_parts,
+    public_hint,
+)
 from dpsql.sql.binding.relations import materialise
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.sandbox import Sandbox
@@ -222,8 +229,7 @@ class _Visitor:
             raise self._unsupported(
                 "A join of private tables is not supported: a row could be counted many times.",
                 private[1].item,
-                "join public tables only, and name them: Session(con, public=['bands']); what you "
-                "need of another private table belongs into a column of this one.",
+                public_hint([join.item for join in private]),
             )
         kinds.found.add(NOISY)
         return self._core(node, joins, private[0], names)

@@ -42,10 +42,11 @@ def split_script(text: str) -> list[tuple[str, str]]:
         )
     statements: list[tuple[str, str]] = []
     taken: set[str] = set()
+    after = 0
     for number, (comments, tokens) in enumerate(pieces, start=1):
         span = Span(tokens[0].start, tokens[-1].end + 1)
         created, tokens = _created(tokens)
-        name = _name(comments, created, text, span) or f"query_{number}"
+        name = _name(comments, created, text, span, after) or f"query_{number}"
         if name.lower() in taken:
             raise SqlError(
                 f"Two statements are named {name}.",
@@ -54,6 +55,7 @@ def split_script(text: str) -> list[tuple[str, str]]:
                 hint="give each its own name by a comment above it: -- name: by_sex",
             )
         taken.add(name.lower())
+        after = span.end
         statements.append((name, text[tokens[0].start : tokens[-1].end + 1]))
     return statements
 
@@ -94,17 +96,30 @@ def _created(tokens: list[Token]) -> tuple[str | None, list[Token]]:
     return tokens[end - 1].text, tokens[end + 1 :]
 
 
-def _name(comments: list[str], created: str | None, text: str, span: Span) -> str | None:
-    names = [match[1].strip() for match in map(_NAMING.fullmatch, comments) if match]
+def _name(
+    comments: list[str], created: str | None, text: str, span: Span, after: int
+) -> str | None:
+    """Return the name that a statement is given; `after` is where the one before it ends."""
+    naming = [match for match in map(_NAMING.fullmatch, comments) if match]
+    names = [match[1].strip() for match in naming]
     names += [created] if created is not None else []
     if not names:
         return None
     if len(names) > 1 or not _NAME.fullmatch(names[0]):
         problem = "has two names" if len(names) > 1 else "has a name that is not an identifier"
+        if naming:  # tokens keep the text of a comment, and not its place
+            at = text.find(naming[-1].string, after)
+            span = span if at < 0 else Span(at, at + len(naming[-1].string.rstrip()))
         raise SqlError(
             f"The statement {problem}.",
             sql=text,
             span=span,
-            hint="use one comment with letters, digits and underscores: -- name: by_sex",
+            hint=f"use one comment with letters, digits and underscores: -- name: {_plain(names)}",
         )
     return names[0]
+
+
+def _plain(names: list[str]) -> str:
+    """Make a good name of a bad one."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", names[0]).strip("_").lower()[:60]
+    return words if _NAME.fullmatch(words) else "by_sex"

@@ -1,0 +1,113 @@
+"""Checks of how the public calls are called: wrong arguments are told like any other mistake."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from dpsql.errors import ArgumentError, BudgetError, printable, shown
+from dpsql.hints import ANY_BUDGET, option, spend
+
+F = TypeVar("F", bound=Callable[..., Any])
+_AMOUNTS = ("epsilon", "delta", "rho", "mu")
+
+
+def checked(function: F) -> F:
+    """Make a missing, unknown or repeated argument an `ArgumentError` that says what to pass.
+
+    A missing budget is a `BudgetError`, as a wrong one is.
+    """
+    signature = inspect.signature(function)
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            signature.bind(*args, **given)
+        except TypeError as error:
+            wrong = _wrong(name, signature, args, given, str(error))
+        else:
+            return function(*args, **given)
+        raise wrong
+
+    return call  # type: ignore[return-value]
+
+
+def _wrong(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any], why: str
+) -> ArgumentError | BudgetError:
+    known = [n for n in signature.parameters if n not in {"self", "cls"}]
+    extra = next((n for n in given if n not in signature.parameters), None)
+    if extra in _AMOUNTS and "budget" in known:
+        stated = {n: given[n] for n in _AMOUNTS if n in given}
+        if "epsilon" in stated or "delta" in stated:
+            stated = {"epsilon": stated.get("epsilon", 1), "delta": stated.get("delta", "1e-9")}
+        hint: str = "an amount is passed as " + spend(**stated) + "."
+        return ArgumentError(f"{name} takes no {extra}.", hint=hint)
+    if extra is not None:
+        close = difflib.get_close_matches(extra, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it takes {', '.join(known)}."
+        return ArgumentError(f"{name} takes no {printable(extra)}.", hint=hint)
+    try:
+        bound = signature.bind_partial(*args, **given).arguments
+    except TypeError:
+        bound = None
+    required = [p.name for p in signature.parameters.values() if p.default is p.empty]
+    missing = [n for n in required if bound is not None and n not in bound]
+    if "budget" in missing:
+        hint = "pass " + ANY_BUDGET + "."
+        return BudgetError(f"{name} needs a budget.", hint=hint)
+    if missing:
+        return ArgumentError(f"{name} needs {' and '.join(missing)}.", hint=_order(name, required))
+    return ArgumentError(
+        f"{name} can't be called so: {why}.", hint=f"the arguments are {', '.join(known)}."
+    )
+
+
+def _order(name: str, required: list[str]) -> str:
+    return f"for example {name}({', '.join(n for n in required if n not in {'self', 'cls'})})."
+
+
+def check_switch(**given: object) -> None:
+    """Refuse a switch that is neither True nor False.
+
+    Raises:
+        ArgumentError: there is one.
+    """
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ArgumentError(
+                f"{name} is a {type(value).__name__}.", hint=f"pass {name}=True or {name}=False."
+            )
+
+
+def check_path(**given: object) -> None:
+    """Refuse a path that is none; None is left to its default.
+
+    Raises:
+        ArgumentError: that is so.
+    """
+    for name, value in given.items():
+        if value is None:
+            continue
+        path = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise ArgumentError(
+                f"{name} is no path: {shown(value)}.",
+                hint="for example " + option(name, f"{name}.d") + ".",
+            )
+
+
+def check_callable(**given: object) -> None:
+    """Refuse what can't be called; None is left to its default.
+
+    Raises:
+        ArgumentError: that is so.
+    """
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            raise ArgumentError(f"{name} can't be called: {shown(value)}.", hint="pass a function.")
