@@ -3,7 +3,8 @@
 Unbiased answers may be negative and are not whole. To make all answers of a release so, and still
 agree with each other, one table of joint cells is fitted to everything that was measured, and all
 answers are computed from it. Whatever is made of noisy numbers costs no privacy. It costs the
-absence of bias: cells that are small come out too large on average, others too small.
+absence of bias: cells that are small come out too large on average, others too small. The total
+stays as it is without the condition.
 
 Attributes that no measurement connects need no joint table. Each component, of attributes that are
 connected, has a table of its own, and all tables have the same total: then answers over a
@@ -24,7 +25,7 @@ from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
 from dpsql.planner.threads import one_thread
 from dpsql.release.cells import Component, Factor, Rows, Tables
-from dpsql.release.leastsquares import least_squares
+from dpsql.release.leastsquares import known_sum, least_squares
 from dpsql.release.rounding import evenly, whole_table
 
 Array = NDArray[np.float64]
@@ -33,7 +34,7 @@ MAX_JOINT_CELLS = 1 << 22
 """Joint cells of one component: a table of 32 MiB, and a few of its size beside it."""
 MAX_TIES = 10
 """How often the tables of several components are fitted, until their totals agree."""
-_AGREE = 1e-7
+_AGREE = 1e-5
 """Totals agree that differ by so much of themselves; what is left is taken away at the end."""
 
 
@@ -116,7 +117,9 @@ def fit_table(
     """Fit tables to measurements: weighted least squares, the likeliest for Gaussian noise.
 
     Minimises Σ ‖(⊗ factors) marginal(x) − y‖² / noise over tables x of one total, over x >= 0 if
-    `nonnegative`. With `integers` the tables are rounded afterwards, see `whole_table`.
+    `nonnegative`. Then the total is the one that all measurements give without that condition, if
+    they give one, and at least 0. With `integers` the tables are rounded afterwards, see
+    `whole_table`.
 
     The same input gives the same tables.
 
@@ -204,22 +207,44 @@ def _fit(
     """Return the total, and a table for each component."""
     rows = [Rows((), o.factors, o.noise) for o in alone]
     values = np.concatenate([np.zeros(0), *map(_scaled, alone)])
+    held = None
+    if nonnegative or not measured:
+        held = _known_total(measured, rows, values, nonnegative=nonnegative)
     if not measured:
-        ones = np.concatenate([np.zeros(0), *(row.apply(np.ones(())) for row in rows)])
-        total = float(ones @ values) / (float(ones @ ones) or 1.0)
-        return max(total, 0.0) if nonnegative else total, []
-    tables = Tables([m.component for m in measured], rows)
-    y = np.concatenate([*(m.values for m in measured), values, np.zeros(len(measured))])
+        return held or 0.0, []
+    tables = Tables([m.component for m in measured], rows, held=held is not None)
+    ties = tables.tied(held or 0.0)
+    y = np.concatenate([*(m.values for m in measured), values, ties])
     x = np.zeros(tables.cells)
     for _ in range(MAX_TIES):
         x = least_squares(tables, y, x, nonnegative=nonnegative)
         totals = np.array([table.sum() for table in tables.split(x)])
-        common = float(totals.mean())
+        common = float(totals.mean()) if held is None else held
         if np.abs(totals - common).max() <= _AGREE * (1 + abs(common)):
             break
         # The method of multipliers: what is missing is asked for once more.
-        y[tables.count :] -= tables.apply(x)[tables.count :]
+        y[tables.count :] += ties - tables.apply(x)[tables.count :]
     return common, [_with_total(t, common, nonnegative=nonnegative) for t in tables.split(x)]
+
+
+def _known_total(
+    measured: Sequence[_Measured], rows: Sequence[Rows], values: Array, *, nonnegative: bool
+) -> float | None:
+    """Return the best estimate of the total by all measurements; None if there is none.
+
+    Least squares over cells that may not be negative would lift the total by what it cuts off of
+    each of them, although the total is known far better than they are. So it is estimated before.
+    """
+    ones = np.concatenate([np.zeros(0), *(row.apply(np.ones(())) for row in rows)])
+    known = [(float(ones @ values), float(ones @ ones))]  # estimate / variance, 1 / variance
+    for m in measured:
+        found, variance = known_sum(m.component, m.values)
+        known.append((found / variance, 1 / variance))
+    weight = math.fsum(part for _, part in known)
+    if not weight:
+        return None
+    total = math.fsum(part for part, _ in known) / weight
+    return max(total, 0.0) if nonnegative else total
 
 
 def _with_total(table: Array, total: float, *, nonnegative: bool) -> Array:

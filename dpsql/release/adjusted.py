@@ -2,7 +2,7 @@
 
 All of them follow from one table that fits the measurements of the release, so that they agree
 with each other. They are biased: what can't be negative is too large on average where there is
-little.
+little, and too small elsewhere, since the total stays the unbiased one.
 """
 
 from __future__ import annotations

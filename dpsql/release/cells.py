@@ -220,11 +220,15 @@ class Tables:
     """All measurements of several tables that have one total.
 
     What is measured, in this order: the rows of each component; the total, taken as the mean of
-    the components' totals; and the ties, how far each component's total is from that mean.
+    the components' totals; and the ties, how far each component's total is from that mean, or, if
+    the total is `held`, from zero: then they are asked for the total.
     """
 
-    def __init__(self, components: Sequence[Component], total: Sequence[Rows]) -> None:
+    def __init__(
+        self, components: Sequence[Component], total: Sequence[Rows], *, held: bool = False
+    ) -> None:
         self.components = components
+        self._held = held
         self._total = np.concatenate([np.zeros(0), *(row.apply(np.ones(())) for row in total)])
         ends = np.cumsum([c.cells for c in components]).tolist()
         self.places = [slice(e - c.cells, e) for e, c in zip(ends, components, strict=True)]
@@ -269,17 +273,24 @@ class Tables:
     def with_totals(self, measured: Sequence[Array], totals: Array) -> Array:
         """Put what is measured of totals behind what is measured of each table."""
         mean = totals.mean()
-        return np.concatenate([*measured, self._total * mean, self._tie * (totals - mean)])
+        return np.concatenate([*measured, self._total * mean, self._tie * self._apart(totals)])
 
     def parted(self, values: Array) -> tuple[list[Array], Array]:
         """Return what is measured of each table, and the transpose for what is of its total."""
         *parts, total, ties = np.split(values, self._splits)
         common = float(total @ self._total) / len(self.components)
-        return parts, common + self._tie * (ties - ties.mean())
+        return parts, common + self._tie * self._apart(ties)
+
+    def tied(self, total: float) -> Array:
+        """Return what the ties are if every table has some total."""
+        return self._tie * self._apart(np.full(len(self.components), total))
+
+    def _apart(self, totals: Array) -> Array:
+        return totals if self._held else totals - totals.mean()
 
     def _weight_of_ties(self) -> float:
         """Weigh a difference between totals more than what is measured of them."""
-        if len(self.components) == 1:
+        if len(self.components) == 1 and not self._held:
             return 0.0
         even = [c.apply(np.full(c.shape, 1 / c.cells)) for c in self.components]
         known = [float(np.square(v).sum()) for v in [*even, self._total]]

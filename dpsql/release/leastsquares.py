@@ -10,10 +10,12 @@ answer that was.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.release.cells import Restricted, Tables
+from dpsql.release.cells import Component, Restricted, Tables
 
 Array = NDArray[np.float64]
 
@@ -34,6 +36,8 @@ MAX_RESTARTS = 20
 MAX_HALVINGS = 20
 _ACCURACY = 1e-10
 _FLAT = 1e-13
+_MISSED = 1e-5
+"""An estimate of a sum may count each cell by so much more or less than once."""
 
 
 def least_squares(tables: Tables, y: Array, start: Array, *, nonnegative: bool) -> Array:
@@ -50,6 +54,30 @@ def least_squares(tables: Tables, y: Array, start: Array, *, nonnegative: bool) 
     return _unbounded(tables, y, start)
 
 
+def known_sum(component: Component, y: Array) -> tuple[float, float]:
+    """Return the best unbiased estimate of the sum of all cells, and its variance.
+
+    It is 1ᵀx for every x of least squares: uᵀAᵀy for a u with AᵀA u = 1, and has the variance
+    uᵀAᵀA u = 1ᵀu. Without such a u the measurements don't determine the sum: the variance is
+    infinite.
+
+    Args:
+        component: A.
+        y: what was measured, with variance 1.
+    """
+    tables = Tables([component], ())
+    everything, goal = np.ones(tables.cells, dtype=np.bool_), _ACCURACY * math.sqrt(tables.cells)
+    u, missing = np.zeros(tables.cells), np.ones(tables.cells)
+    for _ in range(MAX_RESTARTS):
+        u = u + _conjugate(tables, missing, everything, goal)
+        missing = 1 - tables.adjoint(tables.apply(u))
+        if np.linalg.norm(missing) <= goal:
+            break
+    if np.abs(missing).max() > _MISSED:
+        return 0.0, math.inf
+    return float(tables.apply(u) @ np.append(y, 0.0)), float(u.sum())
+
+
 def _unbounded(tables: Tables, y: Array, start: Array) -> Array:
     x, everything = start, np.ones(tables.cells, dtype=np.bool_)
     goal = _ACCURACY * float(np.linalg.norm(tables.adjoint(y)))
@@ -57,7 +85,7 @@ def _unbounded(tables: Tables, y: Array, start: Array) -> Array:
         missing = y - tables.apply(x)
         if np.linalg.norm(tables.adjoint(missing)) <= goal:
             break
-        x = x + _conjugate(tables, missing, everything, goal)
+        x = x + _conjugate(tables, tables.adjoint(missing), everything, goal)
     return x
 
 
@@ -115,7 +143,7 @@ def _straight(inner: Restricted, y: Array, x: Array) -> Array:
     """
     residual = inner.apply(x) - y
     goal = _ACCURACY * float(np.linalg.norm(inner.adjoint(y)))
-    step = _conjugate(inner, -residual, x > 0, goal)
+    step = _conjugate(inner, -inner.adjoint(residual), x > 0, goal)
     value, length = float(residual @ residual), 1.0
     for _ in range(MAX_HALVINGS):
         moved = np.maximum(x + length * step, 0.0)
@@ -127,13 +155,13 @@ def _straight(inner: Restricted, y: Array, x: Array) -> Array:
 
 
 def _conjugate(
-    operator: Tables | Restricted, y: Array, free: NDArray[np.bool_], goal: float
+    operator: Tables | Restricted, wanted: Array, free: NDArray[np.bool_], goal: float
 ) -> Array:
-    """Return the shortest x near a minimum of ½‖A x − y‖² that is zero but for the free cells.
+    """Return the shortest x with AᵀA x near what is wanted, zero but for the free cells.
 
-    Ends when the gradient is no longer than `goal`.
+    For Aᵀy that is near a minimum of ½‖A x − y‖². Ends when no more than `goal` is missing.
     """
-    residual = np.where(free, operator.adjoint(y), 0.0)
+    residual = np.where(free, wanted, 0.0)
     direction = residual.copy()
     x = np.zeros_like(residual)
     square, steepest = float(residual @ residual), 0.0

@@ -48,6 +48,25 @@ def system(observations, domain) -> tuple[np.ndarray, np.ndarray]:
     return matrix, y
 
 
+def best_table(matrix, y) -> np.ndarray:
+    """The best table without negative counts whose total is that of least squares without bounds.
+
+    The total is asked for by a row that weighs far more than all others.
+    """
+    total = np.linalg.lstsq(matrix, y)[0].sum()
+    weight = 1e4 * np.linalg.norm(matrix, 2)
+    held = np.vstack([matrix, np.full((1, matrix.shape[1]), weight)])
+    asked = np.append(y, weight * total)
+    return lsq_linear(held, asked, bounds=(0, np.inf), method="bvls", tol=1e-15).x
+
+
+def on_simplex(x, total) -> np.ndarray:
+    """The nearest point without negative numbers that sums to a total."""
+    ordered = np.sort(x)[::-1]
+    over = (np.cumsum(ordered) - total) / np.arange(1, len(x) + 1)
+    return np.maximum(x - over[np.flatnonzero(ordered > over)[-1]], 0)
+
+
 def loss(matrix, y, x) -> float:
     return 0.5 * float(np.sum((matrix @ np.ravel(x) - y) ** 2))
 
@@ -103,13 +122,13 @@ class TestOptimality:
     def test_nothing_fits_better(self, seed):
         observations, domain = random_problem(seed)
         matrix, y = system(observations, domain)
-        best = lsq_linear(matrix, y, bounds=(0, np.inf), method="bvls", tol=1e-14).x
+        best = best_table(matrix, y)
         found = fit_table(observations, domain, nonnegative=True, integers=False)
         x = found.marginal(list(domain))
         assert x.min() >= 0
         assert loss(matrix, y, x) <= loss(matrix, y, best) * (1 + 1e-4) + 1e-4
         # What is measured is the same at all minima.
-        assert matrix @ x.ravel() == pytest.approx(matrix @ best, rel=0.02, abs=0.05)
+        assert matrix @ x.ravel() == pytest.approx(matrix @ best, rel=0.02, abs=0.2)
 
     @pytest.mark.parametrize("seed", range(8))
     def test_without_bounds_it_is_least_squares(self, seed):
@@ -131,13 +150,13 @@ class TestOptimality:
         matrix, y = system(observations, domain)
         gradient = matrix.T @ (matrix @ x.ravel() - y)
         value = loss(matrix, y, x)
-        # By convexity, no table of at most twice the total is better by more than this.
-        bound = gradient @ x.ravel() + 2 * x.sum() * max(0.0, -gradient.min())
+        # By convexity, no table of the same total is better by more than this.
+        bound = gradient @ x.ravel() - x.sum() * gradient.min()
         assert bound <= 0.05 * value
         # Long and plain projected gradients gain nothing on it.
         step, best = 1 / np.linalg.norm(matrix, 2) ** 2, x.ravel()
         for _ in range(300):
-            best = np.maximum(best - step * (matrix.T @ (matrix @ best - y)), 0)
+            best = on_simplex(best - step * (matrix.T @ (matrix @ best - y)), x.sum())
         assert value <= loss(matrix, y, best) * (1 + 1e-4)
 
     def test_precise_measurements_are_met(self):
@@ -147,6 +166,28 @@ class TestOptimality:
         domain = {"a": 6, "b": 5, "c": 4}
         x = fit_table(observations, domain, nonnegative=True, integers=False).marginal(["a", "c"])
         assert x == pytest.approx(truth.sum(axis=1), abs=0.01)
+
+    def test_the_total_stays(self):
+        """What is cut off below zero is taken from other cells, not added to the total."""
+        truth = np.zeros(400)
+        truth[:20] = 25.0
+        rng = np.random.default_rng(4)
+        observations = identities(truth, ("a",), (0, 1), 20.0, rng)
+        domain = {"a": 400}
+        free = fit_table(observations, domain, nonnegative=False, integers=False)
+        found = fit_table(observations, domain, nonnegative=True, integers=False)
+        assert found.total == pytest.approx(free.total, rel=1e-6)
+        assert found.marginal(["a"]).sum() == pytest.approx(found.total)
+        clipped = np.maximum(free.marginal(["a"]), 0)
+        assert clipped.sum() > 5 * found.total
+        errors = [np.mean((x - truth) ** 2) for x in (found.marginal(["a"]), clipped)]
+        assert errors[0] < 0.3 * errors[1]
+
+    def test_a_total_that_is_not_measured_is_free(self):
+        one = dense((0,), (3,), [[1, 0, 0]])
+        observations = [Observation(("a",), (one,), 1.0, np.array([5.0]))]
+        found = fit_table(observations, {"a": 3}, nonnegative=True, integers=False)
+        assert found.marginal(["a"])[0] == pytest.approx(5.0)
 
     def test_the_noise_weighs(self):
         one = dense((0,), (1,), [[1]])
@@ -204,7 +245,7 @@ class TestComponents:
         found = fit_table(observations, domain, nonnegative=True, integers=False)
         # The same problem with one joint table, which can stand for any two of one total.
         matrix, y = system(observations, domain)
-        best = lsq_linear(matrix, y, bounds=(0, np.inf), method="bvls", tol=1e-14).x
+        best = best_table(matrix, y)
         value = loss(matrix, y, found.marginal(list(domain)))
         assert value <= loss(matrix, y, best) * (1 + 1e-4) + 1e-4
 
@@ -270,7 +311,7 @@ class TestWholeNumbers:
             return float(np.abs(one).max()), float(np.sqrt(np.mean(two**2)))
 
         largest, typical = moved()
-        assert largest < 1
+        assert largest < 1.5
         assert typical < 0.3
         monkeypatch.setattr("dpsql.release.rounding.MAX_ROUNDS", 0)
         monkeypatch.setattr("dpsql.release.rounding.MAX_SINGLES", 0)
