@@ -12,6 +12,7 @@ from sqlglot.tokenizer_core import TokenType
 from dpsql.errors import Span, SqlParseError, UnsupportedSqlError
 from dpsql.sql.binding.aggregates import refused
 from dpsql.sql.binding.functions import FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
+from dpsql.sql.text.closed import is_closed
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import Source
 
@@ -201,6 +202,8 @@ def check_allowed(parsed: Parsed) -> None:
         if wrong:
             raise min(wrong, key=lambda error: error.span or Span(0, 0))
         _check_place(node, parsed.source)
+        if not is_closed(node):
+            raise _refused_word(node, parsed.source)
         pending += reversed(list(node.iter_expressions()))
 
 
@@ -239,6 +242,19 @@ def _check_place(node: exp.Expr, source: Source) -> None:
         )
     if isinstance(node, exp.Array) and not isinstance(node.parent, exp.Unnest):
         raise _error("A list", source, source.node(node), "write IN (1, 2).")
+
+
+def _refused_word(node: exp.Expr, source: Source) -> UnsupportedSqlError:
+    """Say what is wrong with a text that is neither a name nor a string; see `closed`."""
+    if isinstance(node, exp.Var):
+        hint = "use one like year, quarter, month, week, day or hour, without quotes."
+        words = (Span(t.start, t.end + 1) for t in source.tokens if t.text.upper() == node.name)
+        span = next(words, source.node(node.parent or node))  # the parser makes capitals of it
+        return _error("This part of a date", source, span, hint)
+    if isinstance(node, (exp.DataType, exp.DataTypeParam)):
+        place = node.find_ancestor(exp.Cast) or node
+        return _error("This type", source, source.node(place), "write DECIMAL(9, 2) or VARCHAR.")
+    return _error("This expression", source, source.node(node), _PLAIN)
 
 
 def _given(value: object) -> bool:

@@ -18,6 +18,7 @@ from dpsql.sql.naming import naming
 from dpsql.sql.sandbox import Sandbox, SandboxError
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
+from dpsql.sql.text.written import check_written
 
 
 def no_public_tables(_: tuple[str, ...]) -> None:
@@ -107,6 +108,7 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
 def _read(sql: str) -> Parsed:
     parsed = parse_statement(sql)
     check_allowed(parsed)
+    check_written(parsed.query, parsed.source)
     return parsed
 
 

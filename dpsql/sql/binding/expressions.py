@@ -37,8 +37,8 @@ class Bound:
 
 
 def render(node: Expr) -> str:
-    """Write an expression as DuckDB SQL."""
-    return node.sql(dialect="duckdb", comments=False)
+    """Write an expression as DuckDB SQL, with every name in quotes."""
+    return node.sql(dialect="duckdb", comments=False, identify=True)
 
 
 def operands(node: Expr, connector: type[Expr]) -> list[Expr]:

@@ -40,10 +40,8 @@ def materialise(
         inner = names if number is None else [f"__r{number}_{j}" for j in range(len(names))]
         listed = ", ".join(map(quoted_name, inner))
         row = "" if number is None else f", row_number() OVER () - 1 AS __r{number}_row"
-        sandbox.run(
-            f"CREATE TABLE {table} AS SELECT *{row} FROM ({sql}) AS x({listed}) "
-            f"LIMIT {MAX_RELATION_ROWS + 1}"
-        )
+        limit = MAX_RELATION_ROWS + 1
+        sandbox.create(table, f"SELECT *{row} FROM ({sql}) AS x({listed}) LIMIT {limit}")
         ((rows,),) = sandbox.rows(f"SELECT count(*) FROM {table}")
     except SandboxError as error:
         raise SqlError(

@@ -111,8 +111,8 @@ def prepare(
     tables = []
     for core in lowered:
         columns = (*_columns(core), ("__row", "BIGINT"))
-        listed = ", ".join(f"{name} {type_}" for name, type_ in columns)
-        sandbox.run(f"CREATE TABLE {core.core.table} ({listed})")
+        listed = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in columns)
+        sandbox.create(core.core.table, f"SELECT {listed} WHERE false")
         tables.append((core.core.table, columns))
     try:
         names = [name for name, _ in sandbox.types(render(query))]
@@ -233,10 +233,9 @@ def _fill(
 ) -> None:
     incoming = sandbox.new_name("incoming")
     sandbox.store(incoming, frame)
-    casts = ", ".join(f"CAST({quoted_name(c)} AS {type_})" for c, type_ in columns)
-    sandbox.run(f"DELETE FROM {name}")
-    sandbox.run(f"INSERT INTO {name} SELECT {casts} FROM {incoming}")
-    sandbox.run(f"DROP TABLE {incoming}")
+    casts = ", ".join(f"CAST({quoted_name(c)} AS {type_}) AS {c}" for c, type_ in columns)
+    sandbox.create(name, f"SELECT {casts} FROM {incoming}")
+    sandbox.drop(incoming)
 
 
 def check_names(

@@ -60,7 +60,7 @@ class CoarseColumns:
             SqlError: it cuts through a cell.
         """
         coarse = [a for a in sorted(bound.attributes) if self._table.columns[a].uppers is not None]
-        if not coarse or (plain and bound.sql == f"__a{self._index[coarse[0]]}"):
+        if not coarse or (plain and bound.sql == render(column(f"__a{self._index[coarse[0]]}"))):
             return
         if (bound.sql, truth) in self._checked:
             return
@@ -80,10 +80,11 @@ class CoarseColumns:
     def _cuts_days(self, bound: Bound, name: str, used: Sequence[Relation], truth: bool) -> bool:
         i, domain = self._index[name], self._table.columns[name]
         days = self._sandbox.new_name("days")
-        self._sandbox.run(
-            f"CREATE TABLE {days} AS SELECT value AS first, unnest(range(value::TIMESTAMP, "
+        self._sandbox.create(
+            days,
+            f"SELECT value AS first, unnest(range(value::TIMESTAMP, "
             f"upper::TIMESTAMP + INTERVAL 1 DAY, INTERVAL 1 DAY))::DATE AS __day "
-            f"FROM {self._sandbox.domain(i, domain)} WHERE value IS NOT NULL"
+            f"FROM {self._sandbox.domain(i, domain)} WHERE value IS NOT NULL",
         )
         ((count,),) = self._sandbox.rows(f"SELECT count(*) FROM {days}")
         others = [a for a in bound.attributes if a != name]

@@ -85,9 +85,7 @@ class Evaluator:
         self.cells((attribute,))
         table = self._sandbox.new_name("axis")
         domain = self._domain(attribute)
-        self._sandbox.run(
-            f"CREATE VIEW {table} AS SELECT value AS k{key}, code AS row FROM {domain}"
-        )
+        self._sandbox.create(table, f"SELECT value AS k{key}, code AS row FROM {domain}", view=True)
         return Axis((key,), self._table.columns[attribute].size, table, attribute)
 
     def groups(self, core: Core, component: Component) -> tuple[Axis, Rows]:
@@ -102,10 +100,11 @@ class Evaluator:
         spans = [key.span for key in keys]
         places = f"{selected}, __cell AS cell, {first} AS ord"
         query = f"{self._joined(component)} SELECT {places} FROM j WHERE __kept"
-        self._run(f"CREATE TABLE {part} AS {query}", component, spans)
-        self._sandbox.run(
-            f"CREATE TABLE {axis} AS SELECT {names}, row_number() OVER (ORDER BY first) - 1 AS row"
-            f" FROM (SELECT {names}, min(ord) AS first FROM {part} GROUP BY ALL)"
+        self._create(part, query, component, spans)
+        self._sandbox.create(
+            axis,
+            f"SELECT {names}, row_number() OVER (ORDER BY first) - 1 AS row"
+            f" FROM (SELECT {names}, min(ord) AS first FROM {part} GROUP BY ALL)",
         )
         same = " AND ".join(f"p.k{k} IS NOT DISTINCT FROM x.k{k}" for k in component.keys)
         found = self._sandbox.arrays(
@@ -113,7 +112,7 @@ class Evaluator:
             f"FROM {part} p JOIN {axis} x ON {same} GROUP BY ALL"
         )
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
-        self._sandbox.run(f"DROP TABLE {part}")
+        self._sandbox.drop(part)
         cells = self.cells(component.attributes)
         entries = Entries.of(rows, cells, found["row"], found["cell"], found["weight"])
         return Axis(component.keys, rows, axis), compact(entries)
@@ -136,11 +135,11 @@ class Evaluator:
         self._check_coarse(value, component, plain=discrete)
         axis = self._sandbox.new_name("axis")
         query = (
-            f"CREATE TABLE {axis} AS {self._joined(component)} SELECT v AS k{key}, "
+            f"{self._joined(component)} SELECT v AS k{key}, "
             f"row_number() OVER (ORDER BY v) - 1 AS row FROM "
             f"(SELECT DISTINCT ({value.sql}) AS v FROM j WHERE __kept) WHERE v IS NOT NULL"
         )
-        self._run(query, component, [value.span])
+        self._create(axis, query, component, [value.span])
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
         return Axis((key,), rows, axis)
 
@@ -163,8 +162,9 @@ class Evaluator:
         inner = ", ".join([*selected, "__cell AS cell", f"{value} AS w"])
         spans = [] if weight is None else [weight.span]
         part = self._sandbox.new_name("part")
-        self._run(
-            f"CREATE TABLE {part} AS {self._joined(component)} SELECT {inner} FROM j WHERE __kept",
+        self._create(
+            part,
+            f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept",
             component,
             spans,
         )
@@ -180,7 +180,7 @@ class Evaluator:
             f"SELECT ({row})::BIGINT AS row, cell, sum({term})::DOUBLE AS weight "
             f"FROM {part} p {' '.join(joins)} WHERE w IS NOT NULL GROUP BY ALL"
         )
-        self._sandbox.run(f"DROP TABLE {part}")
+        self._sandbox.drop(part)
         rows = math.prod(axis.rows for axis, _ in axes)
         cells = self.cells(component.attributes)
         entries = Entries.of(rows, cells, found["row"], found["cell"], found["weight"])
@@ -284,9 +284,9 @@ class Evaluator:
         parts = ["__cell", *rows] if any(k.attributes for k in keys) else [*rows, "__cell"]
         return f"({', '.join(parts)})" if len(parts) > 1 else parts[0]
 
-    def _run(self, sql: str, component: Component, spans: Sequence[Span]) -> None:
+    def _create(self, name: str, query: str, component: Component, spans: Sequence[Span]) -> None:
         try:
-            self._sandbox.run(sql)
+            self._sandbox.create(name, query)
         except SandboxError as error:
             raise self._located(error, component, spans) from None
 
@@ -314,7 +314,7 @@ class Evaluator:
             alone = replace(component, conjuncts=())
             source = self._source(alone) if condition not in on else self._cells_of(())
             try:
-                self._sandbox.run(f"SELECT count(({condition.sql}) IS TRUE) FROM {source}")
+                self._sandbox.rows(f"SELECT count(({condition.sql}) IS TRUE) FROM {source}")
             except SandboxError as found:
                 return self._refused(found, condition.span)
         return self._refused(error, spans[0] if spans else None)

@@ -10,7 +10,7 @@ import polars as pl
 from dpsql.errors import SqlError
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic
-from dpsql.sql.binding.expressions import Bound
+from dpsql.sql.binding.expressions import Bound, column, render
 from dpsql.sql.lowering.components import Component, components
 from dpsql.sql.lowering.evaluate import Axis, Evaluator
 from dpsql.sql.lowering.matrices import LoweredBlock, Rows, identity
@@ -135,7 +135,7 @@ class _Set:
         if component.conjuncts or component.relations or len(component.keys) != 1:
             return None
         (name,), key = component.attributes[:1], self._core.keys[component.keys[0]]
-        place = f"__a{list(self._table.columns).index(name)}"
+        place = render(column(f"__a{list(self._table.columns).index(name)}"))
         return name if len(component.attributes) == 1 and key.sql == place else None
 
     def _no_group(self) -> SqlError:

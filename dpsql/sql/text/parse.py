@@ -22,6 +22,12 @@ _WORDS = """
 """
 _OTHER_STATEMENTS = frozenset(_WORDS.split())
 _HINT = re.compile(r"\+\s*weight\s*\(\s*(\d{1,9}(?:\.\d{1,9})?)\s*\)\s*", re.IGNORECASE)
+_STRANGE = frozenset(
+    kind
+    for kind in TokenType
+    if kind.name.endswith("_STRING") or kind in {TokenType.BLOCK_START, TokenType.BLOCK_END}
+)
+"""Strings like $$a$$, E'a' and X'a', which the parser would take for names, too."""
 _EXAMPLE = "SELECT sex, COUNT(*) FROM people GROUP BY sex"
 
 
@@ -49,7 +55,7 @@ def parse_statement(sql: str) -> Parsed:
     check_tokens(sql, source.tokens)
     _check_first_word(source)
     _check_signs(source)
-    tree = _parse(source)
+    tree = parse_tokens(source)
     _check_depth(tree, source)
     if not isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         raise SqlParseError(
@@ -144,6 +150,9 @@ def _check_signs(source: Source) -> None:
                 raise _unsupported(message, source, span, hint)
         if token.token_type is TokenType.R_BRACKET:
             brackets -= 1
+        if token.token_type in _STRANGE:
+            hint = "write a whole or decimal number, or a string in single quotes."
+            raise _unsupported("A literal of this form is not supported.", source, span, hint)
         if token.token_type is TokenType.L_BRACE:
             hint = "write plain values."
             raise _unsupported("A struct in braces is not supported.", source, span, hint)
@@ -156,7 +165,13 @@ def _check_signs(source: Source) -> None:
             raise _unsupported("The operator ! is not supported.", source, span, "write NOT.")
 
 
-def _parse(source: Source) -> exp.Expr:
+def parse_tokens(source: Source) -> exp.Expr:
+    """Return the one tree of a statement's tokens.
+
+    Raises:
+        SqlParseError: there is none, or more than one.
+        SqlLimitError: it is too deep.
+    """
     try:
         parser = DuckDB().parser()
         trees = [tree for tree in parser.parse(source.tokens, source.sql) if tree is not None]

@@ -8,12 +8,13 @@ statement that takes too much memory or time.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -23,12 +24,18 @@ from numpy.typing import NDArray
 from dpsql.errors import printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
+from dpsql.sql.sandbox.permitted import OWN_TABLE, NotPermittedError, check_permitted
+
+T = TypeVar("T")
+Con = duckdb.DuckDBPyConnection
+Read = Callable[[Con, str, list[object]], T]
 
 MAX_SECONDS = 60.0
 """What the statements of one script, or of one answer, may take together."""
 
 _HARDENED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
+    "temp_directory": "",  # else the owner's, and readable: it is on allowed_directories
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
@@ -36,8 +43,20 @@ _HARDENED: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "2GB",
     "max_temp_directory_size": "0B",
     "preserve_insertion_order": "true",
-    "lock_configuration": "true",
 }
+_LOCKED = ("SET disabled_filesystems='LocalFileSystem'", "SET lock_configuration=true")
+"""Run in this order: without a file system nothing is left to open, and then it stays so."""
+_VALUE_FUNCTIONS = """
+    current_catalog current_date current_localtime current_localtimestamp current_role
+    current_schema current_user get_current_time get_current_timestamp session_user user
+"""
+_NAMES_OF_FUNCTIONS = tuple(
+    f"CREATE MACRO {name}() AS error('There is no column of this name.')"
+    for name in _VALUE_FUNCTIONS.split()
+)
+"""DuckDB takes the name of no column for a function of the clock or the session: not here."""
+_TREE = "SELECT json_serialize_sql(?)"
+_INCOMING = "__incoming_0"
 _KIND = re.compile(r"^[A-Za-z ]*Error: ")
 _PLACE = re.compile(r"\n.*", re.DOTALL)
 
@@ -51,6 +70,8 @@ class Sandbox:
 
     def __init__(self) -> None:
         self._con = duckdb.connect(":memory:", config=_HARDENED)
+        for statement in (*_NAMES_OF_FUNCTIONS, *_LOCKED):
+            self._con.execute(statement)
         self.lock = threading.RLock()
         """Held while statements are run that belong together."""
         self.left = MAX_SECONDS
@@ -71,67 +92,70 @@ class Sandbox:
         self._names += 1
         return f"__{what}_{self._names}"
 
-    def run(self, sql: str, parameters: Sequence[object] = ()) -> None:
-        """Run a statement for its effect.
+    def rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a result.
 
         Raises:
-            SandboxError: it fails, or takes too long.
+            SandboxError: the query is none that may run, fails, or takes too long.
         """
-        self.rows(sql, parameters)
+        return self._run("", query, parameters, read=_rows)
 
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a result."""
-        with self.lock, _Limit(self):
-            try:
-                return self._con.execute(sql, list(parameters)).fetchall()
-            except (duckdb.Error, ValueError, OverflowError) as error:
-                text = _shown(error)
-        raise SandboxError(text)
-
-    def arrays(self, sql: str) -> dict[str, NDArray[Any]]:
+    def arrays(self, query: str) -> dict[str, NDArray[Any]]:
         """Return the columns of a result without NULL as arrays."""
-        with self.lock, _Limit(self):
-            try:
-                found = self._con.execute(sql).fetchnumpy()
-            except duckdb.Error as error:
-                text = _shown(error)
-            else:
-                return {name: np.asarray(column) for name, column in found.items()}
-        raise SandboxError(text)
+        found = self._run("", query, (), read=_arrays)
+        return {name: np.asarray(column) for name, column in found.items()}
 
-    def frame(self, sql: str) -> pl.DataFrame:
+    def frame(self, query: str) -> pl.DataFrame:
         """Return a result with the types of Polars; an ENUM keeps its labels."""
-        types = self.types(sql)
-        with self.lock, _Limit(self):
-            try:
-                found: pl.DataFrame = self._con.sql(sql).pl()
-            except (duckdb.Error, pl.exceptions.PolarsError) as error:
-                text = _shown(error)
-            else:
-                casts = [
-                    pl.col(name).cast(pl.Enum(labels))
-                    for name, type_ in types
-                    if (labels := enum_labels(type_))
-                ]
-                return found.with_columns(casts)
-        raise SandboxError(text)
+        with self.lock:
+            types, found = self.types(query), self._run("", query, (), read=_frame)
+        labels = [(name, enum_labels(type_)) for name, type_ in types]
+        return found.with_columns(pl.col(n).cast(pl.Enum(each)) for n, each in labels if each)
 
-    def types(self, sql: str) -> list[tuple[str, str]]:
+    def types(self, query: str) -> list[tuple[str, str]]:
         """Return name and DuckDB type of a result's columns, without running it."""
-        return [(row[0], row[1]) for row in self.rows(f"DESCRIBE {sql}")]
+        return [(row[0], row[1]) for row in self._run("DESCRIBE ", query, (), read=_rows)]
+
+    def create(
+        self, name: str, query: str, parameters: Sequence[object] = (), *, view: bool = False
+    ) -> None:
+        """Keep the result of a query as a table, in place of an old one; or the query as a view."""
+        kind = "VIEW" if view else "TABLE"
+        self._run(f"CREATE OR REPLACE {kind} {_own(name)} AS ", query, parameters, read=_rows)
+
+    def drop(self, name: str) -> None:
+        """Forget a table."""
+        with self.lock:
+            self._con.execute(f"DROP TABLE {_own(name)}")
 
     def store(self, name: str, frame: pl.DataFrame) -> None:
         """Keep a frame as a table."""
         with self.lock:
             try:
-                self._con.register("__incoming", frame)
+                self._con.register(_INCOMING, frame)
             except (duckdb.Error, pl.exceptions.PolarsError) as error:
                 text = _shown(error)
                 raise SandboxError(text) from None
             try:
-                self.run(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM __incoming")
+                self.create(name, f"SELECT * FROM {_INCOMING}")
             finally:
-                self._con.unregister("__incoming")
+                self._con.unregister(_INCOMING)
+
+    def _run(self, before: str, query: str, parameters: Sequence[object], read: Read[T]) -> T:
+        """Run a query, with words of ours before it, if it is one that may run.
+
+        This is the only way to DuckDB for a text with anything in it that isn't the library's.
+        """
+        with self.lock, _Limit(self):
+            try:
+                ((tree,),) = self._con.execute(_TREE, [query]).fetchall()
+                check_permitted(json.loads(tree))
+                return read(self._con, before + query, list(parameters))
+            except NotPermittedError as error:
+                text = str(error)
+            except (duckdb.Error, pl.exceptions.PolarsError, ValueError, OverflowError) as error:
+                text = _shown(error)
+        raise SandboxError(text)
 
     def domain(self, index: int, domain: Domain) -> str:
         """Store a domain once, as a table with `code`, `value` and `upper`; return its name.
@@ -153,19 +177,23 @@ class Sandbox:
         return self._cells[name]
 
     def _store_domain(self, name: str, domain: Domain) -> None:
-        values, count = domain.values, domain.size - domain.nullable
-        columns = f"code BIGINT, value {column_type(domain)}, upper {column_type(domain)}"
-        self.run(f"CREATE TABLE {name} ({columns})")
+        values, count, type_ = domain.values, domain.size - domain.nullable, column_type(domain)
+        parameters: list[object] = []
         if isinstance(values, range):
-            value = f"(range::HUGEINT + ({values.start})::HUGEINT)::{domain.type}"
-            self.run(f"INSERT INTO {name} SELECT range, {value}, {value} FROM range({count})")
+            value = f"(range::HUGEINT + ({values.start})::HUGEINT)::{type_}"
+            query = f"SELECT range AS code, {value} AS value, {value} AS upper FROM range({count})"
         else:
             texts = [_text(value) for value in values]
             uppers = texts if domain.uppers is None else [_text(value) for value in domain.uppers]
-            lists = "unnest(?::VARCHAR[]), unnest(?::VARCHAR[])"
-            self.run(f"INSERT INTO {name} SELECT unnest(range({count})), {lists}", [texts, uppers])
+            parameters = [texts, uppers]
+            query = (
+                f"SELECT code, value::{type_} AS value, upper::{type_} AS upper FROM (SELECT "
+                f"unnest(range({count})) AS code, unnest(?::VARCHAR[]) AS value, "
+                "unnest(?::VARCHAR[]) AS upper)"
+            )
         if domain.nullable:
-            self.run(f"INSERT INTO {name} VALUES ({count}, NULL, NULL)")
+            query += f" UNION ALL SELECT {count}, NULL, NULL"
+        self.create(name, query, parameters)
 
 
 class _Limit:
@@ -232,6 +260,30 @@ def quoted_text(text: str) -> str:
 def quoted_name(name: str) -> str:
     """Quote an identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _own(name: str) -> str:
+    """Return a table's name as SQL.
+
+    Raises:
+        ValueError: it is none of `Sandbox.new_name`.
+    """
+    if OWN_TABLE.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is no name for a table here")
+    return name
+
+
+def _rows(con: Con, sql: str, parameters: list[object]) -> list[tuple[Any, ...]]:
+    return con.execute(sql, parameters).fetchall()
+
+
+def _arrays(con: Con, sql: str, parameters: list[object]) -> dict[str, NDArray[Any]]:
+    return con.execute(sql, parameters).fetchnumpy()
+
+
+def _frame(con: Con, sql: str, _: list[object]) -> pl.DataFrame:
+    found: pl.DataFrame = con.sql(sql).pl()
+    return found
 
 
 def _text(value: object) -> str:

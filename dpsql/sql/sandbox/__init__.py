@@ -1,0 +1,19 @@
+"""The sandbox: a DuckDB of our own, which holds public things only."""
+
+from dpsql.sql.sandbox.database import (
+    MAX_SECONDS,
+    Sandbox,
+    SandboxError,
+    column_type,
+    quoted_name,
+    quoted_text,
+)
+
+__all__ = [
+    "MAX_SECONDS",
+    "Sandbox",
+    "SandboxError",
+    "column_type",
+    "quoted_name",
+    "quoted_text",
+]

@@ -1,0 +1,129 @@
+"""What may run in the sandbox: a closed list over DuckDB's own syntax tree of a query.
+
+The front end reads with sqlglot, DuckDB with a parser of its own. So that nothing can hide
+between the two, DuckDB reads each query first and gives its tree, and the query runs only if it is
+one query, and every kind of node, every function and every table in it is listed here. This is the
+last check before a query runs, and it doesn't trust how the text was made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Tree = Mapping[str, Any]
+Names = frozenset[str]
+
+OWN_TABLE = re.compile(r"__[a-z]+_\d+")
+"""What the tables of the sandbox are called; no analyst can give such a name."""
+
+_ARITHMETIC = """
+    % * + - / // abs acos asin atan atan2 bit_count cbrt ceil cos cot degrees even exp floor gcd
+    greatest isfinite isinf isnan lcm least ln log log10 log2 nextafter pi pow power radians round
+    round_even sign sin sqrt tan trunc
+"""
+_TEXT = """
+    || ~~ !~~ ~~* !~~* ~~~ like_escape not_like_escape ilike_escape not_ilike_escape ascii chr
+    concat concat_ws contains ends_with hamming jaccard left left_grapheme length levenshtein lower
+    ltrim md5 nfc_normalize ord prefix regexp_extract regexp_full_match regexp_matches
+    regexp_replace replace reverse right right_grapheme rtrim starts_with strip_accents strlen
+    strpos substring suffix translate trim unicode upper
+"""
+_DATES = """
+    century date_diff date_part date_sub date_trunc datepart datesub day dayname dayofmonth
+    dayofweek dayofyear decade epoch hour isodow isoyear julian last_day make_date millennium minute
+    month monthname quarter second strftime strptime to_centuries to_days to_decades to_hours
+    to_microseconds to_millennia to_milliseconds to_minutes to_months to_quarters to_seconds
+    to_weeks to_years week weekday weekofyear year yearweek
+"""
+_AGGREGATES = """
+    any_value approx_count_distinct approx_quantile arg_max arg_min array_agg avg bit_and bit_or
+    bit_xor bool_and bool_or corr count count_if count_star covar_pop covar_samp first kurtosis last
+    list listagg max median min mode quantile quantile_cont quantile_disc regr_avgx regr_avgy
+    regr_count regr_intercept regr_r2 regr_slope skewness stddev stddev_pop stddev_samp string_agg
+    sum var_pop var_samp variance
+"""
+_WINDOWS = """
+    cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank
+    row_number
+"""
+_LISTS = "flatten len list_resize list_transform list_value list_zip nullif row struct_pack"
+_TABLES = "generate_series range unnest"
+
+_TABLE_FUNCTIONS = frozenset(_TABLES.split())
+FUNCTIONS = _TABLE_FUNCTIONS.union(
+    *(s.split() for s in (_ARITHMETIC, _TEXT, _DATES, _AGGREGATES, _WINDOWS, _LISTS))
+)
+"""Functions of their arguments alone: none tells the time, the session, the settings or the
+catalog, draws random numbers, waits, fails on purpose, reads anything or runs text."""
+
+_EXPRESSIONS = """
+    BETWEEN CASE CAST COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION LAMBDA OPERATOR PARAMETER
+    STAR SUBQUERY TYPE WINDOW
+"""
+_CLASSES = frozenset(_EXPRESSIONS.split())
+_SPECIAL = """
+    ARRAY_EXTRACT COMPARE_IN COMPARE_NOT_IN GROUPING_FUNCTION OPERATOR_COALESCE OPERATOR_IS_NOT_NULL
+    OPERATOR_IS_NULL OPERATOR_NOT OPERATOR_TRY STRUCT_EXTRACT
+"""
+_OPERATORS = frozenset(_SPECIAL.split())
+_SHAPES = """
+    SELECT_NODE SET_OPERATION_NODE BASE_TABLE EMPTY EXPRESSION_LIST JOIN SUBQUERY TABLE_FUNCTION
+    DISTINCT_MODIFIER LIMIT_MODIFIER ORDER_MODIFIER ORDER_DEFAULT ASCENDING DESCENDING
+"""
+_OTHERS = frozenset(_SHAPES.split())
+"""Types of nodes that are no expressions: queries, tables, and what sorts and cuts."""
+_EMPTY = (
+    "at_clause", "catalog", "catalog_name", "columns", "expr", "export_state", "rename_list",
+    "replace_list", "sample", "schema", "schema_name",
+)  # fmt: skip
+"""Parts that must be empty, wherever they stand."""
+
+
+class NotPermittedError(Exception):
+    """A query has something in it that isn't listed."""
+
+
+def check_permitted(document: Tree) -> None:
+    """Check what `json_serialize_sql` says of a text.
+
+    Raises:
+        NotPermittedError: it is not one query, or has something in it that isn't listed.
+    """
+    if document.get("error") is not False:
+        raise NotPermittedError(str(document.get("error_message"))[:200])
+    if len(document["statements"]) != 1:
+        raise NotPermittedError("there is more than one query")
+    pending: list[tuple[Any, Names]] = [(document["statements"], frozenset())]
+    while pending:
+        node, names = pending.pop()
+        if isinstance(node, list):
+            pending += [(part, names) for part in node]
+        elif isinstance(node, dict):
+            _check(node, names)
+            rest = dict(node)
+            for cte in (rest.pop("cte_map", None) or {"map": []})["map"]:
+                pending.append((cte["value"], names))
+                names |= {cte["key"].lower()}
+            pending += [(part, names) for part in rest.values()]
+
+
+def _check(node: Tree, names: Names) -> None:
+    kind, type_ = node.get("class"), node.get("type")
+    good = kind in _CLASSES if "class" in node else type_ is None or type_ in _OTHERS
+    if not good or (kind == "OPERATOR" and type_ not in _OPERATORS):
+        raise NotPermittedError(f"{kind or type_} can't run here")
+    if "function_name" in node and node["function_name"] not in FUNCTIONS:
+        raise NotPermittedError(f"the function {node['function_name']} can't run here")
+    if type_ == "TABLE_FUNCTION" and node["function"]["function_name"] not in _TABLE_FUNCTIONS:
+        raise NotPermittedError("this table function can't run here")
+    if type_ == "BASE_TABLE":
+        name = node["table_name"]
+        if name.lower() not in names and OWN_TABLE.fullmatch(name) is None:
+            raise NotPermittedError(f"there is no table {name}")
+    if len(node.get("qualified_name", {"path": [""]})["path"]) != 1:
+        raise NotPermittedError("a name with a schema can't stand here")
+    given = [key for key in _EMPTY if node.get(key)]
+    if given:
+        raise NotPermittedError(f"{given[0]} can't stand here")
