@@ -53,7 +53,6 @@ class Engine(Protocol):
         self,
         table: Table,
         wanted: Sequence[Marginal],
-        guards: Sequence[str] = (),
         merged: Merged = MappingProxyType({}),
     ) -> None:
         """Make sure that `marginals` can count this, as far as no row is needed to know.
@@ -68,15 +67,16 @@ class Engine(Protocol):
         self,
         table: Table,
         wanted: Sequence[Marginal],
-        guards: Sequence[str] = (),
         merged: Merged = MappingProxyType({}),
     ) -> Counted:
         """Count the rows of `table` in every cell of every wanted marginal.
 
-        Cells of a column in `merged` are counted together where they have the same class there.
+        A column has `table.cells` of them: those of its domain and, where rows may be outside
+        of it, one more for these. Cells of a column in `merged` are counted together where they
+        have the same class there.
 
-        All counts are of one snapshot and over the same rows: those whose value is in the
-        domain for every attribute of any wanted marginal and for every column in `guards`.
+        All counts are of one snapshot and over the same rows, all that the table has: which
+        columns are counted by decides in which cell a row is, and not whether it counts.
 
         It may fail with any exception whatever, and the text of that may quote values. The
         session, which knows what was charged, replaces it by an `ExecutionError`.

@@ -78,29 +78,40 @@ class Column:
 
     `inside` says whether a row has a cell, `stored` is what to group by under the name `alias`,
     and `code` makes the code of that. Codes are BIGINT: the key can't overflow a narrow type.
+
+    Every row has one cell, and one only: that of its value where `placed` is true; else the NULL
+    cell of a nullable domain, or, if it `leaves_out` rows, the cell after those of the domain.
+    Only a domain that keeps NULL and leaves other values out has both of these. What the
+    database itself rules out is nowhere.
     """
 
-    def __init__(self, name: str, alias: str, domain: Domain) -> None:
+    def __init__(self, name: str, alias: str, domain: Domain, *, leaves_out: bool) -> None:
         self._column, self._domain, self.alias = quote(name), domain, alias
         self._cells = _cells(self._column, domain)
-        self.code = f"({self._cells.code(alias)})::BIGINT"
-        if domain.nullable:
-            self.code = f"coalesce({self.code}, {domain.size - 1})"
+        self._every = domain.nullable or leaves_out
+        self._both = domain.nullable and leaves_out
+        self._last = domain.size - domain.nullable
+        """The cell of NULL or, without one, of what is outside."""
+        code = f"({self._cells.code(alias)})::BIGINT"
+        self.code = f"coalesce({code}, {self._last})" if self._every else code
+        if self._both:
+            self.code = f"{alias}::BIGINT"
 
     def inside(self, parameters: Parameters) -> str:
         """Write whether a row has a cell."""
-        if not self._domain.nullable:
-            return self._cells.placed(parameters)
-        if self._domain.covers_all:
-            return "true"
-        return f"({self._column} IS NULL OR {self._cells.placed(parameters)})"
+        return "true" if self._every else self._cells.placed(parameters)
 
     def stored(self, parameters: Parameters) -> str:
         """Write what to group by."""
         stored = self._cells.stored(parameters)
-        if not self._domain.nullable:
+        if not self._every:
             return stored
-        return f"CASE WHEN {self._cells.placed(parameters)} THEN {stored} END"
+        stored = f"CASE WHEN {self._cells.placed(parameters)} THEN {stored} END"
+        if not self._both:
+            return stored
+        # No stored value could tell NULL from what is outside.
+        rest = f"CASE WHEN {self._column} IS NULL THEN {self._last} ELSE {self._last + 1} END"
+        return f"coalesce(({self._cells.code(f'({stored})')})::BIGINT, {rest})"
 
 
 def call(function: str, *arguments: str) -> str:

@@ -48,23 +48,21 @@ class DuckDBEngine:
         self,
         table: Table,
         wanted: Sequence[Marginal],
-        guards: Sequence[str] = (),
         merged: Merged = MappingProxyType({}),
     ) -> None:
         """Have DuckDB bind what `marginals` would run, without running it; see `Engine.check`."""
         with self.snapshot():
-            for counting in scans(table, wanted, guards, merged):
+            for counting in scans(table, wanted, merged):
                 counting.check(self._con)
 
     def marginals(
         self,
         table: Table,
         wanted: Sequence[Marginal],
-        guards: Sequence[str] = (),
         merged: Merged = MappingProxyType({}),
     ) -> Counted:
         """Count every wanted marginal; see `Engine.marginals`."""
-        needed = scans(table, wanted, guards, merged)
+        needed = scans(table, wanted, merged)
         counted: dict[Marginal, Counts] = {}
         with self.snapshot():
             for done, counting in enumerate(needed):
@@ -184,34 +182,29 @@ class Scan:
         return counted
 
 
-def scans(
-    table: Table, wanted: Sequence[Marginal], guards: Sequence[str], merged: Merged
-) -> list[Scan]:
+def scans(table: Table, wanted: Sequence[Marginal], merged: Merged) -> list[Scan]:
     """Build the statements that count what every wanted marginal is summed from."""
     sizes = {name: _size(table, name, merged) for name in table.columns}
     blocks = cover(wanted, sizes)
-    used = {a for marginal in wanted for a in marginal} | set(guards)
-    ordered = tuple(name for name in sizes if name in used)
     if table.unit is not None:
-        return [bounded_scan(table, blocks, ordered, merged)]
-    return [scan(table, [block], ordered, merged) for block in blocks]
+        return [bounded_scan(table, blocks, merged)]
+    return [scan(table, [block], merged) for block in blocks]
 
 
 def scan(
     table: Table,
     blocks: Sequence[Marginal],
-    used: Sequence[str],
     merged: Merged = MappingProxyType({}),
     source: str | None = None,
 ) -> Scan:
-    """Build the statement for some blocks; rows need a cell in every column of `used`.
+    """Build the statement for some blocks.
 
     The inner queries group by the columns as they are stored, which DuckDB does fastest; codes
     are made of their few rows. Rows come from the table, unless there is another source.
     """
     parameters = Parameters()
     rows = source or ".".join(quote(part) for part in table.path)
-    parts = [_count(table, i, b, used, merged, rows, parameters) for i, b in enumerate(blocks)]
+    parts = [_count(table, i, b, merged, rows, parameters) for i, b in enumerate(blocks)]
     shapes = {block: tuple(_size(table, a, merged) for a in block) for block in blocks}
     return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes)
 
@@ -219,14 +212,14 @@ def scan(
 def bounded_scan(
     table: Table,
     blocks: Sequence[Marginal],
-    used: Sequence[str],
     merged: Merged = MappingProxyType({}),
 ) -> Scan:
     """Build one statement for all blocks, over the rows that count of each privacy unit.
 
     They are found once: that takes far longer than to count them.
     """
-    counts = scan(table, blocks, used, merged, KEPT)
+    used = [name for name in table.columns if any(name in block for block in blocks)]
+    counts = scan(table, blocks, merged, KEPT)
     return replace(
         counts, sql=f"WITH {KEPT} AS MATERIALIZED ({kept_rows(table, used)}) {counts.sql}"
     )
@@ -236,14 +229,14 @@ def _count(
     table: Table,
     number: int,
     block: Marginal,
-    used: Sequence[str],
     merged: Merged,
     source: str,
     parameters: Parameters,
 ) -> str:
-    # Every row has a place in some columns: outside the block they need no condition.
-    needed = [a for a in used if a in block or not table.columns[a].covers_all]
-    columns = {a: Column(a, f"k{i}", table.columns[a]) for i, a in enumerate(needed)}
+    columns = {
+        a: Column(a, f"k{i}", table.columns[a], leaves_out=table.leaves_out(a))
+        for i, a in enumerate(block)
+    }
     key = whole(0, "BIGINT")
     for attribute in block:
         size = whole(_size(table, attribute, merged), "BIGINT")
@@ -266,4 +259,4 @@ def _size(table: Table, column: str, merged: Merged) -> int:
     """Return the number of cells, or of their classes."""
     if column in merged:
         return int(merged[column].max(initial=-1)) + 1
-    return table.columns[column].size
+    return table.cells(column)

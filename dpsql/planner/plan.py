@@ -310,7 +310,7 @@ class Plan:
 def error_table(recovery: AnyRecovery, workload: Workload) -> pl.DataFrame:
     """Return the error of each statement; see `Plan.expected_error`."""
     table: dict[str, _Error] = {}
-    for family in workload.families:
+    for family in (family.shown for family in workload.families):
         error = table.setdefault(family.name, _Error())
         error.add(family.count, *extent(recovery, family, workload.domain))
     return pl.DataFrame(

@@ -41,9 +41,9 @@ class Purpose:
         for digest in astuple(self):
             check_digest(digest)
 
-    def same_data(self, other: Purpose) -> bool:
-        """Tell whether measurements for both may be put together."""
-        ours, theirs = ((p.table, p.schema, p.unit, p.vintage) for p in (self, other))
+    def same_rows(self, other: Purpose) -> bool:
+        """Tell whether both are for the same state of the same table, by whatever schema."""
+        ours, theirs = ((p.table, p.unit, p.vintage) for p in (self, other))
         return ours == theirs
 
     def same_question(self, other: Purpose) -> bool:

@@ -23,7 +23,7 @@ from dpsql.planner.past.source import Source
 from dpsql.planner.plan import EXPECTED
 from dpsql.privacy import Receipt
 from dpsql.release.answers import Answers
-from dpsql.release.facts import Facts, now, versions
+from dpsql.release.facts import Facts, guards_of, now, versions
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
@@ -34,7 +34,7 @@ def facts_of(script: Script, plan: AdaptivePlan, vintage: str) -> Facts:
     """Return what is public about a release before it chooses what it measures."""
     rows = {s.name: 0 for s in script.statements}
     for family in plan.workload.families:
-        rows[family.name] = rows.get(family.name, 0) + family.count
+        rows[family.name] = rows.get(family.name, 0) + family.shown.count
     unknown = [None] * len(rows)
     expected = {"statement": list(rows), "rows": list(rows.values())}
     return Facts(
@@ -44,7 +44,7 @@ def facts_of(script: Script, plan: AdaptivePlan, vintage: str) -> Facts:
             {**expected, "rmse": unknown, "worst_standard_error": unknown}, schema=EXPECTED
         ),
         budget=plan.budget,
-        guards=tuple(sorted(script.guards)),
+        guards=guards_of(script),
         privacy_cost=plan.privacy_cost,
         receipt=None,
         rmse=None,
@@ -105,8 +105,8 @@ def sources_of(script: Script, estimates: Estimates) -> Iterator[Source]:
             {a: n for a, n in sizes.items() if a in used},
             {a: of for a, of in script.merged.items() if a in used},
             {frozenset(m.attributes): m.values for m in measured},
-            script.guards,
             reading="adaptive",
+            described=script.table.described,
         )
 
 

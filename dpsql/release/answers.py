@@ -111,8 +111,8 @@ class Answers:
         return np.zeros(family.shape) if self.recovery is None else self.recovery.variances(family)
 
     def family(self, column: StatisticColumn) -> Family:
-        """Return the family that answers a statistic."""
-        return self.workload.families[column.family]
+        """Return the queries that answer a statistic."""
+        return self.workload.families[column.family].shown
 
     def _family(self, column: StatisticColumn, part: Part) -> Family:
         """Return the queries of a statistic for the groups of a part."""

@@ -18,7 +18,7 @@ from dpsql.planner.plan import Plan, error_table
 from dpsql.privacy import Budget, Receipt
 from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
 from dpsql.release.answers import Answers
-from dpsql.release.facts import Earlier, Facts, now, versions
+from dpsql.release.facts import Earlier, Facts, guards_of, now, versions
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
@@ -44,11 +44,6 @@ class Before:
     """Where each of them is in the ledger."""
     vintage: str = ""
 
-    @property
-    def guards(self) -> frozenset[str]:
-        """Whose rows count, see `Source`; the same for all of them."""
-        return self.sources[0].guards if self.sources else frozenset()
-
     def where(self, usable: Callable[[Source], bool]) -> Before:
         """Return some of the sources."""
         kept = [i for i, source in enumerate(self.sources) if usable(source)]
@@ -66,7 +61,7 @@ def measured_source(
     return replace(
         source_of(plan, script.merged),
         values=measured.values,
-        guards=script.guards,
+        described=script.table.described,
         rests_on=tuple(entry.request for entry in used(plan, before).earlier),
     )
 
@@ -92,7 +87,7 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
         statements={s.name: s.sql for s in script.statements},
         expected=plan.expected_error(),
         budget=plan.budget if plan.planned else None,
-        guards=tuple(sorted(script.guards)),
+        guards=guards_of(script),
         privacy_cost=plan.privacy_cost,
         receipt=None,
         rmse=plan.rmse,
@@ -188,7 +183,7 @@ def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Rel
         statements={s.name: s.sql for s in script.statements},
         expected=expected,
         budget=None,
-        guards=tuple(sorted(before.guards)),
+        guards=guards_of(script),
         privacy_cost=Fraction(0),
         receipt=None,
         rmse=_rmse(expected),

@@ -20,7 +20,9 @@ from dpsql.release.facts import LAPLACE_NOISE, Earlier, Facts
 from dpsql.release.summary import DELTAS
 from dpsql.schema.document import table_from_json, table_to_json
 
-FORMAT = 2
+FORMAT = 3
+READ = (2, FORMAT)
+"""What is read: format 2 left rows out of all statements that one of them left out."""
 MAX_BYTES = 2**26
 
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,1999})(/[1-9][0-9]{0,1999})?")
@@ -38,7 +40,7 @@ def write(facts: Facts, files: Mapping[str, Any]) -> str:
         "statements": dict(facts.statements),
         "expected_error": facts.expected.to_dicts(),
         "budget": None if facts.budget is None else _budget(facts.budget),
-        "rows_need_a_value_in": list(facts.guards),
+        "rows_need_a_value_in": {name: list(of) for name, of in facts.guards.items()},
         "privacy_cost_mu_squared": str(facts.privacy_cost),
         "mechanism": {
             "name": facts.mechanism,
@@ -122,9 +124,10 @@ def read(text: str) -> tuple[Facts, dict[str, Any]]:
         raise malformed("release.json is not JSON") from None
     if not isinstance(document, dict) or type(document.get("format")) is not int:
         raise malformed("release.json is not a release's")
-    if document["format"] != FORMAT:
+    if document["format"] not in READ:
+        known = " and ".join(map(str, READ))
         raise ReleaseFormatError(
-            f"The release has format {str(document['format'])[:20]!r}; this dpsql knows {FORMAT}.",
+            f"The release has format {str(document['format'])[:20]!r}; this dpsql knows {known}.",
             hint="use the version of dpsql that wrote it.",
         )
     try:
@@ -188,7 +191,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         statements=_texts(document["statements"]),
         expected=pl.DataFrame(_typed(document["expected_error"], list), schema=EXPECTED),
         budget=_read_budget(document["budget"]),
-        guards=tuple(_typed(name, str) for name in _typed(document["rows_need_a_value_in"], list)),
+        guards=_guards(document),
         privacy_cost=_fraction(document["privacy_cost_mu_squared"]),
         receipt=_read_receipt(document["ledger"]),
         rmse=None if mechanism["rmse"] is None else _number(mechanism["rmse"]),
@@ -213,6 +216,16 @@ def _facts(document: Mapping[str, Any]) -> Facts:
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:
         raise ValueError
     return facts
+
+
+def _guards(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    found = document["rows_need_a_value_in"]
+    if document["format"] < FORMAT:
+        found = dict.fromkeys(document["statements"], found) if found else {}
+    return {
+        _typed(name, str): tuple(_typed(column, str) for column in _typed(of, list))
+        for name, of in _typed(found, dict).items()
+    }
 
 
 def _read_budget(value: Any) -> Budget | None:

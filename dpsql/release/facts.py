@@ -17,6 +17,7 @@ from dpsql.planner.past.source import RESIDUALS, Source
 from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER
 from dpsql.privacy import Budget, Receipt
 from dpsql.schema import Table
+from dpsql.sql.compiled import Script
 
 LIBRARIES = (
     "dpsql",
@@ -62,8 +63,9 @@ class Facts:
     """As `Plan.expected_error`."""
     budget: Budget | None
     """What it was charged; None if that was nothing."""
-    guards: tuple[str, ...]
-    """Columns in which a row must have a value of the domain to be counted."""
+    guards: Mapping[str, tuple[str, ...]]
+    """Statement → columns in which a row must have a value of the domain to be counted where the
+    statement names them; only statements that name such columns."""
     privacy_cost: Fraction
     """What was measured costs that much, as μ²."""
     receipt: Receipt | None
@@ -126,6 +128,11 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     noise = all(is_laplace(s.blocks) == facts.laplace == facts.budget.pure for s in own)
     kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
     return facts.rmse is not None and noise and kinds
+
+
+def guards_of(script: Script) -> Mapping[str, tuple[str, ...]]:
+    """Return the columns of each statement in which rows may have no value of the domain."""
+    return {s.name: tuple(sorted(s.guards)) for s in script.statements if s.guards}
 
 
 def now() -> str:

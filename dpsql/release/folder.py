@@ -13,7 +13,9 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,14 +25,14 @@ from typing import Any, Protocol
 import polars as pl
 
 from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, printable
+from dpsql.planner.past.source import Source
 from dpsql.privacy import Entry, Ledger
+from dpsql.release.changes import unchanged
 from dpsql.release.document import MAX_BYTES, malformed, read, write
-from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
 from dpsql.release.frames import DESCRIBED
 from dpsql.release.measurements import decode, encode
 from dpsql.release.parquet import read_parquet
-from dpsql.schema import Table
 
 DOCUMENT = "release.json"
 MEASUREMENTS = "release.measurements.parquet"
@@ -85,16 +87,15 @@ def check_target(path: Path) -> None:
     with _system_errors(path):
         if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
             raise _exists(path)
-        sweep(path)
-        with draft_of(path) as draft:
-            draft.rmdir()
+        os.rmdir(_draft(path))
 
 
 def save(facts: Facts, frames: Written, content: bytes, path: Path) -> Path:
     """Write a release, with its noisy integers as `encode` writes them; see `Release.save`."""
     with _system_errors(path):
         check_target(path)
-        with draft_of(path) as draft:
+        draft = _draft(path)
+        try:
             files = _write_all(frames, content, draft)
             _write(draft / DOCUMENT, write(facts, files).encode())
             _sync(draft)
@@ -104,8 +105,17 @@ def save(facts: Facts, frames: Written, content: bytes, path: Path) -> Path:
                 if path.exists():
                     raise _exists(path) from None
                 raise
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
         _sync(path.parent)
     return path
+
+
+def _draft(path: Path) -> Path:
+    """Make a hidden folder beside the target, which only its owner can read."""
+    path = path.absolute()
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
 
 
 def _exists(path: Path) -> ReleaseFormatError:
@@ -242,11 +252,13 @@ class StoredFrames:
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise malformed(f"{file.path.name} was changed")
         try:
-            return read_parquet(content, [column for column, *_ in file.columns], file.rows)
+            frame = read_parquet(content)
         except ValueError:
-            raise malformed(
-                f"{file.path.name} can't be read, or does not hold what release.json says"
-            ) from None
+            raise malformed(f"{file.path.name} can't be read") from None
+        described = [column for column, *_ in file.columns]
+        if frame.height != file.rows or not set(described) <= set(frame.columns):
+            raise malformed(f"{file.path.name} does not hold what release.json says")
+        return frame
 
     def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
         """Yield slices of the frame."""
@@ -350,7 +362,7 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     held, sources = [entries[request] for request in requests], decode(content)
     # The rounds of an adaptive release have one entry together.
     parts = [sources] if facts.adaptive else [(source,) for source in sources]
-    if len(parts) != len(held) or not _are_of(facts.table, held):
+    if len(parts) != len(held) or not _are_of(facts, held, parts):
         raise _forged()
     for entry, part in zip(held, parts, strict=True):
         kept = ledger.content(entry)
@@ -358,11 +370,15 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
             raise _forged()
 
 
-def _are_of(table: Table, entries: Sequence[Entry]) -> bool:
-    """Whether charges were for the same data, and for a table that is described like this one."""
+def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source]]) -> bool:
+    """Whether charges were for the same rows, and measurements fit the table as it is described."""
+    schema = facts.table.fingerprint
+    if facts.receipt is not None and held[-1].schema != schema:
+        return False
     return all(
-        entry.schema == table.fingerprint and entry.purpose.same_data(entries[0].purpose)
-        for entry in entries
+        entry.purpose.same_rows(held[0].purpose)
+        and (entry.schema == schema or all(unchanged(s, facts.table) for s in part))
+        for entry, part in zip(held, parts, strict=True)
     )
 
 

@@ -3,7 +3,8 @@
 A row is one of: a `space` that was measured (its attributes, the noise and the noisy integers), a
 `factor` of the strategy of a block, the `reference` of an attribute, the `cells` into which the
 values of an attribute were merged, which `rows` counted: those with a value of the domain in every
-named column, or the `reading`: how answers follow. Rows of one release have one number `source`.
+named column, what was `described`: a hash of the domain of every column of the table, or the
+`reading`: how answers follow. Rows of one release have one number `source`.
 All is read back with suspicion: files come from strangers.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, get_args
@@ -48,8 +50,14 @@ LAPLACE = "laplace "
 """Stands before the scale of Laplace noise; a number alone is the variance of Gaussian noise."""
 IDENTITY = "identity "
 """Stands before the scale of an identity; a number alone is that of a centred identity."""
+KINDS = frozenset(
+    {"space", "factor", "reference", "cells", "rows", "described", "rests_on", "reading"}
+)
 MAX_DIGITS = 40
 """Of a number in decimal text: noise variances are below 2^100."""
+
+
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 class _Row(NamedTuple):
@@ -97,6 +105,8 @@ def _rows(number: int, source: Source) -> Iterator[_Row]:
         yield _Row(number, "reference", -1, [name], [], [n], "", data)
     nothing = np.zeros(0, dtype=np.int64)
     yield _Row(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
+    for name, domain in source.described.items():
+        yield _Row(number, "described", -1, [name], [], [], domain, nothing)
     yield _Row(number, "reading", -1, [source.reading], [], [], "", nothing)
     yield _Row(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
     for name, n in source.sizes.items():
@@ -122,7 +132,7 @@ def decode(content: bytes) -> tuple[Source, ...]:
         ReleaseFormatError: it is not that.
     """
     try:
-        frame = read_parquet(content, SCHEMA)
+        frame = read_parquet(content)
         if dict(frame.schema) != SCHEMA or frame.null_count().sum_horizontal()[0]:
             raise _malformed()
         numbers = frame["source"].unique(maintain_order=True).to_list()
@@ -150,7 +160,7 @@ def _source(frame: pl.DataFrame) -> Source:
     kinds: dict[str, list[tuple[dict[str, Any], Ints]]] = defaultdict(list)
     for row, data in zip(rows, frame["data"], strict=True):
         kinds[row["kind"]].append((row, data.to_numpy().copy()))
-    if set(kinds) - {"space", "factor", "reference", "cells", "rows", "rests_on", "reading"}:
+    if set(kinds) - KINDS:
         raise _malformed()
     ((counted, _),), ((rested, _),), ((how, _),) = (
         kinds[kind] for kind in ("rows", "rests_on", "reading")
@@ -167,9 +177,17 @@ def _source(frame: pl.DataFrame) -> Source:
     blocks, values = _blocks(kinds["space"], kinds["factor"])
     guards = frozenset(counted["names"])
     rests_on = tuple(rested["names"])
-    source = Source(blocks, references, sizes, merged, values, guards, rests_on, reading)
+    described = dict(_described(row) for row, _ in kinds["described"])
+    source = Source(blocks, references, sizes, merged, values, guards, described, rests_on, reading)
     _check(source)
     return source
+
+
+def _described(row: dict[str, Any]) -> tuple[str, str]:
+    (name,), domain = row["names"], row["number"]
+    if domain and not _HASH.fullmatch(domain):
+        raise _malformed()
+    return name, domain
 
 
 def _classes(data: Ints, count: int) -> Ints:

@@ -161,7 +161,8 @@ class Release(Mapping[str, pl.DataFrame]):
             LedgerError: the ledger doesn't hold its charge.
         """
         facts, frames, measurements = folder.load(Path(path))
-        if any(source.guards != frozenset(facts.guards) for source in decode(measurements)):
+        counted = {frozenset(columns) for columns in facts.guards.values()}
+        if any(source.guards and {source.guards} != counted for source in decode(measurements)):
             raise malformed("its measurements counted other rows than release.json says")
         if not agree(facts, decode(measurements)):
             raise malformed("its measurements are of another kind than release.json says")

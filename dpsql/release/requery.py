@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -120,7 +121,7 @@ def requery(
     try:
         script = compile_script(
             [("query", sql)],
-            lambda parts: _only(table, parts),
+            lambda parts: _only(_counted(table, sources), parts),
             lambda parts: frames.get(".".join(part.lower() for part in parts)),
             split=lambda _: splits(sources),
         )
@@ -131,6 +132,16 @@ def requery(
             "The measurements can't be read: they don't fit the table, or each other.",
             hint="get the release again from whoever published it.",
         ) from None
+
+
+def _counted(table: Table, sources: Sequence[Source]) -> Table:
+    """Return the table as it was counted.
+
+    Releases before format 3 counted only rows with a value of the domain in some columns. Of these
+    rows, none is outside of these domains.
+    """
+    filtered = frozenset().union(*(source.guards for source in sources))
+    return replace(table, enforced=table.enforced | filtered)
 
 
 def _only(table: Table, parts: tuple[str, ...]) -> Table:

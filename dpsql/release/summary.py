@@ -133,9 +133,13 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "domains", "declared by the data owner, not learnt"
-    if facts.guards:
-        names = ", ".join(map(printable, facts.guards))
-        yield "rows", f"only rows with a value of the domain in {names} count"
+    for statement, columns in facts.guards.items():
+        names = ", ".join(map(printable, columns))
+        yield (
+            "rows",
+            f"{printable(statement)}: a SELECT that names {names} counts only rows with a value of "
+            "the domain there",
+        )
     yield (
         "data",
         f"vintage {printable(facts.vintage)!r}" if facts.vintage else "no vintage declared",

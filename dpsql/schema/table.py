@@ -23,10 +23,6 @@ from dpsql.schema.units import ResolvedUnit, Unit
 T = TypeVar("T")
 
 
-COLLATED = "VARCHAR with a collation"
-"""The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """A base table with the public domains of its columns.
@@ -70,13 +66,22 @@ class Table:
             hint=closest(name, [*self.columns, *self.undeclared], as_sql),
         )
 
+    def leaves_out(self, name: str) -> bool:
+        """Whether rows may have no value of a column's domain, and no rule gives them one.
+
+        A SELECT that names the column doesn't count them. They are measured all the same, in a
+        cell of their own after those of the domain, so that all measurements are about the same
+        rows and go together.
+        """
+        return name not in self.enforced and not self.columns[name].covers_all
+
     def guards(self, names: Iterable[str]) -> frozenset[str]:
-        """Return those of some columns in which rows may be without a cell: these don't count."""
-        return frozenset(
-            name
-            for name in names
-            if name not in self.enforced and not self.columns[name].covers_all
-        )
+        """Return those of some columns in which rows may have no value of the domain."""
+        return frozenset(name for name in names if self.leaves_out(name))
+
+    def cells(self, name: str) -> int:
+        """Return into how many cells a column is counted: every row is in one of them."""
+        return self.columns[name].size + self.leaves_out(name)
 
     @property
     def contributions(self) -> int:
@@ -91,6 +96,13 @@ class Table:
         return self.unit.neighbours
 
     @property
+    def described(self) -> Mapping[str, str]:
+        """Column → a hash of its domain; "" for a column without one."""
+        domains = {name: repr(domain).encode() for name, domain in self.columns.items()}
+        hashes = {name: hashlib.sha256(text).hexdigest() for name, text in domains.items()}
+        return hashes | dict.fromkeys(self.undeclared, "")
+
+    @property
     def fingerprint(self) -> str:
         """A hash of everything that is public about the table.
 
@@ -98,8 +110,7 @@ class Table:
         """
         lines = [repr(self.path[1:] or (self.name,))]
         lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
-        types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in self.undeclared.items())
-        lines += [f"{name!r}: {type_}" for name, type_ in types]
+        lines += [f"{name!r}: {type_}" for name, type_ in self.undeclared.items()]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -185,7 +196,6 @@ def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str,
 
 _EXAMPLES = {
     "VARCHAR": "labels(['a', 'b'])",
-    COLLATED: "labels(['a', 'b'])",
     "DATE": "dates('2026-01-01', '2026-12-31')",
     "TIMESTAMP": "dates('2026-01-01', '2026-12-31')",
     "DOUBLE": "bins([0, 10, 20, 50])",

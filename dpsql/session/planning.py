@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import duckdb
 
-from dpsql.errors import BudgetError, ResourceLimitError
+from dpsql.errors import BudgetError, ResourceLimitError, StaleSchemaError
 from dpsql.hints import spend
 from dpsql.planner import mechanisms
 from dpsql.planner.baselines.aim.plan import AdaptivePlan
@@ -21,6 +22,7 @@ from dpsql.planner.plan import Plan
 from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Entry, Ledger, Purpose
 from dpsql.release import Before
+from dpsql.release.changes import explained, goes_with, only_adds
 from dpsql.release.facts import Earlier
 from dpsql.release.measurements import decode
 from dpsql.schema import Table
@@ -81,11 +83,11 @@ class Planning:
         return own
 
     def _helps(self, source: Source, script: Script) -> bool:
-        """Whether a source counted the same rows, over cells that are not too fine.
+        """Whether a source can be put together with others, over cells that are not too fine.
 
         Planning takes time in the cells that have to be told apart, and hardly gains by them.
         """
-        if source.guards != script.guards or not source.combines:
+        if not source.combines:
             return False
         for name, cells in script.workload.domain.items():
             if name in source.attributes:
@@ -122,15 +124,37 @@ class Planning:
     def _before(self, asked: Asked, table: Table) -> Before:
         """Return what was measured of a table, under its present description."""
         wanted = self.purpose(asked, table)
-        self._ledger.check(wanted, accept_schema=self.accept_schema)
-        parts = [self.known[entry.request] for entry in self.read(wanted)]
-        sources = tuple(source for part in parts for source in part.sources)
-        return Before(sources, tuple(e for part in parts for e in part.earlier), self.vintage)
+        try:
+            self._ledger.check(wanted, accept_schema=self.accepts(table, wanted))
+        except StaleSchemaError as error:
+            raise explained(error, self._described(wanted), table) from None
+        kept = []
+        for entry in self.read(wanted):
+            same = entry.purpose.schema == wanted.schema
+            part = self.known[entry.request]
+            kept.append(part.where(partial(goes_with, table=table, same_schema=same)))
+        sources = tuple(source for part in kept for source in part.sources)
+        return Before(sources, tuple(e for part in kept for e in part.earlier), self.vintage)
+
+    def accepts(self, table: Table, wanted: Purpose) -> bool:
+        """Whether the table may be described otherwise than at its last release."""
+        return self.accept_schema or only_adds(self._described(wanted), table)
+
+    def _described(self, wanted: Purpose) -> Mapping[str, str]:
+        """Return how the table was described at its last release, if that was kept."""
+        entries = [e for e in self._ledger.entries() if e.purpose.table == wanted.table]
+        if not entries or entries[-1].purpose.schema == wanted.schema:
+            return {}
+        for entry in reversed(entries):
+            content = self._ledger.content(entry) if entry.content else None
+            if content is not None and entry.purpose.schema == entries[-1].purpose.schema:
+                return decode(content)[-1].described
+        return {}
 
     def read(self, wanted: Purpose) -> list[Entry]:
         """List the releases of the wanted data, and read what is not known of them yet."""
         # Listed once: other processes may add to them at any moment.
-        entries = [e for e in self._ledger.entries() if e.content and e.purpose.same_data(wanted)]
+        entries = [e for e in self._ledger.entries() if e.content and e.purpose.same_rows(wanted)]
         if any(entry.request not in self.known for entry in entries):
             data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
             for entry, content in self._ledger.measurements(**data):

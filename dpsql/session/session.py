@@ -259,7 +259,7 @@ class Session:
             check_confidence(confidence)
             asked = Asked.of(sql, How(None, None, "total", None, True))
             with self._lock:  # a frame can't say about which rows it is
-                release = self._work.free(asked, Wishes(confidence), same_rows=True)
+                release = self._work.free(asked, Wishes(confidence))
         else:
             release = self.release(
                 sql, budget=budget, confidence=confidence, reuse=reuse, mechanism=mechanism

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,7 @@ from dpsql.errors import (
     ResourceLimitError,
     StaleSchemaError,
     UndeterminedError,
-    printable,
 )
-from dpsql.hints import FREE, Hint, call
 from dpsql.mechanism.adaptive import run
 from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, Payable, measure
 from dpsql.planner.certify import is_laplace
@@ -75,32 +73,25 @@ class Work:
         self._paid: Receipt | None = None
         """What the call at work was charged."""
 
-    def free(self, asked: Asked, wishes: Wishes, *, same_rows: bool = False) -> Release:
+    def free(self, asked: Asked, wishes: Wishes) -> Release:
         """Answer from earlier measurements alone.
 
-        Best from those that counted the same rows as the statements would. Else, unless the
-        `same_rows` have to be counted, from those that counted only rows with a value in further
-        columns too: then answers are about these, as the facts of the release say.
+        From those that combine, together; else from one of the others by itself, the last first.
 
         Raises:
             UndeterminedError: they don't determine what is asked.
         """
-        first = self.planning.over(asked, lambda _: False)
-        own = first.script.guards
-        rehearse(first.script)
-        first = self.planning.over(asked, lambda source: source.guards >= own)
+        rehearse(self.planning.over(asked, lambda _: False).script)
+        found = self.planning.over(asked, _any).before.sources
+        ways = [_together, *(_only(s) for s in reversed(found) if not s.combines)]
         error: UndeterminedError | None = None
-        for guards, usable in _choices(own, first.before.sources):
+        for usable in ways:
             compiled = self.planning.over(asked, usable)
             try:
-                found = from_before(compiled.script, compiled.before, wishes)
+                return from_before(compiled.script, compiled.before, wishes)
             except UndeterminedError as raised:
                 if error is None or compiled.before.sources:  # these say what is missing
                     error = raised
-                continue
-            if guards != own and same_rows:
-                raise _other_rows(guards - own)
-            return found
         raise error or InternalError("nothing was tried")
 
     def answer(self, asked: Asked, wishes: Wishes, tell: Progress, target: Path | None) -> Release:
@@ -230,11 +221,11 @@ class Work:
         with engine.snapshot():
             self._verify(script.table)
             # What DuckDB would refuse is refused before it is paid for.
-            engine.check(script.table, wanted, script.columns, script.merged)
+            engine.check(script.table, wanted, script.merged)
             charged = self._charge(compiled, facts, plan)
 
             def measure_charged() -> Release:
-                marginals = engine.marginals(script.table, wanted, script.columns, script.merged)
+                marginals = engine.marginals(script.table, wanted, script.merged)
                 tell("measuring", 0, 1)
                 content, release_of = take(charged, marginals)
                 self._keep(charged.receipt, content)
@@ -262,50 +253,27 @@ class Work:
         budget = facts.budget
         if budget is None:
             raise InternalError("nothing was asked that could be charged")
+        table = compiled.script.table
+        purpose = self.planning.purpose(compiled.asked, table, plan.digest)
         receipt = self._ledger.charge(
             budget.mu_squared,
             asked=budget,
-            purpose=self.planning.purpose(compiled.asked, compiled.script.table, plan.digest),
-            accept_schema=self.planning.accept_schema,
+            purpose=purpose,
+            accept_schema=self.planning.accepts(table, purpose),
         )
         self._paid = receipt
         return ChargedPlan(plan, receipt, self._ledger)
 
 
-def _other_rows(columns: frozenset[str]) -> UndeterminedError:
-    names = ", ".join(printable(name) for name in sorted(columns))
-    return UndeterminedError(
-        f"Earlier measurements counted only rows with a value of the domain in {names}, and the "
-        "statement asks for all.",
-        hint=call("session.release", FREE)
-        + " answers about those rows, and says so in its facts; "
-        + Hint("session.query", "dpsql query", "%%dpsql")
-        + " with a budget counts all.",
-    )
-
-
 Usable = Callable[[Source], bool]
 
 
-def _choices(
-    own: frozenset[str], sources: Sequence[Source]
-) -> Iterator[tuple[frozenset[str], Usable]]:
-    """Yield which sources can be used together, and which rows they counted; the best first.
-
-    Those that combine, by the rows that they counted; then each of the others by itself, the last
-    one first.
-    """
-    kinds = {source.guards for source in sources} | {own}
-    for guards in sorted(kinds, key=lambda g: (len(g), sorted(g))):
-        yield guards, _counting(guards)
-        for source in reversed(sources):
-            if source.guards == guards and not source.combines:
-                yield guards, _only(source)
+def _any(_: Source) -> bool:
+    return True
 
 
-def _counting(guards: frozenset[str]) -> Usable:
-    """Choose the sources that combine and counted the rows with a value in these columns."""
-    return lambda source: source.combines and source.guards == guards
+def _together(source: Source) -> bool:
+    return source.combines
 
 
 def _only(chosen: Source) -> Usable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from sqlglot import exp
@@ -17,6 +17,7 @@ from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import Entries, Ints, LoweredBlock
+from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox import Sandbox
 from dpsql.sql.text.parse import Parsed
@@ -36,6 +37,10 @@ class LoweredStatement:
     """What is computed on the answers of its cores."""
     cores: tuple[LoweredCore, ...]
     weight: float
+
+    def over(self, table: Table) -> LoweredStatement:
+        """Return it over all cells into which the table is counted."""
+        return replace(self, cores=tuple(with_outside(core, table) for core in self.cores))
 
     @property
     def blocks(self) -> list[LoweredBlock]:
@@ -59,18 +64,17 @@ def assemble(
             computed on the answers.
         ResourceLimitError: the matrices are too large together.
     """
+    lowered = [item.over(table) for item in lowered]
     blocks = [block for item in lowered for block in item.blocks]
     _check_entries(sum(len(b.rows.cell) for b in blocks if isinstance(b.rows, Entries)))
     used = {name for block in blocks for name in block.attributes}
-    sizes = {name: domain.size for name, domain in table.columns.items() if name in used}
+    sizes = {name: table.cells(name) for name in table.columns if name in used}
     split = {name: of for name, of in split.items() if name in sizes}
-    builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, sandbox)
+    builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, sandbox, table)
     several = len(lowered) > 1
     statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
-    named = frozenset().union(*(core.core.named for item in lowered for core in item.cores))
-    columns = tuple(c for c in table.columns if c in named)
     workload = _normalised(builder.workload)
-    return Script(table, statements, workload, columns, builder.classes.of)
+    return Script(table, statements, workload, builder.classes.of)
 
 
 def _check_entries(entries: int) -> None:
@@ -114,9 +118,12 @@ def _family_name(name: str, lowered: LoweredStatistic) -> str:
 class _Builder:
     """Adds the families of statements to the workload of a script."""
 
-    def __init__(self, classes: Classes, sizes: Mapping[str, int], sandbox: Sandbox) -> None:
+    def __init__(
+        self, classes: Classes, sizes: Mapping[str, int], sandbox: Sandbox, table: Table
+    ) -> None:
         self.workload = Workload(classes.sizes)
         self.classes = classes
+        self._table = table
         self._sizes = sizes
         self._sandbox = sandbox
         self._entries = 0
@@ -130,12 +137,14 @@ class _Builder:
             )
             for core in item.cores
         )
+        named = frozenset().union(*(core.core.named for core in item.cores))
+        guards = self._table.guards(named)
         sql, whole = item.parsed.source.sql, item.parsed.source.whole()
         direct = direct_outputs(item.query, item.cores)
         if direct is not None:
             spans = _spans(item.parsed, len(direct))
             check_names([o.name for o in direct], [o.key is None for o in direct], sql, spans)
-            return Statement(item.name, sql, tables, tuple(direct), None)
+            return Statement(item.name, sql, tables, tuple(direct), None, guards)
         post = prepare(item.query, item.cores, self._sandbox, sql, whole)
         spans = _spans(item.parsed, len(post.outputs))
         check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], sql, spans)
@@ -146,7 +155,7 @@ class _Builder:
                 span=whole,
                 hint="select COUNT(*) too.",
             )
-        return Statement(item.name, sql, tables, None, post)
+        return Statement(item.name, sql, tables, None, post, guards)
 
     def _grouping_set(self, group: LoweredSet, item: LoweredStatement) -> GroupingSet:
         columns = tuple(self._column(group, s, item) for s in group.statistics)
@@ -161,7 +170,10 @@ class _Builder:
         is divided by the square of what one row can add, and the points of a distribution count
         as one.
         """
-        merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
+        merged = [
+            completed(self.classes.merge(block, self._sizes), self._table)
+            for block in lowered.blocks
+        ]
         written_out = [b.rows for b in merged if isinstance(b.rows, Entries)]
         self._entries += sum(rows.rows * rows.cells for rows in written_out)
         _check_entries(self._entries)
@@ -175,6 +187,7 @@ class _Builder:
             [block.factor for block in blocks],
             min(max(share, 1e-9), 1e9),
             name=_family_name(item.name, lowered),
+            hidden=[i for i, block in enumerate(blocks) if block.hidden],
         )
         return StatisticColumn(
             len(self.workload.families) - 1,

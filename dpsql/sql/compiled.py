@@ -64,6 +64,9 @@ class Statement:
     """Its columns, if they are keys and statistics as they are."""
     post: Postprocessing | None
     """What is computed on the answers, otherwise."""
+    guards: frozenset[str] = frozenset()
+    """The columns that it names in which rows may have no value of the domain: these rows don't
+    count in the SELECT that names them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,16 +76,5 @@ class Script:
     table: Table
     statements: tuple[Statement, ...]
     workload: Workload
-    columns: tuple[str, ...]
-    """Every column that a statement names, also where the answer doesn't depend on it: only rows
-    whose value is in the domain of each are counted."""
     merged: Mapping[str, Ints]
-    """For columns of which the workload has fewer cells than the domain: the class of each."""
-
-    @property
-    def guards(self) -> frozenset[str]:
-        """The columns in which a row must have a value of the domain to be counted.
-
-        Only answers with the same ones are about the same rows.
-        """
-        return self.table.guards(self.columns)
+    """For columns of which the workload has fewer cells than the table: the class of each."""

@@ -37,6 +37,17 @@ class Family:
     name: str
     blocks: tuple[Block, ...]
     weight: float
+    hidden: frozenset[int] = frozenset()
+    """Numbers of blocks whose last row is asked for the sake of later questions only, and is not
+    shown in answers."""
+
+    @property
+    def shown(self) -> Family:
+        """The queries whose answers are shown."""
+        if not self.hidden:
+            return self
+        rows = [slice(0, n - (i in self.hidden)) for i, n in enumerate(self.shape)]
+        return replace(self.box(rows), hidden=frozenset())
 
     @property
     def attributes(self) -> frozenset[str]:
@@ -173,6 +184,7 @@ class Workload:
         weight: float = 1.0,
         *,
         name: str | None = None,
+        hidden: Iterable[int] = (),
     ) -> Workload:
         """Add one family of queries.
 
@@ -182,6 +194,7 @@ class Workload:
             factors: one factor per entry of `attributes`, or a single one over all of them.
             weight: the importance of each query, positive and finite.
             name: a label for reports; the attributes' names by default.
+            hidden: the entries of `attributes` whose last row is not shown in answers.
 
         Returns:
             The workload itself, so that calls can be chained.
@@ -200,7 +213,7 @@ class Workload:
         blocks = tuple(
             self._bind(group, factor) for group, factor in zip(groups, factors, strict=True)
         )
-        family = Family(label, blocks, _check_weight(weight))
+        family = Family(label, blocks, _check_weight(weight), frozenset(hidden))
         _check_answers(label, self._count + family.count)
         self._families.append(family)
         self._count += family.count

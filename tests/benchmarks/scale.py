@@ -56,7 +56,7 @@ def end_to_end(workload: Workload, rows: int) -> None:
     plan = dpsql.plan(workload, budget=dpsql.Budget(epsilon=1, delta=1e-9))
     clock.tell(f"planned {plan.workload.count:,} answers, rmse {plan.rmse:.3f}, gap {plan.gap:.1e}")
     spaces = [space for block in plan.certified.blocks for space in block.spaces]
-    counts = DuckDBEngine(con).marginals(source, spaces, tuple(workload.domain))
+    counts = DuckDBEngine(con).marginals(source, spaces)
     clock.tell(f"counted {len(spaces):,} marginals of {rows:,} rows")
     measured = measure(pay(plan), counts)
     clock.tell(f"measured {sum(v.size for v in measured.values.values()):,} noisy integers")

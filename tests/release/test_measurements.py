@@ -69,7 +69,15 @@ def parts(source: Source) -> list[Any]:
     references = {n: (r.weights.tolist(), r.uniform) for n, r in source.references.items()}
     values = {k: (v.shape, v.dtype, v.tolist()) for k, v in source.values.items()}
     merged = {n: of.tolist() for n, of in source.merged.items()}
-    return [blocks, references, dict(source.sizes), merged, values, source.guards]
+    return [
+        blocks,
+        references,
+        dict(source.sizes),
+        merged,
+        values,
+        source.guards,
+        dict(source.described),
+    ]
 
 
 @pytest.mark.parametrize("names", [[n] for n in SCRIPTS] + [["cells", "bands"], ["cells", "total"]])
@@ -156,6 +164,8 @@ def test_other_tables(content):
         frame.reverse(),
     ]
     for kind in frame["kind"].unique().to_list():
+        if kind == "described":  # what isn't described goes with no other description
+            continue
         if kind != "reference":  # without any it says that joint cells were measured
             others.append(frame.filter(pl.col("kind") != kind))
         first = frame.with_row_index().filter(pl.col("kind") == kind)["index"][0]

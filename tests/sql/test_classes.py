@@ -10,7 +10,11 @@ from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.matrices import Entries, LoweredBlock, Runs
 
 SIZES = {"a": 7, "b": 5}
-TABLE = Table("t", {"a": Domain.integers(0, 999), "b": Domain.integers(0, 9)})
+TABLE = Table(
+    "t",
+    {"a": Domain.integers(0, 999), "b": Domain.integers(0, 9)},
+    enforced=frozenset({"a", "b"}),
+)
 
 
 def random_block(rng, attributes):

@@ -81,9 +81,11 @@ def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
     ground = Ground.of(past.sources, workload.domain, past.merged)
     references = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
     found = combine(past.sources, ground, references | common_references(past.sources, ground))
-    lacking = dict.fromkeys(
-        names for f in workload.families for names in missing(found.recovery, f, workload.domain)
-    )
+    domain = workload.domain
+    lacking: dict[tuple[str, ...], None] = {}
+    for family in workload.families:
+        if missing(found.recovery, family, domain):  # what isn't shown need not be known
+            lacking |= dict.fromkeys(missing(found.recovery, family.shown, domain))
     return found, tuple(lacking)
 
 

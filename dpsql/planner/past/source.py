@@ -48,8 +48,11 @@ class Source:
     values: Noisy | None = None
     """None for what is only planned."""
     guards: frozenset[str] = frozenset()
-    """Columns in which a row had to have a value of the domain to be counted: sources with other
-    ones are about other rows."""
+    """Columns in which a row had to have a value of the domain to be counted, in releases before
+    format 3: these are about other rows, and go with no other source. None in later ones, which
+    count such rows in a cell of their own."""
+    described: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What was public about the table then, see `Table.described`; nothing if it isn't known."""
     rests_on: tuple[str, ...] = ()
     """Names of the earlier releases with which it was put together, in order."""
     reading: Reading = RESIDUALS

@@ -105,11 +105,16 @@ def _signatures(block: LoweredBlock, axis: int, sizes: Mapping[str, int]) -> Int
 
 
 def _segments(runs: Runs) -> Ints:
-    """Return numbers for the stretches of cells between the ends of runs."""
+    """Return numbers for the stretches of cells between the ends of runs; one for all in none."""
     cuts = np.zeros(runs.cells + 1, dtype=np.int64)
     cuts[runs.low] = 1
-    cuts[np.where(runs.high > runs.cells, runs.high - runs.cells, runs.high)] = 1
-    return np.asarray(cuts[: runs.cells].cumsum())
+    around = runs.high > runs.cells
+    cuts[np.where(around, runs.high - runs.cells, runs.high)] = 1
+    steps = np.bincount(runs.low, minlength=2 * runs.cells + 1)
+    steps -= np.bincount(runs.high, minlength=2 * runs.cells + 1)
+    counted = steps.cumsum()
+    inside = counted[: runs.cells] + counted[runs.cells : 2 * runs.cells]
+    return np.where(inside > 0, cuts[: runs.cells].cumsum(), -1) + 1
 
 
 def _keys(entries: Entries, rest: Ints) -> Ints:

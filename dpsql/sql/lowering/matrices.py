@@ -108,6 +108,11 @@ class Runs:
         return len(self.low)
 
     @property
+    def wraps(self) -> bool:
+        """Whether a run goes on from the last cell to the first."""
+        return bool((self.high > self.cells).any())
+
+    @property
     def is_total(self) -> bool:
         """Whether there is one row, of ones."""
         return self.rows == 1 and bool((self.high - self.low == self.cells).all())
@@ -153,6 +158,8 @@ class LoweredBlock:
     rows: Rows
     axes: tuple[int, ...]
     """The axes of the groups along which its rows run, in C order; none for a single row."""
+    hidden: bool = False
+    """Whether there is one more row, the last, which no answer shows; see `outside`."""
 
     @property
     def factor(self) -> Factor:

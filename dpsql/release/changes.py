@@ -1,0 +1,90 @@
+"""What has become of a table's description since something was measured, and what that concerns.
+
+A count in a cell of some columns depends on the rows of the table and, of its description, on
+
+- the domains of these columns: their values, what becomes of NULL and of other values, and the
+  column's type. `Table.described` has a hash of all of that;
+- whether rows may be without a value there, which decides whether there is a cell for them. Then
+  the number of cells is another one.
+
+It depends on no other column: no row is left out for what it has in a column that isn't counted
+by, since rows outside a domain have a cell of their own (see `dpsql/engines/columns.py`). So what
+was measured goes together with what is measured under another description, if the two agree in
+the columns that were measured.
+
+With a privacy unit, that isn't so: which rows of a unit are kept is decided by all columns that
+have a domain (see `dpsql/engines/bounded.py`), and by `max_rows`. Nor is it in releases that left
+rows out, which name these columns as `guards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpsql.errors import StaleSchemaError, printable
+from dpsql.planner.past.source import Source
+from dpsql.schema import Table
+
+LISTED = 5
+"""Columns of one kind that a message names."""
+
+
+def goes_with(source: Source, table: Table, *, same_schema: bool) -> bool:
+    """Whether what was measured is about the rows of a table, over cells that it has.
+
+    Args:
+        source: of the same table, privacy unit and vintage.
+        table: as it is described now.
+        same_schema: whether it was described by the same schema then.
+    """
+    if source.guards or not (same_schema or unchanged(source, table)):
+        return False
+    return all(
+        len(source.merged.get(name, ())) in {0, table.cells(name)}
+        and (name in source.merged or n == table.cells(name))
+        for name, n in source.sizes.items()
+    )
+
+
+def unchanged(source: Source, table: Table) -> bool:
+    """Whether the columns that were measured, and what else decides on counts, are the same."""
+    now = table.described
+    alike = all(now.get(name) and source.described.get(name) == now[name] for name in source.sizes)
+    return table.unit is None and alike
+
+
+def only_adds(before: Mapping[str, str], table: Table) -> bool:
+    """Whether a table differs from an earlier description only in columns that got a domain.
+
+    Nothing that was measured, or could be, is about other rows or other cells then; with a
+    privacy unit it would be.
+    """
+    now = table.described
+    same = all(of in {"", now.get(name)} for name, of in before.items())
+    return table.unit is None and bool(before) and before.keys() == now.keys() and same
+
+
+def explained(error: StaleSchemaError, before: Mapping[str, str], table: Table) -> StaleSchemaError:
+    """Say what changed since a table was described so, as far as that is known."""
+    now = table.described
+    kinds = {
+        "other domains": [n for n, of in before.items() if of and now.get(n) not in {None, "", of}],
+        "no domain any more": [n for n, of in before.items() if of and now.get(n) == ""],
+        "a domain now and none then": [n for n in before if not before[n] and now.get(n)],
+        "in the table now and not then": [n for n in now if n not in before],
+        "in the table then and not now": [n for n in before if n not in now],
+    }
+    said = "; ".join(f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names)
+    if not said and before:
+        said = "the columns and their domains are the same; the type of another column, or whose "
+        said += "rows count, is not"
+    return StaleSchemaError(f"{error.message} {_sentence(said)}".rstrip(), hint=error.hint)
+
+
+def _sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return ", ".join(printable(name) for name in names[:LISTED]) + more
