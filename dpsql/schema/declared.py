@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
+from itertools import pairwise
 
 from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
-from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, type_range, within
+from dpsql.schema.numbers import (
+    MAX_DIGITS,
+    as_float32,
+    below_float32,
+    decimal_scale,
+    decimal_width,
+    type_range,
+    within,
+)
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import closest
 
@@ -38,7 +49,9 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
         return _decimals(name, type_, domain, domain.values)
     if domain.type == "DATE" and type_ in {"DATE", "TIMESTAMP"}:
         return domain.of_column(type_)
-    if domain.type == "DOUBLE" and (_is_number(type_) or type_ in FLOAT_TYPES):
+    if domain.type == "DOUBLE" and type_ == "FLOAT":
+        return _float_bins(name, domain)
+    if domain.type == "DOUBLE" and (_is_number(type_) or type_ == "DOUBLE"):
         return domain.of_column(type_)
     if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
         return domain
@@ -114,6 +127,19 @@ def _decimals(name: str, type_: str, domain: Domain, values: DecimalRange) -> Do
             hint=f"declare values between {shown}.",
         )
     return domain.of_column(type_)
+
+
+def _float_bins(name: str, domain: Domain) -> Domain:
+    """Round the edges of bins as the column's values are: 0.7 is then 0.7 of a FLOAT."""
+    edges = [float(v) for v in (*domain.values, *(domain.uppers or ())[-1:])]  # type: ignore[arg-type]
+    rounded = [as_float32(edge) for edge in edges]
+    if any(a >= b for a, b in pairwise(rounded)) or not all(map(math.isfinite, rounded)):
+        raise SchemaError(
+            f"The domain {domain} of {name} has edges that its type FLOAT can't tell apart.",
+            hint="use edges that lie further apart, or a DOUBLE column.",
+        )
+    uppers = (*map(below_float32, rounded[1:-1]), rounded[-1])
+    return replace(domain, values=tuple(rounded[:-1]), uppers=uppers, column_type="FLOAT")
 
 
 def _ends(type_: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpsql.errors import SchemaError, printable
+from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 from dpsql.schema.numbers import MAX_DIGITS, decimal_scale
 from dpsql.schema.plain import (
@@ -94,6 +95,8 @@ def _declares(line: str, name: str, domain: Domain) -> bool:
         read = parse_toml(f"[t.columns]\n{line}").tables["t"][name]
     except SchemaError:
         return False
+    if domain.column_type == "FLOAT":
+        return from_declaration(name, "FLOAT", generated=False, domain=read) == domain
     return read == replace(domain, type=type_, column_type="")
 
 

@@ -203,6 +203,16 @@ class Domain:
         """Whether every row has a cell, whatever it holds."""
         return self.nullable and self.outside != "drop"
 
+    @property
+    def timed(self) -> bool:
+        """Whether the column has times of day, of which nothing is known."""
+        return self.type == "DATE" and self.column_type == "TIMESTAMP"
+
+    @property
+    def coarse(self) -> bool:
+        """Whether a cell stands for several stored values, of which SQL sees the least."""
+        return self.uppers is not None or self.timed
+
     def as_type(self, type_: str) -> Domain:
         """Give the same values for a column of another DuckDB type."""
         return replace(self, type=type_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import date
@@ -149,6 +150,22 @@ def _edge(edge: object) -> float:
             hint="edges are finite numbers, for example [0, 0.5, 1].",
         )
     return value + 0.0  # no negative zero
+
+
+def as_float32(value: float) -> float:
+    """Round to the nearest single; beyond the largest one, to infinity."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0]) + 0.0
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def below_float32(value: float) -> float:
+    """Return the largest single below a finite one."""
+    # Singles of one sign follow each other as their bits do; bits of negative ones run backwards.
+    (bits,) = struct.unpack("<i", struct.pack("<f", value))
+    before = -(2**31) + 1 if value == 0 else bits + (1 if value < 0 else -1)
+    return float(struct.unpack("<f", struct.pack("<i", before))[0])
 
 
 def decimal_scale(type_: str) -> int:

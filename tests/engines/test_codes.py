@@ -78,6 +78,8 @@ def place(domain, type_, value):
         return None
     if domain.type == "DOUBLE":
         edges, x = [*values, domain.uppers[-1]], float(value)
+        if type_ == "FLOAT":
+            edges = [float(np.float32(edge)) for edge in edges]
         if not edges[0] <= x <= edges[-1]:
             return -1 if x < edges[0] else len(values)
         return max(i for i, e in enumerate(values) if e <= x)
@@ -135,7 +137,7 @@ KINDS = {
     "odd step": (Domain.decimals("-0.01", "0.98", "0.03"), ["DECIMAL(38,2)", "DOUBLE", "FLOAT"]),
     "tenths": (Domain.decimals("0.1", "0.7", "0.1"), ["DOUBLE", "FLOAT", "DECIMAL(18,2)"]),
     "bins": (Domain.bins([-0.0, 0.1, 0.3, 1, 10]), ["DOUBLE", "FLOAT", "DECIMAL(4,2)", "INTEGER"]),
-    "wide bins": (Domain.bins([-1e300, -5e-324, 5e-324, 1e300]), ["DOUBLE", "FLOAT", "BIGINT"]),
+    "wide bins": (Domain.bins([-1e300, -5e-324, 5e-324, 1e300]), ["DOUBLE", "BIGINT"]),
     "one bin": (Domain.bins([0, 50]), ["DOUBLE", "UTINYINT", "DECIMAL(38,2)"]),
     "days": (Domain.dates("2020-01-01", "2020-12-31"), ["DATE", "TIMESTAMP"]),
     "weeks": (Domain.dates("2020-01-01", "2021-01-03", "week"), ["DATE", "TIMESTAMP"]),

@@ -466,3 +466,12 @@ def _mutate(rng, document) -> None:
         other, its = rng.choice(places)
         if other is not node:
             node[key] = copy.deepcopy(other[its])
+
+
+def test_bins_of_a_float_column_are_written_and_read():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (x FLOAT)").fetchall()
+    table = read_table(con, ("t",), Schema({"t": {"x": Domain.bins([0, 0.1, 0.7, 2])}}))
+    text = write_toml([table])
+    assert read_table(con, ("t",), Schema(parse_toml(text).tables)) == table
+    assert table_from_json(table_to_json(table)) == table

@@ -1,10 +1,15 @@
 """Columns known by ranges: what cuts through a range is refused, all else equals DuckDB."""
 
+import random
+from datetime import date
+
 import duckdb
 import pytest
 
 import dpsql
 from dpsql import Domain
+from dpsql.errors import DpsqlError, SchemaError
+from tests.sql import coarse_table
 
 SCHEMA = dpsql.Schema(
     {
@@ -95,3 +100,155 @@ def test_a_public_table_of_limits(con):
     assert frame["n"][0] == pytest.approx(con.execute(join.format(20)).fetchall()[0][0], abs=0.01)
     with pytest.raises(dpsql.SqlError, match="ranges only"):
         dpsql.query(con, join.format(25), budget=budget, schema=SCHEMA)
+
+
+def test_a_row_that_meets_no_public_row_is_tried_too(con):
+    join = (
+        "SELECT COUNT(*) AS n FROM t LEFT JOIN (VALUES (DATE '2020-03-01', 10)) AS b(m, x) "
+        "ON date_trunc('month', t.day) = b.m WHERE income < coalesce(b.x, 25)"
+    )
+    with pytest.raises(dpsql.SqlError, match="known by ranges only"):
+        dpsql.query(con, join, budget=dpsql.Budget(rho=1), schema=SCHEMA)
+
+
+def test_what_fails_within_a_cell_is_refused(con):
+    # On 29 February there is no such day in 2021; on the first of each month there is.
+    with pytest.raises(dpsql.SqlError, match="ranges only"):
+        count(con, "make_date(2021, month(day), day(day)) >= DATE '2021-01-01'")
+
+
+# ── timestamps by days ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def hits():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE hits (t TIMESTAMP NOT NULL)").fetchall()
+    con.execute(
+        "INSERT INTO hits SELECT TIMESTAMP '2013-07-01 00:00:00' + INTERVAL (i * 601) SECOND "
+        "FROM range(300) r(i)"
+    ).fetchall()
+    return con
+
+
+HITS = dpsql.Schema({"hits": {"t": Domain.dates("2013-07-01", "2013-07-03")}})
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) AS n FROM hits WHERE t >= TIMESTAMP '2013-07-01 12:00:00'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t = TIMESTAMP '2013-07-01 00:00:00'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t > TIMESTAMP '2013-07-01 00:00:00'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t BETWEEN DATE '2013-07-01' AND DATE '2013-07-02'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t <= DATE '2013-07-02'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t < '2013-07-02 00:00:00.000001'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t IN (DATE '2013-07-01')",
+        "SELECT COUNT(*) AS n FROM hits WHERE t IN (SELECT DATE '2013-07-01')",
+        "SELECT extract(hour FROM t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
+        "SELECT date_part('minute', t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
+        "SELECT date_trunc('hour', t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
+        "SELECT epoch(t) // 3600 AS h, COUNT(*) AS n FROM hits GROUP BY h",
+        "SELECT strftime(t, '%H') AS h, COUNT(*) AS n FROM hits GROUP BY h",
+        "SELECT t::VARCHAR AS h, COUNT(*) AS n FROM hits GROUP BY h",
+        "SELECT (t - INTERVAL 6 HOUR)::DATE AS d, COUNT(*) AS n FROM hits GROUP BY d",
+        "SELECT AVG(t - TIMESTAMP '2013-07-01') AS d FROM hits",
+        "SELECT SUM(date_diff('hour', DATE '2013-07-01', t)) AS d FROM hits",
+        "SELECT t, hour(t) AS h, COUNT(*) AS n FROM hits GROUP BY t",
+        "SELECT t, COUNT(*) AS n FROM hits GROUP BY t HAVING t > DATE '2013-07-01'",
+        "SELECT t, COUNT(*) AS n FROM hits GROUP BY t ORDER BY second(t)",
+        "SELECT COUNT(*) AS n FROM hits JOIN (VALUES (DATE '2013-07-01')) v(d) ON t = d",
+    ],
+)
+def test_what_cuts_through_a_day_is_refused(hits, sql):
+    with pytest.raises(dpsql.SqlError, match=r"by (its day|days|ranges) only") as error:
+        dpsql.query(hits, sql, budget=dpsql.Budget(rho=1), schema=HITS)
+    assert error.value.hint
+    assert error.value.span is not None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) AS n FROM hits WHERE t >= DATE '2013-07-02'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t::DATE BETWEEN '2013-07-01' AND '2013-07-02'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t < '2013-07-02' AND dayname(t) = 'Monday'",
+        "SELECT COUNT(*) AS n FROM hits WHERE t <> TIMESTAMP '2014-07-02 10:00:00'",
+        "SELECT date_trunc('month', t) AS k, COUNT(*) AS n FROM hits GROUP BY k",
+        "SELECT t::DATE AS k, COUNT(*) AS n FROM hits WHERE month(t) = 7 GROUP BY k",
+        "SELECT strftime(t, '%a %-d') AS k, COUNT(*) AS n FROM hits GROUP BY k",
+        "SELECT (t + INTERVAL 1 DAY)::DATE AS k, COUNT(*) AS n FROM hits GROUP BY k",
+        "SELECT SUM(date_diff('day', DATE '2013-06-30', t)) AS n FROM hits",
+        "SELECT COUNT(*) AS n FROM hits JOIN (VALUES (DATE '2013-07-01')) v(d) ON t::DATE = d",
+        "SELECT COUNT(t) AS n FROM hits",
+    ],
+)
+def test_what_depends_on_the_day_equals_duckdb(hits, sql):
+    frame = dpsql.query(hits, sql, budget=dpsql.Budget(rho=10**10), schema=HITS)
+    ours = [(*row[:-2], round(row[-2], 3)) for row in frame.rows()]
+    assert sorted(ours) == sorted(hits.execute(sql).fetchall())
+
+
+def test_a_timestamp_is_grouped_by_its_day(hits):
+    for where in ("", "WHERE month(t) = 7"):
+        sql = f"SELECT t, COUNT(*) AS n FROM hits {where} GROUP BY t"
+        frame = dpsql.query(hits, sql, budget=dpsql.Budget(rho=10**10), schema=HITS)
+        assert frame["t"].to_list() == [date(2013, 7, day) for day in (1, 2, 3)]
+        assert [round(n) for n in frame["n"]] == [144, 144, 12]
+
+
+# ── what is seen of other columns ──────────────────────────────────────────────────────────
+
+
+def test_decimals_are_seen_in_the_type_of_their_column():
+    con = coarse_table.connect(60)
+    assert not coarse_table.differences(
+        con, "SELECT wage::VARCHAR AS k, COUNT(*) AS n FROM private GROUP BY k"
+    )
+
+
+@pytest.mark.parametrize("condition", ["small >= 0.7", "small < 0.7", "small >= 0.1::FLOAT"])
+def test_edges_of_float_columns_are_floats(condition):
+    con = coarse_table.connect(60)
+    sql = f"SELECT COUNT(*) AS n FROM private WHERE {condition}"
+    assert not coarse_table.differences(con, sql)
+
+
+def test_edges_that_floats_cannot_tell_apart_are_refused():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (x FLOAT)").fetchall()
+    for edges in ([0, 1, 1.000000001], [0, 1e300]):
+        with pytest.raises(SchemaError, match="FLOAT"):
+            dpsql.plan(
+                con,
+                "SELECT COUNT(*) FROM t WHERE x >= 1",
+                budget=dpsql.Budget(rho=1),
+                schema={"t": {"x": Domain.bins(edges)}},
+            )
+
+
+def check_expressions(seed, count):
+    """Ask random statements; return how many were answered, as DuckDB does, and how many not."""
+    con, drawn = coarse_table.connect(), coarse_table.Expressions(random.Random(seed))  # noqa: S311
+    answered = refused = 0
+    for _ in range(count):
+        sql = drawn.statement()
+        try:
+            found = coarse_table.differences(con, sql)
+        except DpsqlError:
+            refused += 1
+            continue
+        assert not found, (sql, found[:3])
+        answered += 1
+    return answered, refused
+
+
+def test_random_expressions_equal_duckdb_or_are_refused():
+    answered, refused = check_expressions(seed=1, count=150)
+    assert min(answered, refused) >= 30
+
+
+@pytest.mark.long
+def test_many_random_expressions_equal_duckdb_or_are_refused():
+    answered, refused = check_expressions(seed=2, count=3_000)
+    assert min(answered, refused) >= 1_000

@@ -104,6 +104,8 @@ class Core:
     sets: tuple[tuple[int, ...], ...]
     """For each grouping set, the keys that tell its groups."""
     statistics: tuple[Statistic, ...]
+    derived: tuple[Bound, ...]
+    """What is computed of keys and of nothing else, apart from the keys."""
     named: frozenset[str]
     """Every private column that is named anywhere in it."""
     where: Span | None

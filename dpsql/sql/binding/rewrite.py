@@ -19,6 +19,8 @@ from dpsql.sql.binding.grouping import key_nodes, sets_of
 from dpsql.sql.binding.scope import PrivateColumn, PublicColumn
 from dpsql.sql.text.spans import Source
 
+_NO_VALUES = (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)
+
 
 class CoreBinder(RowBinder):
     """Binds one SELECT over the private table, and rewrites what is left of it.
@@ -41,6 +43,8 @@ class CoreBinder(RowBinder):
         self._noisy = noisy
         self._keys: tuple[Bound, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
+        self._derived: list[Bound] | None = []
+        """None inside of something that is derived from keys."""
 
     def core(
         self, name: str, relations: Sequence[Relation], joined: Sequence[Bound]
@@ -68,6 +72,7 @@ class CoreBinder(RowBinder):
             self._keys,
             self._sets,
             tuple(self._statistics),
+            tuple(dict.fromkeys(self._derived or ())),
             frozenset(self._named),
             self.source.clause("WHERE") if where is not None else None,
         )
@@ -172,13 +177,25 @@ class CoreBinder(RowBinder):
             if isinstance(found, (PrivateColumn, PublicColumn)):
                 raise self._not_grouped(node)
             return exp.Paren(this=self._aliased(node, found, self.rewrite))
-        return rebuild(node, self.rewrite)
+        return self._computed(node)
+
+    def _computed(self, node: Expr) -> Expr:
+        """Rewrite a function or an operator; note what depends on keys alone, as a whole."""
+        derived = self._derived
+        if derived is None or isinstance(node, _NO_VALUES) or self._aggregates(node):
+            return rebuild(node, self.rewrite)
+        derived.append(self.bind(node))
+        self._derived = None
+        try:
+            return rebuild(node, self.rewrite)
+        finally:
+            self._derived = derived
 
     def _as_key(self, node: Expr) -> int | None:
         """Return the number of the key that an expression is; None if it is none."""
         if not self._keys or self._aggregates(node):
             return None
-        if isinstance(node, (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)):
+        if isinstance(node, _NO_VALUES):
             return None
         sql = self.bind(node).sql
         return next((i for i, key in enumerate(self._keys) if key.sql == sql), None)

@@ -1,33 +1,36 @@
 """Coarse columns: expressions that the cells of a column don't determine are refused.
 
-A cell of bins, or of dates with a coarse grain, stands for many stored values, and expressions are
-evaluated at its first one. So what is asked must be the same for all of them. The days of a cell
-are few: all of them are tried. The numbers of a bin are not: such a column may be compared with
-other values only, directly, and the comparisons can change there and nowhere else. They are tried
-at the first and last number of each bin, and at, just below and just above each compared value.
+A cell of bins, of dates with a coarse grain, or of the days of a TIMESTAMP stands for many stored
+values, and expressions are evaluated at its first one. So what is asked must be the same for all
+of them. The days of a cell are few: all of them are tried. The numbers of a bin and the times of a
+day are not:
+
+- a column of bins may be compared with other values only, directly, and the comparisons can change
+  there and nowhere else. They are tried at the first and last number of each bin, and at, just
+  below and just above each compared value;
+- of a timestamp, it is proved that an expression depends on its day, but for comparisons of the
+  column itself (see `instants`). These are tried in the same way, within each day.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Table
+from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render
-from dpsql.sql.sandbox import Sandbox, SandboxError
+from dpsql.sql.lowering.instants import COMPARISONS, DependsOnTimeError, compared_with
+from dpsql.sql.sandbox import Sandbox, SandboxError, column_type
 
 MAX_TRIED = 2**26
 """Combinations of cells, public rows and days that are tried."""
 MAX_COMPARED = 200
-"""Values with which a column of bins is compared in one expression."""
-_COMPARISONS = (
-    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ,
-    exp.Between, exp.In, exp.Is,
-)  # fmt: skip
+"""Values with which a coarse column is compared in one expression."""
 
 Cells = Callable[[Sequence[str]], str]
 """Returns SQL for the joint cells of columns."""
@@ -59,56 +62,91 @@ class CoarseColumns:
         Raises:
             SqlError: it cuts through a cell.
         """
-        coarse = [a for a in sorted(bound.attributes) if self._table.columns[a].uppers is not None]
+        coarse = [a for a in sorted(bound.attributes) if self._table.columns[a].coarse]
         if not coarse or (plain and bound.sql == render(column(f"__a{self._index[coarse[0]]}"))):
             return
         if (bound.sql, truth) in self._checked:
             return
         self._checked.add((bound.sql, truth))
-        if len(coarse) > 1:
-            raise self._error(bound, f"{coarse[0]} and {coarse[1]} are known by ranges only.", None)
+        tried = {name: points for name in coarse if (points := self._points(bound, name))}
+        if len(tried) > 1:
+            one, other, *_ = tried
+            raise self._error(bound, f"{one} and {other} are known by ranges only.", None)
         used = [r for r in relations if r.number in bound.relations]
-        name = coarse[0]
-        if self._table.columns[name].type == "DATE":
-            cut = self._cuts_days(bound, name, used, truth)
-        else:
-            cut = self._cuts_bins(bound, name, used, truth)
-        if cut:
-            message = f"The column {name} is known by ranges only, and this cuts through one."
-            raise self._error(bound, message, name)
+        for name, points in tried.items():
+            if self._cuts(bound, name, points, used, truth):
+                message = f"The column {name} is known by {self._ranges(name)} only, and this cuts "
+                raise self._error(bound, f"{message}through one.", name)
 
-    def _cuts_days(self, bound: Bound, name: str, used: Sequence[Relation], truth: bool) -> bool:
+    def _points(self, bound: Bound, name: str) -> list[str]:
+        """Return the values of a column at which an expression has to be tried, as SQL.
+
+        They are over `__first` and `__last`, the least and the largest value of a cell, or of a
+        day in it, and over the cells of the other columns.
+        """
+        domain = self._table.columns[name]
+        if domain.type == "DOUBLE":
+            points, of = ["__last"], column_type(domain)
+            for value in self._compared(bound, name):
+                number = f"({value})::{of}"
+                nearby = (f"nextafter({number}, '{s}infinity'::{of})" for s in ("", "-"))
+                points += [number, *nearby]
+        elif domain.timed:
+            points = [] if domain.uppers is None else ["__first"]
+            for value in self._compared_instants(bound, name):
+                moment = f"TRY_CAST(({value}) AS TIMESTAMP)"
+                points += ["__last", moment]
+                points += [f"({moment} {sign} INTERVAL 1 MICROSECOND)" for sign in "+-"]
+        else:
+            points = ["__first"]
+        return list(dict.fromkeys(points))
+
+    def _cuts(
+        self, bound: Bound, name: str, points: list[str], used: Sequence[Relation], truth: bool
+    ) -> bool:
+        """Whether an expression differs within a cell of a column."""
+        place = f"__a{self._index[name]}"
+        source, size = self._spread(bound, name)
+        tried = []
+        for point in points:
+            inside = f"{point} BETWEEN __first AND __last"
+            moved = exp.Var(this=f"(CASE WHEN {inside} THEN {point} ELSE __first END)")
+            tried.append(_replaced(bound.node, place, moved))
+        if size * math.prod(max(1, r.rows) for r in used) > MAX_TRIED:
+            raise ResourceLimitError(
+                "There are too many values to try whether this cuts through a range.",
+                hint="compare with fewer values, or coarser columns.",
+            )
+        tables = "".join(f" CROSS JOIN {_rows(r)}" for r in used)
+        return self._differs(bound.sql, tried, f"{source}{tables}", truth)
+
+    def _spread(self, bound: Bound, name: str) -> tuple[str, int]:
+        """Return the cells of an expression's columns, with `__first` and `__last`; and how many.
+
+        Where a cell is several days there is a row for each of these.
+        """
         i, domain = self._index[name], self._table.columns[name]
+        cells = self._cells(tuple(sorted(bound.attributes)))
+        size = math.prod(self._table.columns[a].size for a in bound.attributes)
+        if domain.type == "DOUBLE":
+            return f"(SELECT *, __a{i} AS __first, __u{i} AS __last FROM {cells})", size
         days = self._sandbox.new_name("days")
+        of, last = ("TIMESTAMP", "+ INTERVAL 1 DAY - INTERVAL 1 MICROSECOND")
+        if not domain.timed:
+            of, last = "DATE", ""
         self._sandbox.create(
             days,
-            f"SELECT value AS first, unnest(range(value::TIMESTAMP, "
-            f"upper::TIMESTAMP + INTERVAL 1 DAY, INTERVAL 1 DAY))::DATE AS __day "
-            f"FROM {self._sandbox.domain(i, domain)} WHERE value IS NOT NULL",
+            f"SELECT __cell, __day::{of} AS __first, "
+            f"(__day {last})::{of} AS __last FROM (SELECT value::{of} AS __cell, "
+            f"unnest(range(value::TIMESTAMP, upper::TIMESTAMP + INTERVAL 1 DAY, INTERVAL 1 DAY)) "
+            f"AS __day FROM {self._sandbox.domain(i, domain)} WHERE value IS NOT NULL)",
         )
         ((count,),) = self._sandbox.rows(f"SELECT count(*) FROM {days}")
-        others = [a for a in bound.attributes if a != name]
-        size = math.prod(self._table.columns[a].size for a in others) * count
-        source = self._source(bound, used, size)
-        tried = _replaced(bound.node, f"__a{i}", column("__day"))
-        return self._differs(bound.sql, [tried], f"{source} JOIN {days} ON first = __a{i}", truth)
+        spread = f"(SELECT p.*, d.* EXCLUDE (__cell) FROM {cells} "
+        return f"{spread}JOIN {days} d ON d.__cell = p.__a{i})", size // domain.size * count
 
-    def _cuts_bins(self, bound: Bound, name: str, used: Sequence[Relation], truth: bool) -> bool:
-        i = self._index[name]
-        compared = self._compared(bound, name)
-        tried = [_replaced(bound.node, f"__a{i}", column(f"__u{i}"))]
-        for value in dict.fromkeys(map(render, compared)):
-            number = f"({value})::DOUBLE"
-            up, down = (f"nextafter({number}, '{s}infinity'::DOUBLE)" for s in ("", "-"))
-            for point in (number, up, down):
-                inside = f"{point} BETWEEN __a{i} AND __u{i}"
-                moved = exp.Var(this=f"(CASE WHEN {inside} THEN {point} ELSE __a{i} END)")
-                tried.append(_replaced(bound.node, f"__a{i}", moved))
-        size = math.prod(self._table.columns[a].size for a in bound.attributes)
-        return self._differs(bound.sql, tried, self._source(bound, used, size), truth)
-
-    def _compared(self, bound: Bound, name: str) -> list[Expr]:
-        """Return everything with which a column of bins is compared.
+    def _compared(self, bound: Bound, name: str) -> list[str]:
+        """Return everything with which a column of bins is compared, as SQL.
 
         Raises:
             SqlError: something else is done with it.
@@ -125,22 +163,30 @@ class CoarseColumns:
             others = [p for p in parent.iter_expressions() if p is not inner] if parent else []
             private = any(c.name.startswith("__a") for o in others for c in o.find_all(exp.Column))
             queried = any(o.find(exp.Query) for o in others)
-            if not isinstance(parent, _COMPARISONS) or private or queried:
+            if not isinstance(parent, COMPARISONS) or private or queried:
                 message = f"The column {name} is known by ranges only: it can just be compared."
                 raise self._error(bound, message, name)
             found += [o for o in others if not isinstance(o, exp.Null)]
-        if len(found) > MAX_COMPARED:
-            raise self._error(bound, f"{name} is compared with too many values.", name)
-        return found
+        return self._few(found, bound, name)
 
-    def _source(self, bound: Bound, used: Sequence[Relation], size: int) -> str:
-        if size * math.prod(max(1, r.rows) for r in used) > MAX_TRIED:
-            raise ResourceLimitError(
-                "There are too many values to try whether this cuts through a range.",
-                hint="compare with fewer values, or coarser columns.",
-            )
-        tables = "".join(f" CROSS JOIN {r.table}" for r in used)
-        return f"{self._cells(tuple(sorted(bound.attributes)))}{tables}"
+    def _compared_instants(self, bound: Bound, name: str) -> list[str]:
+        """Return everything with which a timestamp is compared, as SQL.
+
+        Raises:
+            SqlError: something else depends on its time of day.
+        """
+        try:
+            found = compared_with(bound.node, f"__a{self._index[name]}")
+        except DependsOnTimeError:
+            message = f"The column {name} is known by its day only, and this depends on the time."
+            raise self._error(bound, message, name) from None
+        return self._few(found, bound, name)
+
+    def _few(self, compared: Iterable[Expr], bound: Bound, name: str) -> list[str]:
+        values = list(dict.fromkeys(map(render, compared)))
+        if len(values) > MAX_COMPARED:
+            raise self._error(bound, f"{name} is compared with too many values.", name)
+        return values
 
     def _differs(self, sql: str, tried: Sequence[str], source: str, truth: bool) -> bool:
         def value(text: str) -> str:
@@ -150,8 +196,23 @@ class CoarseColumns:
         try:
             ((count,),) = self._sandbox.rows(f"SELECT count(*) FROM {source} WHERE {tests}")
         except SandboxError:
-            return False  # the evaluation itself will fail, and say where
+            return self._fails_inside(sql, source)
         return bool(count)
+
+    def _fails_inside(self, sql: str, source: str) -> bool:
+        """Whether an expression that fails in a cell doesn't fail at its first value already.
+
+        If it does, the evaluation itself will fail, and say where.
+        """
+        try:
+            self._sandbox.rows(f"SELECT count(({sql})) FROM {source}")
+        except SandboxError:
+            return False
+        return True
+
+    def _ranges(self, name: str) -> str:
+        domain = self._table.columns[name]
+        return "ranges" if domain.uppers is not None else "days"
 
     def _error(self, bound: Bound, message: str, name: str | None) -> SqlError:
         hint = "compare each of them with values."
@@ -160,7 +221,20 @@ class CoarseColumns:
             more = ", …" if len(values) > 6 else ""
             shown = ", ".join(str(v) for v in values[:6])
             hint = f"its ranges begin at {shown}{more}: compare with these by >= and <."
+            if self._ranges(name) == "days":
+                hint = (
+                    f"write {as_sql(name)}::DATE, of which all is known, or compare with midnights "
+                    f"by >= and <, for example {as_sql(name)} >= DATE '{values[0]}'."
+                )
         return SqlError(message, sql=self._sql, span=bound.span, hint=hint)
+
+
+def _rows(relation: Relation) -> str:
+    """Return the rows that a row may meet; NULL, where it may meet none."""
+    if relation.kind != "left":
+        return relation.table
+    none = f"SELECT NULL AS __r{relation.number}_row"
+    return f"(SELECT * FROM {relation.table} UNION ALL BY NAME {none})"
 
 
 def _replaced(node: Expr, name: str, other: Expr) -> str:

@@ -15,8 +15,8 @@ import polars as pl
 
 from dpsql.errors import ResourceLimitError, Span, SqlError
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, Linear
-from dpsql.sql.binding.expressions import Bound, conjunction
+from dpsql.sql.binding.core import Core, Linear, Relation
+from dpsql.sql.binding.expressions import Bound, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import Component
 from dpsql.sql.lowering.matrices import Entries, Rows, compact
@@ -80,6 +80,14 @@ class Evaluator:
             )
         return cells
 
+    def check_determined(self, bound: Bound, relations: Sequence[Relation]) -> None:
+        """Refuse what the cells of a column don't determine.
+
+        Raises:
+            SqlError: that is so.
+        """
+        self._coarse.check(bound, relations, truth=False, plain=True)
+
     def plain(self, key: int, attribute: str) -> Axis:
         """Return the axis whose groups are the cells of a column."""
         self.cells((attribute,))
@@ -94,7 +102,7 @@ class Evaluator:
         keys = [core.keys[k] for k in component.keys]
         for key in keys:
             self._check_coarse(key, component, plain=True)
-        selected = ", ".join(f"({core.keys[k].sql}) AS k{k}" for k in component.keys)
+        selected = ", ".join(f"{self._key(core.keys[k])} AS k{k}" for k in component.keys)
         names = ", ".join(f"k{k}" for k in component.keys)
         first = self._first(component, keys)
         spans = [key.span for key in keys]
@@ -137,7 +145,7 @@ class Evaluator:
         query = (
             f"{self._joined(component)} SELECT v AS k{key}, "
             f"row_number() OVER (ORDER BY v) - 1 AS row FROM "
-            f"(SELECT DISTINCT ({value.sql}) AS v FROM j WHERE __kept) WHERE v IS NOT NULL"
+            f"(SELECT DISTINCT {self._key(value)} AS v FROM j WHERE __kept) WHERE v IS NOT NULL"
         )
         self._create(axis, query, component, [value.span])
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
@@ -157,7 +165,7 @@ class Evaluator:
         weight = of.weight if component.weighted else None
         if weight is not None:
             self._check_summable(weight, component)
-        selected = [f"({b.sql}) AS k{k}" for _, keys in axes for k, b in keys.items()]
+        selected = [f"{self._key(b)} AS k{k}" for _, keys in axes for k, b in keys.items()]
         value = "1.0::DOUBLE" if weight is None else f"({weight.sql})::DOUBLE"
         inner = ", ".join([*selected, "__cell AS cell", f"{value} AS w"])
         spans = [] if weight is None else [weight.span]
@@ -229,6 +237,12 @@ class Evaluator:
 
     # ── the SQL ────────────────────────────────────────────────────────────────────────────
 
+    def _key(self, bound: Bound) -> str:
+        """Return SQL for what is grouped by; a timestamp that is known by its day is that day."""
+        timed = [self._index[a] for a in bound.attributes if self._table.columns[a].timed]
+        plain = bound.sql in [render(column(f"__a{i}")) for i in timed]
+        return f"({bound.sql})::DATE" if plain else f"({bound.sql})"
+
     def _joined(self, component: Component) -> str:
         """Return `WITH j AS …`: cells joined with public rows, and whether they are kept."""
         on = [condition for r in component.relations for condition in r.on]
@@ -265,7 +279,8 @@ class Evaluator:
         for name in attributes:
             i, domain = self._index[name], self._table.columns[name]
             cell = f"({cell}) * {domain.size} + d{i}.code"
-            selected += [f"d{i}.value AS __a{i}", f"d{i}.upper AS __u{i}"]
+            as_stored = "::TIMESTAMP" if domain.timed else ""  # a DATE has other operators
+            selected += [f"d{i}.value{as_stored} AS __a{i}", f"d{i}.upper AS __u{i}"]
             tables.append(f"{self._domain(name)} AS d{i}")
         return f"(SELECT {cell} AS __cell, {', '.join(selected)} FROM {', '.join(tables)}) AS p"
 
@@ -340,6 +355,8 @@ class Evaluator:
         try:
             self._check_coarse(weight, component)
         except SqlError as error:
+            if any(self._table.columns[name].timed for name in weight.attributes):
+                raise
             raise SqlError(
                 "This can't be added up: a column in it is known by ranges only.",
                 sql=self.sql,

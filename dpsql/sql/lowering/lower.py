@@ -78,6 +78,8 @@ def lower(core: Core, table: Table, evaluator: Evaluator) -> LoweredCore:
         SqlError: no group is possible, or DuckDB can't compute an expression.
         ResourceLimitError: a joint domain or a matrix is too large.
     """
+    for computed in core.derived:
+        evaluator.check_determined(computed, core.relations)
     types: dict[int, str] = {}
     sets = tuple(_Set(core, keys, table, evaluator).lowered(types) for keys in core.sets)
     return LoweredCore(core, sets, types)

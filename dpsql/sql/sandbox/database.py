@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import printable
 from dpsql.schema import Domain
-from dpsql.schema.declared import enum_labels
+from dpsql.schema.declared import FLOAT_TYPES, enum_labels
 from dpsql.sql.sandbox.permitted import OWN_TABLE, NotPermittedError, check_permitted
 
 T = TypeVar("T")
@@ -246,7 +246,11 @@ _WATCH = _Watch()
 
 
 def column_type(domain: Domain) -> str:
-    """Return the DuckDB type of a column with this domain."""
+    """Return the DuckDB type in which SQL sees a column with this domain."""
+    if domain.type.startswith("DECIMAL(") and domain.column_type not in {"", *FLOAT_TYPES}:
+        return domain.column_type  # which may have more digits: as text, 0.50 is not 0.5
+    if domain.type == "DOUBLE" and domain.column_type == "FLOAT":
+        return "FLOAT"  # which a number is compared with as a FLOAT: 0.7 is not 0.7::DOUBLE
     if domain.type != "ENUM":
         return domain.type
     return "ENUM(" + ", ".join(quoted_text(str(v)) for v in domain.values) + ")"
