@@ -59,8 +59,7 @@ SEEN = """
         (floor(least(greatest(tens, 0), 50) / 10.0 + 0.5) * 10)::INTEGER AS tens,
         CASE WHEN town IN ('Bonn', 'Ulm') THEN town WHEN town IS NOT NULL THEN 'rest' END AS town,
         size, flag
-    FROM private WHERE number BETWEEN 0 AND 40
-        AND came IS NOT NULL AND wage IS NOT NULL AND tens IS NOT NULL
+    FROM private
 """
 _CLOCKS = ("00:00:00", "00:00:00.000001", "11:59:59", "12:00:00", "18:30:00", "23:59:59.999999")
 
@@ -245,14 +244,14 @@ def exact(con, sql):
     )
 
     def marginal(names):
-        counted = DuckDBEngine(con).marginals(script.table, [names], _ALL, script.merged)
+        counted = DuckDBEngine(con).marginals(script.table, [names], script.merged)
         return counted[names].astype(float)
 
     return AnsweredFrames(script.statements, Answers(script.workload, None, marginal)).frame("q")
 
 
-_ALL = ("came", "number", "wage", "tens")
-"""Columns in which a row may be left out: the same rows count in all statements, as in `seen`."""
+_COUNTED = "(SELECT * FROM seen WHERE number BETWEEN 0 AND 40) AS seen"
+"""Rows outside of a column without a place for them don't count where the column is named."""
 
 
 def differences(con, sql):
@@ -263,7 +262,8 @@ def differences(con, sql):
     for row in frame.rows(named=True):
         place = tuple(plain(row[k]) for k in keys)
         ours[place] = ours.get(place, 0.0) + row["n"]
-    cursor = con.execute(sql.replace("private", "seen"))
+    table = _COUNTED if "number" in sql else "seen"
+    cursor = con.execute(sql.replace("private", table))
     names = [d[0] for d in cursor.description]
     theirs = {}
     for row in cursor.fetchall():
