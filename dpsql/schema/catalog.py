@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import SchemaError, StaleSchemaError, printable
-from dpsql.schema.checks import values_from_checks
+from dpsql.schema.checks import collated, values_from_checks
 from dpsql.schema.declared import enum_labels, from_declaration
 from dpsql.schema.domain import Domain
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
-from dpsql.schema.table import Schema, Table, as_sql, closest
+from dpsql.schema.table import COLLATED, Schema, Table, as_sql, closest
 from dpsql.schema.units import ResolvedUnit, Unit, from_comment
 
 if TYPE_CHECKING:
@@ -55,7 +55,13 @@ _CHECKS = """
     WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
     ORDER BY constraint_index
 """
+_DEFINITION = """
+    SELECT sql, system.main.current_setting('default_collation') FROM system.main.duckdb_tables()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ?
+"""
 _PATH = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?"
+_BYTES = frozenset({"BINARY", "C", "POSIX"})
+"""Collations that tell all texts apart."""
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
@@ -214,16 +220,19 @@ def _describe(
                 "doesn't have.",
                 hint=closest(column, names.values()),
             )
+    unclear = _collated(con, path, rows)
     domains = {column.lower(): domain for column, domain in declared.items()}
     columns: dict[str, Domain] = {}
     undeclared: dict[str, str] = {}
     for name, type_, nullable, generated in rows:
         # A generated column may call anything, random() too: it is not a fact about the row.
-        found = None if generated else _from_catalog(name, type_, nullable, checks)
+        says_nothing = generated or name in unclear
+        found = None if says_nothing else _from_catalog(name, type_, nullable, checks)
         if name.lower() in domains:
             found = from_declaration(name, type_, generated, domains[name.lower()])
         if found is None:
-            undeclared[name] = f"GENERATED {type_}" if generated else type_
+            shown = COLLATED if name in unclear else type_
+            undeclared[name] = f"GENERATED {shown}" if generated else shown
         else:
             columns[name] = found
     resolved = _unit(con, path, schema, unit)
@@ -248,6 +257,19 @@ def _unit(
     if unit is None:
         return None
     return resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), unit)
+
+
+def _collated(
+    con: DuckDBPyConnection, path: tuple[str, ...], columns: Sequence[Row]
+) -> frozenset[str]:
+    """Return the columns of texts whose CHECKs also let texts pass that they don't name."""
+    texts = frozenset(name for name, type_, *_ in columns if type_ == "VARCHAR")
+    if not texts:
+        return texts
+    ((definition, default),) = fetch(con, _DEFINITION, list(path))
+    if default and default.upper() not in _BYTES:
+        return texts  # of this connection, and its CHECKs follow it
+    return texts & collated(definition or "", [name for name, *_ in columns])
 
 
 def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) -> Domain | None:

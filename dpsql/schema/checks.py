@@ -1,14 +1,18 @@
 """Domains from CHECK constraints, as DuckDB's catalog spells them.
 
 Only constraints of one column against literals are understood; anything else says nothing, which
-is safe: a column without a domain can't be used. All but strings are handled as integers: the
-decimals of a DECIMAL(p,s) times 10^s, and dates by their number.
+is safe: a column without a domain can't be used. So a field of a STRUCT is not taken for a column
+of the same name, and texts under a collation are not taken for those that a list names.
+
+All but strings are handled as integers: the decimals of a DECIMAL(p,s) times 10^s, and dates by
+their number.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -85,6 +89,33 @@ def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequen
     if numbers is None or numbers[-1] - numbers[0] >= MAX_CELLS:
         return None
     return _decimals(numbers, type_) if decimal else _dates(numbers)
+
+
+def collated(definition: str, names: Iterable[str]) -> frozenset[str]:
+    """Return which columns compare texts by another rule than byte by byte.
+
+    Their CHECKs also let texts pass that they don't name.
+
+    Args:
+        definition: the CREATE TABLE statement, as the catalog spells it.
+        names: the columns; all of them are returned if the statement isn't understood.
+    """
+    if "COLLATE" not in definition.upper():
+        return frozenset()
+    columns: dict[str, exp.ColumnDef] = {}
+    if len(definition) <= MAX_CHECK_CHARACTERS:
+        with suppress(SqlglotError, RecursionError):
+            table = sqlglot.parse_one(definition, read="duckdb").this
+            parts = table.expressions if isinstance(table, exp.Schema) else ()
+            columns = {part.name: part for part in parts if isinstance(part, exp.ColumnDef)}
+    if columns.keys() != set(names):
+        return frozenset(names)
+    rule = exp.CollateColumnConstraint
+    return frozenset(
+        name
+        for name, column in columns.items()
+        if any(isinstance(constraint.kind, rule) for constraint in column.constraints)
+    )
 
 
 def _limits(column: str, type_: str, checks: Iterable[str]) -> _Limits:
@@ -230,7 +261,9 @@ def _is_column(node: exp.Expr, column: str, type_: str) -> bool:
         if not (text or number or day):
             return False
         node = node.this.unnest()
-    return isinstance(node, exp.Column) and node.name.lower() == column.lower()
+    # A qualifier may be a STRUCT, of which this is a field.
+    plain = isinstance(node, exp.Column) and not node.table
+    return plain and node.name.lower() == column.lower()
 
 
 def _literal(node: exp.Expr, type_: str) -> Fraction | str | None:

@@ -25,7 +25,7 @@ from dpsql.schema.plain import (
     whole,
 )
 from dpsql.schema.sequences import DateRange, DecimalRange
-from dpsql.schema.table import Table
+from dpsql.schema.table import COLLATED, Table
 from dpsql.schema.toml import parse_toml, toml_key, toml_text
 from dpsql.schema.units import MAX_ROWS, Join, ResolvedUnit
 
@@ -37,6 +37,7 @@ _TABLE_KEYS = frozenset({"name", "path", "columns", "undeclared", "enforced", "u
 _MAX_JOINS = 64
 _MAX_PATH = 3
 _SUGGESTIONS = {
+    COLLATED: 'labels = ["a", "b"]',
     "VARCHAR": 'labels = ["a", "b"]',
     "DATE": "dates = [2026-01-01, 2026-12-31]",
     "TIMESTAMP": "dates = [2026-01-01, 2026-12-31]",

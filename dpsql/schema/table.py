@@ -23,6 +23,10 @@ from dpsql.schema.units import ResolvedUnit, Unit
 T = TypeVar("T")
 
 
+COLLATED = "VARCHAR with a collation"
+"""The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A base table with the public domains of its columns.
@@ -110,7 +114,8 @@ class Table:
         """
         lines = [repr(self.path[1:] or (self.name,))]
         lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
-        lines += [f"{name!r}: {type_}" for name, type_ in self.undeclared.items()]
+        types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in self.undeclared.items())
+        lines += [f"{name!r}: {type_}" for name, type_ in types]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -196,6 +201,7 @@ def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str,
 
 _EXAMPLES = {
     "VARCHAR": "labels(['a', 'b'])",
+    COLLATED: "labels(['a', 'b'])",
     "DATE": "dates('2026-01-01', '2026-12-31')",
     "TIMESTAMP": "dates('2026-01-01', '2026-12-31')",
     "DOUBLE": "bins([0, 10, 20, 50])",

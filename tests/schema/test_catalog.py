@@ -119,6 +119,11 @@ def test_decimals_and_dates_are_understood(con, definition, domain):
         "VARCHAR CHECK (x LIKE 'a%')",
         "VARCHAR CHECK (x BETWEEN 'a' AND 'b')",
         "VARCHAR CHECK (lower(x) IN ('a'))",
+        "VARCHAR COLLATE NOCASE CHECK (x IN ('a', 'bob'))",
+        "VARCHAR COLLATE NOACCENT CHECK (x IN ('a')), y STRUCT(x INTEGER)",
+        "INTEGER, s STRUCT(x INTEGER), CHECK (s.x BETWEEN 0 AND 3)",
+        "INTEGER, s STRUCT(x INTEGER), CHECK (s.x IS NULL OR s.x BETWEEN 0 AND 3)",
+        "INTEGER, t STRUCT(x INTEGER), CHECK (t.x BETWEEN 0 AND 3)",
         "INTEGER[]",
     ],
 )
@@ -128,10 +133,39 @@ def test_not_understood_gives_no_domain(con, definition):
     assert "x" in table.undeclared
 
 
+def test_other_columns_may_have_a_collation(con):
+    columns = """x VARCHAR DEFAULT ('b' COLLATE NOCASE) CHECK (x IN ('a', 'b')),
+        "COLLATE" ENUM('COLLATE NOCASE'), y VARCHAR COLLATE NOCASE.NOACCENT CHECK (y IN ('c'))"""
+    table = create(con, columns)
+    assert table.columns.keys() == {"x", "COLLATE"}
+    assert table.undeclared == {"y": "VARCHAR with a collation"}
+
+
+def test_the_connection_may_have_a_collation(con):
+    """Its CHECKs follow that, so rows may be there that they don't name."""
+    table = create(con, "x VARCHAR CHECK (x IN ('a', 'b')), y INTEGER CHECK (y < 3 AND y > 0)")
+    assert set(table.columns) == {"x", "y"}
+    con.execute("PRAGMA default_collation = 'nocase'").fetchall()
+    con.execute("INSERT INTO t VALUES ('A', 1)").fetchall()
+    assert set(read_table(con, ("t",)).columns) == {"y"}
+    with pytest.raises(StaleSchemaError):
+        verify_unchanged(con, table)
+    con.execute("PRAGMA default_collation = 'binary'").fetchall()
+    assert read_table(con, ("t",)) == table
+
+
+def test_a_column_that_says_nothing_has_the_fingerprint_of_before(con):
+    plain = create(con, "x VARCHAR, y BOOLEAN")
+    con.execute("DROP TABLE t").fetchall()
+    other = create(con, "x VARCHAR COLLATE NOCASE, y BOOLEAN")
+    assert (plain.undeclared["x"], other.undeclared["x"]) == ("VARCHAR", "VARCHAR with a collation")
+    assert plain.fingerprint == other.fingerprint
+
+
 @pytest.mark.parametrize(
     "type_",
-    ["INTEGER", "UTINYINT", "VARCHAR", "DATE", "TIMESTAMP", "DOUBLE", "FLOAT", "DECIMAL(18,3)",
-     "DECIMAL(1,1)", "DECIMAL(5,0)", "DECIMAL(30,20)", "DECIMAL(37,37)"],
+    ["INTEGER", "UTINYINT", "VARCHAR", "VARCHAR COLLATE NOCASE", "DATE", "TIMESTAMP", "DOUBLE",
+     "FLOAT", "DECIMAL(18,3)", "DECIMAL(1,1)", "DECIMAL(5,0)", "DECIMAL(30,20)", "DECIMAL(37,37)"],
 )  # fmt: skip
 def test_hints_work_when_typed(con, type_):
     table = create(con, f'"odd ""name" {type_}', '"a table"')
