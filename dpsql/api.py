@@ -34,7 +34,7 @@ from dpsql.session.declared import (
     check_connection,
     compile_statements,
 )
-from dpsql.sql.text.script import split_script
+from dpsql.sql.text.script import read_text, split_script
 from dpsql.workload import Workload
 
 
@@ -325,7 +325,9 @@ def read_script(path: str | Path) -> dict[str, str]:
     A comment `-- name: by_sex` above a SELECT names it.
 
     Raises:
-        SqlParseError: the text can't be split into statements.
+        SqlParseError: the text can't be split into statements, or is not UTF-8.
+        SqlLimitError: it is too long.
         OSError: the file can't be read.
     """
-    return dict(split_script(Path(path).read_text(encoding="utf-8")))
+    with Path(path).open("rb") as file:
+        return dict(split_script(read_text(file)))

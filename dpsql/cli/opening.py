@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.cli.options import Aims, Source
 from dpsql.engines.interrupts import interruptible
-from dpsql.errors import SchemaError, SqlParseError, printable
+from dpsql.errors import SchemaError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,16 +167,9 @@ def statement(text: str) -> str:
 
 def _text(path: str) -> str:
     """Read a file, or standard input, up to what a script may have."""
-    from dpsql.sql.text.limits import MAX_SCRIPT_BYTES
+    from dpsql.sql.text.script import read_text
 
     if path == "-":
-        data = sys.stdin.buffer.read(MAX_SCRIPT_BYTES + 1)
-    else:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_SCRIPT_BYTES + 1)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        if len(data) > MAX_SCRIPT_BYTES:  # too long anyway, and cut inside a character
-            return data.decode("utf-8", errors="replace")
-    raise SqlParseError("The SQL is not UTF-8 text.", hint="save the file as UTF-8.")
+        return read_text(sys.stdin.buffer)
+    with Path(path).open("rb") as file:
+        return read_text(file)

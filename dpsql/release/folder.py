@@ -13,9 +13,7 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from dpsql.planner.past.source import Source
 from dpsql.privacy import Entry, Ledger
 from dpsql.release.changes import unchanged
 from dpsql.release.document import MAX_BYTES, malformed, read, write
+from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
 from dpsql.release.frames import DESCRIBED
 from dpsql.release.measurements import decode, encode
@@ -87,15 +86,16 @@ def check_target(path: Path) -> None:
     with _system_errors(path):
         if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
             raise _exists(path)
-        os.rmdir(_draft(path))
+        sweep(path)
+        with draft_of(path) as draft:
+            draft.rmdir()
 
 
 def save(facts: Facts, frames: Written, content: bytes, path: Path) -> Path:
     """Write a release, with its noisy integers as `encode` writes them; see `Release.save`."""
     with _system_errors(path):
         check_target(path)
-        draft = _draft(path)
-        try:
+        with draft_of(path) as draft:
             files = _write_all(frames, content, draft)
             _write(draft / DOCUMENT, write(facts, files).encode())
             _sync(draft)
@@ -105,17 +105,8 @@ def save(facts: Facts, frames: Written, content: bytes, path: Path) -> Path:
                 if path.exists():
                     raise _exists(path) from None
                 raise
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
         _sync(path.parent)
     return path
-
-
-def _draft(path: Path) -> Path:
-    """Make a hidden folder beside the target, which only its owner can read."""
-    path = path.absolute()
-    return Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
 
 
 def _exists(path: Path) -> ReleaseFormatError:
@@ -252,13 +243,11 @@ class StoredFrames:
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise malformed(f"{file.path.name} was changed")
         try:
-            frame = read_parquet(content)
+            return read_parquet(content, [column for column, *_ in file.columns], file.rows)
         except ValueError:
-            raise malformed(f"{file.path.name} can't be read") from None
-        described = [column for column, *_ in file.columns]
-        if frame.height != file.rows or not set(described) <= set(frame.columns):
-            raise malformed(f"{file.path.name} does not hold what release.json says")
-        return frame
+            raise malformed(
+                f"{file.path.name} can't be read, or does not hold what release.json says"
+            ) from None
 
     def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
         """Yield slices of the frame."""

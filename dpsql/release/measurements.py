@@ -132,7 +132,7 @@ def decode(content: bytes) -> tuple[Source, ...]:
         ReleaseFormatError: it is not that.
     """
     try:
-        frame = read_parquet(content)
+        frame = read_parquet(content, SCHEMA)
         if dict(frame.schema) != SCHEMA or frame.null_count().sum_horizontal()[0]:
             raise _malformed()
         numbers = frame["source"].unique(maintain_order=True).to_list()

@@ -6,6 +6,8 @@ import errno
 import os
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import folder, frames
+from dpsql.release import drafts, folder, frames
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, assert_same, connect, refused, reseal
 
 # ── round trips ────────────────────────────────────────────────────────────────────────────
@@ -291,6 +293,58 @@ def test_a_full_disk_leaves_nothing(release, tmp_path, monkeypatch, call):
             shutil.rmtree(tmp_path / "out")
     assert 0 < after < 19
     assert_same(release, dpsql.Release.load(tmp_path / "out"))
+
+
+def test_what_killed_processes_left_is_removed(release, tmp_path):
+    """By whoever writes to the same name, and nothing else."""
+    code = (
+        "import os, sys; from pathlib import Path; from dpsql.release.drafts import draft_of\n"
+        "with draft_of(Path(sys.argv[1])) as draft:\n"
+        "    (draft / 'noisy.parquet').write_text('1'); print(draft.name, flush=True); os._exit(9)"
+    )
+    out, other = tmp_path / "out[1]", tmp_path / "out[1].b"
+    for place in (out, other):
+        subprocess.run([sys.executable, "-c", code, place], check=False)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert [name.startswith(".out[1].") for name in left] == [True, True]
+    elsewhere = tmp_path / left[0].replace(left[0].split(".")[2].split("_")[0], "0" * 16)
+    unlike = tmp_path / ".out[1].notes"
+    with drafts.draft_of(out) as own:  # of this process: another thread may be at work
+        for folder_ in (elsewhere, unlike):
+            folder_.mkdir()
+        release.save(out)
+        names = {path.name for path in tmp_path.iterdir()}
+    assert own.name in names
+    assert {elsewhere.name, unlike.name, out.name} <= names
+    assert len(names & set(left)) == 1
+    release.save(other)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "out[1]", "out[1].b", elsewhere.name, unlike.name,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("moment", range(3))
+def test_an_interrupt_leaves_no_draft(tmp_path, monkeypatch, moment):
+    real, calls = Path.mkdir, []
+
+    def mkdir(self, *args, **kwargs):
+        calls.append(self)
+        if moment == 0:
+            raise KeyboardInterrupt
+        real(self, *args, **kwargs)
+        if moment == 1:
+            raise KeyboardInterrupt
+
+    def use():
+        with drafts.draft_of(tmp_path / "out") as draft:
+            (draft / "noisy.parquet").write_text("1")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    assert calls
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_may_not_grow(release, tmp_path):

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
 from dpsql.privacy import Ledger
-from dpsql.release import document
-from dpsql.release.measurements import decode, encode
+from dpsql.release import document, parquet
+from dpsql.release.measurements import SCHEMA, decode, encode
 from tests.release.saved import SCRIPT, io_parquet, refused, replace_file, reseal
 
 # ── forgery ────────────────────────────────────────────────────────────────────────────────
@@ -210,12 +211,48 @@ def test_duplicate_keys_and_numbers_that_are_none(saved):
         refused(saved)
 
 
+BOMBS = {
+    "a column of zeros": {"x": np.zeros(3_000_000, dtype=np.int64)},
+    "all columns": {
+        name: pl.Series([[] if isinstance(dtype, pl.List) else None], dtype=dtype).new_from_index(
+            0, 3_000_000
+        )
+        for name, dtype in SCHEMA.items()
+    },
+    "one long list": {
+        name: pl.Series([[0] * 3_000_000 if name == "data" else None], dtype=dtype)
+        for name, dtype in SCHEMA.items()
+    },
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_small_file_of_many_values_is_refused_unread(saved, monkeypatch, bomb):
+    monkeypatch.setattr(parquet, "MAX_VALUES", 2_000_000)
+    content = io_parquet(pl.DataFrame(BOMBS[bomb]))
+    assert len(content) < 50_000
+    for name in ("release.measurements.parquet", "born.parquet"):
+        replace_file(saved, name, content)
+
+    def read(*_, **__):
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(pq.ParquetFile, "read", read)
+    refused(saved)
+    with pytest.raises(ValueError, match="can be read"):
+        parquet.read_parquet(content, ["x"], 4)
+
+
 def test_a_frame_that_is_not_what_is_said(saved):
     other = io_parquet(pl.DataFrame({"n": [1.0]}))
     replace_file(saved, "born.parquet", other)
     loaded = dpsql.Release.load(saved)
     with pytest.raises(ReleaseFormatError, match="does not hold"):
         loaded["born"]
+    many = pl.DataFrame({name: [1.0] * 5 for name in ["n", "more"]})
+    replace_file(saved, "born.parquet", io_parquet(many))
+    with pytest.raises(ReleaseFormatError, match="does not hold"):
+        dpsql.Release.load(saved)["born"]
     replace_file(saved, "born.parquet", b"PAR1 and nothing else PAR1")
     loaded = dpsql.Release.load(saved)
     with pytest.raises(ReleaseFormatError, match="can't be read"):

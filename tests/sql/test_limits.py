@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import dpsql
 from dpsql.errors import (
     DpsqlError,
     ResourceLimitError,
@@ -16,6 +17,7 @@ from dpsql.errors import (
 from dpsql.schema import Domain, Table
 from dpsql.schema.catalog import read_table
 from dpsql.sql import compile_script, split_script
+from dpsql.sql.text.limits import MAX_SCRIPT_BYTES
 from tests.sql import reference
 from tests.sql.test_accepted import STATEMENTS
 from tests.sql.test_refused import REFUSED
@@ -301,3 +303,16 @@ def test_an_operator_without_its_operand(where):
     with pytest.raises(SqlError) as error:
         reference.compile_one(None, f"SELECT COUNT(*) FROM people WHERE {where}")
     assert error.value.hint
+
+
+@pytest.mark.parametrize("character", ["a", "é"])
+def test_no_more_of_a_script_is_read_than_may_be_in_it(tmp_path, character):
+    file = tmp_path / "script.sql"
+    with file.open("wb") as long:
+        long.write(b"SELECT 1 -- " + character.encode() * MAX_SCRIPT_BYTES)
+        long.truncate(1 << 40)  # as far as the file system lets it be: nothing is written
+    with pytest.raises(SqlLimitError, match="1,000,000 bytes"):
+        dpsql.read_script(file)
+    file.write_bytes(b"SELECT COUNT(*) FROM t \xff")
+    with pytest.raises(SqlParseError, match="UTF-8"):
+        dpsql.read_script(file)

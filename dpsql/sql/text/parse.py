@@ -153,6 +153,11 @@ def _check_signs(source: Source) -> None:
         if token.token_type in _STRANGE:
             hint = "write a whole or decimal number, or a string in single quotes."
             raise _unsupported("A literal of this form is not supported.", source, span, hint)
+        if at and token.token_type is source.tokens[at - 1].token_type is TokenType.STRING:
+            between = source.sql[source.tokens[at - 1].end + 1 : token.start]
+            if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
+                hint = "write one string; a quote inside is doubled: 'it''s'."
+                raise _unsupported("A string beside a string has no meaning.", source, span, hint)
         if token.token_type is TokenType.L_BRACE:
             hint = "write plain values."
             raise _unsupported("A struct in braces is not supported.", source, span, hint)

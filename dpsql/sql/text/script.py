@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import BinaryIO
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -12,6 +13,27 @@ from dpsql.sql.text.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, check_text, 
 _NAMING = re.compile(r"\s*name\s*:(.*)", re.DOTALL)
 _CREATING = {"OR", "REPLACE", "TEMP", "TEMPORARY", "TABLE", "VIEW"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+def read_text(file: BinaryIO) -> str:
+    """Read the SQL of a file, and no more of it than the longest script has.
+
+    Raises:
+        SqlLimitError: it is longer.
+        SqlParseError: it is not UTF-8.
+        OSError: it can't be read.
+    """
+    data = file.read(MAX_SCRIPT_BYTES + 1)
+    if len(data) > MAX_SCRIPT_BYTES:
+        raise SqlLimitError(
+            f"The script is longer than {MAX_SCRIPT_BYTES:,} bytes.",
+            hint="split it into several scripts.",
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    raise SqlParseError("The SQL is not UTF-8 text.", hint="save the file as UTF-8.")
 
 
 def split_script(text: str) -> list[tuple[str, str]]:
