@@ -10,6 +10,8 @@ Guarantees:
        was asked for at once and wherever a process was killed: a ledger that was created and
        not decided for is left behind empty.
     2. Symbolic links to the database, to its folder or to the ledger lead to the same ledger.
+    3. Databases that share a ledger have an account in common, and `data_id` tells their rows
+       apart, so that nobody is answered from what was measured of another one.
 
 Not defended: a database in a folder that can't be written to, with the ledger elsewhere, has no
 pointer, and who may write there can begin a second ledger. Copies and hard links of a database
@@ -18,7 +20,9 @@ are data sets of their own.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import uuid
 from pathlib import Path
 from typing import overload
 
@@ -55,6 +59,32 @@ def open_ledger(database: Path | str | None, given: Path | str | None = None) ->
     # Another process may have been first; then its ledger is the one, or this is an error.
     agreed = _place(database, given)
     return ledger if ledger.path == agreed else Ledger.open(agreed, dataset=ledger.dataset)
+
+
+def data_id(database: Path | str | None) -> str:
+    """Tell a database from others that have the same ledger.
+
+    It is empty for the one beside which the ledger stands, wherever both are moved or copied to.
+    Others have the random text of their pointer (nothing, if that is of version 2), or, where no
+    pointer could be left, a digest of the path. Of databases in memory nothing is known, so each
+    call gives another one.
+
+    Args:
+        database: the database's file, of which the ledger was opened; None if it is in memory.
+
+    Raises:
+        LedgerError: what is at the usual place is damaged.
+    """
+    if database is None:
+        return uuid.uuid4().hex
+    usual = usual_place(database)
+    with ledger_errors(usual):
+        found = pointer.read(usual)
+        if found is not None:
+            return found.data
+        if os.path.exists(usual):
+            return ""
+    return hashlib.sha256(os.fsencode(_real(database))).hexdigest()
 
 
 @overload

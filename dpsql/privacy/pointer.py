@@ -1,6 +1,8 @@
 """Pointers: small files that stand at a ledger's usual place and say where it really is. Trusted.
 
-A pointer is a JSON text, `{"dpsql ledger": 2, "path": "/where/it/is"}`.
+A pointer is a JSON text, `{"dpsql ledger": 3, "path": "/where/it/is", "data": "0123…"}`. It has a
+random `data` of its own, by which the measurements of this database are told from those of others
+whose pointers lead to the same ledger. Version 2 had none.
 
 Guarantees:
     1. A pointer names one file, by an absolute path. Anything that is not exactly such a text is
@@ -15,16 +17,32 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 from dpsql.errors import LedgerError, printable
 from dpsql.hints import option
-from dpsql.privacy.store import FORMAT, create_text, sync_folder
+from dpsql.privacy.store import create_text, sync_folder
+
+FORMAT = 3
+_WITHOUT_DATA = 2
+"""The version before."""
 
 _LARGEST = 4096
 """Pointers are shorter than this, in bytes: the size of one page of a ledger."""
 _MARK = "dpsql ledger"
+_RANDOM = re.compile(r"[0-9a-f]{32}")
+
+
+class Pointer(NamedTuple):
+    """What a pointer says."""
+
+    target: Path
+    data: str
+    """Random; empty in pointers of version 2."""
 
 
 def followed(path: Path) -> Path:
@@ -34,12 +52,10 @@ def followed(path: Path) -> Path:
         LedgerError: there is a pointer that is malformed, or to a ledger that is not there.
         OSError: it can't be read.
     """
-    if not os.path.exists(path):
+    found = read(path)
+    if found is None:
         return path
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size < _LARGEST:
-        return path
-    target = _parsed(path.read_bytes()[:_LARGEST], path)
+    target = found.target
     if not os.path.exists(target):
         raise LedgerError(
             f"The ledger of this data set is kept in {printable(str(target))}, and is not there.",
@@ -50,13 +66,28 @@ def followed(path: Path) -> Path:
     return target
 
 
+def read(path: Path) -> Pointer | None:
+    """Read the pointer at a place; None if there is none.
+
+    Raises:
+        LedgerError: it is malformed.
+        OSError: it can't be read.
+    """
+    if not os.path.exists(path):
+        return None
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size < _LARGEST:
+        return None
+    return _parsed(path.read_bytes()[:_LARGEST], path)
+
+
 def text_for(target: Path) -> str:
     """Write the text of a pointer.
 
     Raises:
         LedgerError: the path is too long for one, or would disguise itself when shown.
     """
-    text = json.dumps({_MARK: FORMAT, "path": str(target)})
+    text = json.dumps({_MARK: FORMAT, "path": str(target), "data": uuid.uuid4().hex})
     if len(text) >= _LARGEST or not _is_plain(str(target)):
         raise LedgerError(
             "The path of the ledger is too long, or has characters that can't be shown.",
@@ -82,12 +113,12 @@ def leave(path: Path, target: Path) -> None:
         create_text(path, text_for(target))
 
 
-def _parsed(content: bytes, path: Path) -> Path:
+def _parsed(content: bytes, path: Path) -> Pointer:
     try:
         found = json.loads(content.decode(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or set(found) != {_MARK, "path"}:
+    if not isinstance(found, dict) or not {_MARK, "path"} <= set(found):
         raise _malformed(path)
     version, target = found[_MARK], found["path"]
     if type(version) is int and version > FORMAT:
@@ -96,9 +127,15 @@ def _parsed(content: bytes, path: Path) -> Path:
             f"version {FORMAT}.",
             hint="update dpsql.",
         )
-    if type(version) is not int or version != FORMAT or not _is_plain(target):
+    if type(version) is not int or version not in {_WITHOUT_DATA, FORMAT}:
         raise _malformed(path)
-    return Path(str(target))
+    more = {"data"} if version == FORMAT else set()
+    data = found.get("data", "")
+    if set(found) != {_MARK, "path"} | more or not _is_plain(target):
+        raise _malformed(path)
+    if more and not (isinstance(data, str) and _RANDOM.fullmatch(data)):
+        raise _malformed(path)
+    return Pointer(Path(str(target)), data)
 
 
 def _is_plain(target: object) -> bool:

@@ -59,7 +59,7 @@ _DEFINITION = """
     SELECT sql, system.main.current_setting('default_collation') FROM system.main.duckdb_tables()
     WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
-_PATH = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?"
+_DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
 _BYTES = frozenset({"BINARY", "C", "POSIX"})
 """Collations that tell all texts apart."""
 Row = tuple[Any, ...]
@@ -93,11 +93,19 @@ def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
     """Return the name of the current database and its file; None if it is in memory.
 
     Raises:
-        SchemaError: the catalog can't be read.
+        SchemaError: the catalog can't be read, or the database is another system's: what DuckDB
+            calls its path is then no file, and may hold a password.
     """
     ((name, _),) = fetch(con, _CURRENT)
-    rows = fetch(con, _PATH, [name])
-    return name, Path(rows[0][0]) if rows and rows[0][0] else None
+    found = fetch(con, _DATABASE, [name])
+    if len(found) != 1 or str(found[0][1]).lower() != "duckdb":
+        raise SchemaError(
+            f"The current database {printable(name)} is not DuckDB's own, so no account can be "
+            "kept beside it.",
+            hint="copy the table into a DuckDB database, and USE that.",
+        )
+    path = found[0][0]
+    return name, Path(path) if path else None
 
 
 def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:

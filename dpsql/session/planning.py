@@ -27,7 +27,7 @@ from dpsql.release.facts import Earlier
 from dpsql.release.measurements import decode
 from dpsql.schema import Table
 from dpsql.session.declared import Declared, compile_statements
-from dpsql.session.requests import Asked, purpose
+from dpsql.session.requests import Asked, State, purpose
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.cells import Ints, common_refinement
@@ -58,13 +58,18 @@ class Planning:
         con: duckdb.DuckDBPyConnection,
         declared: Declared,
         ledger: Ledger,
-        vintage: str,
+        state: State,
         accept_schema: bool,
     ) -> None:
         self._con, self._declared, self._ledger = con, declared, ledger
-        self.vintage, self.accept_schema = vintage, accept_schema
+        self._state, self.accept_schema = state, accept_schema
         self.known: dict[str, Before] = {}
         """Request → what it measured."""
+
+    @property
+    def vintage(self) -> str:
+        """The owner's name for the present state of the data."""
+        return self._state.vintage
 
     def asked(self, asked: Asked) -> Compiled:
         """Compile statements over cells as fine as those of earlier measurements of the same rows.
@@ -171,7 +176,7 @@ class Planning:
 
     def purpose(self, asked: Asked, table: Table, plan: str = NO_PLAN) -> Purpose:
         """Say what a charge is for."""
-        return purpose(asked, table, self.vintage, plan)
+        return purpose(asked, table, self._state, plan)
 
     def plan(self, compiled: Compiled) -> Plan:
         """Plan on what was measured before; spends nothing.

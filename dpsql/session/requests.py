@@ -61,13 +61,28 @@ class Asked:
         return _digest([self.statements, *options])
 
 
-def purpose(asked: Asked, table: Table, vintage: str, plan: str) -> Purpose:
+@dataclass(frozen=True, slots=True)
+class State:
+    """Which rows there are: measurements of different states are never put together."""
+
+    vintage: str
+    """The owner's name for them."""
+    data: str = ""
+    """Which database they are in, where several share a ledger; see `dpsql.privacy.data_id`."""
+
+    @property
+    def digest(self) -> str:
+        """A hash; of the vintage alone for a database that its ledger stands beside."""
+        return _digest([self.vintage, self.data] if self.data else self.vintage)
+
+
+def purpose(asked: Asked, table: Table, state: State, plan: str) -> Purpose:
     """Return what a charge is for, in digests.
 
     Args:
         asked: what is asked.
         table: of which table.
-        vintage: of which state of its rows.
+        state: of which state of its rows.
         plan: the digest of the plan.
     """
     path = [part.lower() for part in (table.path or (table.name,))]
@@ -78,7 +93,7 @@ def purpose(asked: Asked, table: Table, vintage: str, plan: str) -> Purpose:
         table=_digest(path[1:] or path),
         schema=table.fingerprint,
         unit=_digest(_unit(table)),
-        vintage=_digest(vintage),
+        vintage=state.digest,
     )
 
 

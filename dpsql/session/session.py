@@ -21,7 +21,7 @@ from dpsql.planner.compare import Comparison
 from dpsql.planner.plan import Plan
 from dpsql.planner.threads import one_thread
 from dpsql.planner.titles import QUERYSMASHER
-from dpsql.privacy import Budget, Ledger, open_ledger
+from dpsql.privacy import Budget, Ledger, data_id, open_ledger
 from dpsql.release import Release, Wishes
 from dpsql.release.confidence import check_confidence
 from dpsql.release.folder import check_target
@@ -37,7 +37,7 @@ from dpsql.session.declared import (
     check_mechanism,
     is_free,
 )
-from dpsql.session.requests import Asked, How, check_vintage
+from dpsql.session.requests import Asked, How, State, check_vintage
 from dpsql.session.work import Progress, Work, quiet
 from dpsql.views import account_card
 
@@ -68,7 +68,9 @@ class Session:
         max_rows: how many rows of one unit count at most. Needed with `unit`.
         vintage: the owner's name for the present state of the data, such as "2026-Q4".
             Measurements of different vintages are never put together; the budget is common to
-            all. Name a new one when rows have changed.
+            all. Name a new one when rows have changed. Databases that share a ledger are told
+            apart without it; those in memory are only by it: with a ledger in a file, a session
+            builds on what an earlier one measured only if both name the same vintage.
         accept_schema: whether a table whose public description has changed since its last
             release is meant to be so.
 
@@ -104,7 +106,14 @@ class Session:
             self._ledger.set_total(budget)
         self._con = con
         self._lock = threading.RLock()
-        self._work = Work(con, declared, self._ledger, self._database, vintage, accept_schema)
+        self._data = data_id(file)
+        self._work = self._working(declared, vintage, accept_schema)
+
+    def _working(self, declared: Declared, vintage: str, accept_schema: bool) -> Work:
+        _, file = self._database
+        # Of rows in memory nothing is known but the name that their owner gives them.
+        state = State(vintage, "" if file is None and vintage else self._data)
+        return Work(self._con, declared, self._ledger, self._database, state, accept_schema)
 
     def _repr_html_(self) -> str:
         return account_card(self._ledger)
@@ -132,9 +141,7 @@ class Session:
         check_switch(accept_schema=accept_schema)
         declared = Declared.of(self._con, schema, public, unit, max_rows)
         other = copy(self)
-        other._work = Work(
-            self._con, declared, self._ledger, self._database, vintage, accept_schema
-        )
+        other._work = other._working(declared, vintage, accept_schema)
         return other
 
     @property

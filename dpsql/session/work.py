@@ -41,7 +41,7 @@ from dpsql.schema import Table
 from dpsql.schema.catalog import current_database, verify_unchanged
 from dpsql.session.declared import Declared
 from dpsql.session.planning import Compiled, Planning
-from dpsql.session.requests import Asked
+from dpsql.session.requests import Asked, State
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
@@ -64,12 +64,12 @@ class Work:
         declared: Declared,
         ledger: Ledger,
         database: tuple[str, Path | None],
-        vintage: str,
+        state: State,
         accept_schema: bool,
     ) -> None:
         self._con, self._declared, self._ledger = con, declared, ledger
         self._database = database
-        self.planning = Planning(con, declared, ledger, vintage, accept_schema)
+        self.planning = Planning(con, declared, ledger, state, accept_schema)
         self._paid: Receipt | None = None
         """What the call at work was charged."""
 

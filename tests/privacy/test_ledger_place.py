@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import Ledger, ledger_path, open_ledger, place, pointer
+from dpsql.privacy import Ledger, data_id, ledger_path, open_ledger, place, pointer
 from tests.privacy.ledger_tools import PURPOSE, python, spend
 
 
@@ -73,7 +74,8 @@ def test_a_pointer_stands_for_a_ledger_elsewhere(
     assert not usual.exists()
     ledger = open_ledger(database, elsewhere)
     assert (ledger.path, ledger.dataset) == (elsewhere, "adult.duckdb")
-    assert json.loads(usual.read_text()) == {"dpsql ledger": 2, "path": str(elsewhere)}
+    said = json.loads(usual.read_text())
+    assert said == {"dpsql ledger": 3, "path": str(elsewhere), "data": data_id(database)}
     assert stat.S_IMODE(usual.stat().st_mode) == 0o600
     for given in (None, elsewhere, usual, os.path.relpath(elsewhere)):
         assert ledger_path(database, given) == elsewhere
@@ -197,6 +199,12 @@ PLAIN = {"dpsql ledger": 2, "path": "/nowhere/adult.ledger"}
         json.dumps(PLAIN).encode() + b"x",
         json.dumps(PLAIN).encode("utf-16"),
         json.dumps(PLAIN | {"more": 1}).encode(),
+        json.dumps(PLAIN | {"dpsql ledger": 3}).encode(),
+        json.dumps(PLAIN | {"data": "0" * 32}).encode(),
+        *(
+            json.dumps(PLAIN | {"dpsql ledger": 3, "data": data}).encode()
+            for data in ("", "0" * 31, "0" * 31 + "G", 7, None, ["0" * 32])
+        ),
         b'{"dpsql ledger": 2, "path": "/a", "path": "/b"}',
         b'{"dpsql ledger": 2}',
         *(
@@ -231,8 +239,49 @@ def test_malformed_pointers(database: Path, usual: Path, elsewhere: Path, conten
 
 
 def test_a_pointer_of_a_newer_version(database: Path, usual: Path) -> None:
-    usual.write_text(json.dumps(PLAIN | {"dpsql ledger": 3}))
-    assert "update" in str(refused(database, None, "format version 3"))
+    usual.write_text(json.dumps(PLAIN | {"dpsql ledger": 4}))
+    assert "update" in str(refused(database, None, "format version 4"))
+
+
+def test_databases_that_share_a_ledger_are_told_apart(
+    tmp_path: Path, database: Path, usual: Path, elsewhere: Path
+) -> None:
+    other = tmp_path / "later" / database.name
+    other.parent.mkdir()
+    other.write_bytes(b"another")
+    ledger = open_ledger(database)
+    assert open_ledger(other, usual).id == ledger.id
+    assert data_id(database) == ""
+    assert len(data_id(other)) == 32
+    assert data_id(other) == data_id(other)
+    copied = tmp_path / "copied" / database.name
+    shutil.copytree(other.parent, copied.parent)  # with its pointer: the same rows
+    assert data_id(copied) == data_id(other)
+    moved = tmp_path / "moved" / database.name
+    shutil.copytree(database.parent, moved.parent)  # with its ledger
+    assert data_id(moved) == ""
+    assert data_id(None) != data_id(None)
+
+
+def test_a_pointer_of_the_version_before_is_followed(
+    database: Path, usual: Path, elsewhere: Path
+) -> None:
+    ledger = Ledger.open(elsewhere, dataset=database.name)
+    usual.write_text(json.dumps({"dpsql ledger": 2, "path": str(elsewhere)}))
+    assert open_ledger(database).id == ledger.id
+    assert data_id(database) == ""
+    assert json.loads(usual.read_text())["dpsql ledger"] == 2
+
+
+def test_without_a_pointer_the_path_tells_databases_apart(
+    tmp_path: Path, database: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "later" / database.name
+    other.parent.mkdir()
+    monkeypatch.setattr(pointer.os, "access", lambda *_: False)
+    assert open_ledger(database, elsewhere).id == open_ledger(other, elsewhere).id
+    assert len({data_id(database), data_id(other), ""}) == 3
+    assert data_id(database) == data_id(str(database))
 
 
 def test_pointers_to_what_is_no_ledger(database: Path, usual: Path, elsewhere: Path) -> None:

@@ -162,6 +162,42 @@ def test_a_column_that_says_nothing_has_the_fingerprint_of_before(con):
     assert plain.fingerprint == other.fingerprint
 
 
+class Foreign:
+    """A connection whose current database is said to be of another type."""
+
+    def __init__(self, con, *found):
+        self._con, self._found = con, list(found)
+
+    def execute(self, sql, parameters=()):
+        if "duckdb_databases()" in sql:
+            con = duckdb.connect()
+            con.execute("CREATE TABLE said (path VARCHAR, type VARCHAR)").fetchall()
+            con.executemany("INSERT INTO said VALUES (?, ?)", self._found) if self._found else None
+            return con.execute("FROM said")
+        return self._con.execute(sql, parameters)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [("host=db password=secret", "postgres")],
+        [("people.db", "sqlite")],
+        [("", "mysql")],
+        [("x.duckdb", None)],
+        [],
+    ],
+)
+def test_no_account_is_kept_beside_a_database_of_another_system(con, found, tmp_path, monkeypatch):
+    create(con, "x BOOLEAN")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SchemaError, match="not DuckDB's own") as caught:
+        dpsql.Session(Foreign(con, *found))
+    assert "secret" not in str(caught.value)
+    assert caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+    assert dpsql.Session(Foreign(con, (None, "duckdb"))).ledger.path is None
+
+
 @pytest.mark.parametrize(
     "type_",
     ["INTEGER", "UTINYINT", "VARCHAR", "VARCHAR COLLATE NOCASE", "DATE", "TIMESTAMP", "DOUBLE",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import duckdb
 import numpy as np
@@ -12,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import UndeterminedError
+from dpsql.privacy import Ledger
 from tests.session.tools import AGES, BANDS, BUDGET, BY_AGE, BY_SEX, WINDOW, create
 
 TOTAL = "SELECT COUNT(*) AS n FROM people"
@@ -184,6 +186,45 @@ def test_other_vintages(file):
         undetermined(dpsql.Session(con), AGES)
         earlier = dpsql.Session(con, vintage="2026-Q3")
         assert earlier.query(AGES, budget=0)["n_variance"].max() == pytest.approx(alone)
+
+
+def test_databases_that_share_a_ledger_share_the_account_alone(tmp_path):
+    alone, shared = variance_alone(AGES), tmp_path / "shared.ledger"
+    for number, year in enumerate(("2025", "2026")):
+        (tmp_path / year).mkdir()
+        with create(tmp_path / year / "people.duckdb") as con:
+            session = dpsql.Session(con, ledger=shared)
+            undetermined(session, AGES)
+            frame = session.query(AGES, budget=BUDGET)
+            assert frame["n_variance"].max() == pytest.approx(alone)
+            assert session.ledger.spent == (number + 1) * BUDGET.mu_squared
+            assert dpsql.Session(con).query(AGES, budget=0).equals(frame)
+            undetermined(dpsql.Session(con, vintage="another"), AGES)
+
+
+def test_a_database_is_moved_with_its_ledger(tmp_path, file):
+    with duckdb.connect(file) as con:
+        frame = dpsql.query(con, AGES, budget=BUDGET)
+    shutil.copytree(file.parent, tmp_path / "elsewhere" / "moved")
+    with duckdb.connect(tmp_path / "elsewhere" / "moved" / file.name, read_only=True) as con:
+        assert dpsql.query(con, AGES, budget=0).equals(frame)
+
+
+def test_rows_in_memory_are_known_by_their_vintage_alone(tmp_path):
+    ledger = tmp_path / "people.ledger"
+    for number in range(2):
+        with create() as con:
+            session = dpsql.Session(con, ledger=ledger)
+            undetermined(session, AGES)
+            session.query(AGES, budget=BUDGET)
+            assert session.query(AGES, budget=0).height
+            named = dpsql.Session(con, ledger=ledger, vintage="2026")
+            if number:
+                assert named.query(AGES, budget=0).height
+            else:
+                undetermined(named, AGES)
+                named.query(AGES, budget=BUDGET)
+    assert Ledger.existing(ledger).spent == 3 * BUDGET.mu_squared
 
 
 def test_without_reuse(session):
