@@ -16,6 +16,9 @@ Array = NDArray[np.float64]
 ENOUGH = 1e-5
 """Excess, relative to the squared length, at which a column counts as balanced."""
 STEPS_PER_COLUMN = 4
+STEPS_PER_COEFFICIENT = 2
+COLUMNS = 64
+"""Columns that are tried before giving up, for each row: few coefficients can't mend many."""
 CHOICES = 6
 """Coefficients that are tried for a column at once."""
 
@@ -36,7 +39,7 @@ def balance(
         The integers to take.
     """
     work = _Columns(coefficients, rounded.astype(np.float64), basis.astype(np.float64))
-    for _ in range(STEPS_PER_COLUMN * basis.shape[1]):
+    for _ in range(min(STEPS_PER_COLUMN * basis.shape[1], STEPS_PER_COEFFICIENT * rounded.size)):
         if not work.improve():
             break
     return work.rounded.astype(np.int64)
@@ -56,7 +59,8 @@ class _Columns:
 
     def improve(self) -> bool:
         """Mend one column, the most wrong that can be mended, by the best single move."""
-        for column in np.argsort(-np.abs(self._excess)).tolist():
+        most = COLUMNS * len(self._basis)
+        for column in np.argsort(-np.abs(self._excess))[:most].tolist():
             if abs(self._excess[column]) <= self._enough:
                 break
             change, k, row, sign = min(

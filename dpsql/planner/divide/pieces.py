@@ -20,8 +20,8 @@ from dpsql.workload.queries import CellQueries, IntervalQueries, Queries
 
 Array = NDArray[np.float64]
 
-MAX_EXACT = 2.0**20
-"""Integer queries with coefficients up to this are split in exact integers."""
+MAX_EXACT = 2.0**52
+"""Queries in integers are split in exact integers up to this: they are exact as floats, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _split_integers(
     denominator = math.prod(totals)
     scale = _whole_scale(matrix)
     growth = math.prod(max(t, int(np.abs(p).sum())) for t, p in zip(totals, integers, strict=True))
-    if not scale or scale * np.abs(matrix).max(initial=0) > MAX_EXACT or growth > 2**32:
+    if not scale or scale * float(np.abs(matrix).max(initial=0)) * growth > MAX_EXACT:
         return None
     work = (
         np.rint(matrix * scale).astype(np.int64).reshape(-1, *(len(r.weights) for r in references))

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.divide.basis import axis_basis, residual_basis, row_basis
 from dpsql.planner.divide.component import Component
+from dpsql.planner.solvers.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
 from dpsql.planner.solvers.symmetry import Block, Permutation, averaged, blocks, symmetries
 
@@ -50,10 +51,13 @@ PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
 MOST_ENTRIES = 2**26
 """Of a basis of a residual space that is written out."""
-WIDEST_ROW = 2**24
+MOST_WORK = 2e10
+"""The cube of its dimension: a strategy is factorised over it."""
+WIDEST_ROW = 2**26
 """Rows with larger integers would leave too few bits for the strategy's own coefficients."""
 LEAST = 3
 """Evaluations that are made at any rate."""
+MOST_STEPS = 600
 WORTHWHILE = 8
 """Ranks from which symmetries are looked for."""
 SPARE = 2.0**-7
@@ -197,15 +201,44 @@ def maximise(
 ) -> DualPoint:
     """Maximise the dual until the gap is at most `tolerance` or the work is used up.
 
-    Full-rank problems converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps; where
+    Few queries over many cells are solved over the cells that matter. Else full-rank problems
+    converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps; where
     some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz² takes over.
     """
-    steps = max(LEAST, int(min(600, work / dual.work)))
+    steps = max(LEAST, int(min(MOST_STEPS, work / dual.work)))
     if dual.rank == 1:  # one query: all weight on its largest coefficients, E = max q²
         (part,) = dual.parts
         row = part.q[0] if part.block is None else part.block.vectors @ part.q[0]
         largest = np.abs(row) >= np.abs(row).max() * (1 - 1e-12)
         return evaluate(dual, largest / largest.sum())
+    if len(dual.parts) == 1 and is_worthwhile(dual.rank, dual.cells):
+        few = _over_few_cells(dual, tolerance, start)
+        if few.gap <= tolerance:
+            return few
+    return _over_all_cells(dual, tolerance, start, steps)
+
+
+def _over_few_cells(dual: Dual, tolerance: float, start: Vector | None) -> DualPoint:
+    """Solve the dual over the cells that matter; see `active`."""
+    (part,) = dual.parts
+    q = part.q if part.block is None else part.q @ part.block.vectors.T
+    count = 1
+
+    def solve(chosen: Cells, delta: Vector | None) -> Tried:
+        nonlocal count
+        count += 1
+        some = Dual(len(chosen), (Part(np.ascontiguousarray(q[:, chosen]), None),))
+        point = _over_all_cells(some, tolerance * SHARE, delta, MOST_STEPS)
+        full = np.zeros(dual.cells)
+        full[chosen] = point.delta
+        seen = evaluate(dual, full)
+        return Tried(seen.delta, seen.diagonal, seen.f)
+
+    delta = over_few_cells(q, tolerance, start, solve)
+    return replace(evaluate(dual, delta), evaluations=count)
+
+
+def _over_all_cells(dual: Dual, tolerance: float, start: Vector | None, steps: int) -> DualPoint:
     best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
     gaps = [point.gap]
     while best.gap > tolerance and len(gaps) < steps:
@@ -271,7 +304,7 @@ def _integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
         if len(rows) < component.dimension and int(np.abs(rows).max()) < WIDEST_ROW:
             return rows
     cells = math.prod(component.shape)
-    if component.dimension * cells > MOST_ENTRIES:
+    if component.dimension * cells > MOST_ENTRIES or component.dimension**3 > MOST_WORK:
         raise ResourceLimitError(
             f"The queries over {cells:,} cells have coefficients that are no small whole numbers.",
             hint="use a coarser domain, or round the coefficients.",

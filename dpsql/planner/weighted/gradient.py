@@ -63,8 +63,12 @@ def _of_axis(piece: Piece, weights: Array, root: Array) -> tuple[float, Slopes]:
 
 
 def _gram_times(queries: Queries, values: Array) -> Array:
-    """Multiply by the Gram matrix, which for cells may be far too large to be written out."""
-    return values if isinstance(queries, CellQueries) else queries.gram() @ values
+    """Multiply by the Gram matrix, which is not written out where the queries are fewer."""
+    if isinstance(queries, CellQueries):
+        return values
+    if queries.rows < queries.cells:
+        return queries.apply_transposed(queries.apply(values, 0), 0)
+    return queries.gram() @ values
 
 
 def _of_joint(piece: Piece, weights: Sequence[Array], root: Array) -> tuple[float, Slopes]:

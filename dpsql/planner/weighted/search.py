@@ -10,7 +10,7 @@ total error is below the one with uniform references.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -27,14 +27,13 @@ from dpsql.planner.solvers.choose import choose
 from dpsql.planner.solvers.dual import Dual, DualPoint, maximise
 from dpsql.planner.solvers.identity import identity_error
 from dpsql.planner.weighted import gradient
+from dpsql.planner.weighted.axes import Axis, axes_of, is_cyclic
 from dpsql.planner.weighted.gradient import Slopes
+from dpsql.planner.weighted.vertices import Vertices
 from dpsql.workload import Workload
-from dpsql.workload.queries import CellQueries, Queries
 
 Array = NDArray[np.float64]
 
-MAX_CELLS = 1200
-"""Attributes of more cells keep the uniform reference."""
 EVALUATIONS = 30
 WORK = 6e11
 """Multiplications that the search may cost, roughly; what was found until then is used."""
@@ -50,6 +49,11 @@ TOLERANCE = 2e-3
 RESOLUTION = 16
 """References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
 COARSEST = 64
+FINEST = 128
+DENOMINATORS = (1, 2, 4, 8, 16, 32)
+"""A reference that few cells decide is rounded to multiples of one of these."""
+SLIGHT = 5e-5
+"""What that may cost, relative to Σ √E."""
 WORSE = 0.05
 """A search may start this far above uniform references: those can be a saddle point."""
 MIXED = 1e-4
@@ -80,7 +84,6 @@ def choose_references(workload: Workload) -> Choice | None:
         if len(search.subworkloads) > 2 * len(shared.subworkloads) + 50:
             # Attributes in different roles then share a compromise.
             colouring, search = coarse, shared
-    free = search.free
     try:
         found = search.minimise()
     except _TooMuchError:
@@ -88,11 +91,7 @@ def choose_references(workload: Workload) -> Choice | None:
     if found is None:
         return None
     best, uniform_roots = found
-    references = [
-        rounded(best[c], max(COARSEST, RESOLUTION * n)) if c in free else Reference.of_cells(n)
-        for c, n in enumerate(colouring.sizes)
-    ]
-    return Choice(colouring, references, uniform_roots)
+    return Choice(colouring, search.rounded(best), uniform_roots)
 
 
 def uniform_is_best(workload: Workload) -> bool:
@@ -100,10 +99,11 @@ def uniform_is_best(workload: Workload) -> bool:
     return not _not_alike(workload, by_size(workload))
 
 
-def _free(workload: Workload, colouring: Colouring) -> list[int]:
-    """List the colours whose reference is searched for."""
+def _free(workload: Workload, colouring: Colouring) -> dict[int, Axis]:
+    """Return the colours whose reference is searched for, with what is asked along them."""
     found = _not_alike(workload, colouring)
-    return sorted(c for c in found if 1 < colouring.sizes[c] <= MAX_CELLS)
+    wanted = sorted(c for c in found if colouring.sizes[c] > 1)
+    return axes_of(workload, colouring, wanted)
 
 
 def _not_alike(workload: Workload, colouring: Colouring) -> set[int]:
@@ -117,20 +117,10 @@ def _not_alike(workload: Workload, colouring: Colouring) -> set[int]:
         column = 0
         for block in kind.blocks:
             width = len(block.attributes)
-            if width > 1 or not _cyclic(block.queries):
+            if width > 1 or not is_cyclic(block.queries):
                 found |= {colouring.colours[i] for i in kind.attributes[0, column : column + width]}
             column += width
     return found
-
-
-def _cyclic(queries: Queries) -> bool:
-    """Whether the Gram matrix stays the same when the cells move on by one."""
-    if isinstance(queries, CellQueries):
-        return True
-    if queries.cells > MAX_CELLS:
-        return False  # for all one can tell at this size
-    gram = queries.gram()
-    return bool(np.allclose(gram, np.roll(gram, 1, (0, 1)), rtol=1e-12, atol=0))
 
 
 @dataclass(slots=True)
@@ -148,21 +138,23 @@ class _Presence:
     Some references make some pieces vanish; those of the search must not depend on which.
     """
 
-    def __init__(self, colouring: Colouring) -> None:
-        sizes = sorted(set(colouring.sizes))
-        self._size_of = [sizes.index(n) for n in colouring.sizes]
-        irregular = [1 + np.arange(n if n <= MAX_CELLS else 1) * math.sqrt(2) % 1 for n in sizes]
+    def __init__(self, colouring: Colouring, free: Iterable[int]) -> None:
+        kinds = [(n, c in free) for c, n in enumerate(colouring.sizes)]
+        distinct = sorted(set(kinds))
+        self._kind_of = [distinct.index(kind) for kind in kinds]
         self._splitter = Splitter(
-            [
-                Reference.of_reals(w / w.sum()) if n <= MAX_CELLS else Reference.of_cells(n)
-                for n, w in zip(sizes, irregular, strict=True)
-            ]
+            [_irregular(n) if f else Reference.of_cells(n) for n, f in distinct]
         )
 
     def squares(self, piece: Piece) -> float:
         """Return the piece's squares with irregular references, the same for all of one size."""
-        sizes = tuple(self._size_of[c] for c in piece.colours)
-        return self._splitter.squares(replace(piece, colours=sizes))
+        alike = tuple(self._kind_of[c] for c in piece.colours)
+        return self._splitter.squares(replace(piece, colours=alike))
+
+
+def _irregular(cells: int) -> Reference:
+    weights = 1 + np.arange(cells) * math.sqrt(2) % 1
+    return Reference.of_reals(weights / weights.sum())
 
 
 class _TooMuchError(Exception):
@@ -177,28 +169,33 @@ class _Spent:
 
 
 class _Search:
-    def __init__(self, workload: Workload, colouring: Colouring, free: list[int]) -> None:
-        self._workload, self._colouring, self.free = workload, colouring, free
-        self._uniform = [Reference.of_cells(n) for n in colouring.sizes]
-        self.subworkloads = decompose(workload, colouring, _Presence(colouring).squares)
+    def __init__(self, workload: Workload, colouring: Colouring, free: dict[int, Axis]) -> None:
+        small = Vertices.of(workload, colouring, free)
+        self._small, self._colouring, self.free = small, small.colouring, small.axes
+        self._sparse = [c for c, axis in free.items() if axis.sparse]
+        present = _Presence(small.colouring, free)
+        self.subworkloads = decompose(small.workload, small.colouring, present.squares)
         self._deltas: dict[tuple[int, int], Array] = {}
         self._spent = _Spent()
 
     def minimise(self) -> tuple[list[Array], float] | None:
         """Return the best references found, and Σ √E for uniform ones; None if those are best."""
-        uniform = [r.weights for r in self._uniform]
+        uniform = [r.weights for r in self._small.uniform]
         least = self.objective(uniform)
         if least is None or not least[0]:  # nothing is asked of any space
             return None
         self._spent.limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
         best = (least[0], uniform)
         with suppress(_TooMuchError):
+            ended = math.inf
             alone = self._each_alone()
             found = self.objective(alone)
             if found is not None and found[0] < least[0] * (1 + WORSE):
-                best = min(best, self._descend(alone, least[0]), key=lambda b: b[0])
-            if best[1] is uniform:
-                best = min(best, self._descend(uniform, least[0]), key=lambda b: b[0])
+                ended, _ = reached = self._descend(alone, least[0])
+                best = min(best, reached, key=lambda b: b[0])
+            if best[1] is uniform and ended > least[0] * (1 + PROGRESS):
+                even = self._on_support(uniform)
+                best = min(best, self._descend(even, least[0]), key=lambda b: b[0])
         return None if best[1] is uniform else (best[1], least[0])
 
     def _descend(self, start: list[Array], unit: float) -> tuple[float, list[Array]]:
@@ -217,7 +214,7 @@ class _Search:
                 best = (result[0], weights)
             return result[0] / unit, self._packed(result[1]) / unit
 
-        zero = np.zeros(sum(self._colouring.sizes[c] for c in self.free))
+        zero = np.zeros(sum(len(axis.support) for axis in self.free.values()))
         options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
         with suppress(_TooMuchError):  # what was found until then is kept
             minimize(  # type: ignore[call-overload]
@@ -228,20 +225,57 @@ class _Search:
     def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
         """Return references from free variables; what changes the sum of ℓ is taken away."""
         result, at = list(start), 0
-        for c in self.free:
-            step = x[at : at + len(start[c])]
-            result[c] = start[c] + (step - step.mean())
+        for c, axis in self.free.items():
+            step = x[at : at + len(axis.support)]
+            result[c] = start[c].copy()
+            result[c][axis.support] += step - step.mean()
             at += len(step)
         return result
 
     def _packed(self, slopes: Slopes) -> Array:
-        parts = [slopes.get(c, np.zeros(self._colouring.sizes[c])) for c in self.free]
+        parts = [
+            slopes[c][axis.support] if c in slopes else np.zeros(len(axis.support))
+            for c, axis in self.free.items()
+        ]
         return np.concatenate([p - p.mean() for p in parts])
+
+    def _on_support(self, weights: list[Array]) -> list[Array]:
+        """Return references that act as given ones do, on as few cells as are needed."""
+        result = list(weights)
+        for c, axis in self.free.items():
+            result[c] = axis.on_support(weights[c])
+        return result
+
+    def rounded(self, best: list[Array]) -> list[Reference]:
+        """Write references over all cells in integers, those on few cells in the smallest that do.
+
+        Small integers leave more bits for the strategies.
+        """
+        sizes = enumerate(self._colouring.sizes)
+        result = [self._rounded(c, best[c], max(COARSEST, RESOLUTION * n)) for c, n in sizes]
+        limit = math.inf
+        for denominator in (FINEST, *DENOMINATORS) if self._sparse else ():
+            tried = list(result)
+            for c in self._sparse:
+                tried[c] = self._rounded(c, best[c], denominator)
+            with suppress(_TooMuchError):
+                found = self.objective([r.weights for r in tried])
+                if found is not None and found[0] <= limit:
+                    result = tried
+                    if denominator != FINEST:
+                        break
+                    limit = found[0] * (1 + SLIGHT)
+        return [self._small.spread(c, reference) for c, reference in enumerate(result)]
+
+    def _rounded(self, colour: int, weights: Array, denominator: int) -> Reference:
+        if colour in self.free:
+            return rounded(weights, denominator)
+        return Reference.of_cells(len(weights))
 
     def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
         """Return Σ_A √E_A and its derivatives, or None if a subworkload can't be solved."""
         references = [
-            Reference.of_reals(w) if c in self.free else self._uniform[c]
+            Reference.of_reals(w) if c in self.free else self._small.uniform[c]
             for c, w in enumerate(weights)
         ]
         evaluation = _Evaluation(Splitter(references), weights, self._deltas, self._spent)
@@ -260,17 +294,12 @@ class _Search:
 
     def _each_alone(self) -> list[Array]:
         """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
-        result = [r.weights for r in self._uniform]
-        grams = _shadows(self._workload, self._colouring)
-        for c in self.free:
-            if not grams[c].any():
-                continue
-            values, vectors = np.linalg.eigh(grams[c])
-            rows = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-            root = covariance_root(maximise(Dual.of(rows, (len(rows),)), TOLERANCE))
+        result = self._on_support([r.weights for r in self._small.uniform])
+        for c, axis in self.free.items():
+            root = covariance_root(maximise(Dual.of(axis.rows, axis.rows.shape[1:]), TOLERANCE))
             weights = root.T @ root.sum(axis=1)
             if weights.sum() > 1e-6 * np.abs(weights).sum():
-                result[c] = weights / weights.sum()
+                result[c] = axis.on_support(weights / weights.sum())
         return result
 
 
@@ -369,29 +398,3 @@ def covariance_root(point: DualPoint) -> Array:
     weighted = roots * point.delta
     values = np.einsum("ij,ij->i", weighted, roots)  # √ of the eigenvalues of Q D Qᵀ
     return np.asarray(math.sqrt(point.f) * weighted / values[:, None])
-
-
-def _shadows(workload: Workload, colouring: Colouring) -> list[Array]:
-    """Add up, per colour, the Gram matrices that the queries leave on one attribute."""
-    grams: list[Array] = [
-        np.zeros((n, n)) if n <= MAX_CELLS else np.zeros((0, 0)) for n in colouring.sizes
-    ]
-    for kind in kinds(workload, colouring):
-        column = 0
-        for block in kind.blocks:
-            for axis in range(len(block.attributes)):
-                c = colouring.colours[kind.attributes[0, column]]
-                column += 1
-                n = colouring.sizes[c]
-                if n > MAX_CELLS:
-                    continue
-                if len(block.attributes) == 1:
-                    gram = block.queries.gram()
-                else:
-                    tensor = block.queries.matrix.reshape(-1, *block.shape)
-                    along = np.moveaxis(tensor, axis + 1, -1).reshape(-1, n)
-                    gram = along.T @ along
-                size = float(np.trace(gram))
-                if size:
-                    grams[c] += kind.weights.sum() * gram / size
-    return grams
