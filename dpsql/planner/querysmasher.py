@@ -311,6 +311,8 @@ def _check_ranks(workload: Workload) -> None:
         queries = block.queries
         if not isinstance(queries, IntervalQueries) or min(queries.rows, queries.cells) <= MAX_RANK:
             continue
+        if queries.cell_squares() is not None:  # cells are not factorised
+            continue
         if _rank(queries) > MAX_RANK + 1:
             raise ResourceLimitError(
                 f"The queries over {block.attributes[0]} have rank above {MAX_RANK:,} and no "

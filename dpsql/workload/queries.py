@@ -83,6 +83,13 @@ class Queries(ABC):
             result[start:stop] = np.einsum("ij,ij->i", ours, theirs)
         return result
 
+    def cell_squares(self) -> FloatMatrix | None:
+        """Return the sum of squared coefficients of each cell; None if a query has several cells.
+
+        Queries of one cell each are a group-by, of some of the cells or with weights.
+        """
+        return None
+
     def sums(self) -> FloatMatrix:
         """Return the sum of each query's coefficients, of shape (rows,)."""
         return self.apply(np.ones(self.cells), 0)
@@ -126,6 +133,12 @@ class DenseQueries(Queries):
         """Take rows."""
         return DenseQueries(self._matrix[rows])
 
+    def cell_squares(self) -> FloatMatrix | None:
+        """Add up along the queries."""
+        if (np.count_nonzero(self._matrix, axis=1) > 1).any():
+            return None
+        return np.asarray(np.einsum("ij,ij->j", self._matrix, self._matrix))
+
 
 class CellQueries(Queries):
     """One query per cell: the identity."""
@@ -161,6 +174,10 @@ class CellQueries(Queries):
     def take(self, rows: Indices) -> IntervalQueries:
         """Take runs of one cell."""
         return IntervalQueries(self.cells, rows, rows + 1)
+
+    def cell_squares(self) -> FloatMatrix:
+        """Return ones."""
+        return np.ones(self.cells)
 
     def inner(self, other: Queries) -> FloatMatrix:
         """Take the cells as runs."""
@@ -229,6 +246,12 @@ class IntervalQueries(Queries):
     def squares(self) -> FloatMatrix:
         """Return the lengths of the runs."""
         return (self._high - self._low).astype(np.float64)
+
+    def cell_squares(self) -> FloatMatrix | None:
+        """Count the runs, if all have one cell."""
+        if (self._high - self._low > 1).any():
+            return None
+        return np.bincount(self._low, minlength=self.cells).astype(np.float64)
 
     def take(self, rows: Indices) -> IntervalQueries:
         """Take runs."""

@@ -13,7 +13,7 @@ from dpsql.planner.solvers import dual
 from dpsql.planner.weighted import search as weighted
 from dpsql.planner.weighted.axes import Axis
 from dpsql.planner.weighted.vertices import Vertices
-from dpsql.workload import Identity, Matrix, Workload
+from dpsql.workload import Identity, Matrix, Ranges, Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 
 BUDGET = dpsql.Budget(rho=0.5)
@@ -137,3 +137,28 @@ def test_averages_of_a_difference_and_by_thousands_of_labels_are_planned():
     labels = Workload({"label": 4044, "x": 362})
     labels.add(["label", "x"], [Identity(), average(361)])
     assert dpsql.plan(labels, budget=BUDGET).gap < 1e-3
+
+
+@pytest.mark.parametrize("weights", [[1] * 8 + [0], [1, 0, 0, 0], [3, 1, 0, 2, 2, 0, 5]])
+def test_single_cells_have_a_closed_form(weights):
+    n = len(weights)
+    rows = np.sqrt(np.diag(np.array(weights, dtype=np.float64)))
+    whole = Workload({"a": n}).add(["a"], [Matrix(rows[np.any(rows > 0, axis=1)])])
+    uniform = dpsql.plan(whole, budget=BUDGET, residuals="uniform")
+    assert uniform.gap < 1e-6
+    assert "closed form (identity)" in uniform.explain()
+    # Cells by themselves, each with the noise of a count, are the best there is.
+    assert sum(v.sum() for v in uniform.variances) == pytest.approx(sum(weights), rel=1e-5)
+    centred = rows - np.sqrt(np.array(weights, dtype=np.float64))[:, None] / n
+    best = dual.maximise(dual.Dual.of(centred, (n,)), 1e-7)
+    assert best.lower == pytest.approx(sum(weights) * (n - 1) ** 2 / n**2, rel=1e-6)
+
+
+def test_some_of_many_labels_are_planned_without_a_factorisation():
+    workload = Workload({"label": 5001, "g": 3})
+    runs = Ranges([(i, i) for i in range(5000)])
+    workload.add(["label"], [runs]).add(["g", "label"], [Identity(), runs], 2.0)
+    plan = dpsql.plan(workload, budget=BUDGET)
+    assert plan.gap < 1e-6
+    alone = Workload({"label": 5001}).add(["label"], [runs])
+    assert dpsql.plan(alone, budget=BUDGET).rmse == pytest.approx(1, rel=1e-6)

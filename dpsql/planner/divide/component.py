@@ -36,7 +36,10 @@ class Component:
     numerators: NDArray[np.int64] | None = None
     """Integer rows that span the same space, if they are known."""
     identity: float | None = None
-    """If given, the Gram matrix is this times I − J/n: all cells of one attribute."""
+    """If given, what is asked are single cells of one attribute with a uniform reference: the Gram
+    matrix is (I − J/n) diag(w) (I − J/n), and this is the mean of w."""
+    by_cell: NDArray[np.float64] | None = None
+    """w, where it differs from cell to cell."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,7 +62,14 @@ class Component:
                 "totals or ranges over them.",
                 hint="use a coarser domain for those, or release them apart.",
             )
-        return math.sqrt(self.identity or 0.0) * (np.eye(n) - 1 / n)
+        asked = np.flatnonzero(self.weights)
+        return np.asarray(np.sqrt(self.weights[asked, None]) * (np.eye(n)[asked] - 1 / n))
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return w, for each cell, where `identity` is given."""
+        (n,) = self.shape
+        return np.full(n, self.identity or 0.0) if self.by_cell is None else self.by_cell
 
     @property
     def key(self) -> Key:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.reference import Reference
-from dpsql.workload.queries import CellQueries, IntervalQueries, Queries
+from dpsql.workload.queries import DenseQueries, IntervalQueries, Queries
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,9 @@ def place(component: Component, axes: tuple[int, ...]) -> Component:
         given = None if given is None else reorder(given, component.shape, order)
         numerators = None if numerators is None else reorder(numerators, component.shape, order)
         content = hashlib.sha256(repr(order).encode() + content).digest()
-    return Component(target, references, content, given, numerators, component.identity)
+    return Component(
+        target, references, content, given, numerators, component.identity, component.by_cell
+    )
 
 
 def reorder(rows: NDArray, shape: tuple[int, ...], order: Sequence[int]) -> NDArray:  # type: ignore[type-arg]
@@ -87,13 +89,14 @@ def split(queries: Queries, references: Sequence[Reference], kept: tuple[bool, .
     content = hashlib.sha256(repr(kept).encode() + keys + queries.key).digest()
     left = tuple(r for r, keep in zip(references, kept, strict=True) if keep)
     axes = tuple(range(len(left)))
-    if len(kept) == 1 and isinstance(queries, CellQueries):
-        (reference,) = references
-        if not kept[0]:
-            norm = math.sqrt(float(reference.weights @ reference.weights))
-            return Component(axes, left, content, np.full((1, 1), norm))
-        if reference.uniform:
-            return Component(axes, left, content, None, None, 1.0)
+    if kept == (False,) and not isinstance(queries, DenseQueries):
+        norm = float(np.linalg.norm(queries.apply(references[0].weights, 0)))
+        return Component(axes, left, content, np.full((1, 1), norm))
+    if kept == (True,) and references[0].uniform:
+        squares = queries.cell_squares()
+        if squares is not None:
+            alike = None if (squares == squares[0]).all() else squares
+            return Component(axes, left, content, None, None, float(squares.mean()), alike)
     if len(kept) == 1 and isinstance(queries, IntervalQueries) and queries.rows >= queries.cells:
         root = _root(queries.gram(), references[0].weights, kept[0])
         return Component(axes, left, content, _frozen(root))

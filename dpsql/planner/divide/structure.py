@@ -129,7 +129,10 @@ def _stack_rows(chosen: list[tuple[float, Component]]) -> Component:
     content = hashlib.sha256(repr([(w, c.content) for w, c in chosen]).encode()).digest()
     if all(c.identity is not None for _, c in chosen):
         weight = math.fsum(w * (c.identity or 0.0) for w, c in chosen)
-        return Component(first.axes, first.references, content, None, None, weight)
+        by_cell = None
+        if any(c.by_cell is not None for _, c in chosen):
+            by_cell = np.sum([w * c.weights for w, c in chosen], axis=0)
+        return Component(first.axes, first.references, content, None, None, weight, by_cell)
     rows = np.vstack([math.sqrt(w) * c.rows for w, c in chosen])
     parts = [c.numerators for _, c in chosen]
     known = [p for p in parts if p is not None]

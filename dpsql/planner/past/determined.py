@@ -96,7 +96,7 @@ def _spans_group(pieces: Sequence[Component], factors: Sequence[MeasuredFactor])
     """Project the product of some pieces' rows onto the rows of the factors, axis by axis."""
     if all(_is_full(f) for f in factors):
         return True
-    if any(p.identity is not None for p in pieces):  # all cells are asked for
+    if any(p.identity is not None and p.by_cell is None for p in pieces):  # of all cells
         return False
     if math.prod(p.dimension * len(p.rows) for p in pieces) > WRITTEN:
         return False

@@ -28,7 +28,7 @@ def choose(component: Component) -> Solver | None:
     Components are what `divide.structure` leaves: a subworkload that is a Kronecker product is
     solved factor by factor, and a sum of products that is small enough is one component. Then:
 
-    1. All cells of one attribute, equally weighted: closed form.
+    1. Single cells of one attribute: closed form.
     2. Rank up to 2,500: the dual, split by symmetries, over the queries' own rows where they are
        fewer than the residual space's dimension (low rank), else over the whole residual space
        (dense).
