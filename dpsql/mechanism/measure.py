@@ -10,7 +10,8 @@ Guarantees:
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
-       a function of (B x + noise) modulo 2^64, that is post-processing.
+       a function of (B x + noise) modulo 2^64, that is post-processing. Blocks whose entries need
+       more bits are measured in integers of any size, see `wide`.
     3. The order, number and shape of the operations depend on the plan only, never on counts.
     4. Counts are not kept: `NoisyMeasurements` holds the noisy integers and the public plan.
 """
@@ -32,9 +33,10 @@ from dpsql.errors import InternalError
 from dpsql.mechanism.laplace import discrete_laplace
 from dpsql.mechanism.noise import rounded_gaussian
 from dpsql.mechanism.randomness import RandomBits, fresh_bits
+from dpsql.mechanism.wide import measure_wide
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.integer import BlockStrategy
-from dpsql.planner.laws import Laplace, Law
+from dpsql.planner.laws import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.privacy import Ledger, Receipt
 
 
@@ -137,6 +139,8 @@ def _measure_space(
     counts = marginals.get(space)
     if counts is None:
         raise InternalError("a marginal is missing")
+    if isinstance(block.law, CoarseGaussian):
+        return measure_wide(block, counts, bits)
     exact = apply(block, counts)
     noise = draw(block.law, exact.size, bits)
     # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
@@ -147,6 +151,8 @@ def draw(law: Law, count: int, bits: RandomBits) -> Counts:
     """Draw independent integers of a law, exactly."""
     if isinstance(law, Laplace):
         return discrete_laplace(law.scale, count, bits)
+    if not isinstance(law, Gaussian):
+        raise InternalError("noise of this law does not fit 64 bits")
     return rounded_gaussian(law.squared, count, bits)
 
 

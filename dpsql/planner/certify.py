@@ -14,7 +14,8 @@ Guarantees:
        map of the histogram, so that they change by a sum of at most k of its columns, each of
        norm at most Δ_A; by the triangle inequality the change has norm at most kΔ_A, and all k
        records in the same cell reach that. The exact answers are integers, so answer +
-       round(noise) = round(answer + noise) is post-processing of the Gaussian mechanism, which
+       round(noise) = round(answer + noise), and whatever is rounded off from it afterwards
+       (`laws.CoarseGaussian`), is post-processing of the Gaussian mechanism, which
        is kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
        Theorem 2.7); the squares add up under composition (Corollary 3.3).
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
@@ -50,10 +51,10 @@ def spent(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction
     Raises:
         InternalError: they have noise of two kinds.
     """
-    kinds = {type(block.law) for block in blocks}
-    if len(kinds) > 1:
+    pure = {isinstance(block.law, Laplace) for block in blocks}
+    if len(pure) > 1:
         raise InternalError("a plan has noise of two kinds")
-    times = contributions if kinds == {Laplace} else contributions**2
+    times = contributions if pure == {True} else contributions**2
     return times * sum((block.privacy_cost for block in blocks), Fraction(0))
 
 

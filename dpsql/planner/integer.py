@@ -3,8 +3,9 @@
 Trusted core. Nothing here depends on how good a plan is.
 
 Guarantees:
-    1. The entries of a factor are integers of magnitude below 2^31, checked at birth, and
-       read-only.
+    1. The entries of a factor are integers of magnitude below 2^62, checked at birth, and
+       read-only. Where products over the factors of a block reach 2^31, all is computed in
+       integers of any size, see `mechanism.wide`.
     2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor (proofs at
        the functions), so `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1`
        are exact: a column of a Kronecker product is a Kronecker product of columns, hence its
@@ -24,17 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.planner.laws import Gaussian, Law
+from dpsql.planner.laws import CoarseGaussian, Laplace, Law
 
 ENTRY_BITS = 31
-"""|entry| < 2^31, the same for products over the factors of a block."""
+"""Products over the factors of a block are below 2^31, unless it is measured in wide integers."""
+WIDE_BITS = 62
+"""|entry| < 2^62: entries, and sums of two of them, fit a signed 64-bit integer."""
 ROW_BITS = 31
 """Answers are exact for tables of up to 2^31 rows: 31 + 31 bits fit a signed 64-bit integer.
 
 A larger table would wrap around. That is a function of the exact answer plus noise, so it costs
 accuracy and not privacy; an error that depended on the number of rows would cost privacy.
 """
-_HALF = 1 << 16
+_LIMB = 21
+_LOW = (1 << _LIMB) - 1
+_HALF = (1 << 31) - 1
 
 
 class IntegerFactor(ABC):
@@ -102,9 +107,9 @@ class DenseFactor(IntegerFactor):
         if given.shape[1] != math.prod(self.shape) or len(self.shape) != len(self.axes):
             raise InternalError("an integer factor does not fit its axes")
         # Not np.abs: the magnitude of the smallest int64 does not fit an int64.
-        limit = 1 << ENTRY_BITS
+        limit = 1 << WIDE_BITS
         if given.size and not (-limit < int(given.min()) and int(given.max()) < limit):
-            raise InternalError("an entry of an integer factor has 31 bits or more")
+            raise InternalError("an entry of an integer factor has 62 bits or more")
         given.setflags(write=False)
         self._matrix = given
 
@@ -127,26 +132,42 @@ class DenseFactor(IntegerFactor):
     def largest_column_norm_squared(self) -> int:
         """The largest squared Euclidean norm of a column, exact.
 
-        Write an entry as b = 2^16·h + l with 0 <= l < 2^16. As |b| < 2^31, |h| <= 2^15, so each
-        of h², hl and l² is at most 2^32 in magnitude and its sum over fewer than 2^30 rows fits
-        an int64. The three sums are put together in Python integers, which have no width.
+        Write an entry as b = 2^42·h + 2^21·m + l with 0 <= m, l < 2^21. As |b| < 2^62, |h| <= 2^20,
+        so each product of two limbs is below 2^42 in magnitude, and its sum over fewer than 2^20
+        rows fits an int64. The six sums are put together in Python integers, which have no width.
         """
-        if self._matrix.shape[0] >= 1 << 30:
-            raise InternalError("an integer factor has 2^30 rows or more")
-        high, low = np.divmod(self._matrix, _HALF)
-        squares = (high * high).sum(axis=0), (high * low).sum(axis=0), (low * low).sum(axis=0)
-        columns = zip(*(s.tolist() for s in squares), strict=True)
-        return max((_HALF**2 * hh + 2 * _HALF * hl + ll for hh, hl, ll in columns), default=0)
+        self._check_rows()
+        low, middle, high = self._matrix & _LOW, self._matrix >> _LIMB & _LOW, self._matrix >> 42
+        sums = [
+            (place, (first * second).sum(axis=0).tolist())
+            for place, first, second in (
+                (0, low, low),
+                (_LIMB + 1, low, middle),
+                (2 * _LIMB, middle, middle),
+                (2 * _LIMB + 1, low, high),
+                (3 * _LIMB + 1, middle, high),
+                (4 * _LIMB, high, high),
+            )
+        ]
+        columns = range(self._matrix.shape[1])
+        return max((sum(s[j] << place for place, s in sums) for j in columns), default=0)
 
     @cached_property
     def largest_column_sum(self) -> int:
         """The largest sum of the magnitudes of a column, exact.
 
-        Magnitudes are below 2^31, and fewer than 2^30 of them stay inside an int64.
+        Both halves of a magnitude are at most 2^31, and fewer than 2^20 of them stay inside an
+        int64.
         """
-        if self._matrix.shape[0] >= 1 << 30:
-            raise InternalError("an integer factor has 2^30 rows or more")
-        return int(np.abs(self._matrix).sum(axis=0).max(initial=0))
+        self._check_rows()
+        magnitudes = np.abs(self._matrix)
+        low = (magnitudes & _HALF).sum(axis=0).tolist()
+        high = (magnitudes >> 31).sum(axis=0).tolist()
+        return max((a + (b << 31) for a, b in zip(low, high, strict=True)), default=0)
+
+    def _check_rows(self) -> None:
+        if self._matrix.shape[0] >= 1 << 20:
+            raise InternalError("an integer factor has 2^20 rows or more")
 
     @cached_property
     def content(self) -> bytes:
@@ -171,8 +192,8 @@ class ScaledFactor(IntegerFactor):
         super().__init__(axes, shape)
         if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < self.least:
             raise InternalError("a factor that is not written out does not fit its axis")
-        if type(scale) is not int or scale < 1 or scale * self._largest >= 1 << ENTRY_BITS:
-            raise InternalError("an entry of an integer factor has 31 bits or more")
+        if type(scale) is not int or scale < 1 or scale * self._largest >= 1 << WIDE_BITS:
+            raise InternalError("an entry of an integer factor has 62 bits or more")
         self._scale = scale
 
     @property
@@ -302,7 +323,7 @@ class BlockStrategy:
             raise InternalError("the spaces of a block must have one attribute for each axis")
         if any(len(set(space)) != len(space) for space in self.spaces):
             raise InternalError("a space of a block has an attribute twice")
-        if math.prod(f.largest_entry for f in self.factors) >= 1 << ENTRY_BITS:
+        if not isinstance(self.law, CoarseGaussian) and self.largest_product >= 1 << ENTRY_BITS:
             raise InternalError("the products of a block's entries have 31 bits or more")
 
     @property
@@ -310,6 +331,11 @@ class BlockStrategy:
         """The number of cells along each axis."""
         sizes = {axis: n for f in self.factors for axis, n in zip(f.axes, f.shape, strict=True)}
         return tuple(sizes[axis] for axis in range(len(sizes)))
+
+    @property
+    def largest_product(self) -> int:
+        """The largest magnitude of an entry of the Kronecker product."""
+        return math.prod(f.largest_entry for f in self.factors)
 
     @property
     def sensitivity_squared(self) -> int:
@@ -324,15 +350,15 @@ class BlockStrategy:
     @property
     def sensitivity(self) -> float:
         """The largest change of one set's answers by one record, in the norm of the noise."""
-        if isinstance(self.law, Gaussian):
-            return math.sqrt(self.sensitivity_squared)
-        return float(self.sensitivity_1)
+        if isinstance(self.law, Laplace):
+            return float(self.sensitivity_1)
+        return math.sqrt(self.sensitivity_squared)
 
     @property
     def privacy_cost(self) -> Fraction:
         """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
-        gaussian = isinstance(self.law, Gaussian)
-        change = self.sensitivity_squared if gaussian else self.sensitivity_1
+        pure = isinstance(self.law, Laplace)
+        change = self.sensitivity_1 if pure else self.sensitivity_squared
         return len(self.spaces) * Fraction(change, self.law.width)
 
     @property

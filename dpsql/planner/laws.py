@@ -1,6 +1,6 @@
 """Noise laws: what is added to exact integers. Trusted.
 
-Both laws are over the integers, and a number of each says how wide they are. A measurement of
+All laws are over the integers, and a number of each says how wide they are. A measurement of
 sensitivity Δ with noise of width w costs an amount that is exact:
 
     Gaussian   round(N(0, σ²))         μ² = Δ₂²/σ², and amounts of μ² add up
@@ -10,7 +10,8 @@ with Δ₂ the Euclidean and Δ₁ the absolute norm of the largest column (proo
 
 Guarantees:
     A law exists only if `mechanism/` can draw it exactly, and its variance is never understated
-    (for σ² + 1/12 see below).
+    (for σ² + 1/12 see below). What is kept of an answer a is the integer y; `unit`·y has the mean a
+    and the variance `variance`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ series of the rounding error. The sum alternates with falling terms, so it is ne
 """
 VARIANCE_BITS = 100
 """σ² < 2^100: noise stays far inside an int64, and every σ² that is planned can be drawn."""
+WIDE_VARIANCE_BITS = 300
+"""σ² < 2^300 where noise is drawn in integers of any size."""
 SCALE_BITS = 50
 """b < 2^50: |z| reaches 2^62 with probability e^−4096, and all numbers that are drawn fit words."""
 
@@ -55,6 +58,53 @@ class Gaussian:
         """The variance of an integer that is drawn."""
         return float(self.squared + NOISE_ROUNDING_VARIANCE)
 
+    @property
+    def unit(self) -> int:
+        """What is kept is the noisy answer itself."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class CoarseGaussian:
+    """round((a + round(N(0, σ²)))/2^s): for answers a of more bits than an int64 has.
+
+    Rounding comes after the noise, so it costs no privacy. Ties go to the even number. With
+    σ ≥ 4·2^s the distribution of the noisy answer is flat over 2^s: its Fourier series at the
+    frequencies n/2^s is below e^(−2π²·16) ≈ 10^−137. But for terms of that size rounding is
+    unbiased, and adds the mean square of a remainder that is uniform on −h, …, h with h = 2^(s−1)
+    (its ends count half), (4^s + 2)/12.
+    """
+
+    squared: int
+    """σ², a whole number, at least 16·4^s and below 2^300."""
+    shift: int
+    """s, from 1."""
+
+    def __post_init__(self) -> None:
+        if type(self.squared) is not int or type(self.shift) is not int or self.shift < 1:
+            raise InternalError("a noise variance is out of range")
+        if (
+            not 4 ** (min(self.shift, WIDE_VARIANCE_BITS) + 2)
+            <= self.squared
+            < 1 << WIDE_VARIANCE_BITS
+        ):
+            raise InternalError("a noise variance is out of range")
+
+    @property
+    def width(self) -> int:
+        """The number that tells this law from others of the same shift."""
+        return self.squared
+
+    @property
+    def variance(self) -> float:
+        """The variance of `unit` times what is kept."""
+        return float(self.squared + NOISE_ROUNDING_VARIANCE + Fraction(4**self.shift + 2, 12))
+
+    @property
+    def unit(self) -> int:
+        """2^s."""
+        return 1 << self.shift
+
 
 @dataclass(frozen=True, slots=True)
 class Laplace:
@@ -77,5 +127,10 @@ class Laplace:
         """The variance of an integer that is drawn: 2e^(1/b)/(e^(1/b) − 1)² = 1/(2 sinh²(1/2b))."""
         return 1 / (2 * math.sinh(1 / (2 * self.scale)) ** 2)
 
+    @property
+    def unit(self) -> int:
+        """What is kept is the noisy answer itself."""
+        return 1
 
-Law = Gaussian | Laplace
+
+Law = Gaussian | CoarseGaussian | Laplace

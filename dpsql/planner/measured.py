@@ -59,11 +59,17 @@ class Space:
     factors: tuple[MeasuredFactor, ...]
     noise: float
     """The variance of the noise of each measurement, rounding included."""
+    unit: float = 1.0
+    """What the integers count that are kept of a measurement."""
 
     @classmethod
     def of_block(cls, attributes: tuple[str, ...], block: BlockStrategy) -> Space:
         """Return one of the spaces that a block measures."""
-        return cls(attributes, block.factors, block.law.variance)
+        return cls(attributes, block.factors, block.law.variance, float(block.law.unit))
+
+    def read(self, kept: NDArray[np.int64]) -> Array:
+        """Return noisy measurements from the integers that are kept of them."""
+        return kept.astype(np.float64) * self.unit
 
     def of(self, factor: MeasuredFactor) -> tuple[str, ...]:
         """Return the attributes of a factor."""
@@ -80,7 +86,7 @@ Noisy = Mapping[frozenset[str], NDArray[np.int64]]
 
 def read(spaces: Iterable[Space], noisy: Noisy) -> Values:
     """Return the noisy integers of each space as floats."""
-    return {s: noisy[frozenset(s.attributes)].astype(np.float64) for s in spaces}
+    return {s: s.read(noisy[frozenset(s.attributes)]) for s in spaces}
 
 
 ImplicitFactor = CentredFactor | IdentityFactor

@@ -1,4 +1,20 @@
-"""Round real strategies to integers, wide enough that the loss is of second order."""
+"""Round real strategies to integers, wide enough that the loss is of second order.
+
+How wide is a matter of the basis in which a strategy's coefficients are rounded. Let B = L·S, with
+entries of B up to M, be scaled by s = 2^b/M and L rounded, to s·L + Δ with |Δ| ≤ 1/2. The rows
+become (1 + E)·s·B with E = ΔL⁻¹/s, and the queries Q = W·B, of error ‖W‖², get the error
+
+    ‖W(1 + E)⁻¹‖² = ‖W‖² − 2⟨W, WE⟩ + ‖WE‖² + … .
+
+Balanced columns take the second term away (see `balance`); for independent Δ of variance 1/12
+the third has the mean ‖W‖²·‖L⁻¹‖²/12s². So the relative loss is about (M‖L⁻¹‖)²/12·4^b, in
+Frobenius norms, and b = log₂(M‖L⁻¹‖) + `MARGIN` bits lose less than 10^−5. That is what a factor
+needs. It is much where the basis has large entries, as bases of few vectors have that references
+make zero along several axes.
+
+A block gets 30 bits in all where its factors need no more. Else it is measured in wide integers
+(see `mechanism.wide`), unless it has too many measurements for these.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +23,7 @@ from fractions import Fraction
 
 import numpy as np
 import scipy.fft
+import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
@@ -14,21 +31,30 @@ from dpsql.planner.balance import balance
 from dpsql.planner.divide.component import Component
 from dpsql.planner.integer import (
     ENTRY_BITS,
+    WIDE_BITS,
     BlockStrategy,
     CentredFactor,
     DenseFactor,
     IntegerFactor,
 )
-from dpsql.planner.laws import VARIANCE_BITS, Gaussian
+from dpsql.planner.laws import VARIANCE_BITS, WIDE_VARIANCE_BITS, CoarseGaussian, Gaussian
 from dpsql.planner.solvers.base import Centred, Solution, Triangular
 
-PLENTY = 20
-"""Bits from which plain rounding loses less than a millionth."""
+MARGIN = 7
+"""Bits beyond those of the coefficients: with them rounding loses less than 10^−5."""
+PLENTY = 6
+"""Bits beyond what is needed from which plain rounding is as good as a balanced one."""
 SMALL = 40
 """Rows up to which several scales are tried."""
 SHRINK = tuple(1 - i / 40 for i in range(8))
 NOISE_BITS = 40
 """σ stays below about 2^40: far from the end of an int64, and where noise is drawn fast."""
+KEPT_NOISE_BITS = 45
+"""The same for what is kept of noise in wide integers: it leaves room for large tables."""
+WIDE_MEASUREMENTS = 2**17
+"""Of one block in wide integers, which take some 20 µs each; and a marginal may have"""
+WIDE_CELLS = 2**24
+"""so many cells."""
 
 
 class Rounding:
@@ -58,10 +84,16 @@ class Rounding:
         Raises:
             ResourceLimitError: no width fits 64-bit integers.
         """
+        needs = [_needed_bits(s.strategy) for _, s in solved]
+        if sum(needs) > _bits(cost):
+            wide = self._wide(spaces, solved, needs, cost)
+            if wide is not None:
+                return wide
         for total in range(_bits(cost), 0, -2):
-            factors = self._factors(solved, total)
-            norms = math.prod(f.largest_column_norm_squared for f in factors)
-            variance = max(1, math.ceil(norms / cost))
+            factors = self._factors(solved, _widths([s.strategy for _, s in solved], needs, total))
+            if not solved:
+                factors = (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
+            variance = _variance(factors, cost)
             fits = math.prod(f.largest_entry for f in factors) < 1 << ENTRY_BITS
             if fits and variance < 1 << VARIANCE_BITS:
                 return BlockStrategy(spaces, factors, Gaussian(variance))
@@ -71,12 +103,35 @@ class Rounding:
             hint="use fewer attributes, smaller coefficients, or a larger budget.",
         )
 
+    def _wide(
+        self,
+        spaces: tuple[tuple[str, ...], ...],
+        solved: tuple[tuple[Component, Solution], ...],
+        needs: list[int],
+        cost: Fraction,
+    ) -> BlockStrategy | None:
+        """Round to wide integers; None if there are too many of them, or noise is too small."""
+        if math.prod(math.prod(c.shape) for c, _ in solved) > WIDE_CELLS:
+            return None
+        free = [_is_free(s.strategy) for _, s in solved]
+        widths = [
+            min(WIDE_BITS - 1, need + PLENTY + 1) if able else need
+            for need, able in zip(needs, free, strict=True)
+        ]
+        factors = self._factors(solved, widths)
+        if len(spaces) * math.prod(f.measurements for f in factors) > WIDE_MEASUREMENTS:
+            return None
+        variance = _variance(factors, cost)
+        entry = math.prod(f.largest_entry for f in factors).bit_length()
+        spread = variance.bit_length() // 2
+        shift = max(1, entry - ENTRY_BITS, spread - KEPT_NOISE_BITS)
+        if not 4 ** (shift + 2) <= variance < 1 << WIDE_VARIANCE_BITS:
+            return None
+        return BlockStrategy(spaces, factors, CoarseGaussian(variance, shift))
+
     def _factors(
-        self, solved: tuple[tuple[Component, Solution], ...], total: int
+        self, solved: tuple[tuple[Component, Solution], ...], widths: list[int]
     ) -> tuple[IntegerFactor, ...]:
-        if not solved:
-            return (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
-        widths = _widths([s.strategy for _, s in solved], total)
         return tuple(self._factor(c, s, w) for (c, s), w in zip(solved, widths, strict=True))
 
     def _factor(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
@@ -106,17 +161,21 @@ def _bits(cost: Fraction) -> int:
     return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - shrink)))
 
 
-def _widths(strategies: list[Triangular | Centred], total: int) -> list[int]:
-    """Divide the width among the factors of a Kronecker product.
+def _variance(factors: tuple[IntegerFactor, ...], cost: Fraction) -> int:
+    """Return the least noise variance that a cost allows."""
+    norms = math.prod(f.largest_column_norm_squared for f in factors)
+    return max(1, math.ceil(norms / cost))
+
+
+def _widths(strategies: list[Triangular | Centred], needs: list[int], total: int) -> list[int]:
+    """Divide the width among the factors of a Kronecker product, by what they need.
 
     A centred identity is in integers, and so is a strategy of one row, which is its basis. They
     take only the bits that they have; the others, which do lose by rounding, share the rest.
     """
-    own = [_own_bits(s) for s in strategies]
-    sharing = [i for i, bits in enumerate(own) if not bits] or list(range(len(own)))[:1]
-    rest = total - sum(bits for i, bits in enumerate(own) if i not in sharing)
-    share = max(1, rest // max(1, len(sharing)))
-    return [share if i in sharing else bits for i, bits in enumerate(own)]
+    sharing = [i for i, s in enumerate(strategies) if _is_free(s)] or list(range(len(needs)))[:1]
+    more = (total - sum(needs)) // max(1, len(sharing))
+    return [max(1, need + more) if i in sharing else need for i, need in enumerate(needs)]
 
 
 def _centred(component: Component, bits: int) -> IntegerFactor:
@@ -129,12 +188,21 @@ def _centred(component: Component, bits: int) -> IntegerFactor:
     return CentredFactor(component.axes, component.shape, scale)
 
 
-def _own_bits(strategy: Triangular | Centred) -> int:
-    """Return the width of a strategy that is in integers already; 0 for the others."""
+def _is_free(strategy: Triangular | Centred) -> bool:
+    """Whether a strategy has coefficients to be rounded."""
+    return isinstance(strategy, Triangular) and len(strategy.basis) > 1
+
+
+def _needed_bits(strategy: Triangular | Centred) -> int:
+    """Return the width with which a strategy loses nothing, or hardly anything."""
     if isinstance(strategy, Centred):
         return strategy.cells.bit_length()
-    one_row = len(strategy.basis) == 1
-    return int(np.abs(strategy.basis).max()).bit_length() if one_row else 0
+    if not _is_free(strategy):
+        return int(np.abs(strategy.basis).max()).bit_length()
+    upper = strategy.coefficients
+    inverse = scipy.linalg.solve_triangular(upper, np.eye(len(upper)))
+    largest = float(np.abs(upper @ strategy.basis).max())
+    return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))))
 
 
 def round_strategy(strategy: Triangular, bits: int) -> NDArray[np.int64]:
@@ -143,7 +211,7 @@ def round_strategy(strategy: Triangular, bits: int) -> NDArray[np.int64]:
     Few bits are made the best of: rotated rows measure the same with smaller entries, the columns
     are balanced, and of several scales the one with the shortest columns is taken.
     """
-    if bits >= PLENTY:
+    if bits >= _needed_bits(strategy) + PLENTY:
         return _product(_round_triangular(strategy, bits), strategy.basis)
     found: list[tuple[float, int, NDArray[np.int64]]] = []
     for coefficients in (strategy.coefficients, _rotated(strategy.coefficients)):

@@ -43,7 +43,12 @@ class Fit:
     @cached_property
     def _table(self) -> FittedTable:
         observations = [
-            Observation(e.space.attributes, e.space.factors, e.space.noise, s.values[e.attributes])
+            Observation(
+                e.space.attributes,
+                e.space.factors,
+                e.space.noise,
+                e.space.read(s.values[e.attributes]),
+            )
             for i, s in enumerate(self._sources)
             if s.values is not None
             for e in entries(i, s, self._ground)

@@ -30,7 +30,7 @@ from dpsql.planner.integer import (
     IdentityFactor,
     IntegerFactor,
 )
-from dpsql.planner.laws import Gaussian, Laplace, Law
+from dpsql.planner.laws import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.planner.past.source import Reading, Source
 from dpsql.release.parquet import read_parquet
 
@@ -48,13 +48,15 @@ SCHEMA: dict[str, pl.DataType] = {
 }
 LAPLACE = "laplace "
 """Stands before the scale of Laplace noise; a number alone is the variance of Gaussian noise."""
+COARSE = "coarse "
+"""Stands before the bits that are rounded off and the variance of noise in wide integers."""
 IDENTITY = "identity "
 """Stands before the scale of an identity; a number alone is that of a centred identity."""
 KINDS = frozenset(
     {"space", "factor", "reference", "cells", "rows", "described", "rests_on", "reading"}
 )
-MAX_DIGITS = 40
-"""Of a number in decimal text: noise variances are below 2^100."""
+MAX_DIGITS = 100
+"""Of a number in decimal text: noise variances are below 2^300."""
 
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -93,9 +95,8 @@ def _rows(number: int, source: Source) -> Iterator[_Row]:
     for i, block in enumerate(source.blocks):
         for names in block.spaces:
             values = source.values[frozenset(names)]
-            width = LAPLACE * isinstance(block.law, Laplace) + str(block.law.width)
-            shape = list(values.shape)
-            yield _Row(number, "space", i, list(names), [], shape, width, values.ravel())
+            shape, law = list(values.shape), _written(block.law)
+            yield _Row(number, "space", i, list(names), [], shape, law, values.ravel())
         for factor in block.factors:
             yield _factor_row(number, i, factor)
     for name, reference in source.references.items():
@@ -242,7 +243,16 @@ def _factor(row: dict[str, Any], data: Ints) -> IntegerFactor:
     return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))
 
 
+def _written(law: Law) -> str:
+    if isinstance(law, CoarseGaussian):
+        return f"{COARSE}{law.shift} {law.squared}"
+    return LAPLACE * isinstance(law, Laplace) + str(law.width)
+
+
 def _law(text: str) -> Law:
+    if text.startswith(COARSE):
+        shift, squared = text.removeprefix(COARSE).split(" ")
+        return CoarseGaussian(_whole(squared), _whole(shift))
     if text.startswith(LAPLACE):
         return Laplace(_whole(text.removeprefix(LAPLACE)))
     return Gaussian(_whole(text))

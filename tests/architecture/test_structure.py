@@ -154,6 +154,7 @@ TRUSTED = (
     "mechanism/noise.py",
     "mechanism/randomness.py",
     "mechanism/measure.py",
+    "mechanism/wide.py",
     "privacy/check.py",
     "privacy/conversions.py",
     "privacy/history.py",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from dpsql.planner.balance import balance
 from dpsql.planner.divide.basis import residual_basis
 from dpsql.planner.divide.reference import Reference, rounded
+from dpsql.planner.laws import CoarseGaussian, Gaussian
+from dpsql.planner.querysmasher import plan
 from dpsql.planner.rounding import round_strategy
 from dpsql.planner.solvers.base import Triangular
 from dpsql.planner.solvers.dual import Dual, Part, compress, evaluate, maximise, over_basis
 from dpsql.planner.solvers.symmetry import blocks, symmetries
+from dpsql.privacy import Budget
+from dpsql.workload import Identity, Matrix, Workload
 
 
 def centred_prefixes(n: int, weights) -> np.ndarray:
@@ -99,3 +105,52 @@ def test_symmetries_are_found_and_change_nothing(rows, shape, count):
     assert split.f == pytest.approx(plain.f, rel=1e-9)
     np.testing.assert_allclose(split.diagonal, plain.diagonal, rtol=1e-6)
     np.testing.assert_allclose(split.root.T @ split.root, plain.root.T @ plain.root, atol=1e-6)
+
+
+def compared(cells: int, others: int) -> Workload:
+    """Sums of two attributes up to each value, by a third one; and a condition on that."""
+    sums = Matrix.affine((cells, cells), (1, 1))
+    workload = Workload({"a": cells, "b": cells, "c": others})
+    workload.add([("a", "b"), "c"], [sums, Identity()])
+    return workload.add(["c"], Matrix((np.arange(others) >= 2).astype(float)[None]))
+
+
+def averaged(groups: int, values: int) -> Workload:
+    """Counts by all groups but one, with counts and sums of values that may be NULL."""
+    kept = Matrix(np.delete(np.eye(groups), 3, axis=0))
+    of_values = np.vstack([np.ones(values + 1), np.arange(values + 1) - values // 2])
+    of_values[:, values] = 0
+    workload = Workload({"g": groups, "v": values + 1})
+    return workload.add(["g"], kept).add(["g", "v"], [kept, Matrix(of_values)])
+
+
+CASES = {
+    "compared": lambda: compared(8, 7),  # lost 7.7 percent with 30 bits
+    "larger": lambda: compared(16, 10),  # 2,730 percent
+    "averaged": lambda: averaged(30, 100),  # 2.9 percent
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_of_several_factors_that_need_many_bits_lose_nothing(case):
+    workload, budget = CASES[case](), Budget(rho=0.5)
+    planned = plan(workload, budget)
+    wide = any(isinstance(b.law, CoarseGaussian) for b in planned.certified.blocks)
+    assert wide == (case != "averaged")  # which needs 30 bits, divided by what each factor needs
+    assert planned.gap <= 1e-3
+    assert planned.rmse <= plan(workload, budget, residuals="uniform").rmse * 1.001
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 10**12), Fraction(1, 10**6), 1, 10**6, 10**14])
+def test_no_budget_makes_wide_plans_lose(rho):
+    planned = plan(averaged(30, 100), Budget(rho=rho))
+    assert planned.privacy_cost <= 2 * rho
+    assert planned.gap <= 2e-3
+
+
+def test_wide_integers_are_for_moderately_many_measurements(monkeypatch):
+    """The others are rounded as well as narrow integers allow."""
+    monkeypatch.setattr("dpsql.planner.rounding.WIDE_MEASUREMENTS", 10)
+    planned = plan(averaged(30, 100), Budget(rho=1))
+    assert all(isinstance(b.law, Gaussian) for b in planned.certified.blocks)
+    assert planned.gap <= 0.1

@@ -102,7 +102,7 @@ class Joined(Part):
 
 
 def _of(entry: Entry, given: Sequence[Noisy]) -> Array:
-    return given[entry.source][entry.attributes].astype(np.float64)
+    return entry.space.read(given[entry.source][entry.attributes])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

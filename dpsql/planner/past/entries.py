@@ -117,7 +117,7 @@ def entries(number: int, source: Source, ground: Ground) -> Iterator[Entry]:
             if all(f is not None for f in factors):
                 space = Space.of_block(names, block)
                 known = tuple(f for f in factors if f is not None)
-                yield Entry(number, Space(names, known, space.noise))
+                yield Entry(number, Space(names, known, space.noise, space.unit))
 
 
 def agreed(source: Source, ground: Ground, references: Mapping[str, Reference]) -> frozenset[str]:

@@ -53,7 +53,7 @@ MOST_ENTRIES = 2**26
 """Of a basis of a residual space that is written out."""
 MOST_WORK = 2e10
 """The cube of its dimension: a strategy is factorised over it."""
-WIDEST_ROW = 2**26
+WIDEST_ROW = 2**44
 """Rows with larger integers would leave too few bits for the strategy's own coefficients."""
 LEAST = 3
 """Evaluations that are made at any rate."""
