@@ -114,7 +114,11 @@ def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
     Raises:
         SchemaError: a declared table or column doesn't exist, or can't hold its domain.
     """
-    for name in dict.fromkeys([*declared, *declared.units]) if declared is not None else ():
+    for name in (
+        dict.fromkeys([*declared, *declared.units, *declared.groups])
+        if declared is not None
+        else ()
+    ):
         read_table(con, (name,), declared)
 
 
@@ -245,7 +249,9 @@ def _describe(
             columns[name] = found
     resolved = _unit(con, path, schema, unit)
     enforced = frozenset(name for name in columns if name.lower() not in domains)
-    return Table(path[-1], columns, undeclared, tuple(path), resolved, enforced)
+    exist = (_of_table(schema.groups, path[-1]) if schema is not None else None) or ()
+    groups = tuple(each.resolved(path[-1], columns) for each in exist)
+    return Table(path[-1], columns, undeclared, tuple(path), resolved, enforced, groups)
 
 
 def _unit(

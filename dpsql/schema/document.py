@@ -14,6 +14,7 @@ from typing import Any
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.groups import Groups
 from dpsql.schema.numbers import MAX_DIGITS, decimal_scale
 from dpsql.schema.plain import (
     domain_from_json,
@@ -72,13 +73,26 @@ def write_toml(tables: Iterable[Table]) -> str:
 def _section(table: Table) -> str:
     key = toml_key(table.name)
     lines: list[str] = []
+    if table.unit is not None or table.groups:
+        lines.append(f"[{key}]")
     if table.unit is not None:
-        lines += [f"[{key}]", f"unit = {toml_text(table.unit.name)}"]
-        lines += [f"max_rows = {table.unit.max_rows}", ""]
+        lines += [f"unit = {toml_text(table.unit.name)}", f"max_rows = {table.unit.max_rows}"]
+    if table.groups:
+        lines.append(_listed("groups", map(_groups, table.groups)))
+    if lines:
+        lines.append("")
     lines.append(f"[{key}.columns]")
     lines += [_column(name, domain) for name, domain in table.columns.items()]
     lines += [_undeclared(name, type_) for name, type_ in table.undeclared.items()]
     return "\n".join(lines) + "\n"
+
+
+def _groups(groups: Groups) -> str:
+    columns = ", ".join(map(toml_text, groups.columns))
+    if isinstance(groups.of, str):
+        return f"{{ columns = [{columns}], of = {toml_text(groups.of)} }}"
+    rows = ", ".join(f"[{', '.join(map(toml_text, row))}]" for row in groups.of)
+    return f"{{ columns = [{columns}], rows = [{rows}] }}"
 
 
 def _column(name: str, domain: Domain) -> str:
@@ -178,6 +192,7 @@ def table_to_json(table: Table) -> dict[str, Any]:
         "undeclared": [{"name": n, "type": type_} for n, type_ in table.undeclared.items()],
         "enforced": sorted(table.enforced),
         "unit": None if table.unit is None else _unit_to_json(table.unit),
+        **({"groups": [_groups_to_json(each) for each in table.groups]} if table.groups else {}),
     }
 
 
@@ -187,7 +202,8 @@ def table_from_json(document: object) -> Table:
     Raises:
         SchemaError: it is not such a document, in any respect.
     """
-    found = fields(document, "table", _TABLE_KEYS)
+    given = isinstance(document, Mapping) and "groups" in document
+    found = fields(document, "table", _TABLE_KEYS | ({"groups"} if given else set()))
     columns: dict[str, Domain] = {}
     for item in items(found["columns"], "columns"):
         if not isinstance(item, Mapping) or "name" not in item:
@@ -213,7 +229,32 @@ def table_from_json(document: object) -> Table:
         _path(found["path"]),
         None if found["unit"] is None else _unit_from_json(found["unit"]),
         frozenset(enforced),
+        tuple(
+            _groups_from_json(item, columns) for item in items(found.get("groups", []), "groups")
+        ),
     )
+
+
+def _groups_to_json(groups: Groups) -> dict[str, Any]:
+    of = groups.of if isinstance(groups.of, str) else [list(row) for row in groups.of]
+    return {"columns": list(groups.columns), "of": of}
+
+
+def _groups_from_json(document: object, columns: Mapping[str, Domain]) -> Groups:
+    found = fields(document, "groups", {"columns", "of"})
+    names = tuple(text(name, "groups") for name in items(found["columns"], "groups"))
+    of = found["of"]
+    if not isinstance(of, str):
+        of = tuple(
+            tuple(text(value, "groups") for value in items(row, "groups"))
+            for row in items(of, "groups")
+        )
+        if any(len(row) != len(names) for row in of):
+            raise malformed("groups")
+    groups = Groups(names, of)
+    if groups.resolved("", columns) != groups:
+        raise malformed("groups")
+    return groups
 
 
 def _unit_to_json(unit: ResolvedUnit) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import TypeVar
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
@@ -44,6 +45,8 @@ class Table:
     """Whose rows are protected together; None if each row is protected by itself."""
     enforced: frozenset[str] = field(default=frozenset(), compare=False)
     """The columns of which the database itself sees to it that every row has a cell."""
+    groups: tuple[Groups, ...] = ()
+    """Which combinations of values exist: a SELECT that groups by them returns no others."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
@@ -131,6 +134,12 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
     rows: table name → `Unit`.
 
         dpsql.Schema({}, units={"visits": dpsql.Unit("person_id", max_rows=3)})
+
+    `groups` says which combinations of values exist: table name → list of columns with "calendar",
+    the name of a public table, or a Polars frame. A SELECT that groups by these columns returns
+    no other groups.
+
+        dpsql.Schema({}, groups={"flights": [(("month", "day"), "calendar")]})
     """
 
     @checked
@@ -139,6 +148,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         tables: Mapping[str, Mapping[str, Domain]],
         *,
         units: Mapping[str, Unit] | None = None,
+        groups: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
         checked: dict[str, Mapping[str, Domain]] = {}
         for table, columns in _items(tables, "A schema", "table"):
@@ -159,6 +169,8 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
                     hint='for example dpsql.Unit("person_id", max_rows=3).',
                 )
         self._units = MappingProxyType(dict(units or {}))
+        declared = _items(groups or {}, "The groups of a schema", "table")
+        self._groups = MappingProxyType({table: _groups(table, each) for table, each in declared})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:
@@ -168,12 +180,17 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
             SchemaError: the file can't be read, or something in it is not understood.
         """
         declared = read_toml(path)
-        return cls(declared.tables, units=declared.units)
+        return cls(declared.tables, units=declared.units, groups=declared.groups)
 
     @property
     def units(self) -> Mapping[str, Unit]:
         """Table name → whose rows are protected together."""
         return self._units
+
+    @property
+    def groups(self) -> Mapping[str, tuple[Groups, ...]]:
+        """Table name → which combinations of values exist."""
+        return self._groups
 
     def __getitem__(self, table: str) -> Mapping[str, Domain]:
         return self._tables[table]
@@ -187,7 +204,17 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
     def __repr__(self) -> str:
         tables = {name: dict(columns) for name, columns in self._tables.items()}
         units = f", units={dict(self._units)!r}" if self._units else ""
-        return f"Schema({tables!r}{units})"
+        groups = f", groups={dict(self._groups)!r}" if self._groups else ""
+        return f"Schema({tables!r}{units}{groups})"
+
+
+def _groups(table: str, declared: object) -> tuple[Groups, ...]:
+    if not isinstance(declared, Sequence) or isinstance(declared, str):
+        raise SchemaError(
+            f"The groups of {printable(table)} are {shown(declared)}.",
+            hint='for example {"flights": [(("month", "day"), "calendar")]}.',
+        )
+    return tuple(map(Groups.read, declared))
 
 
 def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str, T]]:

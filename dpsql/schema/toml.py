@@ -3,6 +3,7 @@
     [people]                    # a table
     unit = "person_id"          # whose rows are protected together
     max_rows = 3
+    groups = [{ columns = ["month", "day"], of = "calendar" }]  # which combinations exist
 
     [people.columns]
     age = { integers = [0, 115], nullable = true }
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain
 from dpsql.schema.entries import read_domain
+from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest
 from dpsql.schema.numbers import shown
 from dpsql.schema.units import Unit
@@ -35,7 +37,8 @@ MAX_BYTES = 1 << 20
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE_KEYS = ("unit", "max_rows", "columns")
+_TABLE_KEYS = ("unit", "max_rows", "columns", "groups")
+_GROUPS = ({"columns", "of"}, {"columns", "rows"})
 _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
 
 
@@ -46,6 +49,8 @@ class Declarations(NamedTuple):
     """Table → column → domain."""
     units: dict[str, Unit]
     """Table → whose rows are protected together."""
+    groups: dict[str, tuple[Groups, ...]]
+    """Table → which combinations of values exist."""
 
 
 def read_toml(path: str | os.PathLike[str]) -> Declarations:
@@ -71,7 +76,7 @@ def parse_toml(text: str) -> Declarations:
     """
     document = _parsed(text)
     _check_names(document, "table")
-    found = Declarations({}, {})
+    found = Declarations({}, {}, {})
     for table, content in document.items():
         with _within(f"table {table}"):
             _read_table(table, content, found)
@@ -157,12 +162,27 @@ def _read_table(table: str, content: object, found: Declarations) -> None:
             found.tables[table][column] = read_domain(entry)
     if "unit" in content or "max_rows" in content:
         found.units[table] = _unit(content)
+    if "groups" in content:
+        found.groups[table] = _groups(content["groups"])
 
 
 def _misplaced(table: str, key: str, value: object) -> str:
     if isinstance(value, Mapping) and key.lower() not in _TABLE_KEYS:
         return f"columns stand one level deeper: [{toml_key(table)}.columns.{toml_key(key)}]."
     return closest(key, _TABLE_KEYS)
+
+
+def _groups(given: object) -> tuple[Groups, ...]:
+    hint = 'write { columns = ["month", "day"], of = "calendar" } in a list.'
+    found = []
+    for entry in given if isinstance(given, list) else [given]:
+        if not isinstance(entry, Mapping) or set(entry) not in _GROUPS:
+            raise SchemaError(f"{shown(entry)} is no declaration of groups.", hint=hint)
+        of = entry.get("of", entry.get("rows"))
+        if isinstance(of, str) != ("of" in entry):
+            raise SchemaError(f"The groups are {shown(of)}.", hint=hint)
+        found.append(Groups.read((entry["columns"], of)))
+    return tuple(found)
 
 
 def _unit(content: Mapping[str, Any]) -> Unit:

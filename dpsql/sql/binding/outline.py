@@ -17,6 +17,7 @@ from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, Unsupporte
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
+from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import Bound, Expr, rebuild, render
 from dpsql.sql.binding.joins import (
     Join,
@@ -78,6 +79,7 @@ class Outliner:
         self._public = public
         self._stored: dict[tuple[str, ...], str | None] = {}
         self._tables: dict[tuple[str, ...], Table] = {}
+        self.existing = ExistingGroups(sandbox, self.stored)
 
     def outline(self, parsed: Parsed) -> Outlined:
         """Outline one statement whose syntax is allowed.
@@ -216,8 +218,6 @@ class _Visitor:
                 hint="load it into a table first, with an ENUM type or CHECK for each column.",
             )
 
-    # ── SELECT ─────────────────────────────────────────────────────────────────────────────
-
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: _Kinds) -> Expr:
         joins = joins_of(node, self._source)
         private = [join for join in joins if self._is_private(join.item, names)]
@@ -269,7 +269,8 @@ class _Visitor:
             if join.kind == "inner":
                 joined += on
             relations[i] = replace(relations[i], on=() if join.kind == "inner" else on)
-        core, left = binder.core(self._sandbox.new_name("answer"), relations, joined)
+        exist = self._outliner.existing.of(table)
+        core, left = binder.core(self._sandbox.new_name("answer"), relations, joined, exist)
         self.cores.append(core)
         self.tables.append((table, span))
         return left

@@ -14,6 +14,7 @@ from dpsql.schema import Table
 from dpsql.sql.binding.aggregates import aggregate, has_aggregate, is_aggregate, linear
 from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
 from dpsql.sql.binding.core import Core, Frame, Ordering, Relation, Windowed
+from dpsql.sql.binding.existing import Existing, condition
 from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render, with_named
 from dpsql.sql.binding.grouping import key_nodes, sets_of
 from dpsql.sql.binding.scope import PrivateColumn, PublicColumn
@@ -43,11 +44,16 @@ class CoreBinder(RowBinder):
         self._noisy = noisy
         self._keys: tuple[Bound, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
+        self._kept: list[Expr] = []
         self._derived: list[Bound] | None = []
         """None inside of something that is derived from keys."""
 
     def core(
-        self, name: str, relations: Sequence[Relation], joined: Sequence[Bound]
+        self,
+        name: str,
+        relations: Sequence[Relation],
+        joined: Sequence[Bound],
+        exist: Sequence[Existing] = (),
     ) -> tuple[Core, exp.Select]:
         """Bind everything; return the core and what is left to compute on its answers.
 
@@ -55,6 +61,7 @@ class CoreBinder(RowBinder):
             name: the table of the core's answers.
             relations: the public relations, already in scope.
             joined: the conditions of inner joins.
+            exist: which groups exist, as far as that is declared.
         """
         where = self._select.args.get("where")
         conjuncts = [*joined, *(self.conditions(where.this) if where is not None else ())]
@@ -63,6 +70,7 @@ class CoreBinder(RowBinder):
         places = {key.sql: i for i, key in enumerate(self._keys)}
         numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
         self._sets = sets_of(self._select, self.source, numbers)
+        self._kept = condition(exist, self._keys)
         left = self._rest(name)
         self._check_counts()
         core = Core(
@@ -93,8 +101,9 @@ class CoreBinder(RowBinder):
         left = exp.Select(
             expressions=items, from_=exp.From(this=exp.Table(this=exp.Identifier(this=name)))
         )
-        if args.get("having") is not None:
-            left.set("where", exp.Where(this=self.rewrite(args["having"].this)))
+        having = [self.rewrite(args["having"].this)] if args.get("having") is not None else []
+        if having or self._kept:
+            left.set("where", exp.Where(this=exp.and_(*having, *self._kept)))
         if args.get("qualify") is not None:
             left.set("qualify", exp.Qualify(this=self._qualifying(args["qualify"].this)))
         for key in ("limit", "offset", "distinct"):
@@ -103,6 +112,8 @@ class CoreBinder(RowBinder):
         if args.get("order") is not None:
             ordered = [rebuild(o, self._sorted) for o in args["order"].expressions]
             left.set("order", exp.Order(expressions=ordered))
+        elif self._kept and args.get("distinct") is None:  # looking groups up mixes them
+            left.set("order", exp.Order(expressions=[exp.Ordered(this=column("__row"))]))
         return left
 
     def _qualifying(self, node: Expr) -> Expr:
@@ -247,8 +258,8 @@ class CoreBinder(RowBinder):
     def _window(self, node: exp.Window) -> Expr:
         """Note sums and means of counts over a window as statistics of their own.
 
-        Other windows, and those that see only the groups that HAVING leaves, or rows of several
-        grouping sets, are computed on the noisy answers.
+        Other windows, and those that see only groups that HAVING leaves or that exist, or rows of
+        several grouping sets, are computed on the noisy answers.
         """
         frame = self._frame(node)
         node = self._definition(node)
@@ -282,7 +293,8 @@ class CoreBinder(RowBinder):
             node.this.this, (exp.Count, exp.CountIf, exp.Sum, exp.Filter)
         ):
             return None
-        if self._select.args.get("having") is not None or len(self._sets) != 1:
+        filtered = self._select.args.get("having") is not None or self._kept
+        if filtered or len(self._sets) != 1:
             return None
         window = self._definition(node)
         order = window.args.get("order")

@@ -124,6 +124,7 @@ def _check(node: Tree, names: Names) -> None:
             raise NotPermittedError(f"there is no table {name}")
     if len(node.get("qualified_name", {"path": [""]})["path"]) != 1:
         raise NotPermittedError("a name with a schema can't stand here")
-    given = [key for key in _EMPTY if node.get(key)]
+    # A lambda's body is an expression like others; a star's would be COLUMNS(…).
+    given = [key for key in _EMPTY if node.get(key) and (kind, key) != ("LAMBDA", "expr")]
     if given:
         raise NotPermittedError(f"{given[0]} can't stand here")
