@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from dpsql.planner.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.release import Release
-    from dpsql.schema import Domain, Schema, Unit
+    from dpsql.schema import EACH_ROW, Domain, Schema, Unit
     from dpsql.session import Session
 
 __all__ = [
+    "EACH_ROW",
     "ArgumentError",
     "Budget",
     "BudgetError",
@@ -65,6 +66,7 @@ _ROOMS = {
     "Budget": "privacy",
     "Comparison": "planner.compare",
     "Domain": "schema",
+    "EACH_ROW": "schema",
     "Plan": "planner.plan",
     "Release": "release",
     "Schema": "schema",

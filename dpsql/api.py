@@ -22,7 +22,7 @@ from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.release import Release
-from dpsql.schema import Schema, Unit
+from dpsql.schema import EachRow, Schema, Unit
 from dpsql.schema.units import neighbours_of
 from dpsql.session import Session
 from dpsql.session.declared import (
@@ -49,7 +49,7 @@ def query(  # type: ignore[overload-overlap]
     public: PublicTables | None = ...,
     weights: Mapping[str, float] | None = ...,
     confidence: float | None = ...,
-    unit: str | None = ...,
+    unit: str | EachRow | None = ...,
     max_rows: int | None = ...,
     vintage: str = ...,
     accept_schema: bool = ...,
@@ -67,7 +67,7 @@ def query(
     public: PublicTables | None = ...,
     weights: Mapping[str, float] | None = ...,
     confidence: float | None = ...,
-    unit: str | None = ...,
+    unit: str | EachRow | None = ...,
     max_rows: int | None = ...,
     vintage: str = ...,
     accept_schema: bool = ...,
@@ -85,7 +85,7 @@ def query(
     public: PublicTables | None = None,
     weights: Mapping[str, float] | None = None,
     confidence: float | None = None,
-    unit: str | None = None,
+    unit: str | EachRow | None = None,
     max_rows: int | None = None,
     vintage: str = "",
     accept_schema: bool = False,
@@ -155,7 +155,7 @@ def plan(
     weights: Mapping[str, float] | None = None,
     tolerance: float = 1e-3,
     residuals: querysmasher.Residuals = "weighted",
-    unit: str | None = None,
+    unit: str | EachRow | None = None,
     max_rows: int | None = None,
     given: Sequence[Plan] = (),
     mechanism: str = QUERYSMASHER,
@@ -228,7 +228,7 @@ def compare(
     public: PublicTables | None = None,
     weights: Mapping[str, float] | None = None,
     tolerance: float = querysmasher.DEFAULT_TOLERANCE,
-    unit: str | None = None,
+    unit: str | EachRow | None = None,
     max_rows: int | None = None,
 ) -> Comparison:
     """Plan SQL statements or a workload by every mechanism, side by side. Spends nothing.
@@ -277,7 +277,7 @@ def _asked(
     schema: Schema | None,
     public: PublicTables | None,
     weights: Mapping[str, float] | None,
-    unit: str | None,
+    unit: str | EachRow | None,
     max_rows: int | None,
 ) -> tuple[Workload, int, str]:
     """Return a workload, how many records of one unit count, and what neighbours are."""
@@ -312,10 +312,10 @@ def _check_given(source: object, workload: Workload, given: Sequence[Plan]) -> N
         )
 
 
-def _of_workload(unit: str | None, max_rows: int | None) -> tuple[int, str]:
+def _of_workload(unit: str | EachRow | None, max_rows: int | None) -> tuple[int, str]:
     """Return how many records of one unit count, and what neighbours are, without a table."""
     given = Unit.given("unit" if unit is None and max_rows is not None else unit, max_rows)
-    return (1, RECORD) if given is None else (given.max_rows, neighbours_of(given))
+    return (given.max_rows, neighbours_of(given)) if isinstance(given, Unit) else (1, RECORD)
 
 
 @checked

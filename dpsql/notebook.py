@@ -26,6 +26,7 @@ from dpsql.planner.plan import Plan
 from dpsql.planner.titles import QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.release import Release
+from dpsql.schema import EACH_ROW
 from dpsql.session import Session
 from dpsql.sql.text.script import split_script
 
@@ -278,6 +279,13 @@ def _parser(prog: str, description: str) -> _Parser:
     add("--schema", metavar="NAME", help="a dpsql.Schema")
     add("--unit", metavar="COLUMN", help="the column that tells to whom a row belongs")
     add("--max-rows", type=int, metavar="K", help="how many rows of one unit count at most")
+    add(
+        "--each-row",
+        dest="unit",
+        action="store_const",
+        const=EACH_ROW,
+        help="beside tables with units: the rows of this one belong to nobody in those",
+    )
     add("--public", action="append", metavar="NAME", help="a public table, or a Polars frame")
     add("--ledger", metavar="PATH", help="the ledger's file [beside the database]")
     add("--vintage", metavar="LABEL", help="a label for this state of the data")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dpsql.privacy import Budget
     from dpsql.release import Release
-    from dpsql.schema import Domain, Schema
+    from dpsql.schema import Domain, EachRow, Schema
     from dpsql.session import Session
 
     Declared = Mapping[str, Domain] | Schema
@@ -39,7 +39,7 @@ class PrivateFrame:
         *,
         budget: Budget,
         schema: Declared | None = ...,
-        unit: str | None = ...,
+        unit: str | EachRow | None = ...,
         max_rows: int | None = ...,
         ledger: str | Path | None = ...,
         public: Mapping[str, pl.DataFrame] | None = ...,
@@ -52,7 +52,7 @@ class PrivateFrame:
         *,
         budget: Budget,
         schema: Declared | None = ...,
-        unit: str | None = ...,
+        unit: str | EachRow | None = ...,
         max_rows: int | None = ...,
         ledger: str | Path | None = ...,
         public: Mapping[str, pl.DataFrame] | None = ...,
@@ -65,7 +65,7 @@ class PrivateFrame:
         *,
         budget: Budget,
         schema: Declared | None = None,
-        unit: str | None = None,
+        unit: str | EachRow | None = None,
         max_rows: int | None = None,
         ledger: str | Path | None = None,
         public: Mapping[str, pl.DataFrame] | None = None,
@@ -107,7 +107,7 @@ class PrivateFrame:
         *,
         budget: Budget | None = None,
         schema: Declared | None = None,
-        unit: str | None = None,
+        unit: str | EachRow | None = None,
         max_rows: int | None = None,
         ledger: str | Path | None = None,
         public: Mapping[str, pl.DataFrame] | None = None,

@@ -94,6 +94,10 @@ class ShownAccount(Protocol):
     def spent(self) -> Fraction:
         """The μ² spent."""
 
+    @property
+    def protected(self) -> object:
+        """For whom that is a promise."""
+
     def entries(self) -> Sequence[Entry]:
         """List the charges."""
 
@@ -146,6 +150,7 @@ def account_card(account: ShownAccount, *, delta: Fraction = DELTA) -> Html:
     """Show what was spent on a data set, what is left, and the last charges."""
     total, spent = account.total, account.spent
     known: dict[str, object] = {"spent": amount(spent, up=True, delta=delta)}
+    known["protects"] = account.protected
     parts: list[Html] = []
     if total is None:
         known["total"] = "not fixed: spending is recorded and not limited"

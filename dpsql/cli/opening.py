@@ -63,7 +63,7 @@ def session(source: Source, *, total: Budget | None = None) -> Iterator[Session]
             schema=schema_file(source.schema),
             ledger=source.ledger,
             public=list(source.public) or None,
-            unit=source.unit,
+            unit=source.whose,
             max_rows=source.max_rows,
             vintage=source.vintage,
             accept_schema=source.accept_schema,
@@ -114,7 +114,7 @@ def plan(source: Source, statements: dict[str, str], budget: Budget | None, aims
             schema=schema_file(source.schema),
             public=list(source.public) or None,
             weights=aims.weights,
-            unit=source.unit,
+            unit=source.whose,
             max_rows=source.max_rows,
             mechanism=aims.mechanism,
         )
@@ -143,7 +143,7 @@ def compare(
             schema=schema_file(source.schema),
             public=list(source.public) or None,
             weights=weights,
-            unit=source.unit,
+            unit=source.whose,
             max_rows=source.max_rows,
         )
 

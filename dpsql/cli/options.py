@@ -16,6 +16,7 @@ from dpsql.planner.titles import QUERYSMASHER, TITLES
 
 if TYPE_CHECKING:
     from dpsql.privacy import Budget
+    from dpsql.schema import EachRow
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DELTA = Decimal("1e-9")
@@ -125,10 +126,22 @@ class Source:
     schema: Path | None = None
     unit: str | None = None
     max_rows: int | None = None
+    each_row: bool = False
     public: tuple[str, ...] = ()
     ledger: Path | None = None
     vintage: str = ""
     accept_schema: bool = False
+
+    @property
+    def whose(self) -> str | EachRow | None:
+        """The unit as it is given in Python."""
+        if self.each_row and (self.unit is not None or self.max_rows is not None):
+            raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
+        if not self.each_row:
+            return self.unit
+        from dpsql.schema import EACH_ROW
+
+        return EACH_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +210,11 @@ _SOURCE = (
     click.option("--schema", type=FILE, help="A TOML file with domains and privacy units."),
     click.option("--unit", help="The column that tells to whom a row belongs."),
     click.option("--max-rows", type=int, help="How many rows of one unit count at most."),
+    click.option(
+        "--each-row",
+        is_flag=True,
+        help="Beside tables with units: the rows of this one belong to nobody in those.",
+    ),
     click.option("--public", multiple=True, help="A table that holds no private row. Repeatable."),
     click.option(
         "--ledger",

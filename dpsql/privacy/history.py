@@ -17,8 +17,8 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from dpsql.errors import LedgerError, StaleSchemaError
-from dpsql.hints import option
-from dpsql.privacy.purpose import Purpose
+from dpsql.hints import Hint, option
+from dpsql.privacy.purpose import EACH_ROW, Purpose
 
 _AMOUNT = re.compile(r"(0|[1-9][0-9]{0,3999})/([1-9][0-9]{0,3999})")
 
@@ -108,6 +108,29 @@ class _Binding:
         return (self.schema, self.unit) == (event.schema, event.unit)
 
 
+class Protected(NamedTuple):
+    """For whom the sum of an account is a promise."""
+
+    units: int
+    """In how many tables it is privacy units."""
+    rows: int
+    """In how many others it is single rows."""
+
+    def __str__(self) -> str:
+        if not self.units:
+            return "each row by itself" if self.rows else "nothing was charged yet"
+        if not self.rows:
+            return "privacy units with all their rows"
+        return (
+            f"privacy units with all their rows in {_tables(self.units)}, "
+            f"each row by itself in {_tables(self.rows)}"
+        )
+
+
+def _tables(count: int) -> str:
+    return "one table" if count == 1 else f"{count:,} tables"
+
+
 class History:
     """Events read so far: `seq` and `hash` of the last, and what they add up to."""
 
@@ -129,15 +152,31 @@ class History:
         """Hash the fields of the next event (all but its hash) together with the last hash."""
         return hashlib.sha256(json.dumps([self.hash, *fields]).encode()).hexdigest()
 
-    def must_bind(self, purpose: Purpose, *, accept_schema: bool) -> bool:
+    @property
+    def protected(self) -> Protected:
+        """For whom what was spent is a promise."""
+        rows = sum(bound.unit == EACH_ROW for bound in self._bound.values())
+        return Protected(len(self._bound) - rows, rows)
+
+    def must_bind(self, purpose: Purpose, *, accept_schema: bool, each_row: bool) -> bool:
         """Tell whether the table must be bound, for the first time or anew, to charge for this.
 
         Raises:
             StaleSchemaError: the table is bound to another schema, and none is accepted.
-            LedgerError: the table is bound to another unit.
+            LedgerError: the table is bound to another unit; or it has none, others have, and the
+                owner doesn't say that `each_row` is to be protected by itself.
         """
         bound = self._bound.get(purpose.table)
         if bound is None:
+            if purpose.unit == EACH_ROW and self.protected.units and not each_row:
+                raise LedgerError(
+                    "Other tables of this account protect privacy units, and this one has none. "
+                    "If it has rows of the same persons, what is spent on it is missing in the sum "
+                    "for them.",
+                    hint="declare its unit; or, if it has no such rows, pass "
+                    + Hint("unit=dpsql.EACH_ROW", "--each-row")
+                    + ".",
+                )
             return True
         if bound.unit != purpose.unit:
             raise LedgerError(

@@ -20,7 +20,8 @@ Guarantees:
     6. `undelivered`, `measurements` and `content` return only bytes that were stored with a
        charge of this ledger and have the digest that its chain holds.
     7. All charges for a table protect the same unit, and describe it by the same schema unless
-       another one was accepted.
+       another one was accepted. Once the rows of a unit are protected together in one table, no
+       other table is charged for row by row, unless the owner says that it has no rows of units.
 
 Not defended: whoever may write the file can put back an older copy, or write a new history with
 a new chain. Receipts, which go into releases, bring that to light (`verify`).
@@ -41,7 +42,7 @@ from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import owner, pointer, refusals
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.check import Audit, audit, read_content
-from dpsql.privacy.history import Entry, Event, History
+from dpsql.privacy.history import Entry, Event, History, Protected
 from dpsql.privacy.purpose import Purpose, Receipt
 from dpsql.privacy.store import MAX_CONTENT, create_file, ledger_errors
 from dpsql.privacy.transactions import Transactions, check_dataset
@@ -147,13 +148,20 @@ class Ledger:
                 raise refusals.total_too_small(self.dataset, budget, history.spent)
             self._append(connection, history, "total", mu_squared=budget.mu_squared)
 
-    def check(self, purpose: Purpose, *, accept_schema: bool = False) -> None:
+    @property
+    def protected(self) -> Protected:
+        """For whom the sum of all charges is a promise."""
+        return self._read().protected
+
+    def check(
+        self, purpose: Purpose, *, accept_schema: bool = False, each_row: bool = False
+    ) -> None:
         """Check that `charge` would take this purpose, without charging.
 
         Raises:
             StaleSchemaError, LedgerError: see `charge`.
         """
-        self._read().must_bind(purpose, accept_schema=accept_schema)
+        self._read().must_bind(purpose, accept_schema=accept_schema, each_row=each_row)
 
     def charge(
         self,
@@ -162,6 +170,7 @@ class Ledger:
         asked: Budget,
         purpose: Purpose,
         accept_schema: bool = False,
+        each_row: bool = False,
     ) -> Receipt:
         """Charge for one release; on disk when this returns.
 
@@ -171,15 +180,18 @@ class Ledger:
             purpose: what is charged for. The first charge for a table binds it to its schema and
                 its unit.
             accept_schema: bind the table to another schema than before.
+            each_row: the owner says that a table without a unit has no rows of those who are
+                units of others.
 
         Raises:
             StaleSchemaError: the table is bound to another schema.
             BudgetError: more than is left; nothing is charged.
-            LedgerError: the table is bound to another unit, or the charge can't be recorded.
+            LedgerError: the table is bound to another unit, or has none where others have; or the
+                charge can't be recorded.
         """
         cost = _recorded(mu_squared, asked)
         with self._transactions.writing() as (connection, history):
-            if history.must_bind(purpose, accept_schema=accept_schema):
+            if history.must_bind(purpose, accept_schema=accept_schema, each_row=each_row):
                 self._append(
                     connection, history, "bound", uuid.uuid4().hex,
                     table=purpose.table, schema=purpose.schema, unit=purpose.unit,

@@ -7,6 +7,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import astuple, dataclass
 from fractions import Fraction
@@ -14,6 +15,8 @@ from fractions import Fraction
 from dpsql.errors import LedgerError
 
 _DIGEST = re.compile(r"[0-9a-f]{1,128}")
+EACH_ROW = hashlib.sha256(b'"each row"').hexdigest()
+"""The digest of the unit where each row is protected by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,6 @@
 
 from dpsql.schema.domain import Domain
 from dpsql.schema.table import Schema, Table
-from dpsql.schema.units import Unit
+from dpsql.schema.units import EACH_ROW, EachRow, Unit
 
-__all__ = ["Domain", "Schema", "Table", "Unit"]
+__all__ = ["EACH_ROW", "Domain", "EachRow", "Schema", "Table", "Unit"]

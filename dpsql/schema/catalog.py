@@ -18,7 +18,7 @@ from dpsql.schema.domain import Domain
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Schema, Table, as_sql, closest
-from dpsql.schema.units import ResolvedUnit, Unit, from_comment
+from dpsql.schema.units import EachRow, ResolvedUnit, Unit, from_comment
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -70,7 +70,7 @@ def read_table(
     con: DuckDBPyConnection,
     name_parts: tuple[str, ...],
     declared: Schema | None = None,
-    unit: Unit | None = None,
+    unit: Unit | EachRow | None = None,
 ) -> Table:
     """Describe a base table: its columns with their public domains.
 
@@ -126,7 +126,7 @@ def verify_unchanged(
     con: DuckDBPyConnection,
     table: Table,
     declared: Schema | None = None,
-    unit: Unit | None = None,
+    unit: Unit | EachRow | None = None,
 ) -> None:
     """Check that the catalog still describes `table`.
 
@@ -216,7 +216,10 @@ def _not_found(
 
 
 def _describe(
-    con: DuckDBPyConnection, path: tuple[str, ...], schema: Schema | None, unit: Unit | None
+    con: DuckDBPyConnection,
+    path: tuple[str, ...],
+    schema: Schema | None,
+    unit: Unit | EachRow | None,
 ) -> Table:
     declared = _of_table(schema if schema is not None else {}, path[-1]) or {}
     rows = fetch(con, _COLUMNS, list(path))
@@ -247,17 +250,23 @@ def _describe(
             undeclared[name] = f"GENERATED {shown}" if generated else shown
         else:
             columns[name] = found
-    resolved = _unit(con, path, schema, unit)
+    resolved, each_row = _unit(con, path, schema, unit)
     enforced = frozenset(name for name in columns if name.lower() not in domains)
     exist = (_of_table(schema.groups, path[-1]) if schema is not None else None) or ()
     groups = tuple(each.resolved(path[-1], columns) for each in exist)
-    return Table(path[-1], columns, undeclared, tuple(path), resolved, enforced, groups)
+    return Table(path[-1], columns, undeclared, tuple(path), resolved, enforced, groups, each_row)
 
 
 def _unit(
-    con: DuckDBPyConnection, path: tuple[str, ...], schema: Schema | None, given: Unit | None
-) -> ResolvedUnit | None:
-    """Find the table's privacy unit: as given, as declared, or as its comment says."""
+    con: DuckDBPyConnection,
+    path: tuple[str, ...],
+    schema: Schema | None,
+    given: Unit | EachRow | None,
+) -> tuple[ResolvedUnit | None, bool]:
+    """Find the table's privacy unit: as given, as declared, or as its comment says.
+
+    Where there is none, tell whether the owner says so.
+    """
     declared = _of_table(schema.units, path[-1]) if schema is not None else None
     if given is not None and declared is not None and given != declared:
         raise SchemaError(
@@ -268,9 +277,9 @@ def _unit(
     if unit is None:
         ((comment,),) = fetch(con, _COMMENT, list(path))
         unit = from_comment(path[-1], comment)
-    if unit is None:
-        return None
-    return resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), unit)
+    if unit is None or isinstance(unit, EachRow):
+        return None, unit is not None
+    return resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), unit), False
 
 
 def _collated(

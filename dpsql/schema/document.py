@@ -73,10 +73,12 @@ def write_toml(tables: Iterable[Table]) -> str:
 def _section(table: Table) -> str:
     key = toml_key(table.name)
     lines: list[str] = []
-    if table.unit is not None or table.groups:
+    if table.unit is not None or table.each_row or table.groups:
         lines.append(f"[{key}]")
     if table.unit is not None:
         lines += [f"unit = {toml_text(table.unit.name)}", f"max_rows = {table.unit.max_rows}"]
+    if table.each_row:
+        lines.append("each_row = true")
     if table.groups:
         lines.append(_listed("groups", map(_groups, table.groups)))
     if lines:

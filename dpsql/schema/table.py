@@ -19,7 +19,7 @@ from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
 from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, shown
 from dpsql.schema.toml import read_toml
-from dpsql.schema.units import ResolvedUnit, Unit
+from dpsql.schema.units import EachRow, ResolvedUnit, Unit
 
 T = TypeVar("T")
 
@@ -47,6 +47,8 @@ class Table:
     """The columns of which the database itself sees to it that every row has a cell."""
     groups: tuple[Groups, ...] = ()
     """Which combinations of values exist: a SELECT that groups by them returns no others."""
+    each_row: bool = field(default=False, compare=False)
+    """Whether the owner says that no unit is missing: see `EACH_ROW`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
@@ -135,6 +137,8 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
 
         dpsql.Schema({}, units={"visits": dpsql.Unit("person_id", max_rows=3)})
 
+    Of a table without persons beside such ones it says `EACH_ROW`.
+
     `groups` says which combinations of values exist: table name → list of columns with "calendar",
     the name of a public table, or a Polars frame. A SELECT that groups by these columns returns
     no other groups.
@@ -147,7 +151,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         self,
         tables: Mapping[str, Mapping[str, Domain]],
         *,
-        units: Mapping[str, Unit] | None = None,
+        units: Mapping[str, Unit | EachRow] | None = None,
         groups: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
         checked: dict[str, Mapping[str, Domain]] = {}
@@ -163,7 +167,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
             checked[table] = MappingProxyType(dict(columns))
         self._tables = MappingProxyType(checked)
         for table, unit in _items(units or {}, "The units of a schema", "table"):
-            if not isinstance(unit, Unit):
+            if not isinstance(unit, Unit | EachRow):
                 raise SchemaError(
                     f"The unit of {printable(table)} is {shown(unit)}.",
                     hint='for example dpsql.Unit("person_id", max_rows=3).',
@@ -183,7 +187,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         return cls(declared.tables, units=declared.units, groups=declared.groups)
 
     @property
-    def units(self) -> Mapping[str, Unit]:
+    def units(self) -> Mapping[str, Unit | EachRow]:
         """Table name → whose rows are protected together."""
         return self._units
 

@@ -30,14 +30,14 @@ from dpsql.schema.entries import read_domain
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest
 from dpsql.schema.numbers import shown
-from dpsql.schema.units import Unit
+from dpsql.schema.units import EACH_ROW, EachRow, Unit
 
 MAX_BYTES = 1 << 20
 """Larger files are refused unread."""
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE_KEYS = ("unit", "max_rows", "columns", "groups")
+_TABLE_KEYS = ("unit", "max_rows", "each_row", "columns", "groups")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
 _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
 
@@ -47,7 +47,7 @@ class Declarations(NamedTuple):
 
     tables: dict[str, dict[str, Domain]]
     """Table → column → domain."""
-    units: dict[str, Unit]
+    units: dict[str, Unit | EachRow]
     """Table → whose rows are protected together."""
     groups: dict[str, tuple[Groups, ...]]
     """Table → which combinations of values exist."""
@@ -160,7 +160,7 @@ def _read_table(table: str, content: object, found: Declarations) -> None:
     for column, entry in columns.items():
         with _within(f"column {column}"):
             found.tables[table][column] = read_domain(entry)
-    if "unit" in content or "max_rows" in content:
+    if content.keys() & {"unit", "max_rows", "each_row"}:
         found.units[table] = _unit(content)
     if "groups" in content:
         found.groups[table] = _groups(content["groups"])
@@ -185,7 +185,14 @@ def _groups(given: object) -> tuple[Groups, ...]:
     return tuple(found)
 
 
-def _unit(content: Mapping[str, Any]) -> Unit:
+def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
+    if "each_row" in content:
+        if content["each_row"] is not True or content.keys() & {"unit", "max_rows"}:
+            raise SchemaError(
+                "Either each row is protected by itself, or there is a privacy unit.",
+                hint="write each_row = true alone, or unit and max_rows.",
+            )
+        return EACH_ROW
     hint = 'write both, for example unit = "person_id" and max_rows = 3.'
     if not {"unit", "max_rows"} <= content.keys():
         raise SchemaError("A privacy unit needs a key and a bound on its rows.", hint=hint)

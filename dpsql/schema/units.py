@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import Enum
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
@@ -11,6 +12,20 @@ from dpsql.schema.numbers import shown
 
 MAX_ROWS = 1_000_000
 COMMENT_PREFIX = "dpsql:"
+
+
+class EachRow(Enum):
+    """What the owner says of a table whose rows belong to nobody who has rows elsewhere."""
+
+    EACH_ROW = "each row"
+
+    def __repr__(self) -> str:
+        return "dpsql.EACH_ROW"
+
+
+EACH_ROW = EachRow.EACH_ROW
+"""In place of a unit: each row of this table is protected by itself, although other tables of its
+account have units. Without it such a table is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +57,19 @@ class Unit:
             )
 
     @classmethod
-    def given(cls, key: str | None, max_rows: int | None) -> Unit | None:
+    def given(cls, key: str | EachRow | None, max_rows: int | None) -> Unit | EachRow | None:
         """Make a unit of the arguments `unit` and `max_rows`; None if both are missing.
 
         Raises:
             SchemaError: one of them is missing, or not what it should be.
         """
-        if key is None and max_rows is None:
-            return None
+        if key is EACH_ROW and max_rows is not None:
+            raise SchemaError(
+                "Where each row is protected by itself, there is no bound on rows of a unit.",
+                hint="leave " + option("max_rows") + " out.",
+            )
+        if isinstance(key, EachRow) or (key is None and max_rows is None):
+            return key
         if key is None or max_rows is None:
             raise SchemaError(
                 "A privacy unit needs a key and a bound on its rows.",
@@ -62,7 +82,7 @@ class Unit:
         return cls(key, max_rows)
 
 
-def from_comment(table: str, comment: str | None) -> Unit | None:
+def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
     """Read a unit from a table's comment; None if the comment is not meant for dpsql.
 
     Raises:
@@ -74,6 +94,8 @@ def from_comment(table: str, comment: str | None) -> Unit | None:
         found = json.loads(comment.strip().removeprefix(COMMENT_PREFIX))
     except (ValueError, RecursionError):
         found = None
+    if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
+        return EACH_ROW
     if not isinstance(found, dict) or set(found) != {"unit", "max_rows"}:
         raise SchemaError(
             f"The comment on the table {table} is not understood.",

@@ -15,7 +15,7 @@ from dpsql.planner.mechanisms import check_name
 from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.release import Wishes
-from dpsql.schema import Domain, Schema, Table, Unit
+from dpsql.schema import Domain, EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, read_table
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import compile_script, no_split
@@ -31,7 +31,7 @@ class Declared:
     """What the data owner declares besides what the catalog says."""
 
     schema: Schema | None
-    unit: Unit | None
+    unit: Unit | EachRow | None
     public: PublicReader
 
     @classmethod
@@ -40,7 +40,7 @@ class Declared:
         con: duckdb.DuckDBPyConnection,
         schema: Schema | Mapping[str, Mapping[str, Domain]] | None,
         public: PublicTables | None,
-        unit: str | None,
+        unit: str | EachRow | None,
         max_rows: int | None,
     ) -> Declared:
         """Check declarations as a caller gives them.

@@ -130,7 +130,9 @@ class Planning:
         """Return what was measured of a table, under its present description."""
         wanted = self.purpose(asked, table)
         try:
-            self._ledger.check(wanted, accept_schema=self.accepts(table, wanted))
+            self._ledger.check(
+                wanted, accept_schema=self.accepts(table, wanted), each_row=table.each_row
+            )
         except StaleSchemaError as error:
             raise explained(error, self._described(wanted), table) from None
         kept = []

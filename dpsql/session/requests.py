@@ -12,7 +12,9 @@ from dpsql.hints import option
 from dpsql.planner import querysmasher
 from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Purpose
+from dpsql.privacy.purpose import EACH_ROW
 from dpsql.schema import Table
+from dpsql.schema.units import ResolvedUnit
 from dpsql.session.declared import Statements, named
 
 MAX_VINTAGE = 200
@@ -92,20 +94,17 @@ def purpose(asked: Asked, table: Table, state: State, plan: str) -> Purpose:
         # The first part is the database, which is named as its file is; that may be moved.
         table=_digest(path[1:] or path),
         schema=table.fingerprint,
-        unit=_digest(_unit(table)),
+        unit=EACH_ROW if table.unit is None else _digest(_unit(table.unit)),
         vintage=state.digest,
     )
 
 
-def _unit(table: Table) -> object:
+def _unit(unit: ResolvedUnit) -> object:
     """Say whose rows are protected together.
 
     How many count is no part of that: amounts for 3 rows of a person and for 5 are both amounts
     for a person, and add up.
     """
-    unit = table.unit
-    if unit is None:
-        return "each row"
     return [unit.column, [[j.column, list(j.path[1:]), j.key] for j in unit.joins]]
 
 

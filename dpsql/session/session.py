@@ -25,7 +25,7 @@ from dpsql.privacy import Budget, Ledger, data_id, open_ledger
 from dpsql.release import Release, Wishes
 from dpsql.release.confidence import check_confidence
 from dpsql.release.folder import check_target
-from dpsql.schema import Schema
+from dpsql.schema import EachRow, Schema
 from dpsql.schema.catalog import current_database
 from dpsql.session.declared import (
     Declared,
@@ -64,7 +64,9 @@ class Session:
         public: tables that hold no private row and may be joined: names of tables or views of
             the database, or name → frame. All of their content is taken to be public.
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.
-            By default each row is protected by itself.
+            By default each row is protected by itself. Once the ledger has charges for a table with
+            a unit, other tables need one too, or `dpsql.EACH_ROW`: the owner's word that their rows
+            belong to nobody who has rows there.
         max_rows: how many rows of one unit count at most. Needed with `unit`.
         vintage: the owner's name for the present state of the data, such as "2026-Q4".
             Measurements of different vintages are never put together; the budget is common to
@@ -88,7 +90,7 @@ class Session:
         schema: Schema | None = None,
         ledger: str | Path | None = None,
         public: PublicTables | None = None,
-        unit: str | None = None,
+        unit: str | EachRow | None = None,
         max_rows: int | None = None,
         vintage: str = "",
         accept_schema: bool = False,
@@ -124,7 +126,7 @@ class Session:
         *,
         schema: Schema | None = None,
         public: PublicTables | None = None,
-        unit: str | None = None,
+        unit: str | EachRow | None = None,
         max_rows: int | None = None,
         vintage: str = "",
         accept_schema: bool = False,

@@ -260,6 +260,7 @@ class Work:
             asked=budget,
             purpose=purpose,
             accept_schema=self.planning.accepts(table, purpose),
+            each_row=table.each_row,
         )
         self._paid = receipt
         return ChargedPlan(plan, receipt, self._ledger)

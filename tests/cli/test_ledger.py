@@ -41,6 +41,7 @@ def test_the_account_adds_up(commands):
     assert [entry["state"] for entry in found["entries"]] == ["delivered", "delivered"]
     text = commands.done("ledger", "--db", commands.db)
     assert "spent  ρ = 0.3; " in text
+    assert "for    each row by itself\n" in text
     assert "left   ρ = 0.2; " in text
 
 

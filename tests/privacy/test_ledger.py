@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import BudgetError, LedgerError, StaleSchemaError
+from dpsql.hints import for_command
 from dpsql.privacy import Budget, Ledger, Purpose
+from dpsql.privacy.purpose import EACH_ROW
 from tests.privacy.ledger_tools import PURPOSE, answer, purpose, spend
 
 
@@ -250,6 +252,38 @@ def test_a_table_keeps_its_unit(ledger: Ledger) -> None:
             ledger.charge(asked.mu_squared, asked=asked, purpose=other, accept_schema=accept)
     spend(ledger, unit="other", table="other")  # another table may have another one
     assert len(ledger.entries()) == 2
+
+
+def test_beside_a_table_with_a_unit_others_need_one(ledger: Ledger) -> None:
+    assert str(ledger.protected) == "nothing was charged yet"
+    spend(ledger, table="rows")  # digests of tests are no EACH_ROW: this is a unit
+    single = replace(purpose(table="single"), unit=EACH_ROW)
+    asked = Budget(rho=0.1)
+    with pytest.raises(LedgerError, match="this one has none") as caught:
+        ledger.check(single)
+    assert "EACH_ROW" in caught.value.hint
+    assert "--each-row" in for_command(caught.value.hint)
+    for accept in (False, True):
+        with pytest.raises(LedgerError, match="this one has none"):
+            ledger.charge(asked.mu_squared, asked=asked, purpose=single, accept_schema=accept)
+    assert len(ledger.entries()) == 1
+    assert str(ledger.protected) == "privacy units with all their rows"
+    ledger.check(single, each_row=True)
+    ledger.charge(asked.mu_squared, asked=asked, purpose=single, each_row=True)
+    ledger.check(single)  # it is bound so for good
+    assert ledger.protected == (1, 1)
+    assert str(ledger.protected).endswith("in one table, each row by itself in one table")
+
+
+def test_without_units_each_row_is_protected(ledger: Ledger) -> None:
+    asked = Budget(rho=0.1)
+    for table in ("one", "other"):
+        single = replace(purpose(table=table), unit=EACH_ROW)
+        ledger.charge(asked.mu_squared, asked=asked, purpose=single)
+    assert str(ledger.protected) == "each row by itself"
+    spend(ledger, table="with a unit")
+    with pytest.raises(LedgerError, match="Another unit"):
+        ledger.check(purpose(table="one"))
 
 
 def test_a_refused_charge_binds_nothing(ledger: Ledger) -> None:

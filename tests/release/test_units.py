@@ -172,6 +172,66 @@ def test_sessions_charge_what_was_asked_for_and_notice_other_units():
         dpsql.query(con, SCRIPT, budget=BUDGET, unit="nobody", max_rows=2)
 
 
+@pytest.fixture
+def file(tmp_path):
+    with duckdb.connect(tmp_path / "visits.duckdb") as con:
+        con.execute("CREATE TABLE visits (person INTEGER, gift BOOLEAN NOT NULL)").fetchall()
+        con.execute("INSERT INTO visits SELECT i // 3, i % 2 = 0 FROM range(90) t(i)").fetchall()
+        con.execute("CREATE TABLE towns (large BOOLEAN NOT NULL)").fetchall()
+        con.execute("INSERT INTO towns SELECT i % 2 = 0 FROM range(20) t(i)").fetchall()
+        yield con
+
+
+TOWNS = "SELECT large, COUNT(*) AS n FROM towns GROUP BY large"
+GIFTS = "SELECT gift, COUNT(*) AS n FROM {} GROUP BY gift"
+
+
+def test_a_renamed_table_keeps_its_unit(file):
+    dpsql.query(file, GIFTS.format("visits"), budget=BUDGET, unit="person", max_rows=3)
+    file.execute("ALTER TABLE visits RENAME TO renamed").fetchall()
+    for sql in (GIFTS.format("renamed"), TOWNS):
+        with pytest.raises(dpsql.LedgerError, match="this one has none"):
+            dpsql.query(file, sql, budget=BUDGET)
+        with pytest.raises(dpsql.LedgerError, match="this one has none"):
+            dpsql.Session(file).plan(sql, budget=BUDGET)
+    assert dpsql.Session(file).ledger.spent == BUDGET.mu_squared
+    dpsql.query(file, GIFTS.format("renamed"), budget=BUDGET, unit="person", max_rows=3)
+
+
+@pytest.mark.parametrize("how", ["argument", "schema", "comment", "file"])
+def test_the_owner_says_of_a_table_that_it_has_no_persons(file, tmp_path, how):
+    visits = dpsql.Unit("person", max_rows=3)
+    dpsql.query(file, GIFTS.format("visits"), budget=BUDGET, unit="person", max_rows=3)
+    said = {}
+    if how == "argument":
+        said = {"unit": dpsql.EACH_ROW}
+    elif how == "schema":
+        said = {"schema": dpsql.Schema({}, units={"towns": dpsql.EACH_ROW, "visits": visits})}
+    elif how == "file":
+        (tmp_path / "s.toml").write_text("[towns]\neach_row = true\n")
+        said = {"schema": dpsql.Schema.load(tmp_path / "s.toml")}
+    else:
+        comment = 'dpsql: {"each_row": true}'
+        file.execute(f"COMMENT ON TABLE towns IS '{comment}'").fetchall()
+    session = dpsql.Session(file, **said)
+    assert session.plan(TOWNS, budget=BUDGET).neighbours == "add or remove one row of towns"
+    session.query(TOWNS, budget=BUDGET)
+    assert session.ledger.protected == (1, 1)
+    assert "in one table" in session._repr_html_()
+    assert dpsql.Session(file).query(TOWNS, budget=0).height == 2
+    with pytest.raises(dpsql.LedgerError, match="Another unit"):
+        dpsql.query(file, GIFTS.format("visits"), budget=BUDGET, unit=dpsql.EACH_ROW)
+
+
+def test_each_row_and_a_bound_are_refused(file):
+    with pytest.raises(dpsql.SchemaError, match="no bound"):
+        dpsql.Session(file, unit=dpsql.EACH_ROW, max_rows=3)
+    assert repr(dpsql.EACH_ROW) == "dpsql.EACH_ROW"
+    schema = dpsql.Schema({}, units={"visits": dpsql.Unit("person", 3)})
+    with pytest.raises(dpsql.SchemaError, match="another privacy unit"):
+        dpsql.plan(file, GIFTS.format("visits"), budget=BUDGET, unit=dpsql.EACH_ROW, schema=schema)
+
+
 def test_a_unit_that_changes_after_planning_is_noticed(monkeypatch):
     con = connect(visits())
     text = 'COMMENT ON TABLE visits IS \'dpsql: {{"unit": "person", "max_rows": {} }}\''

@@ -180,6 +180,8 @@ class TestRefusedFiles:
             ("[people.columns]\nage = [0, 115]", "The domain is [0, 115]", "integers = [0, 115]"),
             ('[people]\nunit = "id"', "needs a key and a bound", "max_rows = 3"),
             ("[people]\nmax_rows = 3", "needs a key and a bound", 'unit = "person_id"'),
+            ("[people]\neach_row = false", "Either each row", "each_row = true alone"),
+            ("[people]\neach_row = true\nmax_rows = 3", "Either each row", "each_row = true alone"),
             ("[people]\nunit = 3\nmax_rows = 3", "does not name a column", 'unit = "person_id"'),
             ('[people]\nunit = "id"\nmax_rows = 0', "max_rows can't be 0", "whole number"),
             ('[people]\nunit = "id"\nmax_rows = true', "max_rows can't be True", "whole number"),

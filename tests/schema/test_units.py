@@ -204,6 +204,7 @@ class TestDeclared:
             "dpsql:", "dpsql: 3", "dpsql: {", 'dpsql: {"unit": "order_id"}', " dpsql: []",
             'dpsql: {"unit": "order_id", "max_rows": 1.5}',
             'dpsql: {"unit": 5, "max_rows": 1}', 'dpsql: {"unit": "order_id", "max_rows": true}',
+            'dpsql: {"each_row": 1}', 'dpsql: {"each_row": true, "max_rows": 1}',
             'dpsql: {"unit": "order_id", "max_rows": 1, "more": 1}', "dpsql: " + "[" * 100_000,
         ],
     )  # fmt: skip

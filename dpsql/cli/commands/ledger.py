@@ -61,6 +61,7 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
             {
                 "dataset": found.dataset,
                 "path": str(found.path),
+                "protected": found.protected._asdict(),
                 **{
                     name: None if value is None else money.as_json(value, delta, up=up)
                     for name, (value, up) in amounts.items()
@@ -71,6 +72,7 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
         return
     output.say(f"{found.dataset}, in {found.path}")
     shown = "not fixed" if total is None else money.forms(total, delta)
+    output.say(f"for    {found.protected}")
     output.say(f"total  {shown}")
     output.say(f"spent  {money.forms(spent, delta)}")
     if left is not None:
