@@ -1,11 +1,31 @@
-"""Intervals: how far they reach for a confidence."""
+"""Intervals: how far they reach for a confidence, and those of quotients.
+
+An interval of x/y holds the values v that a test of x − v·y = 0 doesn't exclude (Fieller, "Some
+problems in interval estimation", JRSS B 1954): those with
+
+    (x − v·y)² <= r² Var(x − v·y)    that is    A v² − 2B v + C <= 0,
+    A = y² − r² Var(y),  B = xy − r² Cov(x, y),  C = x² − r² Var(x).
+
+If x and y are Gaussian the test is exact, and so is the probability that the true value is held,
+however near to 0 the true y may be. For A > 0, where y is significantly different from 0, the
+values lie between the roots. Otherwise they don't: either all are held, or all but those
+between the roots, and it takes what is possible at all to tell on which side.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dpsql.errors import SqlError
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError, SqlError
+from dpsql.sql.computing.fractions import Step
+
+Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """The probability of a quantile's interval, if no other is asked for."""
@@ -36,3 +56,101 @@ def reach(confidence: float, *, laplace: bool = False) -> float:
     # The lower tail, because 1/2 + c/2 would round to 1 for a c just below 1.
     gaussian = -statistics.NormalDist().inv_cdf((1 - confidence) / 2)
     return max(gaussian, -math.log1p(-confidence) / math.sqrt(2)) if laplace else gaussian
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interval:
+    """The ends of intervals, of shape (values,); NaN where nothing is known."""
+
+    lower: Array
+    upper: Array
+
+    def after(self, steps: Sequence[Step]) -> Interval:
+        """Return intervals of monotone functions of the values."""
+        found = self
+        for step in steps:
+            ends = [_applied(step, end) for end in (found.lower, found.upper)]
+            found = Interval(np.minimum(*ends), np.maximum(*ends))
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quotient:
+    """Noisy x and y with what is known of their noise; x/y lies between two limits.
+
+    All are of shape (values,). Limits are NaN where there are none.
+    """
+
+    top: Array
+    bottom: Array
+    variance_top: Array
+    variance_bottom: Array
+    covariance: Array
+    least: Array
+    largest: Array
+
+    def interval(self, reach: float) -> Interval:
+        """Return from the first to the last possible value that isn't excluded."""
+        x, y, square = self.top, self.bottom, reach**2
+        v_x, v_y, v_xy = self.variance_top, self.variance_bottom, self.covariance
+        least = np.where(np.isnan(self.least), -np.inf, self.least)
+        largest = np.where(np.isnan(self.largest), np.inf, self.largest)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            a, b = y * y - square * v_y, x * y - square * v_xy
+            # B² − AC, without the difference of two large numbers.
+            inside = square * (v_x * y * y - 2 * v_xy * x * y + v_y * x * x)
+            inside -= square**2 * (v_x * v_y - v_xy * v_xy)
+            root = np.sqrt(np.maximum(inside, 0.0))
+            ends = (b - root) / a, (b + root) / a
+            low, high = np.minimum(*ends), np.maximum(*ends)
+        between = _within(low, high, least, largest)
+        split = (a < 0) & (inside > 0)
+        # Not between the roots: what is possible may lie on one side of them alone.
+        above, below = split & (low < least), split & (high > largest)
+        outside = Interval(
+            np.where(above & ~below, np.maximum(high, least), least),
+            np.where(below & ~above, np.minimum(low, largest), largest),
+        )
+        unknown = np.isnan(x + y + v_x + v_y + v_xy)
+        return Interval(
+            np.where(unknown, np.nan, np.where(a > 0, between.lower, outside.lower)),
+            np.where(unknown, np.nan, np.where(a > 0, between.upper, outside.upper)),
+        )
+
+
+def _within(low: Array, high: Array, least: Array, largest: Array) -> Interval:
+    """Cut intervals to what is possible.
+
+    One of impossible values alone misses the truth. Rather than a point, which would look
+    certain, it becomes as long an interval at the end of what is possible.
+    """
+    with np.errstate(invalid="ignore"):
+        length = high - low
+        low, high = (
+            np.where(low > largest, largest - length, low),
+            np.where(high < least, least + length, high),
+        )
+    return Interval(np.clip(low, least, largest), np.clip(high, least, largest))
+
+
+def _applied(step: Step, end: Array) -> Array:
+    """Apply a monotone function to ends of intervals."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        match step.name:
+            case "plus":
+                return np.asarray(end + step.number)
+            case "times":
+                return np.asarray(end * step.number)
+            case "round":
+                return np.asarray(np.round(end, int(step.number)))
+            case "greatest":
+                return np.maximum(end, step.number)
+            case "least":
+                return np.minimum(end, step.number)
+            case "sqrt":
+                return np.sqrt(np.maximum(end, 0.0))
+            case "ln":
+                return np.log(np.maximum(end, 0.0))
+            case "exp":
+                return np.exp(end)
+    raise InternalError("an interval has no such step")

@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
 from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
-from dpsql.release.confidence import CONFIDENCE, reach
+from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
 from dpsql.release.noise import Noise
 from dpsql.sql.compiled import Statement
+from dpsql.sql.computing.fractions import COLUMNS
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.workload.factors import MAX_CELLS
 
 DESCRIBED = ("column", "role", "variance", "reason")
 
-
 BIASED = "biased: chosen and fitted by the data"
+FEW_ROWS = "where there are few rows only the interval of `confidence` can be relied on"
+ROOT = "NULL where noise leaves nothing to take it of; `confidence` gives an interval all the same"
+FIRST_ORDER = "its interval is of first order too: wrong where noise is large against the values"
 
 
 class AnsweredFrames:
@@ -96,7 +99,9 @@ class AnsweredFrames:
                 return output.name, "key", None, None
             if i in statement.post.bounds:
                 return output.name, "value", "interval", None
-            return output.name, "value", "none" if output.reason else kind, output.reason
+            if output.reason is not None:
+                return output.name, "value", "none", output.reason
+            return output.name, "value", kind, None if output.exact else _note(statement.post, i)
         direct = (statement.direct or ())[i]
         if direct.statistic is None:
             return direct.name, "key", None, None
@@ -163,7 +168,8 @@ class AnsweredFrames:
                 if column.dtype.is_float():
                     known &= column.is_finite().fill_null(value=False)
                 variances = variances.zip_with(known, _nulls(variances.len()))
-                columns += self._with_errors(column, variances)
+                interval = self._around(post, i, result, noise) if output.reason is None else None
+                columns += self._with_errors(column, variances, interval)
         return pl.DataFrame(columns)
 
     def _reach(self, confidence: float) -> float:
@@ -179,14 +185,43 @@ class AnsweredFrames:
         variance = _nulls(values.len()).alias(f"{name}_variance")
         return [values, variance, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
 
-    def _with_errors(self, values: pl.Series, variances: pl.Series) -> list[pl.Series]:
+    def _around(
+        self, post: Postprocessing, i: int, result: pl.DataFrame, noise: Noise
+    ) -> Interval | None:
+        """Return the intervals of a fraction, which aren't even around its values."""
+        placed = post.fractions.get(i)
+        if placed is None or self._confidence is None:
+            return None
+        top, bottom, least, largest = (
+            result.to_series(placed.at + j).cast(pl.Float64).to_numpy() for j in range(COLUMNS)
+        )
+        hidden = len(post.everything) + placed.at
+        known = noise.joint(result.to_series(hidden), result.to_series(hidden + 1))
+        quotient = Quotient(top, bottom, *known, least, largest)
+        return quotient.interval(self._reach(self._confidence)).after(placed.fraction.steps)
+
+    def _with_errors(
+        self, values: pl.Series, variances: pl.Series, interval: Interval | None = None
+    ) -> list[pl.Series]:
         name = values.name
         columns = [values, variances.cast(pl.Float64).alias(f"{name}_variance")]
-        if self._confidence is not None and values.dtype.is_numeric():
+        if self._confidence is None or not values.dtype.is_numeric():
+            return columns
+        if interval is None:
             around = self._reach(self._confidence) * variances.sqrt()
-            columns.append((values - around).alias(f"{name}_lower"))
-            columns.append((values + around).alias(f"{name}_upper"))
-        return columns
+            lower, upper = values - around, values + around
+        else:
+            lower = pl.Series(interval.lower, nan_to_null=True)
+            upper = pl.Series(interval.upper, nan_to_null=True)
+        return [*columns, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
+
+
+def _note(post: Postprocessing, i: int) -> str:
+    """Say how far a value that isn't linear in noisy answers, and its interval, can be trusted."""
+    placed = post.fractions.get(i)
+    if placed is None or not placed.fraction.polynomial:
+        return FIRST_ORDER
+    return ROOT if placed.fraction.rooted else FEW_ROWS
 
 
 def _nulls(count: int) -> pl.Series:

@@ -39,14 +39,33 @@ class Noise:
 
     def variances(self, pairs: pl.Series) -> pl.Series:
         """Return the variance of every value, given its list; null where that isn't known."""
-        flat = (
-            pl.DataFrame({"value": np.arange(pairs.len()), "pair": pairs})
-            .explode("pair")
-            .drop_nulls("pair")
-            .unnest("pair")
-        )
-        total = np.zeros(pairs.len())
+        total = self._variances(_flat(pairs), pairs.len())
         total[pairs.is_null().to_numpy()] = np.nan
+        return pl.Series(total).fill_nan(None)
+
+    def joint(self, first: pl.Series, second: pl.Series) -> tuple[Array, Array, Array]:
+        """Return variances and covariance of two values at a time, given their lists.
+
+        Var(a + sb) − Var(a − sb) = 4s Cov(a, b), with an s that makes both alike in size.
+
+        Returns:
+            Var(a), Var(b) and Cov(a, b), each of shape (values,); NaN where it isn't known.
+        """
+        a, b = (self.variances(pairs).cast(pl.Float64).to_numpy() for pairs in (first, second))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            alike = np.sqrt(a / b)
+        scale = np.where(np.isfinite(alike) & (alike > 0), alike, 1.0)
+        one, other = _flat(first), _flat(second)
+        by = pl.Series(scale).gather(other["value"])
+        plus, minus = (
+            self._variances(pl.concat([one, other.with_columns(c=sign * by * other["c"])]), len(a))
+            for sign in (1.0, -1.0)
+        )
+        return a, b, (plus - minus) / (4 * scale)
+
+    def _variances(self, flat: pl.DataFrame, values: int) -> Array:
+        """Return the variance of every value, given all pairs; NaN where that isn't known."""
+        total = np.zeros(values)
         if flat.height:
             flat = self._placed(flat)
             apart = flat.group_by("value").agg(pl.struct("set", "row").n_unique().alias("groups"))
@@ -55,7 +74,7 @@ class Noise:
             with np.errstate(over="ignore", invalid="ignore"):
                 self._within(one, total)
                 self._across(many, total)
-        return pl.Series(np.where(np.isfinite(total), total, np.nan)).fill_nan(None)
+        return np.where(np.isfinite(total), total, np.nan)
 
     def _placed(self, flat: pl.DataFrame) -> pl.DataFrame:
         """Say for each pair which statistic of which grouping set it means, and which group."""
@@ -127,6 +146,16 @@ class Noise:
             total[values] = combined_variances(self._recovery, terms, domain)
         except ResourceLimitError:
             total[values] = np.nan
+
+
+def _flat(pairs: pl.Series) -> pl.DataFrame:
+    """Return one row for each pair of a list, with the number of the value that it belongs to."""
+    return (
+        pl.DataFrame({"value": np.arange(pairs.len()), "pair": pairs})
+        .explode("pair")
+        .drop_nulls("pair")
+        .unnest("pair")
+    )
 
 
 @dataclass(frozen=True, slots=True)

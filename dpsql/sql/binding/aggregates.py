@@ -222,24 +222,29 @@ def _when(node: Expr) -> tuple[Expr, Expr] | None:
 
 def _average(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
     first, count = _moments(e, filters, label, binder)
-    return _paren(exp.Add(this=column(f"__c{first}"), expression=_ratio(_s(first), _s(count))))
+    return _paren(exp.Add(this=column(f"__c{first}"), expression=ratio(_s(first), _s(count))))
 
 
 def _variance(node: Expr, e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
     sample, root = _VARIANCES[type(node)]
     first, count = _moments(e, filters, label, binder)
     second = binder.statistic(Linear(f"{label} x COUNT", e, True, True, filters))
-    squares = _ratio(exp.Mul(this=_s(first), expression=_s(first)), _s(count))
+    found = variance(first, count, second, sample=sample)
+    if not root:
+        return _paren(found)
+    # Noise can make a variance negative; there is no deviation then.
+    positive = exp.GTE(this=found, expression=exp.Literal.number(0))
+    return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=found.copy()))])
+
+
+def variance(first: int, count: int, second: int, *, sample: bool) -> Expr:
+    """Return a variance, given the numbers of S1, N and S2."""
+    squares = ratio(exp.Mul(this=_s(first), expression=_s(first)), _s(count))
     spread = _paren(exp.Sub(this=_s(second), expression=squares))
     divisor = _s(count)
     if sample:
         divisor = _paren(exp.Sub(this=divisor, expression=exp.Literal.number(1)))
-    variance = _ratio(spread, divisor)
-    if not root:
-        return _paren(variance)
-    # Noise can make a variance negative; there is no deviation then.
-    positive = exp.GTE(this=variance, expression=exp.Literal.number(0))
-    return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=variance.copy()))])
+    return ratio(spread, divisor)
 
 
 def _moments(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> tuple[int, int]:
@@ -292,5 +297,6 @@ def _paren(node: Expr) -> Expr:
     return exp.Paren(this=node)
 
 
-def _ratio(top: Expr, bottom: Expr) -> Expr:
+def ratio(top: Expr, bottom: Expr) -> Expr:
+    """Return a quotient."""
     return exp.Div(this=top, expression=bottom, typed=False, safe=False)

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, printable
 from dpsql.sql.binding.expressions import render
+from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
 from dpsql.sql.computing.gradient import NotSmoothError
 from dpsql.sql.computing.pairs import UNKNOWN, Answers, Output
 from dpsql.sql.computing.propagate import Propagation
@@ -38,12 +39,14 @@ class Postprocessing:
     sql: str
     """With hidden columns behind the outputs, see `propagate`."""
     everything: tuple[Output, ...]
-    """The outputs, and the bounds of intervals behind them."""
+    """The outputs, and behind them the bounds of intervals and what fractions consist of."""
     visible: int
     """How many outputs there are."""
     bounds: Mapping[int, int]
     """For outputs that are quantiles as they are: the place of the lower bound; the upper one
     comes next."""
+    fractions: Mapping[int, Placed]
+    """For outputs that divide, or take roots: what they consist of."""
     tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     """The tables of answers with their columns and types."""
     sandbox: Sandbox
@@ -124,9 +127,13 @@ def prepare(
             hint="counts and sums are DOUBLE there; cast where another type is needed.",
         ) from None
     whole_query, bounds = _with_bounds(query, lowered, len(names))
-    shown = [*names, *(f"__b{i}" for i in range(2 * len(bounds)))]
-    text, outputs = _annotated(whole_query, lowered, sandbox, shown)
-    return Postprocessing(text, tuple(outputs), len(names), bounds, tuple(tables), sandbox)
+    extended, fractions = with_fractions(whole_query, lowered, len(names))
+    hidden = 2 * len(bounds) + COLUMNS * len(fractions)
+    shown = [*names, *(f"__b{i}" for i in range(hidden))]
+    text, outputs = _annotated(extended, lowered, sandbox, shown)
+    return Postprocessing(
+        text, tuple(outputs), len(names), bounds, fractions, tuple(tables), sandbox
+    )
 
 
 def _guarded(query: exp.Query) -> exp.Query:

@@ -1,0 +1,346 @@
+"""Quotients and roots as they are tested: without dividing.
+
+Intervals by the delta method fail where noise is large against what is divided by, or against what
+a root is taken of. But x/y = v says the same as x − v·y = 0, which is linear wherever x and y are
+(Fieller, "Some problems in interval estimation", JRSS B 1954). So each value of the form
+
+    h(top / bottom)      with h increasing or decreasing
+
+gets two more columns, `top` and `bottom`, in which nothing is divided by noisy values, and
+lists of noise of their own. For AVG, shares and SUM / COUNT both are linear, and the test is exact.
+For VAR they are N·S2 − S1² and N²: the test is of first order, but in polynomials, which are far
+nearer to their tangents than quotients are. h is made of roots, logarithms and roundings, and
+intervals go through it by their ends.
+
+What is possible narrows intervals down: an average lies within the range of what is averaged, a
+share of rows between 0 and 1, a variance between 0 and a quarter of the range's square.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.sql.binding.aggregates import ratio, variance
+from dpsql.sql.binding.core import Linear
+from dpsql.sql.binding.expressions import Expr, column, render
+from dpsql.sql.lowering.lower import LoweredCore
+
+COLUMNS = 4
+"""What is added for each fraction: top, bottom, and the least and the largest possible value."""
+_MONOTONE: dict[type[Expr], str] = {exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp"}
+_ATOMS = (exp.Column, exp.Window, exp.AggFunc, exp.Filter, exp.Subquery)
+MAX_COLLECTED = 1_000
+"""Rows over which lists of windows and subqueries are made a second time."""
+_PUBLIC = ("__k", "__g", "__c")
+Limits = Mapping[str, tuple[Expr, Expr]]
+"""For quotients, by their text: the least and the largest value that is possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A monotone function that is applied to the ends of an interval."""
+
+    name: str
+    """sqrt, ln, exp, round, plus, times, greatest or least."""
+    number: float = 0.0
+    """The digits, the summand, the factor or the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fraction:
+    """What an item consists of: steps after top / bottom."""
+
+    top: Expr
+    bottom: tuple[Expr, ...] = ()
+    """The factors of what is divided by."""
+    limits: tuple[Expr, Expr] | None = None
+    steps: tuple[Step, ...] = ()
+    """In the order in which they are applied."""
+
+    @property
+    def rooted(self) -> bool:
+        """Whether noise can leave no value, because there is no root or logarithm of it."""
+        return any(step.name in ("sqrt", "ln") for step in self.steps)
+
+    @property
+    def polynomial(self) -> bool:
+        """Whether top and bottom are made of sums and products alone."""
+        functions = [f for part in (self.top, *self.bottom) for f in part.find_all(exp.Func)]
+        return all(isinstance(f, (exp.AggFunc, exp.Cast, exp.Try)) for f in functions)
+
+    def columns(self) -> list[Expr]:
+        """Return top, bottom, and what is possible, as SQL."""
+        one, nothing = exp.Literal.number("1.0"), exp.Null()
+        low, high = self.limits or (nothing, nothing)
+        bottom = _product(self.bottom) if self.bottom else one
+        return [_double(part) for part in (self.top, bottom, low, high)]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the columns of a fraction begin."""
+
+    at: int
+    fraction: Fraction
+
+
+def with_fractions(
+    query: exp.Query, lowered: Sequence[LoweredCore], visible: int
+) -> tuple[exp.Query, dict[int, Placed]]:
+    """Add the columns of fractions to a query; return them by the output that each is of.
+
+    Args:
+        query: over the tables of answers; it may have columns behind the visible ones.
+        lowered: what the answers are of.
+        visible: how many outputs there are.
+    """
+    items = query.expressions
+    star = any(item.find(exp.Star) for item in items if not item.find(exp.AggFunc))
+    if not isinstance(query, exp.Select) or query.args.get("distinct") or star:
+        return query, {}
+    rows = sum(math.prod(group.shape) for core in lowered for group in core.sets)
+    limits = _limits(query, lowered)
+    extended, found = query.copy(), dict[int, Placed]()
+    for i, item in enumerate(items[:visible]):
+        if not _separable(item, query, rows):
+            continue
+        fraction = fraction_of(item, limits)
+        if fraction is None:
+            continue
+        found[i] = Placed(len(extended.expressions), fraction)
+        for part in fraction.columns():
+            name = exp.to_identifier(f"__f{len(extended.expressions)}")
+            extended.expressions.append(exp.Alias(this=part, alias=name))
+    return extended, found
+
+
+def _separable(item: Expr, query: exp.Select, rows: int) -> bool:
+    """Whether parts of an item can stand in columns of their own, at little cost."""
+    if query.args.get("group") is not None:
+        parts = item.find_all(exp.Column)
+        if any(part.find_ancestor(exp.AggFunc) is None for part in parts):
+            return False
+    return rows <= MAX_COLLECTED or not item.find(exp.Window, exp.Subquery)
+
+
+def _limits(query: exp.Select, lowered: Sequence[LoweredCore]) -> Limits:
+    """Return what is possible, if a query is over the answers of one core alone."""
+    clause = query.args.get("from_")
+    own = [c for c in lowered if clause is not None and clause.this.name == c.core.table]
+    return limits_of(own[0]) if own and not query.args.get("joins") else {}
+
+
+def fraction_of(item: Expr, limits: Limits) -> Fraction | None:
+    """Return what an item consists of; None if nothing is divided and no root is taken.
+
+    Args:
+        item: an expression over the columns of answers.
+        limits: what is possible, see `limits_of`.
+    """
+    if _is_public(item):
+        return None
+    steps, inner = _steps(item.copy().transform(_unguarded))
+    found = _fraction(inner, limits)
+    if not found.bottom and all(step.name in ("plus", "times") for step in steps):
+        return None
+    if found.limits is None and steps and steps[-1].name in ("sqrt", "ln"):
+        found = replace(found, limits=(_number(0.0), exp.Null()))
+    return replace(found, steps=tuple(reversed(steps)))
+
+
+def _unguarded(node: Expr) -> Expr:
+    """Take NULLIF(x, 0) for x, which it is but for x = 0, where there is no quotient."""
+    guard = isinstance(node, exp.Nullif) and _literal(node.expression) == 0
+    return node.this if guard else node
+
+
+def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
+    """Return what averages, shares of rows and variances of a core can be at all."""
+    found: dict[str, tuple[Expr, Expr]] = {}
+    statistics = [s.statistic for s in core.sets[0].statistics]
+    linear = {j: s for j, s in enumerate(statistics) if isinstance(s, Linear)}
+    counts = {k: s for k, s in linear.items() if s.weight is None}
+    for j, top in linear.items():
+        largest = max(group.statistics[j].scale for group in core.sets)
+        firsts = [i for i, s in linear.items() if top.square and s == replace(top, square=False)]
+        for k in (k for k, bottom in counts.items() if _inside(top, bottom)):
+            quotient = ratio(column(f"__s{j}"), column(f"__s{k}"))
+            least = 0.0 if top.weight is None or top.square else -largest
+            found[render(quotient)] = _number(least), _number(largest)
+            for i in firsts:
+                # At most the mean square around any point; of samples n/(n − 1) <= 2 times as much.
+                for sample, times in ((False, 1), (True, 2)):
+                    spread = render(variance(i, k, j, sample=sample))
+                    found[spread] = _number(0.0), _number(times * largest)
+    return found
+
+
+def _inside(top: Linear, bottom: Linear) -> bool:
+    """Whether each row that adds to one is counted by the other."""
+    missing = set(bottom.filters) - set(top.filters)
+    own = f"NOT ({top.weight.sql}) IS NULL" if top.weight is not None else ""
+    return all(condition.sql == own for condition in missing)
+
+
+# ── steps ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _steps(node: Expr) -> tuple[list[Step], Expr]:
+    """Take monotone functions off an expression, the last one first."""
+    steps: list[Step] = []
+    while True:
+        found = _step(node)
+        if found is None:
+            return steps, node
+        step, node = found
+        steps += [step] if step is not None else []
+
+
+def _step(node: Expr) -> tuple[Step | None, Expr] | None:
+    if isinstance(node, (exp.Paren, exp.Alias, exp.Try)):
+        return None, node.this
+    if isinstance(node, (exp.Cast, exp.TryCast)):
+        if node.to.this in exp.DataType.FLOAT_TYPES:
+            return None, node.this
+        whole = node.to.this in exp.DataType.INTEGER_TYPES
+        return (Step("round"), node.this) if whole else None
+    if isinstance(node, exp.Neg):
+        return Step("times", -1.0), node.this
+    if type(node) in _MONOTONE:
+        return Step(_MONOTONE[type(node)]), node.this
+    if isinstance(node, exp.Case):
+        root = _root(node)
+        return (Step("sqrt"), root) if root is not None else None
+    if isinstance(node, exp.Round):
+        digits = _literal(node.args.get("decimals")) if node.args.get("decimals") else 0.0
+        return (Step("round", digits), node.this) if digits is not None else None
+    if isinstance(node, (exp.Greatest, exp.Least)) and len(node.expressions) == 1:
+        bound = _literal(node.expressions[0])
+        return (Step(node.key, bound), node.this) if bound is not None else None
+    return _affine(node)
+
+
+def _affine(node: Expr) -> tuple[Step, Expr] | None:
+    """Take a number off a sum, a product or a quotient."""
+    if not isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
+        return None
+    left, right = _literal(node.this), _literal(node.expression)
+    if isinstance(node, exp.Div):
+        if right:
+            return Step("times", 1 / right), node.this
+        inner = node.this.unnest()  # 100.0 * n / m is 100.0 times n / m
+        if isinstance(inner, exp.Mul):
+            factor = _literal(inner.this)
+            if factor is not None:
+                return Step("times", factor), ratio(inner.expression, node.expression)
+        return None
+    if isinstance(node, exp.Mul):
+        factor, other = (left, node.expression) if left is not None else (right, node.this)
+        return (Step("times", factor), other) if factor else None
+    sign = -1.0 if isinstance(node, exp.Sub) else 1.0
+    if right is not None:
+        return Step("plus", sign * right), node.this
+    return (Step("plus", left), node.expression) if left is not None and sign > 0 else None
+
+
+def _root(node: exp.Case) -> Expr | None:
+    """Return x of CASE WHEN x >= 0 THEN sqrt(x) END, which is how deviations are written."""
+    branches = node.args["ifs"]
+    if node.this is not None or node.args.get("default") is not None or len(branches) != 1:
+        return None
+    condition, root = branches[0].this, branches[0].args.get("true")
+    if not isinstance(root, exp.Sqrt) or not isinstance(condition, exp.GTE):
+        return None
+    same = render(condition.this) == render(root.this) and _literal(condition.expression) == 0
+    return root.this if same else None
+
+
+# ── fractions ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _fraction(node: Expr, limits: Limits) -> Fraction:
+    """Write an expression as one fraction, as far as it is made of sums, products and quotients."""
+    node = node.unnest()
+    found = _written(node, limits)
+    possible = limits.get(render(node))
+    return found if possible is None else replace(found, limits=possible)
+
+
+def _written(node: Expr, limits: Limits) -> Fraction:
+    if not isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
+        return Fraction(node)
+    left, right = _fraction(node.this, limits), _fraction(node.expression, limits)
+    if isinstance(node, exp.Div):
+        if _is_public(node.expression):
+            return Fraction(ratio(_paren(left.top), _paren(right.top)), left.bottom)
+        top = _product([left.top, *right.bottom])
+        return Fraction(top, (*left.bottom, right.top))
+    if not left.bottom and not right.bottom:
+        return Fraction(node)
+    if isinstance(node, exp.Mul):
+        return Fraction(_product([left.top, right.top]), (*left.bottom, *right.bottom))
+    whole = [*left.bottom, *_without(right.bottom, left.bottom)]
+    one = _product([left.top, *_without(whole, left.bottom)])
+    other = _product([right.top, *_without(whole, right.bottom)])
+    top = type(node)(this=one, expression=_paren(other))
+    return Fraction(top, tuple(whole), _moved(node, left, right))
+
+
+def _moved(node: Expr, left: Fraction, right: Fraction) -> tuple[Expr, Expr] | None:
+    """Move what is possible by a public number."""
+    if isinstance(node, exp.Add) and right.limits is not None and _is_public(node.this):
+        low, high = (exp.Add(this=_paren(left.top), expression=end) for end in right.limits)
+        return low, high
+    return None
+
+
+def _without(factors: Sequence[Expr], others: Sequence[Expr]) -> list[Expr]:
+    """Take away each of the other factors once."""
+    left = list(factors)
+    for other in map(render, others):
+        at = next((i for i, factor in enumerate(left) if render(factor) == other), None)
+        if at is not None:
+            del left[at]
+    return left
+
+
+def _product(factors: Sequence[Expr]) -> Expr:
+    first, *others = map(_paren, factors)
+    for other in others:
+        first = exp.Mul(this=first, expression=other)
+    return first
+
+
+def _is_public(node: Expr) -> bool:
+    """Whether an expression is the same whatever the noise is; in doubt it isn't."""
+    parts = node.find_all(*_ATOMS)
+    return all(isinstance(p, exp.Column) and p.name.startswith(_PUBLIC) for p in parts)
+
+
+def _literal(node: Expr | None) -> float | None:
+    """Return the number that is written; None if it isn't one."""
+    if not isinstance(node, Expr):
+        return None
+    inner = node.unnest()
+    if isinstance(inner, exp.Neg):
+        number = _literal(inner.this)
+        return None if number is None else -number
+    number_written = isinstance(inner, exp.Literal) and not inner.is_string
+    return float(inner.name) if number_written else None
+
+
+def _number(value: float) -> Expr:
+    number = exp.Literal.number(repr(abs(value)))
+    return exp.Neg(this=number) if value < 0 else number
+
+
+def _double(node: Expr) -> Expr:
+    return exp.TryCast(this=_paren(node), to=exp.DataType.build("DOUBLE"))
+
+
+def _paren(node: Expr) -> Expr:
+    return exp.Paren(this=node.copy())
