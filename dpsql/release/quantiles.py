@@ -119,9 +119,9 @@ def _first(reached: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 def _last(before: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the last place before which it isn't too much; the first has nothing before it."""
-    ends = before[..., -2::-1]  # what is before the last place, before the one but last, …
-    passed = np.argmax(ends, axis=-1)
-    return np.asarray(np.where(ends.any(axis=-1), before.shape[-1] - 1 - passed, 0))
+    first = np.ones((*before.shape[:-1], 1), dtype=np.bool_)
+    held = np.concatenate([first, before[..., :-1]], axis=-1)
+    return np.asarray(before.shape[-1] - 1 - np.argmax(held[..., ::-1], axis=-1))
 
 
 def _around(family: Family, axes: Axes, values: int, probability: float) -> Family:
