@@ -34,6 +34,7 @@ from dpsql.session.declared import (
     check_connection,
     compile_statements,
 )
+from dpsql.session.targets import check_targets
 from dpsql.sql.text.script import read_text, split_script
 from dpsql.workload import Workload
 
@@ -173,8 +174,9 @@ def plan(
         statements: the SQL, if `source` is a connection.
         budget: what the plan may spend.
         targets: in place of a budget, statement → the largest standard error that its answers
-            may have, in rows. `plan.budget` is the least one found that meets them all, and
-            `plan.binding` names the statements that decide it.
+            may have, in rows. `plan.budget` is the least one found that meets them all, at most
+            by the factor 1 + `plan.gap` above the least there is; `plan.binding` names the
+            statements that decide it. Only counts and sums have errors that targets can bound.
         objective: `total` makes the sum of weighted variances small, `largest` the largest one.
         schema: see `Session`.
         public: see `Session`.
@@ -200,7 +202,7 @@ def plan(
     if targets is None or budget is not None:
         check_budget(budget)
     workload, contributions, neighbours = _asked(
-        source, statements, schema, public, weights, unit, max_rows
+        source, statements, schema, public, weights, unit, max_rows, targets
     )
     options = Options(
         tolerance, residuals, objective, targets, contributions, neighbours, bases, loss
@@ -279,6 +281,7 @@ def _asked(
     weights: Mapping[str, float] | None,
     unit: str | EachRow | None,
     max_rows: int | None,
+    targets: Mapping[str, float] | None = None,
 ) -> tuple[Workload, int, str]:
     """Return a workload, how many records of one unit count, and what neighbours are."""
     if isinstance(source, Workload):
@@ -292,6 +295,7 @@ def _asked(
     check_connection(source)
     declared = Declared.of(source, schema, public, unit, max_rows)
     script = compile_statements(source, statements, declared, weights)
+    check_targets(script, targets)
     return script.workload, script.table.contributions, script.table.neighbours
 
 

@@ -164,15 +164,24 @@ class Aims:
         """Statement → importance."""
         return by_name(self.weight, "--weight")
 
-    def check_against(self, budget: Budget | None, *, free: bool = False) -> None:
+    def check_against(
+        self, budget: Budget | None, *, free: bool = False, at_most: bool = False
+    ) -> None:
         """Refuse a missing budget, and two ways of giving one.
 
         Raises:
             click.UsageError: there is none, or more than one.
         """
+        if at_most and (not self.target or budget is None):
+            raise click.UsageError(
+                "--at-most is for --target, with a budget: --rho 0.5 for example."
+            )
         check_free(free=free, other=budget is not None or bool(self.target) or self.no_reuse)
-        if self.target and budget is not None:
-            raise click.UsageError("--target asks for the least budget: leave the budget out.")
+        if self.target and budget is not None and not at_most:
+            raise click.UsageError(
+                "--target asks for the least budget: leave the budget out. In a release, "
+                "--at-most says that it is the most."
+            )
         if not free and not self.target and budget is None:
             raise click.UsageError(
                 "Give a budget (--epsilon with --delta, or --rho, or --mu), or --target."

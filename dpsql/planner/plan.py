@@ -124,6 +124,9 @@ class Plan:
     """What earlier measurements add to those of the plan."""
     mechanism: str = QUERYSMASHER
     """The name of the mechanism that planned it."""
+    aside: bool = False
+    """Whether it leaves earlier measurements aside, which might have helped: nothing is known then
+    of how far it is from the best."""
 
     def __repr__(self) -> str:
         return (
@@ -184,6 +187,8 @@ class Plan:
         `contributions`; the upper bound is the
         total of the variances above, so rounding and the share of each space are included.
         """
+        if self.aside:
+            return math.inf
         if not self.planned:
             return 0.0
         if self.objective is not None:

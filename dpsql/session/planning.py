@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import duckdb
@@ -28,6 +28,7 @@ from dpsql.release.measurements import decode
 from dpsql.schema import Table
 from dpsql.session.declared import Declared, compile_statements
 from dpsql.session.requests import Asked, State, purpose
+from dpsql.session.targets import check_targets
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.cells import Ints, common_refinement
@@ -187,6 +188,7 @@ class Planning:
             ResourceLimitError, WorkloadError: that can't be done.
         """
         how, script = compiled.asked.how, compiled.script
+        check_targets(script, how.targets)
         alone = self._alone(compiled, script.workload, how.budget, how.targets)
         if not compiled.before.sources or not alone.planned:
             return alone
@@ -202,7 +204,7 @@ class Planning:
                 return least_budget_given(combined, how.targets, planner)
             return plan_given(alone, past, how.tolerance, uniform=how.residuals == "uniform")
         except ResourceLimitError:  # an earlier measurement is too large to be put together with
-            return alone
+            return replace(alone, aside=True)
 
     def _alone(
         self,
@@ -262,6 +264,6 @@ class Planning:
             if not compiled.before.sources:
                 raise
         alone = self.over(compiled.asked, lambda _: False)
-        plan = self.plan(alone)
+        plan = replace(self.plan(alone), aside=True)
         plan.check_variances()
         return alone, plan

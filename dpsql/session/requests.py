@@ -32,6 +32,8 @@ class How:
     tolerance: float = querysmasher.DEFAULT_TOLERANCE
     residuals: querysmasher.Residuals = "weighted"
     mechanism: str = QUERYSMASHER
+    at_most: Budget | None = None
+    """With targets: the most that may be charged. It decides nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

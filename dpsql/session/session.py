@@ -38,6 +38,7 @@ from dpsql.session.declared import (
     is_free,
 )
 from dpsql.session.requests import Asked, How, State, check_vintage
+from dpsql.session.targets import check_most
 from dpsql.session.work import Progress, Work, quiet
 from dpsql.views import account_card
 
@@ -292,6 +293,7 @@ class Session:
         integers: bool = False,
         out: str | Path | None = None,
         mechanism: str = QUERYSMASHER,
+        at_most: Budget | None = None,
     ) -> Release:
         """Answer statements jointly, with one plan and one charge.
 
@@ -300,7 +302,8 @@ class Session:
             budget: what this release is charged, exactly. With 0 it is answered from earlier
                 measurements alone, which is free.
             targets: in place of a budget, statement → the largest standard error that its
-                answers may have; charged is the least budget found, see `dpsql.plan`.
+                answers may have; charged is the least budget found, see `dpsql.plan`. Needs
+                `at_most`, unless the data set has a total.
             objective: what the plan makes small, see `dpsql.plan`.
             weights: statement → importance, 1 by default; goes before `/*+ weight(5) */`.
             confidence: if given, the columns `<alias>_lower` and `<alias>_upper` bound each
@@ -316,11 +319,12 @@ class Session:
             mechanism: what plans and measures, see `dpsql.compare`. Only `querysmasher` builds on
                 earlier measurements. Answers by `aim` are biased and have no variances, and are
                 not kept for a later call.
+            at_most: with targets, the most that may be charged to meet them.
 
         Raises:
-            SqlError, SchemaError, ResourceLimitError, BudgetError: before anything is charged
-                and before any row is read. `UndeterminedError` if the budget is 0 and too little
-                is known; `StaleSchemaError` if the table's description changed.
+            SqlError, SchemaError, ResourceLimitError, BudgetError, WorkloadError: before anything
+                is charged and before any row is read. `UndeterminedError` if the budget is 0 and
+                too little is known; `StaleSchemaError` if the table's description changed.
             MechanismError: the mechanism can't answer them, or not within such a budget.
             LedgerError: the charge can't be recorded; no row was read.
             ReleaseFormatError: the folder exists or can't be written; this is looked at before
@@ -328,6 +332,7 @@ class Session:
             ExecutionError: after the charge; nothing is handed out, and the charge stands.
         """
         check_amount(budget, targets)
+        check_most(self._ledger, targets, at_most)
         check_confidence(confidence)
         check_switch(reuse=reuse, nonnegative=nonnegative, integers=integers)
         check_callable(progress=progress)
@@ -338,7 +343,9 @@ class Session:
         if target is not None:
             check_target(target)
         paid = None if is_free(budget) else budget
-        how = How(paid or None, targets, objective, weights, reuse, mechanism=mechanism)
+        how = How(
+            paid or None, targets, objective, weights, reuse, mechanism=mechanism, at_most=at_most
+        )
         with self._lock, interruptible(self._con):
             asked = Asked.of(statements, how)
             if is_free(budget):

@@ -42,6 +42,7 @@ from dpsql.schema.catalog import current_database, verify_unchanged
 from dpsql.session.declared import Declared
 from dpsql.session.planning import Compiled, Planning
 from dpsql.session.requests import Asked, State
+from dpsql.session.targets import check_cost
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
@@ -118,6 +119,7 @@ class Work:
         if compiled.asked.how.mechanism == AIM:
             return self._adapt(compiled, tell)
         compiled, plan = self.planning.planned(compiled)
+        check_cost(plan.budget, compiled.asked.how.at_most)
         if budget is None and plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:
             with suppress(UndeterminedError):  # the targets are met already
                 return from_before(compiled.script, compiled.before, wishes)

@@ -74,7 +74,12 @@ def test_columns_that_are_asked_for(commands):
 
 def test_a_target_charges_the_least_budget(commands):
     folder = commands.folder / "out"
-    found = commands.document(*arguments(commands, "--target", "by_sex=20", "--out", folder))
+    options = arguments(commands, "--target", "by_sex=20", "--out", folder)
+    refused = commands.run(*options)
+    assert refused.exit_code == Exit.BUDGET
+    assert "--at-most --rho 0.5" in refused.stderr
+    assert commands.run(*arguments(commands, "--at-most", "--out", folder)).exit_code == Exit.USAGE
+    found = commands.document(*options, "--at-most", "--rho", "10")
     planned = commands.document(
         "plan", commands.script, "--db", commands.db, "--target", "by_sex=20", "--no-reuse"
     )

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     required=True,
     help="The folder to write; it appears whole or not at all.",
 )
+@click.option(
+    "--at-most",
+    is_flag=True,
+    help="With --target: the budget given is the most that may be charged.",
+)
 @options.confidence_option
 @click.option("--nonnegative", is_flag=True, help="Add columns without negative counts (biased).")
 @click.option("--integers", is_flag=True, help="Add columns of whole numbers (biased).")
@@ -40,6 +45,7 @@ def release(
     *,
     free: bool,
     out: Path,
+    at_most: bool,
     confidence: float | None,
     nonnegative: bool,
     integers: bool,
@@ -51,13 +57,13 @@ def release(
     once. The charge is on disk before any row is read.
     """
     budget = amounts.budget()
-    aims.check_against(budget, free=free)
+    aims.check_against(budget, free=free, at_most=at_most)
     statements = opening.script(script)
     with opening.session(source) as session:
         with progress_on_terminal() as tell:
             made = session.release(
                 statements,
-                budget=0 if free else budget,
+                budget=0 if free else None if at_most else budget,
                 targets=aims.targets,
                 objective=aims.objective,
                 weights=aims.weights,
@@ -68,6 +74,7 @@ def release(
                 integers=integers,
                 out=out,
                 mechanism=aims.mechanism,
+                at_most=budget if at_most else None,
             )
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
     if as_json:

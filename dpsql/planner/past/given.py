@@ -100,11 +100,17 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
         uniform: whether residual spaces have to keep uniform references.
 
     Returns:
-        A plan of the same cost. Its recovery, variances and gap are those with all measurements.
+        A plan of the same cost. Its recovery, variances and gap are those with all measurements;
+        or it leaves them aside, and says so.
     """
+    found = alone
     with suppress(np.linalg.LinAlgError):  # budgets too far apart for floats
-        return _plan_given(alone, past, tolerance, uniform=uniform)
-    return alone
+        found = _plan_given(alone, past, tolerance, uniform=uniform)
+    if found.given is None:
+        return replace(found, aside=bool(past.sources))
+    if found.objective is not None:  # its bound is for plans that rest on nothing earlier
+        return replace(found, objective=replace(found.objective, gap=math.inf))
+    return found
 
 
 def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:

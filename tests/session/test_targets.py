@@ -1,0 +1,143 @@
+"""Targets: which can be read as they are meant, and what meeting them may cost."""
+
+from __future__ import annotations
+
+import math
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import BudgetError, WorkloadError
+from dpsql.workload import Identity, Workload
+from tests.session.tools import AGES, BUDGET, BY_SEX, create
+
+MEAN = "SELECT sex, AVG(income) AS m FROM people GROUP BY sex"
+SUMS = "SELECT sex, COUNT(*) AS n, SUM(income) AS s FROM people GROUP BY sex"
+MOST = dpsql.Budget(rho=5)
+
+
+@pytest.fixture
+def open_session():
+    """A session without a total."""
+    with create() as con:
+        yield dpsql.Session(con)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        MEAN,
+        "SELECT sex, COUNT(*) AS n, AVG(income) AS m FROM people GROUP BY sex",
+        "SELECT sex, MEDIAN(age) AS m FROM people GROUP BY sex",
+        "SELECT sex, COUNT(*) / SUM(COUNT(*)) OVER () AS share FROM people GROUP BY sex",
+        "SELECT STDDEV(income) AS s FROM people",
+        "SELECT sqrt(COUNT(*)) AS s FROM people",
+    ],
+)
+def test_a_target_for_what_depends_on_the_rows_is_refused(open_session, sql):
+    for targets in ({"a": 0.5}, {"a": 0.5, "b": 10}):
+        script = {"a": sql, "b": BY_SEX}
+        with pytest.raises(WorkloadError, match="The target of a can't bound") as error:
+            open_session.release(script, targets=targets, at_most=MOST)
+        assert "counts and sums" in str(error.value)
+        with pytest.raises(WorkloadError, match="The target of a can't bound"):
+            open_session.plan(script, targets=targets)
+    assert open_session.ledger.spent == 0
+    family = next(n for n in open_session.plan(sql, budget=BUDGET).expected_error()["statement"])
+    with pytest.raises(WorkloadError, match="can't bound"):
+        open_session.plan(sql, targets={family: 5})
+
+
+def test_counts_beside_it_may_have_a_target(open_session):
+    script = {"a": MEAN, "b": BY_SEX}
+    plan = open_session.plan(script, targets={"b": 9})
+    worst = dict(plan.expected_error().select("statement", "worst_standard_error").rows())
+    assert worst["b"] == pytest.approx(9, rel=1e-3)
+
+
+def test_each_sum_has_a_target_of_its_own(open_session):
+    with pytest.raises(WorkloadError, match="The column s of sums has no target") as error:
+        open_session.plan({"sums": SUMS}, targets={"sums": 9})
+    assert 'targets={"sums": 1, "sums: SUM(income)": 1}' in error.value.hint
+    targets = {"sums": 9, "sums: SUM(income)": 500}
+    release = open_session.release({"sums": SUMS}, targets=targets, at_most=MOST)
+    found = release["sums"]
+    assert found["n_variance"].max() <= 81 * (1 + 1e-9)
+    assert found["s_variance"].max() <= 250_000 * (1 + 1e-9)
+
+
+def test_a_sum_alone_has_its_own_name(open_session):
+    sql = "SELECT sex, SUM(income) AS s FROM people GROUP BY sex"
+    with pytest.raises(WorkloadError, match="The column s of q has no target") as error:
+        open_session.plan({"q": sql}, targets={"q": 9})
+    assert error.value.hint == 'for example targets={"q: SUM(income)": 1}.'
+    assert open_session.plan({"q": sql}, targets={"q: SUM(income)": 500}).budget.mu > 0
+
+
+def test_computed_counts_may_have_targets(open_session):
+    sql = "SELECT age, COUNT(*) AS n FROM people GROUP BY age HAVING COUNT(*) > -1e9 ORDER BY n"
+    plan = open_session.plan({"q": sql}, targets={"q": 9})
+    assert plan.expected_error()["worst_standard_error"].max() == pytest.approx(9, rel=1e-3)
+
+
+def test_a_workload_has_no_statements_to_look_at():
+    workload = Workload({"a": 4}).add(["a"], Identity(), name="cells")
+    assert dpsql.plan(workload, targets={"cells": 3}).budget.mu == pytest.approx(1 / 3, rel=1e-3)
+
+
+def test_without_a_total_there_must_be_a_most(open_session):
+    with pytest.raises(BudgetError, match="no total") as error:
+        open_session.release({"ages": AGES}, targets={"ages": 9})
+    assert error.value.hint == "add at_most=dpsql.Budget(rho=0.5), the most that may be charged."
+    assert open_session.ledger.spent == 0
+    most = dpsql.Budget(rho=0.5)
+    release = open_session.release({"ages": AGES}, targets={"ages": 9}, at_most=most)
+    assert release.charged.mu_squared < most.mu_squared
+    with pytest.raises(BudgetError, match=r"The targets need ρ = 50, more than the most"):
+        open_session.release({"ages": AGES}, targets={"ages": 0.1}, at_most=most)
+    assert len(open_session.ledger.entries()) == 1
+
+
+def test_a_total_limits_targets_too():
+    with create() as con:
+        session = dpsql.Session(con, budget=dpsql.Budget(rho=0.01))
+        with pytest.raises(BudgetError, match="Not enough budget"):
+            session.release({"ages": AGES}, targets={"ages": 1})
+        assert session.release({"ages": AGES}, targets={"ages": 30}).charged is not None
+
+
+def test_a_most_is_for_targets(open_session):
+    with pytest.raises(BudgetError, match="Without targets"):
+        open_session.release(AGES, budget=BUDGET, at_most=MOST)
+    with pytest.raises(BudgetError, match="not a float"):
+        open_session.release({"ages": AGES}, targets={"ages": 9}, at_most=0.5)
+
+
+def test_a_plan_that_leaves_the_past_aside_claims_no_bound():
+    """Less is possible here with what is known, and the plan alone has 50."""
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE t (b BOOLEAN NOT NULL, h INTEGER NOT NULL CHECK (h BETWEEN 0 AND 4));
+    """)
+    session = dpsql.Session(con)
+    some = "SELECT b, COUNT(*) AS n FROM t WHERE h >= 2 GROUP BY b"
+    ranges = (
+        "SELECT r.x, r.y, COUNT(*) AS n FROM t JOIN (VALUES (0, 2), (0, 3), (1, 2)) r(x, y) "
+        "ON h BETWEEN r.x AND r.y GROUP BY r.x, r.y"
+    )
+    session.release({"some": some, "ranges": ranges}, budget=dpsql.Budget(rho=0.01))
+    plan = session.plan("SELECT b, COUNT(*) AS n FROM t GROUP BY b", budget=dpsql.Budget(rho=0.02))
+    total = plan.rmse**2 * plan.workload.count
+    assert plan.given is None
+    assert total == pytest.approx(50)
+    assert plan.gap == math.inf
+    assert "no certified gap" in plan.explain()
+
+
+@pytest.mark.parametrize("objective", ["total", "largest"])
+def test_gaps_with_a_past_are_about_the_past(open_session, objective):
+    open_session.query(BY_SEX, budget=BUDGET)
+    plan = open_session.plan(AGES, budget=BUDGET, objective=objective)
+    assert plan.gap == (math.inf if objective == "largest" else pytest.approx(plan.gap))
+    assert plan.gap > 0 or plan.given is not None
