@@ -23,7 +23,7 @@ from dpsql.planner.past.source import Source
 from dpsql.planner.plan import EXPECTED
 from dpsql.privacy import Receipt
 from dpsql.release.answers import Answers
-from dpsql.release.facts import Facts, guards_of, now, versions
+from dpsql.release.facts import Facts, guards_of, notes_of, now, versions
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
@@ -45,6 +45,7 @@ def facts_of(script: Script, plan: AdaptivePlan, vintage: str) -> Facts:
         ),
         budget=plan.budget,
         guards=guards_of(script),
+        notes=notes_of(script),
         privacy_cost=plan.privacy_cost,
         receipt=None,
         rmse=None,

@@ -18,7 +18,7 @@ from dpsql.planner.plan import Plan, error_table
 from dpsql.privacy import Budget, Receipt
 from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
 from dpsql.release.answers import Answers
-from dpsql.release.facts import Earlier, Facts, guards_of, now, versions
+from dpsql.release.facts import Earlier, Facts, guards_of, notes_of, now, versions
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
@@ -88,6 +88,7 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
         expected=plan.expected_error(),
         budget=plan.budget if plan.planned else None,
         guards=guards_of(script),
+        notes=notes_of(script),
         privacy_cost=plan.privacy_cost,
         receipt=None,
         rmse=plan.rmse,
@@ -184,6 +185,7 @@ def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Rel
         expected=expected,
         budget=None,
         guards=guards_of(script),
+        notes=notes_of(script),
         privacy_cost=Fraction(0),
         receipt=None,
         rmse=_rmse(expected),

@@ -41,6 +41,7 @@ def write(facts: Facts, files: Mapping[str, Any]) -> str:
         "expected_error": facts.expected.to_dicts(),
         "budget": None if facts.budget is None else _budget(facts.budget),
         "rows_need_a_value_in": {name: list(of) for name, of in facts.guards.items()},
+        "notes": {name: list(notes) for name, notes in facts.notes.items()},
         "privacy_cost_mu_squared": str(facts.privacy_cost),
         "mechanism": {
             "name": facts.mechanism,
@@ -192,6 +193,10 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         expected=pl.DataFrame(_typed(document["expected_error"], list), schema=EXPECTED),
         budget=_read_budget(document["budget"]),
         guards=_guards(document),
+        notes={
+            _typed(name, str): tuple(_typed(note, str) for note in _typed(notes, list))
+            for name, notes in _typed(document.get("notes", {}), dict).items()
+        },
         privacy_cost=_fraction(document["privacy_cost_mu_squared"]),
         receipt=_read_receipt(document["ledger"]),
         rmse=None if mechanism["rmse"] is None else _number(mechanism["rmse"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
@@ -89,6 +89,8 @@ class Facts:
     """The name of the mechanism that measured what is new; None if nothing is."""
     laplace: bool = False
     """Whether the noise is Laplace noise."""
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Statement → what must be known of its values besides their errors."""
 
     @property
     def adaptive(self) -> bool:
@@ -128,6 +130,11 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     noise = all(is_laplace(s.blocks) == facts.laplace == facts.budget.pure for s in own)
     kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
     return facts.rmse is not None and noise and kinds
+
+
+def notes_of(script: Script) -> Mapping[str, tuple[str, ...]]:
+    """Return what must be known of the values of each statement."""
+    return {s.name: s.notes for s in script.statements if s.notes}
 
 
 def guards_of(script: Script) -> Mapping[str, tuple[str, ...]]:

@@ -80,7 +80,14 @@ class AnsweredFrames:
         Raises:
             KeyError: there is no such statement.
         """
-        found = [self._described(self._statements[name], i) for i in range(self._width(name))]
+        statement = self._statements[name]
+        found = [self._described(statement, i) for i in range(self._width(name))]
+        noted = "; ".join(statement.notes)
+        if noted:
+            found = [
+                f if f[1] == "key" else (*f[:3], "; ".join(filter(None, (f[3], noted))))
+                for f in found
+            ]
         if self._biased:
             found = [f if f[1] == "key" else (f[0], f[1], "none", BIASED) for f in found]
         return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")

@@ -100,7 +100,8 @@ class Release(Mapping[str, pl.DataFrame]):
 
         Columns: `column`, `role` (`key`, `value`, or `adjusted`: biased, see `Session.release`),
         `variance` (`exact`, `approximate`: of first order, by the delta method, `interval`: a
-        quantile has bounds instead, or `none`) and `reason` (why there is none).
+        quantile has bounds instead, or `none`) and `reason` (why there is none, or what else must
+        be known of the value: whether groups without rows take part, or noise chose it).
 
         Raises:
             KeyError: there is no such statement.

@@ -140,6 +140,8 @@ def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
             f"{printable(statement)}: a SELECT that names {names} counts only rows with a value of "
             "the domain there",
         )
+    for statement, notes in facts.notes.items():
+        yield from (("note", f"{printable(statement)}: {printable(note)}") for note in notes)
     yield (
         "data",
         f"vintage {printable(facts.vintage)!r}" if facts.vintage else "no vintage declared",

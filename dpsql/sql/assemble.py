@@ -13,6 +13,7 @@ from dpsql.errors import ResourceLimitError, Span, UnsupportedSqlError
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Windowed
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
+from dpsql.sql.computing.notes import notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
@@ -144,7 +145,8 @@ class _Builder:
         if direct is not None:
             spans = _spans(item.parsed, len(direct))
             check_names([o.name for o in direct], [o.key is None for o in direct], sql, spans)
-            return Statement(item.name, sql, tables, tuple(direct), None, guards)
+            known = notes(item.query, item.cores, None)
+            return Statement(item.name, sql, tables, tuple(direct), None, guards, known)
         post = prepare(item.query, item.cores, self._sandbox, sql, whole)
         spans = _spans(item.parsed, len(post.outputs))
         check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], sql, spans)
@@ -155,7 +157,8 @@ class _Builder:
                 span=whole,
                 hint="select COUNT(*) too.",
             )
-        return Statement(item.name, sql, tables, None, post, guards)
+        known = notes(item.query, item.cores, post)
+        return Statement(item.name, sql, tables, None, post, guards, known)
 
     def _grouping_set(self, group: LoweredSet, item: LoweredStatement) -> GroupingSet:
         columns = tuple(self._column(group, s, item) for s in group.statistics)

@@ -67,6 +67,8 @@ class Statement:
     guards: frozenset[str] = frozenset()
     """The columns that it names in which rows may have no value of the domain: these rows don't
     count in the SELECT that names them."""
+    notes: tuple[str, ...] = ()
+    """What must be known of its values besides their errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

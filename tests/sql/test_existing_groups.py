@@ -1,5 +1,8 @@
 """Groups that exist, as declared: what is returned and computed with, and that counts stay."""
 
+from pathlib import Path
+from statistics import NormalDist
+
 import duckdb
 import polars as pl
 import pytest
@@ -11,6 +14,7 @@ from dpsql.schema.document import table_from_json, table_to_json, write_toml
 from dpsql.schema.toml import parse_toml
 from dpsql.sql import compile_script
 
+ROOT = Path(__file__).parents[2]
 PRECISE = dpsql.Budget(rho=10**10)
 CALENDAR = dpsql.Schema({}, groups={"flights": [(("Month", "day"), "calendar")]})
 GROUPED = "SELECT month, day, COUNT(*) AS n FROM flights GROUP BY month, day"
@@ -129,6 +133,77 @@ def test_saved_releases_keep_the_groups(con, tmp_path):
     session.release(GROUPED, budget=PRECISE).save(tmp_path / "saved")
     loaded = dpsql.Release.load(tmp_path / "saved")
     assert loaded.query(GROUPED).height == 366
+
+
+OVER_GROUPS = [
+    f"SELECT AVG(n) AS a FROM ({GROUPED})",
+    f"SELECT COUNT(*) AS groups, SUM(n) AS n FROM ({GROUPED})",
+    f"{GROUPED} ORDER BY month DESC LIMIT 3",
+    f"SELECT *, rank() OVER (ORDER BY n) AS r FROM ({GROUPED})",
+    "SELECT month, day, AVG(COUNT(*)) OVER () AS n FROM flights GROUP BY month, day",
+]
+
+
+@pytest.mark.parametrize("sql", OVER_GROUPS)
+def test_empty_groups_that_take_part_are_noted(con, sql, tmp_path):
+    release = dpsql.Session(con).release(sql, budget=PRECISE)
+    assert "groups without rows" in str(release.columns("query")["reason"].to_list())
+    assert "groups without rows" in release.summary()
+    release.save(tmp_path / "saved")
+    assert "groups without rows" in dpsql.Release.load(tmp_path / "saved").summary()
+    declared = dpsql.Session(con, schema=CALENDAR).release(sql, budget=PRECISE)
+    assert "groups without rows" not in declared.summary()
+    above = sql.replace("GROUP BY month, day", "GROUP BY month, day HAVING COUNT(*) > 20")
+    kept = dpsql.Session(con).release(above, budget=PRECISE)
+    assert "groups without rows" not in kept.summary()
+
+
+def test_sums_over_groups_and_groups_alone_need_no_note(con):
+    for sql in (GROUPED, f"SELECT month, SUM(n) AS n FROM ({GROUPED}) GROUP BY month"):
+        release = dpsql.Session(con).release(sql, budget=PRECISE)
+        assert release.columns("query")["reason"].null_count() == 3 - ("SUM" in sql)
+        assert "note " not in release.summary()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"{GROUPED} HAVING COUNT(*) > 20",
+        f"{GROUPED} ORDER BY n DESC LIMIT 3",
+        f"SELECT month, n FROM ({GROUPED}) WHERE n > 20",
+        f"WITH k AS ({GROUPED} HAVING COUNT(*) > 20) SELECT month, SUM(n) n FROM k GROUP BY month",
+    ],
+)
+def test_values_that_noise_chose_are_noted(con, sql):
+    release = dpsql.Session(con).release(sql, budget=PRECISE)
+    assert "chosen by noisy values" in release.summary()
+    assert release.columns("query")["reason"][-1] is not None
+
+
+def test_groups_above_a_floor_are_ranked_and_limited(con):
+    sql = """
+        WITH k AS (SELECT month, day, COUNT(*) AS n FROM flights GROUP BY ALL HAVING COUNT(*) > 20)
+        SELECT COUNT(*) AS groups, SUM(n) AS n, AVG(n) AS mean FROM k
+    """
+    found = frame(con, sql, None)
+    groups, rows, mean = con.execute(sql).fetchone()
+    assert (found["groups"][0], round(found["n"][0])) == (groups, rows)
+    assert found["mean"][0] == pytest.approx(mean, abs=1e-3)
+
+
+def test_the_documented_bias_of_what_is_chosen():
+    """By the law of a normal variable that exceeds a threshold."""
+    normal, page = NormalDist(), (ROOT / "docs/reference/sql.md").read_text()
+    for above, returned, bias, held in (
+        (2, 98, 0.06, 97), (1, 84, 0.29, 97), (0, 50, 0.80, 95), (-1, 16, 1.53, 84),
+        (-2, 2, 2.37, 0),
+    ):  # fmt: skip
+        passed = 1 - normal.cdf(-above)
+        assert round(100 * passed) == returned
+        assert round(normal.pdf(above) / passed, 2) == bias
+        inside = max(0.0, normal.cdf(1.96) - max(normal.cdf(-above), normal.cdf(-1.96)))
+        assert round(100 * inside / passed) == held
+        assert f"{bias:.2f}σ" in page
 
 
 def test_schema_files_and_documents(con):

@@ -211,7 +211,8 @@ def _annotated(
         hidden = ", ".join(f"{UNKNOWN} AS __e{i}" for i in range(len(names)))
         return f"SELECT *, {hidden} FROM ({render(query)})", unknown
     return text, [
-        Output(name, o.noisy, o.exact, o.reason) for name, o in zip(names, outputs, strict=True)
+        Output(name, o.noisy, o.exact, o.reason, o.chosen)
+        for name, o in zip(names, outputs, strict=True)
     ]
 
 
