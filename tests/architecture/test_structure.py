@@ -44,7 +44,7 @@ VENDORS = {
     "cryptography": {"mechanism"},
     "cvxpy": {"planner"},
     "psutil": {"privacy", "planner"},
-    "pyarrow": {"release"},
+    "pyarrow": {"release", "sql"},
     "threadpoolctl": {"planner"},
     "polars": {
         "planner",

@@ -106,13 +106,13 @@ class Listener:
 
     def __init__(self, monkeypatch):
         self.heard = []
-        real = Sandbox._run
+        real = Sandbox._ask
 
-        def listen(sandbox, before, query, *rest, **kinds):
-            self.heard.append(before + query)
-            return real(sandbox, before, query, *rest, **kinds)
+        def listen(sandbox, kind, *, query="", **rest):
+            self.heard.append(query)
+            return real(sandbox, kind, query=query, **rest)
 
-        monkeypatch.setattr(Sandbox, "_run", listen)
+        monkeypatch.setattr(Sandbox, "_ask", listen)
 
     def marked(self):
         return [sql for sql in self.heard if MARK in sql.lower()]

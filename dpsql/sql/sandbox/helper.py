@@ -1,0 +1,238 @@
+"""The owner's side of the helper process: start it, ask it, stop it, and don't trust it.
+
+There is one helper for each process that uses sandboxes. It is started by exec, with an empty
+environment, `/` as its folder and nothing open but its pipes, when the first statement is to be
+run. It answers one message at a time. What doesn't stop when told to is killed, and the next
+sandbox gets a new helper; sandboxes of the old one are lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dpsql.errors import ResourceLimitError
+from dpsql.sql.sandbox.protocol import MAX_REPLY_JSON, ProtocolError, read_message, write_message
+
+MAX_REPLY = 2**31
+"""Bytes of a result."""
+SECONDS_TO_START = 60.0
+SECONDS_TO_STOP = 2.0
+"""How long a statement may go on when it was told to stop, before the helper is killed."""
+
+_BOOTSTRAP = """
+import json, sys, types
+folder, path = json.loads(sys.argv[1])
+sys.path[:] = path
+for name in ("dpsql", "dpsql.sql", "dpsql.sql.sandbox"):
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__path__ = []
+sys.modules["dpsql.sql.sandbox"].__path__ = [folder]
+from dpsql.sql.sandbox.worker import main
+main()
+"""
+"""Imports the helper's modules without the packages around them, which would import everything."""
+
+Reply = tuple[dict[str, Any], bytes]
+
+
+class HelperError(Exception):
+    """The helper doesn't run a statement; the text may be shown."""
+
+
+class HelperLostError(HelperError):
+    """The helper is gone, with all that it held."""
+
+
+class Helper:
+    """One helper process."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self.lock = threading.RLock()
+        """Held while a message is sent and answered."""
+        self._numbers = itertools.count(1)
+        self._process = _started()
+        self._stdin: Any = self._process.stdin
+        self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
+        self._forgotten: list[int] = []
+        self.confined: tuple[str, ...] = ()
+        """What the helper says that it has given up."""
+        self._end = weakref.finalize(self, _kill, self._process, self._pid)
+        threading.Thread(
+            target=_listen, args=(self._process.stdout, self._replies), daemon=True
+        ).start()
+        try:
+            first = self._replies.get(timeout=SECONDS_TO_START)
+        except BaseException as error:
+            self._end()
+            if isinstance(error, queue.Empty):
+                raise _not_started("it didn't answer in time") from None
+            raise
+        if first is None:
+            self._end()
+            raise _not_started("it ended at once")
+        self.confined = tuple(map(str, first[0].get("ready", ())))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is this process's, and was not stopped."""
+        return self._end.alive and self._pid == os.getpid()
+
+    @property
+    def pid(self) -> int:
+        """The helper's own process number."""
+        return self._process.pid
+
+    def let_go(self) -> None:
+        """Close this process's ends of the pipes, and end the helper if it is this process's."""
+        self._end()
+
+    def forget(self, sandbox: int) -> None:
+        """Tell the helper, with the next message, that a sandbox is no longer used."""
+        self._forgotten.append(sandbox)
+
+    def ask(self, message: Mapping[str, object], block: bytes, seconds: float) -> Reply:
+        """Send a message and wait for the reply.
+
+        Args:
+            message: what to do.
+            block: a frame that goes with it.
+            seconds: how long to wait before the statement is stopped.
+
+        Raises:
+            HelperError: it took too long.
+            HelperLostError: the helper is gone, or had to be killed.
+        """
+        with self.lock:
+            if not self.alive:
+                raise HelperLostError("what was prepared for it is gone; ask again")
+            number, forgotten = next(self._numbers), self._forgotten[:]
+            del self._forgotten[: len(forgotten)]
+            try:
+                whole = {**message, "number": number, "forget": forgotten}
+                write_message(self._stdin, whole, block)
+                return self._received(number, self._replies.get(timeout=max(seconds, 0.01)))
+            except queue.Empty:
+                if self._stopped(number):
+                    raise HelperError("it takes too long") from None
+                raise HelperLostError("it takes too long, and can't be stopped") from None
+            except OSError:
+                self._end()
+                raise HelperLostError("its process ended; ask again") from None
+            except HelperLostError:
+                self._end()
+                raise
+            except BaseException:  # Ctrl-C, for example: a message may be half sent
+                self._stopped(number)
+                raise
+
+    def _received(self, number: int, reply: Reply | None) -> Reply:
+        if reply is None or reply[0].get("number") != number:
+            raise HelperLostError("it took too much memory, or failed; ask for less")
+        return reply
+
+    def _stopped(self, number: int) -> bool:
+        """Stop the running statement, or else the helper; return whether the helper goes on."""
+        try:
+            write_message(self._stdin, {"kind": "stop"})
+            self._received(number, self._replies.get(timeout=SECONDS_TO_STOP))
+        except (OSError, queue.Empty, HelperLostError):
+            self._end()
+        except BaseException:
+            self._end()
+            raise
+        return self._end.alive
+
+
+def _started() -> subprocess.Popen[bytes]:
+    if not sys.executable or getattr(sys, "frozen", False):
+        raise _not_started("there is no Python interpreter to start it with")
+    path = [str(Path(entry).resolve()) for entry in sys.path]
+    given = json.dumps([str(Path(__file__).parent), path])
+    try:
+        return subprocess.Popen(  # noqa: S603 - no shell, and no word of anybody's
+            [sys.executable, "-I", "-B", "-X", "utf8", "-c", _BOOTSTRAP, given],
+            bufsize=0,  # no buffers, and so no locks that a fork would take along
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=os.path.abspath(os.sep),
+            env=_environment(),
+            close_fds=True,
+            start_new_session=True,
+        )
+    except OSError:
+        raise _not_started("the system refuses to start it") from None
+
+
+def _environment() -> dict[str, str]:
+    """Return an empty environment; Windows can't start a process without its own folder."""
+    return {k: os.environ[k] for k in ("SYSTEMROOT",) if k in os.environ}
+
+
+def _not_started(why: str) -> ResourceLimitError:
+    return ResourceLimitError(
+        f"The process in which SQL is evaluated can't be started: {why}.",
+        hint="dpsql starts sys.executable as a second process; run it with an ordinary Python "
+        "that may start processes.",
+    )
+
+
+def _listen(stdout: Any, replies: queue.SimpleQueue[Reply | None]) -> None:
+    """Put what the helper says into a queue; None when it says nothing more, or nonsense."""
+    with suppress(ProtocolError, OSError, ValueError, MemoryError):
+        while (reply := read_message(stdout, MAX_REPLY_JSON, MAX_REPLY)) is not None:
+            replies.put(reply)
+    replies.put(None)
+
+
+def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
+    """End a helper; a process that was forked off its owner only lets go of the pipes."""
+    if os.getpid() == owner:
+        process.kill()
+        process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+
+
+class _Current:
+    """The helper of this process, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._helper: Helper | None = None
+
+    def get(self) -> Helper:
+        with self._lock:
+            if self._helper is None or not self._helper.alive:
+                self._helper = Helper()
+            return self._helper
+
+    def forked(self) -> None:
+        """Let go of the parent's helper in a process that was forked off."""
+        old, self._helper, self._lock = self._helper, None, threading.Lock()
+        if old is not None:
+            old.let_go()
+
+
+_CURRENT = _Current()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_CURRENT.forked)
+
+
+def helper() -> Helper:
+    """Return this process's helper; start one if there is none."""
+    return _CURRENT.get()

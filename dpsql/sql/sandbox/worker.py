@@ -1,0 +1,206 @@
+"""The helper: a process that has a DuckDB and nothing else, and runs the sandboxes' statements.
+
+It is started by `helper.py` with its own bootstrap, so that it imports DuckDB, Arrow and the few
+modules beside this one, and not the rest of dpsql. Once warm it gives up files, network and memory
+(`confine.py`). Sandboxes have a connection each, and temporary tables, which others don't see.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+from typing import Any, BinaryIO
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.sql.sandbox.confine import confine
+from dpsql.sql.sandbox.permitted import OWN_TABLE, NotPermittedError, check_permitted
+from dpsql.sql.sandbox.protocol import read_message, write_message
+
+_HARDENED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "temp_directory": "",  # else a folder of the owner's, and readable
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "2",
+    "memory_limit": "2GB",
+    "max_temp_directory_size": "0B",
+    "preserve_insertion_order": "true",
+}
+_VALUE_FUNCTIONS = """
+    current_catalog current_date current_localtime current_localtimestamp current_role
+    current_schema current_user get_current_time get_current_timestamp session_user user
+"""
+_NAMES_OF_FUNCTIONS = tuple(
+    f"CREATE MACRO {name}() AS error('There is no column of this name.')"
+    for name in _VALUE_FUNCTIONS.split()
+)
+"""DuckDB takes the name of no column for a function of the clock or the session: not here."""
+_LOCKED = ("SET disabled_filesystems='LocalFileSystem'", "SET lock_configuration=true")
+"""Run in this order: without a file system nothing is left to open, and then it stays so."""
+_TREE = "SELECT json_serialize_sql(?)"
+_INCOMING = "__incoming_0"
+_KIND = re.compile(r"^[A-Za-z ]*Error: ")
+_PLACE = re.compile(r"\n.*", re.DOTALL)
+_DEPTH = 20_000
+"""Of Python's recursion: DuckDB's trees have some levels for each operator."""
+
+Con = duckdb.DuckDBPyConnection
+
+
+def connect() -> Con:
+    """Open a database in memory that reaches nothing, and whose settings can't be changed."""
+    con = duckdb.connect(":memory:", config=_HARDENED)
+    for statement in (*_NAMES_OF_FUNCTIONS, *_LOCKED):
+        con.execute(statement)
+    return con
+
+
+class Worker:
+    """The sandboxes of one helper.
+
+    Args:
+        con: the database; each sandbox gets a connection to it.
+    """
+
+    def __init__(self, con: Con) -> None:
+        self._con = con
+        self._cursors: dict[int, Con] = {}
+        self._running: Con | None = None
+
+    def stop(self) -> None:
+        """Stop the running statement; called by another thread."""
+        running = self._running
+        if running is not None:
+            running.interrupt()
+
+    def answer(self, message: dict[str, Any], block: bytes) -> tuple[dict[str, object], bytes]:
+        """Do what a message asks for; return the reply, and its block."""
+        for number in message["forget"]:
+            if number in self._cursors:
+                self._cursors.pop(number).close()
+        con = self._cursors.get(message["sandbox"])
+        if con is None:
+            con = self._cursors[message["sandbox"]] = self._con.cursor()
+        self._running = con
+        try:
+            return self._run(con, message, block)
+        except NotPermittedError as error:
+            return {"error": str(error)}, b""
+        except (duckdb.Error, pa.ArrowException, MemoryError, ValueError, OverflowError) as error:
+            return {"error": _PLACE.sub("", _KIND.sub("", str(error)))[:200]}, b""
+        finally:
+            self._running = None
+
+    def _run(
+        self, con: Con, message: dict[str, Any], block: bytes
+    ) -> tuple[dict[str, object], bytes]:
+        kind, name = message["kind"], message.get("name", "")
+        if kind == "drop":
+            con.execute(f"DROP TABLE {_own(name)}")
+            return {}, b""
+        if kind == "store":
+            return self._store(con, name, block)
+        query, parameters = message["query"], message["parameters"]
+        self._check(con, query)
+        if kind in {"TABLE", "VIEW"}:
+            statement = f"CREATE OR REPLACE TEMP {kind} {_own(name)} AS {query}"
+            con.execute(statement, parameters)
+            return {}, b""
+        types: list[tuple[str, ...]] = []
+        if kind in {"types", "frame"}:
+            types = [row[:2] for row in con.execute(f"DESCRIBE {query}", parameters).fetchall()]
+        if kind == "types":
+            return {"types": types}, b""
+        found = con.sql(query, params=parameters or None).to_arrow_table()
+        return {"types": types}, _packed(found)
+
+    def _check(self, con: Con, query: str) -> None:
+        ((tree,),) = con.execute(_TREE, [query]).fetchall()
+        check_permitted(json.loads(tree))
+
+    def _store(self, con: Con, name: str, block: bytes) -> tuple[dict[str, object], bytes]:
+        con.register(_INCOMING, pa.ipc.open_stream(block).read_all())
+        try:
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {_own(name)} AS SELECT * FROM {_INCOMING}")
+        finally:
+            con.unregister(_INCOMING)
+        return {}, b""
+
+
+def _own(name: str) -> str:
+    """Return a table's name as SQL.
+
+    Raises:
+        ValueError: it is none of a sandbox's own.
+    """
+    if OWN_TABLE.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is no name for a table here")
+    return name
+
+
+def _packed(table: pa.Table) -> bytes:
+    """Write a table in Arrow's stream format; labels are written out as strings."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = table.column(i).cast(field.type.value_type)
+            table = table.set_column(i, field.name, plain)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _warm(worker: Worker) -> None:
+    """Do once what loads something, so that nothing is to be loaded later."""
+    columns = "1 AS a, 'x'::ENUM('x') AS b, 1.5::DECIMAL(9, 2) AS c, DATE '2026-01-31' AS d"
+    plain = {"forget": [], "sandbox": 0, "parameters": []}
+    asked = {**plain, "kind": "frame", "query": f"SELECT {columns}"}
+    _, block = worker.answer(asked, b"")
+    for more in (
+        {"kind": "store", "name": "__warm_1"},
+        {"kind": "TABLE", "name": "__warm_2", "query": "SELECT * FROM __warm_1"},
+        {"kind": "select", "query": "SELECT strftime(d, '%Y'), error_ FROM __warm_2"},
+        {"kind": "drop", "name": "__warm_1"},
+        {"kind": "drop", "name": "__warm_2"},
+    ):
+        worker.answer({**plain, **more}, block)
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer messages until the owner's end is closed."""
+    worker = Worker(connect())
+    waiting: queue.SimpleQueue[tuple[dict[str, Any], bytes]] = queue.SimpleQueue()
+
+    def listen() -> None:
+        """Hear of messages also while a statement runs; without an owner there is none to wait."""
+        try:
+            while (received := read_message(source)) is not None:
+                if received[0]["kind"] == "stop":
+                    worker.stop()
+                else:
+                    waiting.put(received)
+        finally:
+            os._exit(0)
+
+    sys.setrecursionlimit(_DEPTH)
+    _warm(worker)
+    threading.Thread(target=listen, daemon=True).start()
+    write_message(sink, {"ready": confine()})
+    while True:
+        message, block = waiting.get()
+        reply, found = worker.answer(message, block)
+        write_message(sink, {**reply, "number": message["number"]}, found)
+
+
+def main() -> None:
+    """Serve over standard input and output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner stops statements, or the process
+    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,349 @@
+"""The helper process: what it gave up, how it ends, and what the owner takes from it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import duckdb
+import psutil
+import pyarrow as pa
+import pytest
+
+import dpsql
+from dpsql.errors import ResourceLimitError, SqlError
+from dpsql.schema import Domain, Table
+from dpsql.sql import compile_script
+from dpsql.sql.sandbox import Sandbox, SandboxError, helper, protocol, worker
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has other limits")
+LONG = "||".join(["s"] * 8)
+
+
+def strings(levels):
+    """CTEs, the last of which has a string of 50·8^levels characters."""
+    ctes = [f"c0 AS (SELECT '{'x' * 50}' AS s)"]
+    ctes += [f"c{i} AS (SELECT {LONG} AS s FROM c{i - 1})" for i in range(1, levels + 1)]
+    return f"WITH {', '.join(ctes)}", f"c{levels}"
+
+
+def endless():
+    ctes, last = strings(5)
+    return f"{ctes} SELECT levenshtein(s, 'y' || s) AS d FROM {last}"
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """A helper of the test's own."""
+    monkeypatch.setattr(helper, "_CURRENT", helper._Current())
+    yield
+    if helper._CURRENT._helper is not None:
+        helper._CURRENT._helper.let_go()
+
+
+def run(code, *args, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120, **kwargs
+    )
+
+
+def test_importing_starts_nothing():
+    code = (
+        "import psutil, dpsql, dpsql.notebook, dpsql.cli\n"
+        "print(len(psutil.Process().children(recursive=True)))"
+    )
+    assert run(code).stdout.strip() == "0"
+
+
+ATTEMPTS = """
+import os, socket, subprocess, sys, ctypes, tempfile, threading, shutil, mmap, resource
+from dpsql.sql.sandbox.confine import confine
+inside = os.open(sys.argv[1], os.O_RDONLY)
+print(confine(), flush=True)
+def attempt(name, do):
+    try:
+        do()
+    except (OSError, MemoryError, RuntimeError, ValueError, ImportError):
+        return
+    print("reached:", name, flush=True)
+attempt("read", lambda: open(sys.argv[1]).read())
+attempt("write", lambda: open(sys.argv[1] + "x", "w"))
+attempt("pread", lambda: os.pread(inside, 10, 0))
+attempt("list", lambda: os.listdir("/"))
+attempt("stat", lambda: os.stat("/etc/hostname"))
+attempt("remove", lambda: os.remove(sys.argv[1]))
+attempt("mkdir", lambda: os.mkdir(sys.argv[1] + "d"))
+attempt("link", lambda: os.link(sys.argv[1], sys.argv[1] + "l"))
+attempt("chdir", lambda: os.chdir("/tmp"))
+attempt("truncate", lambda: os.truncate(sys.argv[1], 0))
+attempt("chmod", lambda: os.chmod(sys.argv[1], 0))
+attempt("dup", lambda: os.dup(1))
+attempt("pipe", os.pipe)
+attempt("socket", socket.socket)
+attempt("unix", lambda: socket.socket(socket.AF_UNIX))
+attempt("fork", os.fork)
+attempt("spawn", lambda: subprocess.run(["/bin/true"]))
+attempt("exec", lambda: os.execv("/bin/echo", ["/bin/echo", "reached: exec"]))
+attempt("kill", lambda: os.kill(int(sys.argv[2]), 0))
+attempt("nice", lambda: os.nice(1))
+attempt("limit", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99)))
+attempt("memory", lambda: bytearray(8 * 2**30))
+attempt("ptrace", lambda: ctypes.CDLL(None).ptrace(16, int(sys.argv[2]), 0, 0) and 1 / 0)
+thread = threading.Thread(target=print, args=("a thread runs",), kwargs={"flush": True})
+thread.start()
+thread.join()
+"""
+
+
+@LINUX
+def test_nothing_can_be_reached_once_confined(tmp_path):
+    path = tmp_path / "private"
+    path.write_text("a private row")
+    done = run(ATTEMPTS.replace(" and 1 / 0", " == 0 or (_ for _ in ()).throw(OSError)"),
+               str(path), str(os.getpid()))  # fmt: skip
+    first, *rest = done.stdout.splitlines()
+    assert {"memory", "files", "network", "privileges"} <= set(json.loads(first.replace("'", '"')))
+    if "system calls" in first:
+        assert rest == ["a thread runs"], done.stdout + done.stderr
+        assert path.read_text() == "a private row"
+        assert [p.name for p in tmp_path.iterdir()] == ["private"]
+
+
+@LINUX
+def test_the_helper_has_nothing_but_its_pipes(own):
+    Sandbox().rows("SELECT 1")
+    running = psutil.Process(helper.helper().pid)
+    assert running.environ() == {}
+    assert running.cwd() == "/"
+    assert sorted(os.listdir(f"/proc/{running.pid}/fd")) == ["0", "1", "2"]
+    assert os.getsid(running.pid) != os.getsid(0)  # Ctrl-C at the terminal is the owner's alone
+    assert "system calls" in helper.helper().confined or os.uname().machine != "x86_64"
+
+
+def test_what_cant_be_stopped_is_killed(own, monkeypatch):
+    monkeypatch.setattr(helper, "SECONDS_TO_STOP", 0.2)
+    sandbox, other = Sandbox(), Sandbox()
+    sandbox.create("__axis_1", "SELECT 1 AS a")
+    other.create("__axis_1", "SELECT 2 AS a")
+    first = helper.helper().pid
+    sandbox.left = 0.3
+    with pytest.raises(SandboxError, match="can't be stopped"):
+        sandbox.rows(endless())
+    assert not psutil.pid_exists(first)
+    for lost in (sandbox, other):
+        with pytest.raises(SandboxError, match="gone"):
+            lost.rows("SELECT * FROM __axis_1")
+    assert Sandbox().rows("SELECT 3") == [(3,)]
+    assert helper.helper().pid != first
+
+
+def test_what_takes_too_long_is_stopped_and_the_helper_lives(own):
+    sandbox = Sandbox()
+    sandbox.create("__axis_1", "SELECT 1 AS a")
+    first = helper.helper().pid
+    sandbox.left = 0.3
+    with pytest.raises(SandboxError, match="too long"):
+        sandbox.rows(
+            "SELECT count(*) FROM generate_series(1, 1000000) a(i), generate_series(1, 1000000) "
+            "b(i) WHERE a.i * b.i = -1"
+        )
+    sandbox.left = 10
+    assert sandbox.rows("SELECT a FROM __axis_1") == [(1,)]
+    assert helper.helper().pid == first
+
+
+@LINUX
+@pytest.mark.parametrize(
+    "call", ["replace(s, 'x', s)", "regexp_replace(s, 'x', s, 'g')", "replace(s, 'x', s || s || s)"]
+)
+def test_memory_has_a_bound(own, call):
+    """Functions of strings build their result outside of DuckDB's own limit."""
+    ctes, last = strings(4)
+    with pytest.raises(SandboxError):
+        Sandbox().rows(f"{ctes} SELECT length({call}) AS d FROM {last}")
+    assert Sandbox().rows("SELECT 1") == [(1,)]
+
+
+def test_a_statement_that_ends_the_helper_is_an_error_of_sql(own, monkeypatch):
+    monkeypatch.setattr(helper, "SECONDS_TO_STOP", 0.2)
+    monkeypatch.setattr("dpsql.sql.sandbox.database.MAX_SECONDS", 1.0)
+    table = Table("t", {"a": Domain.integers(0, 9)})
+    ctes, last = strings(5)
+    sql = (
+        f"{ctes}, l AS (SELECT levenshtein(s, 'y' || s) AS d FROM {last}) "
+        "SELECT COUNT(*) FROM t JOIN l ON a = l.d"
+    )
+    with pytest.raises(SqlError, match="can't be stopped"):
+        compile_script([("q", sql)], lambda parts: table)
+    assert compile_script([("q", "SELECT COUNT(*) FROM t")], lambda parts: table)
+
+
+def test_ctrl_c_stops_a_statement(own):
+    sandbox = Sandbox()
+    sandbox.rows("SELECT 1")
+    first = helper.helper().pid
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.rows(endless())
+    assert time.monotonic() - start < 20
+    assert not psutil.pid_exists(first)
+    assert Sandbox().rows("SELECT 1") == [(1,)]
+
+
+def test_threads_share_the_helper(own):
+    found = {}
+
+    def work(number):
+        sandbox = Sandbox()
+        sandbox.create("__axis_1", f"SELECT {number} AS a")
+        found[number] = [sandbox.rows("SELECT a FROM __axis_1") for _ in range(10)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {i: [[(i,)]] * 10 for i in range(6)}
+
+
+def test_sandboxes_that_are_gone_are_forgotten(own):
+    sandbox = Sandbox()
+    sandbox.create("__axis_1", "SELECT 1")
+    number = sandbox._number
+    del sandbox
+    assert helper.helper()._forgotten == [number]
+    another = Sandbox()
+    another.rows("SELECT 1")
+    assert helper.helper()._forgotten == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system doesn't fork")
+def test_a_fork_has_a_helper_of_its_own():
+    code = (
+        "import os, sys, threading\n"
+        "from dpsql.sql.sandbox import Sandbox, SandboxError, helper\n"
+        "old = Sandbox(); old.create('__axis_1', 'SELECT 1 AS a'); first = helper.helper().pid\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        old.rows('SELECT a FROM __axis_1')\n"
+        "    except SandboxError as error:\n"
+        "        new = Sandbox().rows('SELECT 2')\n"
+        "        print(error, new, helper.helper().pid != first, flush=True)\n"
+        "    sys.exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print(old.rows('SELECT a FROM __axis_1'), helper.helper().pid == first)\n"
+    )
+    done = run(code)
+    assert done.stdout.splitlines() == [
+        "what was prepared for it is gone; ask again [(2,)] True",
+        "[(1,)] True",
+    ], done.stderr
+
+
+def test_the_helper_ends_with_its_owner():
+    code = (
+        "import os, signal\n"
+        "from dpsql.sql.sandbox import Sandbox, helper\n"
+        "Sandbox().rows('SELECT 1'); print(helper.helper().pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    pid = int(run(code).stdout)
+    until = time.monotonic() + 20
+    while psutil.pid_exists(pid) and time.monotonic() < until:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.05)
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_process_that_ends_leaves_no_helper_and_no_word():
+    code = (
+        "from dpsql.sql.sandbox import Sandbox, helper\n"
+        "Sandbox().rows('SELECT 1'); print(helper.helper().pid)"
+    )
+    done = run(code)
+    assert not psutil.pid_exists(int(done.stdout))
+
+
+@pytest.mark.parametrize("executable", ["", None, "/nowhere/python"])
+def test_without_an_interpreter_there_is_a_good_error(own, monkeypatch, executable):
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(ResourceLimitError, match="can't be started") as caught:
+        Sandbox().rows("SELECT 1")
+    assert "ordinary Python" in caught.value.hint
+
+
+def arrow(table):
+    return worker._packed(table)
+
+
+NONSENSE = [
+    ({}, b""),
+    ({}, b"not arrow"),
+    ({}, arrow(pa.table({"a": [1]}))[:-20]),
+    ({"types": 3}, arrow(pa.table({"a": [1]}))),
+    ({"types": [["b", "INTEGER"]]}, arrow(pa.table({"a": [1]}))),
+    ({"types": [["a", "ENUM('x')"]]}, arrow(pa.table({"a": ["y"]}))),
+    ({"types": [["a"]]}, b""),
+    ({"error": ["x" * 10_000, "\x1b[31m\nnew line"]}, b""),
+]
+
+
+@pytest.mark.parametrize(("reply", "block"), NONSENSE)
+def test_nonsense_from_the_helper_is_an_error(monkeypatch, reply, block):
+    """The owner's process treats what it hears as if a stranger had said it."""
+
+    class Stranger:
+        lock = threading.RLock()
+
+        def ask(self, *_):
+            return reply, block
+
+        def forget(self, _):
+            return
+
+    monkeypatch.setattr("dpsql.sql.sandbox.database.helper", Stranger)
+    with pytest.raises(SandboxError) as caught:
+        Sandbox().frame("SELECT 1")
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()
+
+
+class Stream:
+    def __init__(self, data):
+        self.data = data
+
+    def read(self, size):
+        part, self.data = self.data[:size], self.data[size:]
+        return part
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"x",
+        b"dps1",
+        b"pkl1" + bytes(12),
+        b"dps1" + b"\xff" * 12,
+        b"dps1\x02\x00\x00\x00" + bytes(8) + b"[]",
+        b"dps1\x02\x00\x00\x00" + bytes(8) + b"{",
+        b"dps1\x02\x00\x00\x00" + bytes(8) + b"{]",
+    ],
+)
+def test_what_is_no_message_is_refused(data):
+    with pytest.raises(protocol.ProtocolError):
+        protocol.read_message(Stream(data), 100, 100)
+
+
+def test_the_demo_of_a_release_needs_one_helper(own):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (a INTEGER CHECK (a BETWEEN 0 AND 9))")
+    dpsql.query(con, "SELECT a, COUNT(*) AS n FROM t GROUP BY a", budget=dpsql.Budget(rho=1))
+    first = helper.helper().pid
+    dpsql.query(con, "SELECT COUNT(*) AS n FROM t", budget=dpsql.Budget(rho=1))
+    assert helper.helper().pid == first
