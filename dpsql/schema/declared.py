@@ -21,9 +21,12 @@ from dpsql.schema.numbers import (
     within,
 )
 from dpsql.schema.sequences import DecimalRange
-from dpsql.schema.table import closest
+from dpsql.schema.table import as_sql, closest
 
 FLOAT_TYPES = frozenset({"DOUBLE", "FLOAT"})
+_OTHER_TIMES = frozenset(
+    {"TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
+)
 MAX_FLOAT_GRID = 2**40
 """Doubles tell so many steps apart with room to spare."""
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
@@ -55,6 +58,12 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
         return domain.of_column(type_)
     if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
         return domain
+    if domain.type == "DATE" and type_ in _OTHER_TIMES:
+        raise SchemaError(
+            f"The column {name} has the type {type_}, so it can't have the domain {domain}.",
+            hint=f"ALTER TABLE … ALTER {as_sql(name)} TYPE TIMESTAMP, or store "
+            f"{as_sql(name)}::DATE; the day of a time with a time zone depends on a setting.",
+        )
     shown = "ENUM" if labels is not None else type_
     raise SchemaError(
         f"The column {name} has the type {shown}, so it can't have the domain {domain}.",

@@ -346,3 +346,16 @@ def test_columns_that_cannot_hold_a_domain_are_refused(type_, domain):
     with pytest.raises(SchemaError) as caught:
         read_table(con, ("t",), Schema({"t": {"x": domain}}))
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("type_", ["TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"])
+def test_other_times_become_timestamps_as_the_hint_says(type_):
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE t (x {type_})").fetchall()
+    schema = Schema({"t": {"x": Domain.dates("2020-01-01", "2020-12-31")}})
+    with pytest.raises(SchemaError) as caught:
+        read_table(con, ("t",), schema)
+    hint = caught.value.hint
+    if type_ != "TIMESTAMPTZ":  # the cast of that needs an extension
+        con.execute(hint.split(",")[0].replace("TABLE …", "TABLE t")).fetchall()
+        assert read_table(con, ("t",), schema).columns["x"].timed
