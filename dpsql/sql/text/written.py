@@ -59,7 +59,8 @@ def _are_same(first: object, second: object) -> bool:
 
 
 def _parts(one: exp.Expr, other: exp.Expr) -> list[tuple[object, object]]:
-    keys = {*one.args, *other.args} - {"quoted"}
+    # "safe" tells other dialects how NULL is joined; strings one below the other come without it.
+    keys = {*one.args, *other.args} - {"quoted", "safe"}
     return [(one.args.get(key), other.args.get(key)) for key in keys]
 
 
