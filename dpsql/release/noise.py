@@ -3,6 +3,9 @@
 `propagate` gives every value a list of pairs (statistic, coefficient). Its variance is cᵀΣc with
 the covariance Σ of the statistics: from the covariances of one group's statistics where the list
 stays within a group, and otherwise from the combined query itself.
+
+Sums are taken in an order of their own: lists come in any order, and so do groups of a frame, but
+the same measurements shall give the same variances to the last bit.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from dpsql.sql.computing.pairs import ROWS
 
 Array = NDArray[np.float64]
 
+_KEY = ["value", "set", "column", "row"]
 MAX_COMBINED = 20_000
 """Values whose variance is computed from combined queries; beyond, it is left out."""
 
@@ -71,6 +75,7 @@ class Noise:
             apart = flat.group_by("value").agg(pl.struct("set", "row").n_unique().alias("groups"))
             one = flat.join(apart.filter(pl.col("groups") == 1), on="value", how="semi")
             many = flat.join(apart.filter(pl.col("groups") > 1), on="value", how="semi")
+            one, many = one.sort(_KEY), many.sort(_KEY)
             with np.errstate(over="ignore", invalid="ignore"):
                 self._within(one, total)
                 self._across(many, total)
@@ -90,12 +95,19 @@ class Noise:
         found = flat.select("value", "c").with_columns(
             pl.Series("set", sets), pl.Series("column", column), pl.Series("row", local)
         )
-        return found.group_by("value", "set", "column", "row").agg(pl.col("c").sum())
+        found = found.sort(*_KEY, "c")
+        new = found.select(pl.struct(_KEY).rle_id().alias("run"))["run"].to_numpy()
+        starts = np.flatnonzero(np.diff(new, prepend=-1))
+        sums = np.add.reduceat(found["c"].to_numpy(), starts)
+        return found[starts].with_columns(pl.Series("c", sums))
 
     def _within(self, flat: pl.DataFrame, total: Array) -> None:
         """Add up coefficients times covariances within each group."""
         pairs = flat.join(flat, on=["value", "set", "row"], suffix="_other")
-        for (number, a, b), part in pairs.group_by("set", "column", "column_other"):
+        kinds = ["set", "column", "column_other"]
+        for (number, a, b), part in pairs.sort(*kinds, "value").group_by(
+            kinds, maintain_order=True
+        ):
             try:
                 cov = self._covariance(int(str(number)), int(str(a)), int(str(b)))
             except ResourceLimitError:
