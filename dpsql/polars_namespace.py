@@ -7,7 +7,7 @@ What is public about a frame are its Enum categories and Boolean; other columns 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
 
@@ -131,9 +131,15 @@ class PrivateFrame:
             budget=budget,
             schema=schema
             if schema is None or isinstance(schema, Schema)
-            else Schema({TABLE: schema}),
+            else Schema(_whole(schema, TABLE)),
             ledger=ledger,
             public=public,
             unit=unit,
             max_rows=max_rows,
         )
+
+
+def _whole(schema: Mapping[str, Any], table: str) -> Mapping[str, Any]:
+    """Put a table's name before its columns, unless it stands there, as in a `Schema`."""
+    named = [*schema] == [table] and isinstance(schema[table], Mapping)
+    return schema if named else {table: schema}

@@ -15,6 +15,8 @@ from dpsql.errors import SchemaError, StaleSchemaError, printable
 from dpsql.schema.checks import collated, values_from_checks
 from dpsql.schema.declared import enum_labels, from_declaration
 from dpsql.schema.domain import Domain
+from dpsql.schema.fetching import Row
+from dpsql.schema.fetching import fetch as fetch
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Schema, Table, as_sql, closest
@@ -35,8 +37,13 @@ _VIEWS = """
 """
 _CURRENT = "SELECT system.main.current_database(), system.main.current_schema()"
 _NAMES = """
-    SELECT table_name FROM system.main.duckdb_tables()
-    WHERE database_name = ? AND schema_name = ? AND NOT internal ORDER BY table_name
+    SELECT schema_name, table_name FROM system.main.duckdb_tables()
+    WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
+    ORDER BY schema_name <> system.main.current_schema(), schema_name, table_name
+"""
+_VIEW_COLUMNS = """
+    SELECT column_name FROM system.main.duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
 _IS_TABLE = """
     SELECT 1 FROM system.main.duckdb_tables()
@@ -62,7 +69,8 @@ _DEFINITION = """
 _DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
 _BYTES = frozenset({"BINARY", "C", "POSIX"})
 """Collations that tell all texts apart."""
-Row = tuple[Any, ...]
+_MAX_PARTS = 3
+_SHOWN = 8
 T = TypeVar("T")
 
 
@@ -119,7 +127,34 @@ def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
         if declared is not None
         else ()
     ):
-        read_table(con, (name,), declared)
+        read_table(con, _meant(con, name), declared)
+
+
+def table_names(con: DuckDBPyConnection) -> list[tuple[str, ...]]:
+    """List the tables of the current database; those of another schema with its name.
+
+    Raises:
+        SchemaError: the catalog can't be read.
+    """
+    ((_, current),) = fetch(con, _CURRENT)
+    return [
+        (table,) if schema == current else (schema, table) for schema, table in fetch(con, _NAMES)
+    ]
+
+
+def _meant(con: DuckDBPyConnection, name: str) -> tuple[str, ...]:
+    """Return the parts of a declared table's name, which may itself have a dot in it.
+
+    A name alone also means a table of another schema, if it is the only one of that name.
+    """
+    known = {_folded(parts): parts for parts in table_names(con)}
+    if (name.lower(),) in known:
+        return (name,)
+    others = [parts for folded, parts in known.items() if folded[-1] == name.lower()]
+    if len(others) == 1:
+        return others[0]
+    parts = tuple(name.split("."))
+    return parts if len(parts) <= _MAX_PARTS else (name,)
 
 
 def verify_unchanged(
@@ -194,25 +229,41 @@ def _not_found(
     con: DuckDBPyConnection,
 ) -> SchemaError:
     name = parts[-1]
-    if any(view[2].lower() == name.lower() for view in views):
+    seen = [view for view in views if view[2].lower() == name.lower()]
+    if seen:
+        columns = [row[0] for row in fetch(con, _VIEW_COLUMNS, list(seen[0]))]
+        listed = ", ".join(map(as_sql, columns[:_SHOWN]))
+        more = ", …" if len(columns) > _SHOWN else ""
+        stored = f"CREATE TABLE {as_sql(f'{name}_stored')} AS FROM {'.'.join(map(as_sql, parts))};"
         return SchemaError(
             f"{shown} is a view, or a registered frame; only base tables can be released from.",
-            hint="store its rows in a table with declared domains, for example CREATE TABLE "
-            f"stored (sex ENUM('F', 'M'), age INTEGER CHECK (age BETWEEN 0 AND 99)); INSERT INTO "
-            f"stored SELECT sex, age FROM {as_sql(name)};",
+            hint=f"store its rows in a table, and declare domains of its columns {listed}{more}: "
+            f"{stored}",
         )
     if any(row[0].lower() == "temp" for row in tables):
         return SchemaError(
             f"{shown} is a temporary table; only stored base tables can be released from.",
             hint="create it without TEMP.",
         )
+    here, current = fetch(con, _CURRENT)[0]
+    near = [row for row in tables if row[0] == here]
+    if near:
+        typed = " or ".join(f"{as_sql(row[1])}.{as_sql(row[2])}" for row in near)
+        return SchemaError(
+            f"There is no table {shown} in the schema {printable(current)}.",
+            hint=f"write {typed}.",
+        )
     if tables:
         return SchemaError(
-            f"There is no table {shown} in the current database and schema.",
-            hint=f"there is {_listed(tables)}: USE that database and schema first.",
+            f"There is no table {shown} in the database {printable(here)}.",
+            hint=f"there is {_listed(tables)}: USE {as_sql(tables[0][0])}; first, since an account "
+            "is for one database.",
         )
-    known = [row[0] for row in fetch(con, _NAMES, *fetch(con, _CURRENT))]
-    return SchemaError(f"There is no table {shown}.", hint=closest(name, known[:1000], as_sql))
+    known = [".".join(map(as_sql, parts)) for parts in table_names(con)[:1000]]
+    hint = closest(".".join(parts), known) if known else (
+        "the database has no table: CREATE TABLE … AS FROM 'file.parquet'; makes one."
+    )  # fmt: skip
+    return SchemaError(f"There is no table {shown}.", hint=hint)
 
 
 def _describe(
@@ -221,7 +272,7 @@ def _describe(
     schema: Schema | None,
     unit: Unit | EachRow | None,
 ) -> Table:
-    declared = _of_table(schema if schema is not None else {}, path[-1]) or {}
+    declared = _of_table(con, schema if schema is not None else {}, path) or {}
     rows = fetch(con, _COLUMNS, list(path))
     # A view has columns too: one that took the table's place must not pass for it.
     if not rows or not fetch(con, _IS_TABLE, list(path)):
@@ -252,7 +303,7 @@ def _describe(
             columns[name] = found
     resolved, each_row = _unit(con, path, schema, unit)
     enforced = frozenset(name for name in columns if name.lower() not in domains)
-    exist = (_of_table(schema.groups, path[-1]) if schema is not None else None) or ()
+    exist = (_of_table(con, schema.groups, path) if schema is not None else None) or ()
     groups = tuple(each.resolved(path[-1], columns) for each in exist)
     return Table(path[-1], columns, undeclared, tuple(path), resolved, enforced, groups, each_row)
 
@@ -267,7 +318,7 @@ def _unit(
 
     Where there is none, tell whether the owner says so.
     """
-    declared = _of_table(schema.units, path[-1]) if schema is not None else None
+    declared = _of_table(con, schema.units, path) if schema is not None else None
     if given is not None and declared is not None and given != declared:
         raise SchemaError(
             f"The schema declares another privacy unit for {path[-1]} than was passed.",
@@ -309,41 +360,23 @@ def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) 
     return Domain(type_, values, nullable, column_type=type_ if type_ == "DATE" else "")
 
 
-def _of_table(declared: Mapping[str, T], name: str) -> T | None:
+def _of_table(con: DuckDBPyConnection, declared: Mapping[str, T], path: Sequence[str]) -> T | None:
     """Return what is declared for a table."""
-    tables = [key for key in declared if key.lower() == name.lower()]
+    near = [
+        key for key in declared if key.split(".")[-1].lower() == path[-1].split(".")[-1].lower()
+    ]
+    tables = [key for key in near if _means(con, key, path)]
     if len(tables) > 1:
         raise SchemaError(
-            f"The schema declares the table {name} twice.", hint="SQL ignores case: keep one."
+            f"The schema declares the table {path[-1]} twice.", hint="SQL ignores case: keep one."
         )
     return declared[tables[0]] if tables else None
 
 
-def fetch(con: DuckDBPyConnection, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
-    """Run a statement that reads no rows of tables, with typed errors.
-
-    It is run to its end, because an unread result would block the connection.
-
-    Raises:
-        SchemaError: it fails.
-    """
-    try:
-        return con.execute(sql, list(parameters)).fetchall()
-    except Exception as error:
-        # DuckDB is not imported here, so that a schema can be declared without it.
-        if type(error).__module__.split(".")[0] not in {"duckdb", "_duckdb"}:
-            raise
-        busy = type(error).__name__ == "ResourceInUseException"
-    if busy:
-        raise SchemaError(
-            "The connection is busy with a result that was not read to its end.",
-            hint="call fetchall() on it, or pass con.cursor().",
-        )
-    raise SchemaError(
-        "DuckDB's catalog can't be read on this connection.",
-        hint="is the connection closed, or in a failed transaction? "
-        'Try con.sql("SELECT current_database()").',
-    )
+def _means(con: DuckDBPyConnection, name: str, path: Sequence[str]) -> bool:
+    """Whether a declared name is that of the table at a path."""
+    ((database, schema),) = fetch(con, _CURRENT)
+    return _folded(path) in _candidates(_meant(con, name), database, schema)
 
 
 def _encodable(text: str) -> bool:

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.drafts import FLOATS, ZONED, unsuitable
 from dpsql.schema.numbers import (
     MAX_DIGITS,
     as_float32,
@@ -23,10 +24,7 @@ from dpsql.schema.numbers import (
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import as_sql, closest
 
-FLOAT_TYPES = frozenset({"DOUBLE", "FLOAT"})
-_OTHER_TIMES = frozenset(
-    {"TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
-)
+_OTHER_TIMES = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
 MAX_FLOAT_GRID = 2**40
 """Doubles tell so many steps apart with room to spare."""
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
@@ -48,7 +46,7 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
         return _enum(name, labels, domain)
     if type_ in INTEGER_TYPES and domain.type in INTEGER_TYPES:
         return _integers(name, type_, domain)
-    if isinstance(domain.values, DecimalRange) and (_is_number(type_) or type_ in FLOAT_TYPES):
+    if isinstance(domain.values, DecimalRange) and (_is_number(type_) or type_ in FLOATS):
         return _decimals(name, type_, domain, domain.values)
     if domain.type == "DATE" and type_ in {"DATE", "TIMESTAMP"}:
         return domain.of_column(type_)
@@ -58,11 +56,16 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
         return domain.of_column(type_)
     if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
         return domain
+    if type_ == ZONED:
+        raise SchemaError(
+            f"The column {name} has the type {type_}, so it can't have the domain {domain}.",
+            hint=unsuitable(name, type_),
+        )
     if domain.type == "DATE" and type_ in _OTHER_TIMES:
         raise SchemaError(
             f"The column {name} has the type {type_}, so it can't have the domain {domain}.",
             hint=f"ALTER TABLE … ALTER {as_sql(name)} TYPE TIMESTAMP, or store "
-            f"{as_sql(name)}::DATE; the day of a time with a time zone depends on a setting.",
+            f"{as_sql(name)}::DATE.",
         )
     shown = "ENUM" if labels is not None else type_
     raise SchemaError(
@@ -113,7 +116,7 @@ def _whole(values: Sequence[Value]) -> tuple[int, ...]:
 
 
 def _decimals(name: str, type_: str, domain: Domain, values: DecimalRange) -> Domain:
-    if type_ in FLOAT_TYPES:
+    if type_ in FLOATS:
         if len(values) > MAX_FLOAT_GRID:
             raise SchemaError(
                 f"The domain {domain} of {name} has steps too fine for its type {type_}.",

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.drafts import ZONED, drafted, singles_out
 from dpsql.schema.groups import Groups
-from dpsql.schema.numbers import MAX_DIGITS, decimal_scale
+from dpsql.schema.lines import WIDTH, as_entry, listed
 from dpsql.schema.plain import (
     domain_from_json,
     domain_to_json,
@@ -25,26 +25,14 @@ from dpsql.schema.plain import (
     text,
     whole,
 )
-from dpsql.schema.sequences import DateRange, DecimalRange
-from dpsql.schema.table import COLLATED, Table
+from dpsql.schema.table import Table
 from dpsql.schema.toml import parse_toml, toml_key, toml_text
 from dpsql.schema.units import MAX_ROWS, Join, ResolvedUnit
 
 _HEAD = "# What is public about the tables, for dpsql.Schema.load.\n"
-_WIDTH = 100
-_FLOAT_DIGITS = 15
-"""Other programs read a decimal as a float, which keeps so many digits."""
 _TABLE_KEYS = frozenset({"name", "path", "columns", "undeclared", "enforced", "unit"})
 _MAX_JOINS = 64
 _MAX_PATH = 3
-_SUGGESTIONS = {
-    COLLATED: 'labels = ["a", "b"]',
-    "VARCHAR": 'labels = ["a", "b"]',
-    "DATE": "dates = [2026-01-01, 2026-12-31]",
-    "TIMESTAMP": "dates = [2026-01-01, 2026-12-31]",
-    "DOUBLE": "bins = [0, 10, 20, 50]",
-    "FLOAT": "bins = [0, 10, 20, 50]",
-}
 
 
 # ── the schema file ────────────────────────────────────────────────────────────────────────
@@ -61,17 +49,24 @@ def write_toml(tables: Iterable[Table]) -> str:
     """
     written: dict[str, str] = {}
     for table in tables:
-        if table.name.lower() in written:
+        name = _name(table)
+        if name.lower() in written:
             raise SchemaError(
-                f"There are two tables {printable(table.name)}.",
-                hint="a schema file is for the tables of one database and schema.",
+                f"There are two tables {printable(name)}.",
+                hint="a schema file is for the tables of one database.",
             )
-        written[table.name.lower()] = _section(table)
+        written[name.lower()] = _section(name, table)
     return "\n".join([_HEAD, *written.values()])
 
 
-def _section(table: Table) -> str:
-    key = toml_key(table.name)
+def _name(table: Table) -> str:
+    """Name a table as a schema file does: with its schema, unless that is `main`."""
+    schema = table.path[-2] if len(table.path) > 1 else "main"
+    return table.name if schema == "main" else f"{schema}.{table.name}"
+
+
+def _section(name: str, table: Table) -> str:
+    key = toml_key(name)
     lines: list[str] = []
     if table.unit is not None or table.each_row or table.groups:
         lines.append(f"[{key}]")
@@ -80,7 +75,7 @@ def _section(table: Table) -> str:
     if table.each_row:
         lines.append("each_row = true")
     if table.groups:
-        lines.append(_listed("groups", map(_groups, table.groups)))
+        lines.append(listed("groups", map(_groups, table.groups)))
     if lines:
         lines.append("")
     lines.append(f"[{key}.columns]")
@@ -98,7 +93,7 @@ def _groups(groups: Groups) -> str:
 
 
 def _column(name: str, domain: Domain) -> str:
-    line = f"{toml_key(name)} = {{ {', '.join([*_values(domain), *_rules(domain)])} }}"
+    line = as_entry(name, domain)
     if _declares(line, name, domain):
         return line
     return f"# {_comment(name)}: only the table itself can declare {_comment(str(domain))}."
@@ -117,69 +112,21 @@ def _declares(line: str, name: str, domain: Domain) -> bool:
     return read == replace(domain, type=type_, column_type="")
 
 
-def _values(domain: Domain) -> list[str]:
-    """Write the kind of a domain, and what makes its values."""
-    values = domain.values
-    if domain.type == "BOOLEAN":
-        return ["boolean = true"]
-    if isinstance(values, range):
-        return [f"integers = [{values.start}, {values.stop - 1}]"]
-    if isinstance(values, DecimalRange):
-        ends = f"{_decimal(values.low, values.scale)}, {_decimal(values.high, values.scale)}"
-        return [f"decimals = [{ends}]", f"step = {_decimal(values.step, values.scale)}"]
-    if isinstance(values, DateRange):
-        grain = [] if values.grain == "day" else [f'grain = "{values.grain}"']
-        return [f"dates = [{values.first}, {values.end}]", *grain]
-    if domain.type == "DOUBLE":
-        return [_listed("bins", map(repr, [*values, *(domain.uppers or ())[-1:]]))]
-    if domain.type in {"VARCHAR", "ENUM"}:
-        return [_listed("labels", (toml_text(str(v)) for v in values))]
-    return [_listed("values", map(str, values))]
-
-
-def _decimal(value: int, scale: int) -> str:
-    """Write value / 10**scale, in quotes if other programs would round it."""
-    number = f"{Decimal(f'{value}E-{scale}'):f}"
-    return number if len(str(abs(value))) <= _FLOAT_DIGITS else f'"{number}"'
-
-
-def _listed(kind: str, values: Iterable[str]) -> str:
-    """Write a list, over several lines if it is long."""
-    lines = [""]
-    for value in values:
-        if len(lines[-1]) + len(value) > _WIDTH - len(kind):
-            lines.append("")
-        lines[-1] += f"{value}, "
-    if len(lines) == 1:
-        return f"{kind} = [{lines[0].removesuffix(', ')}]"
-    return f"{kind} = [\n" + "".join(f"    {line.rstrip()}\n" for line in lines) + "]"
-
-
-def _rules(domain: Domain) -> list[str]:
-    """Write what differs from the defaults."""
-    nullable = ["nullable = true"] if domain.nullable else []
-    if domain.other is not None:
-        return [*nullable, f"other = {toml_text(domain.other)}"]
-    default = "null" if domain.nullable else "drop"
-    return nullable if domain.outside == default else [*nullable, f'outside = "{domain.outside}"']
-
-
 def _undeclared(name: str, type_: str) -> str:
-    """Say what a column without a domain may declare; no character of it may end the comment."""
+    """Draft what a column without a domain may declare; no character of it may end the comment."""
     type_, shown = type_ or "unknown type", _comment(type_)
-    example = _SUGGESTIONS.get(type_)
-    if type_ in INTEGER_TYPES:
-        example = "integers = [0, 100]"
-    elif type_.startswith("DECIMAL(") and decimal_scale(type_) <= MAX_DIGITS:
-        example = f"decimals = [0, 9], step = {_decimal(1, decimal_scale(type_))}"
-    if example is None:
-        return f"# {_comment(name)} is a column of type {shown}: it can't have a domain."
-    entry = f"{_comment(toml_key(name))} = {{ {example} }}"
-    return f"# {entry}  # {shown}: no domain yet, for example this one"
+    draft = drafted(name, type_)
+    if draft is None:
+        why = " (store it as a TIMESTAMP)" if type_ == ZONED else ""
+        return f"# {_comment(name)} is a column of type {shown}: it can't have a domain{why}."
+    note = f"{shown}: a draft, {draft.size:,} cells"
+    if singles_out(name):
+        note = f"{shown}: does it tell persons apart? Then leave it out, or make it the unit"
+    return f"# {printable(as_entry(name, draft))}  # {note}"
 
 
 def _comment(text: str) -> str:
-    return printable(text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…")
+    return printable(text if len(text) <= WIDTH else f"{text[:WIDTH]}…")
 
 
 # ── JSON ───────────────────────────────────────────────────────────────────────────────────

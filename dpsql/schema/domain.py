@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
-from typing import Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
@@ -22,6 +22,13 @@ INTEGER_TYPES = frozenset(
 Value = int | str | bool | date | Decimal | float
 Outside = Literal["null", "drop", "clamp", "other"]
 """Where a row goes whose value is outside the domain."""
+
+
+class Listed(Protocol):
+    """A series, of whichever library."""
+
+    def to_list(self) -> list[Any]:
+        """List the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +167,13 @@ class Domain:
     @checked
     def labels(
         cls,
-        labels: Sequence[str],
+        labels: Sequence[str] | Listed,
         *,
         nullable: bool = False,
         outside: Outside | None = None,
         other: str | None = None,
     ) -> Domain:
-        """List the strings that may occur, in order.
+        """List the strings that may occur, in order: a list, or a series of Polars or pandas.
 
         Strings outside the list go to the label `other`, if that is given; NULL does not.
         """
@@ -175,6 +182,8 @@ class Domain:
                 "Labels must be a list of strings, not one string.",
                 hint=f"write Domain.labels([{labels!r}]).",
             )
+        if not isinstance(labels, Sequence) and callable(getattr(labels, "to_list", None)):
+            labels = labels.to_list()  # a series, which is in order too
         if not isinstance(labels, Sequence):
             raise SchemaError(
                 f"Labels must be a list of strings, not a {type(labels).__name__}: their order "

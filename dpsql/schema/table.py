@@ -6,18 +6,18 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from types import MappingProxyType
 from typing import TypeVar
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.domain import Domain
+from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
-from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, shown
+from dpsql.schema.numbers import shown
 from dpsql.schema.toml import read_toml
 from dpsql.schema.units import EachRow, ResolvedUnit, Unit
 
@@ -228,39 +228,3 @@ def _items(mapping: Mapping[str, T], what: str, key: str) -> Iterable[tuple[str,
             hint='for example {"people": {"age": dpsql.Domain.integers(0, 115)}}.',
         )
     return mapping.items()
-
-
-_EXAMPLES = {
-    "VARCHAR": "labels(['a', 'b'])",
-    COLLATED: "labels(['a', 'b'])",
-    "DATE": "dates('2026-01-01', '2026-12-31')",
-    "TIMESTAMP": "dates('2026-01-01', '2026-12-31')",
-    "DOUBLE": "bins([0, 10, 20, 50])",
-    "FLOAT": "bins([0, 10, 20, 50])",
-}
-_CHECKS = {
-    "VARCHAR": "give the column an ENUM type or CHECK ({} IN ('a', 'b')), or ",
-    "DATE": "create the table with CHECK ({} BETWEEN DATE '2026-01-01' AND DATE '2026-12-31'), or ",
-}
-
-
-def declaration_hint(table: str, column: str, type_: str) -> str:
-    """Word the declaration that would give a column of this type a public domain."""
-    check, domain = _CHECKS.get(type_, ""), _EXAMPLES.get(type_)
-    if type_ in INTEGER_TYPES:
-        check, domain = _between("100"), "integers(0, 100)"
-    elif type_.startswith("DECIMAL(") and decimal_scale(type_) <= MAX_DIGITS:
-        steps = 100 if decimal_width(type_) > 2 else 9
-        last, step = (f"{Decimal(f'{n}E-{decimal_scale(type_)}'):f}" for n in (steps, 1))
-        check, domain = _between(last), f"decimals('0', '{last}', step='{step}')"
-    if domain is None:
-        return (
-            f"columns of type {type_} can't have a domain; add an integer, BOOLEAN, DATE or ENUM "
-            f"column derived from {column} to the table."
-        )
-    schema = f"dpsql.Schema({{{as_text(table)}: {{{as_text(column)}: dpsql.Domain.{domain}}}}})"
-    return f"{check.format(as_sql(column))}pass schema={schema}."
-
-
-def _between(last: str) -> str:
-    return f"create the table with CHECK ({{}} BETWEEN 0 AND {last}), or "

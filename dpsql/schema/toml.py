@@ -39,6 +39,7 @@ _MAX_DOTS = 250
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE_KEYS = ("unit", "max_rows", "each_row", "columns", "groups")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
+_MAX_PARTS = 3
 _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
 
 
@@ -75,12 +76,31 @@ def parse_toml(text: str) -> Declarations:
         SchemaError: something in it is not understood.
     """
     document = _parsed(text)
-    _check_names(document, "table")
+    contents = dict(_tables(document))
+    _check_names(contents, "table")
     found = Declarations({}, {}, {})
-    for table, content in document.items():
+    for table, content in contents.items():
         with _within(f"table {table}"):
             _read_table(table, content, found)
     return found
+
+
+def _tables(document: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the tables of a file; one of a schema stands in it, as in [stage.people.columns]."""
+    for name, content in document.items():
+        path = (*above, name)
+        if len(path) < _MAX_PARTS and isinstance(content, Mapping) and _holds_tables(content):
+            yield from _tables(content, path)
+        else:
+            yield ".".join(path), content
+
+
+def _holds_tables(content: Mapping[str, Any]) -> bool:
+    """Whether tables stand in something, or tables in schemas, and not columns."""
+    inner = [value for value in content.values() if isinstance(value, Mapping)]
+    return len(inner) == len(content) > 0 and not content.keys() & set(_TABLE_KEYS) and all(
+        value.keys() & set(_TABLE_KEYS) or _holds_tables(value) for value in inner
+    )  # fmt: skip
 
 
 @contextmanager

@@ -6,6 +6,8 @@ FOR UPDATE or INTO on nodes that look harmless. The tables of refusals below onl
 
 from __future__ import annotations
 
+import difflib
+
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -80,6 +82,7 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Like: _PAIR | {"negate"},
     exp.ILike: _PAIR | {"negate"},
     exp.Cast: frozenset({"this", "to", "_type"}),
+    exp.Try: _ONE,
     exp.TryCast: frozenset({"this", "to", "_type", "safe", "requires_string"}),
     exp.DataType: frozenset({"this", "nested", "expressions"}),
     exp.DataTypeParam: _ONE,
@@ -100,6 +103,16 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
 _SAMPLE = "leave it out: the noise already protects each row."
 _FRAME = "pivot the returned frame: frame.pivot(...)"
 _PLAIN = "see the list of functions in the documentation (docs/reference/sql.md)."
+_NOW = frozenset({"now", "get_current_time", "get_current_timestamp", "transaction_timestamp"})
+"""Functions that tell the time, which the parser doesn't know."""
+_HINTS = {
+    "histogram": "count the rows of each value: SELECT age, COUNT(*) … GROUP BY age.",
+    "mad": "take the distance of two quantiles: QUANTILE_CONT(age, 0.75) - "
+    "QUANTILE_CONT(age, 0.25).",
+    "printf": "use || to put texts together.",
+    "format": "use || to put texts together.",
+}
+_CLOCK = "write its value into the SQL: what is asked must not depend on when it is asked."
 _NAMED_TABLE = (
     "name a table; public ones can also be VALUES (…), generate_series(…) and unnest([…])."
 )
@@ -302,17 +315,25 @@ def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
         if isinstance(node, types):
             return _error(name, source, span, hint)
     word = source.text(span).split("(")[0].strip().upper()
-    if isinstance(node, VOLATILE):
-        hint = "write its value into the SQL: what is asked must not depend on when it is asked."
-        return _error(f"The function {word}", source, span, hint)
+    if isinstance(node, VOLATILE) or word.lower() in _NOW:
+        return _error(f"The function {word}", source, span, _CLOCK)
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):
         return _error(f"The window function {word}", source, source.node(node.parent), _WINDOW)
     if isinstance(node, exp.Func) and "(" in source.text(span):
-        return _error(f"The function {word}", source, span, _PLAIN)
+        hint = _HINTS.get(word.lower()) or _function_hint(word)
+        return _error(f"The function {word}", source, span, hint)
     if isinstance(node, exp.Binary):
         hint = "supported are = <> < <= > >= + - * / // % || LIKE AND OR NOT BETWEEN IN IS."
         return _error("This operator", source, span, hint)
     return _error("This expression", source, span, _PLAIN)
+
+
+def _function_hint(word: str) -> str:
+    """Name the function that was probably meant."""
+    classes = [f for f in FUNCTIONS if issubclass(f, exp.Func)]
+    known = [*NAMED, *(name.lower() for f in classes for name in f.sql_names())]
+    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.75)
+    return f"did you mean {close[0].upper()}? Otherwise {_PLAIN}" if close else _PLAIN
 
 
 def _error(name: str, source: Source, span: Span, hint: str) -> UnsupportedSqlError:

@@ -152,10 +152,12 @@ class _Builder:
         check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], sql, spans)
         if not any(output.noisy for output in post.outputs):
             raise UnsupportedSqlError(
-                "The statement returns no count.",
+                "Nothing that the statement returns depends on the rows: groups are there whether "
+                "they have rows or not.",
                 sql=sql,
                 span=whole,
-                hint="select COUNT(*) too.",
+                hint="select what is counted in them too, for example SUM(n) where n is COUNT(*) "
+                "of each group.",
             )
         known = notes(item.query, item.cores, post)
         return Statement(item.name, sql, tables, None, post, guards, known)

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, assume, given, settings
 import dpsql
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
-from dpsql.schema.catalog import read_table
+from dpsql.schema.catalog import check_declared, read_table, table_names
 from dpsql.schema.document import table_from_json, table_to_json, write_toml
+from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.toml import MAX_BYTES, parse_toml
 from dpsql.schema.units import Join, ResolvedUnit
@@ -239,9 +240,11 @@ class TestWritingFiles:
         assume(len({name.lower() for name in table.columns}) == len(table.columns))
         assume(table.unit is None or table.unit.name.strip())
         read = parse_toml(write_toml([table]))
-        assert read.tables[table.name] == dict(table.columns)
+        schema = table.path[-2] if len(table.path) > 1 else "main"
+        name = table.name if schema == "main" else f"{schema}.{table.name}"
+        assert read.tables[name] == dict(table.columns)
         if table.unit is not None:
-            assert read.units == {table.name: Unit(table.unit.name, table.unit.max_rows)}
+            assert read.units == {name: Unit(table.unit.name, table.unit.max_rows)}
 
     def test_a_catalog_becomes_a_schema_for_a_table_without_checks(self):
         con = duckdb.connect()
@@ -280,14 +283,90 @@ class TestWritingFiles:
         }  # fmt: skip
         text = write_toml([Table("t", {}, types)])
         assert parse_toml(text).tables == {"t": {}}
-        assert "# age = { integers = [0, 100] }  # SMALLINT: no domain yet" in text
-        assert "# price = { decimals = [0, 9], step = 0.01 }" in text
+        rules = 'nullable = true, outside = "clamp"'
+        assert f"# age = {{ integers = [0, 115], {rules} }}  # SMALLINT: a draft, 117 cells" in text
+        assert f"# price = {{ decimals = [0, 1000], step = 10, {rules} }}" in text
+        assert "# VARCHAR: does it tell persons apart?" in text
         assert "# raw is a column of type BLOB: it can't have a domain." in text
         commented = [
             line[2:] for line in text.splitlines() if line.startswith("# ") and "{" in line
         ]
         uncommented = "[t.columns]\n" + "\n".join(commented)
         assert list(parse_toml(uncommented).tables["t"]) == list(types)[:6]
+
+    def test_drafts_know_names_and_types_and_nothing_else(self):
+        drafts = {
+            "month": ("INTEGER", "integers = [1, 12]"),
+            "DayOfWeek": ("TINYINT", "integers = [1, 31]"),
+            "dep_time": ("BIGINT", "bins = [0, 600, 1200, 1800, 2400]"),
+            "sex": ("VARCHAR", 'labels = ["female", "male"]'),
+            "born": ("DATE", 'dates = [1920-01-01, 2020-12-31], grain = "year"'),
+            "small price": ("DECIMAL(2,2)", "decimals = [0.00, 0.09], step = 0.01"),
+            "cost": ("DECIMAL(4,2)", "decimals = [0, 99], step = 1"),
+            "anything": ("DOUBLE", "decimals = [0, 100], step = 1"),
+            "level": ("UTINYINT", "integers = [0, 100]"),
+            "latitude": ("UTINYINT", "integers = [0, 90]"),
+        }
+        text = write_toml([Table("t", {}, {name: type_ for name, (type_, _) in drafts.items()})])
+        for name, (_, entry) in drafts.items():
+            (line,) = (
+                ln for ln in text.splitlines() if ln.startswith((f"# {name} ", f'# "{name}"'))
+            )
+            assert entry in line
+
+    def test_every_draft_fits_its_column(self):
+        types = ["TINYINT", "UBIGINT", "DECIMAL(3,2)", "DECIMAL(18,4)", "DOUBLE", "FLOAT", "DATE",
+                 "TIMESTAMP", "VARCHAR", "BIGINT"]  # fmt: skip
+        names = ["month", "time", "age", "delay", "lat", "distance", "price", "income", "sex",
+                 "born", "id", "x"]  # fmt: skip
+        columns = {f"{name}_{i}": type_ for name in names for i, type_ in enumerate(types)}
+        con = duckdb.connect()
+        listed = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+        con.execute(f"CREATE TABLE t ({listed})").fetchall()
+        table = read_table(con, ("t",))
+        lines = [line[2:] for line in write_toml([table]).splitlines() if "_" in line]
+        found = parse_toml("[t.columns]\n" + "\n".join(lines))
+        assert [*read_table(con, ("t",), Schema(found.tables)).columns] == [*columns]
+        for name, type_ in table.undeclared.items():
+            code = declaration_hint("t", name, type_).partition("schema=")[2].removesuffix(".")
+            declared = eval(code, {"dpsql": dpsql})  # noqa: S307  the hint, as it is typed
+            assert (
+                read_table(con, ("t",), declared).columns[name]
+                == read_table(con, ("t",), Schema(found.tables)).columns[name]
+            )
+
+    def test_tables_of_other_schemas_are_named_with_them(self, tmp_path):
+        con = duckdb.connect()
+        con.execute("CREATE SCHEMA stage; CREATE TABLE stage.people (age INTEGER)").fetchall()
+        con.execute("CREATE TABLE people (age INTEGER)").fetchall()
+        age = Domain.integers(0, 9)
+        for name in ("stage.people", "STAGE.People", "memory.stage.people"):
+            table = read_table(con, ("stage", "people"), Schema({name: {"age": age}}))
+            assert table.columns["age"].size == 10
+            assert not read_table(con, ("people",), Schema({name: {"age": age}})).columns
+        declared = Schema({"stage.people": {"age": age}, "people": {"age": Domain.integers(0, 1)}})
+        check_declared(con, declared)
+        tables = [read_table(con, name, declared) for name in table_names(con)]
+        text = write_toml(tables)
+        again = load(tmp_path, text)
+        assert {name: dict(columns) for name, columns in again.items()} == {
+            "people": {"age": Domain.integers(0, 1)}, "stage.people": {"age": age},
+        }  # fmt: skip
+        nested = load(tmp_path, "[stage.people.columns]\nage = { integers = [0, 9] }")
+        assert dict(nested["stage.people"]) == {"age": age}
+        with pytest.raises(SchemaError, match=r"no table stage\.persons") as error:
+            check_declared(con, Schema({"stage.persons": {}}))
+        assert error.value.hint == "did you mean stage.people?"
+
+    def test_a_name_alone_means_the_only_table_of_that_name(self):
+        con = duckdb.connect()
+        con.execute("CREATE SCHEMA stage; CREATE TABLE stage.people (age INTEGER)").fetchall()
+        declared = Schema({"people": {"age": Domain.integers(0, 9)}})
+        check_declared(con, declared)
+        assert read_table(con, ("stage", "people"), declared).columns["age"].size == 10
+        con.execute("CREATE TABLE people (age INTEGER)").fetchall()
+        assert not read_table(con, ("stage", "people"), declared).columns
+        assert read_table(con, ("people",), declared).columns["age"].size == 10
 
     def test_what_a_file_can_not_say_is_a_comment(self):
         domain = Domain("UBIGINT", range(2**64))

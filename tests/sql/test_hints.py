@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import duckdb
+import polars as pl
 import pytest
 
 import dpsql
@@ -44,12 +45,16 @@ def refusal(con, sql) -> dpsql.DpsqlError:
         ("SELECT sex, COUNT(*) FROM lfs", "grouped", "GROUP BY sex"),
         ("SELECT sex, COUNT(*) FROM lfs WHERE COUNT(*) > 3 GROUP BY sex", "", "HAVING"),
         ("SELECT SUM(COUNT(*)) FROM lfs GROUP BY sex", "", "SELECT AVG(n) FROM (SELECT sex"),
-        ("SELECT AVG(income) FROM lfs", "income", "dpsql.Domain.bins"),
+        ("SELECT AVG(income) FROM lfs", "income", "dpsql.Domain.decimals"),
         ("SELECT COUNT(*) FROM lfs WHERE interview >= DATE '2024-06-01'", "", "dpsql.Domain.dates"),
         ("SELECT COUNT(*) FROM lfs WHERE interview > CURRENT_DATE", "CURRENT_DATE", "its value"),
         ("SELECT region, COUNT(*) FROM lfs JOIN regions USING (code) GROUP BY 1", "", "public="),
         ("SELECT COUNT(*) FROM lfs JOIN regoins USING (code)", "no table regoins", "regions"),
-        ("SELECT COUNT(*) FROM lfs a JOIN lfs b USING (age)", "counted many times", "public="),
+        (
+            "SELECT COUNT(*) FROM lfs a JOIN lfs b USING (age)",
+            "counted many times",
+            "of another row",
+        ),
         ("SELECT COUNT(*) FROM lfs WHERE age > (SELECT AVG(age) FROM lfs)", "", "HAVING"),
         ('SELECT COUNT(*) FROM lfs WHERE sex = "F"', "no column F", "'F'"),
         ("SELECT COUNT(*) FROM lfs WHERE sex = M", "no column M", "'M'"),
@@ -105,11 +110,49 @@ def test_a_check_may_allow_null_in_words(con):
 
 def test_the_hint_for_a_view_works_when_typed():
     con = duckdb.connect()
-    con.execute("CREATE VIEW people AS SELECT 'F' AS sex, 30 AS age").fetchall()
+    con.execute("CREATE VIEW people AS SELECT 'F' AS sex, 30 AS \"Full Age\"").fetchall()
     error = refusal(con, "SELECT sex, COUNT(*) FROM people GROUP BY sex")
-    typed = error.hint[error.hint.index("CREATE TABLE") :]
-    con.execute(typed).fetchall()
-    dpsql.plan(con, "SELECT sex, age, COUNT(*) FROM stored GROUP BY sex, age", budget=BUDGET)
+    assert 'domains of its columns sex, "Full Age":' in error.hint
+    con.execute(error.hint[error.hint.index("CREATE TABLE") :]).fetchall()
+    schema = {"people_stored": {"sex": dpsql.Domain.labels(["F", "M"])}}
+    sql = "SELECT sex, COUNT(*) FROM people_stored GROUP BY sex"
+    assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count >= 2
+
+
+def test_the_hint_for_a_table_of_another_schema_works_when_typed():
+    con = duckdb.connect()
+    con.execute("CREATE SCHEMA stage; CREATE TABLE stage.people (big BOOLEAN)").fetchall()
+    error = refusal(con, "SELECT big, COUNT(*) FROM people GROUP BY big")
+    assert error.hint == "write stage.people."
+    sql = "SELECT big, COUNT(*) FROM stage.people GROUP BY big"
+    assert dpsql.plan(con, sql, budget=BUDGET).workload.count == 3
+
+
+def test_the_hint_for_times_with_a_zone_works_when_typed():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE people (seen TIMESTAMPTZ)").fetchall()
+    days = dpsql.Domain.dates("2026-01-01", "2026-01-31")
+    sql = "SELECT seen, COUNT(*) FROM people GROUP BY seen"
+    hints = {refusal(con, sql).hint}
+    with pytest.raises(dpsql.SchemaError) as error:
+        dpsql.plan(con, sql, budget=BUDGET, schema={"people": {"seen": days}})
+    (hint,) = hints | {error.value.hint}
+    con.execute(hint[hint.index("ALTER TABLE") :].replace("…", "people")).fetchall()
+    plan = dpsql.plan(con, sql, budget=BUDGET, schema={"people": {"seen": days}})
+    assert plan.workload.count >= 31
+
+
+def test_the_hint_for_no_table_says_how_to_make_one():
+    error = refusal(duckdb.connect(), "SELECT COUNT(*) FROM people")
+    assert "CREATE TABLE … AS FROM" in error.hint
+
+
+def test_a_series_of_a_public_table_gives_labels():
+    faa = pl.Series("faa", ["ATL", "BOS"])
+    assert dpsql.Domain.labels(faa) == dpsql.Domain.labels(["ATL", "BOS"])
+    assert dpsql.Domain.labels(faa.to_pandas(), nullable=True).size == 3
+    with pytest.raises(dpsql.SchemaError, match="another type"):
+        dpsql.Domain.labels(pl.Series([1, 2]))
 
 
 def test_an_error_in_a_script_names_the_statement(con):

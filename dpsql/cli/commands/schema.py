@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 
     from dpsql.schema import Schema, Table
 
-_NAMES = """
-    SELECT table_name FROM system.main.duckdb_tables()
-    WHERE database_name = system.main.current_database()
-        AND schema_name = system.main.current_schema() AND NOT internal AND NOT temporary
-    ORDER BY table_name
-"""
-
 
 @click.command(short_help="Print what is public about tables.")
 @click.option("--db", type=options.FILE, required=True, help="The DuckDB file; opened read-only.")
@@ -56,14 +49,14 @@ def schema(
 def _tables(
     con: DuckDBPyConnection, names: tuple[str, ...], declared: Schema | None
 ) -> list[Table]:
-    from dpsql.schema.catalog import check_declared, fetch, read_table
+    from dpsql.schema.catalog import check_declared, read_table, table_names
 
     check_declared(con, declared)
-    found = [tuple(name.split(".")) for name in names] or fetch(con, _NAMES)
+    found = [tuple(name.split(".")) for name in names] or table_names(con)
     if not found:
         raise SchemaError(
-            "The database has no table in its main schema.",
-            hint="name one of another schema: --table other.people",
+            "The database has no table.",
+            hint="CREATE TABLE people AS FROM 'people.parquet'; makes one, in DuckDB.",
         )
     return [read_table(con, parts, declared) for parts in found]
 
@@ -99,6 +92,6 @@ def _document(table: Table) -> dict[str, object]:
 
 
 def _hint(table: Table, name: str, type_: str) -> str:
-    from dpsql.schema.table import declaration_hint
+    from dpsql.schema.drafts import declaration_hint
 
     return for_command(declaration_hint(table.name, name, type_))

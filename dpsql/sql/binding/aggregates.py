@@ -148,6 +148,8 @@ def refused(node: Expr, source: Source) -> UnsupportedSqlError:
         inner = inner.this
     span = source.node(node)
     word = source.text(source.node(inner)).split("(")[0].strip().upper()
+    if not word.replace("_", "a").isalnum() and isinstance(inner, exp.Func):
+        word = inner.sql_name()
     hint = (
         "supported are COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, "
         "MEDIAN, QUANTILE_CONT and QUANTILE_DISC."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sqlglot import exp
 
-from dpsql.errors import Span, SqlError, UnsupportedSqlError, printable
-from dpsql.schema import Table
+from dpsql.errors import Span, SqlError, SqlSchemaError, UnsupportedSqlError, printable
+from dpsql.schema import Domain, Table
 from dpsql.sql.binding.aggregates import is_aggregate
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import Bound, Expr, column, operands, rebuild, render
@@ -84,7 +84,7 @@ class RowBinder:
                 raise self._misplaced(part)
             if isinstance(part, (exp.Query, exp.Subquery)):
                 return self._public(part)
-            check_labels(part, self._label_domain, self.source)
+            check_labels(part, self._domain_of, self.source)
             return rebuild(part, change)
 
         bound = change(node.unnest()).unnest()
@@ -94,8 +94,17 @@ class RowBinder:
             render(bound),
             frozenset(attributes),
             frozenset(relations),
-            self.source.node(node),
+            self._written(node),
         )
+
+    def _written(self, node: Expr) -> Span:
+        """Return where an expression stands; of an alias, where what it stands for does."""
+        inner = node.unnest()
+        if isinstance(inner, exp.Column) and not inner.table and not inner.is_star:
+            found = self.scope.resolve(inner)
+            if not isinstance(found, (PrivateColumn, PublicColumn)):
+                return self.source.node(found)
+        return self.source.node(node)
 
     def _column(
         self,
@@ -104,7 +113,7 @@ class RowBinder:
         attributes: set[str],
         relations: set[int],
     ) -> Expr:
-        found = self.scope.resolve(node)
+        found = self._resolved(node)
         if isinstance(found, PrivateColumn):
             attributes.add(found.name)
             return column(found.canonical)
@@ -112,6 +121,19 @@ class RowBinder:
             relations.add(found.relation)
             return column(found.canonical)
         return exp.Paren(this=self._aliased(node, found, change))
+
+    def _resolved(self, node: exp.Column) -> PrivateColumn | PublicColumn | Expr:
+        """Return what a column means; in a subquery it may be one from outside."""
+        try:
+            return self.scope.resolve(node)
+        except SqlSchemaError as error:
+            inside = self._select.find_ancestor(exp.Where, exp.Having, exp.Alias)
+            if inside is not None and not error.message.startswith("The column"):
+                error.hint = (
+                    "a subquery can use the columns of its own tables only: group it by them in a "
+                    f"WITH, and join that. Otherwise {error.hint}"
+                )
+            raise
 
     def _aliased(self, node: exp.Column, original: Expr, change: Visit) -> Expr:
         """Put what an alias of the SELECT list stands for in its place."""
@@ -125,16 +147,15 @@ class RowBinder:
         finally:
             self._open.pop()
 
-    def _label_domain(self, node: Expr) -> tuple[str, Sequence[object]] | None:
-        """Return name and values of a private column of strings."""
+    def _domain_of(self, node: Expr) -> tuple[str, Domain] | None:
+        """Return name and domain of a private column."""
         node = node.unnest()
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
         found = self.scope.resolve(node)
         if not isinstance(found, PrivateColumn):
             return None
-        domain = self._table.columns[found.name]
-        return (found.name, domain.values) if domain.type in {"VARCHAR", "ENUM"} else None
+        return found.name, self._table.columns[found.name]
 
     def _misplaced(self, node: Expr) -> UnsupportedSqlError:
         what = "A window function" if isinstance(node, exp.Window) else "An aggregate"

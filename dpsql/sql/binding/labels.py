@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
+from dpsql.schema import Domain
+from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import closest
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.text.spans import Source
@@ -15,12 +19,15 @@ _SHOWN_VALUES = 5
 _SEARCHED_VALUES = 2_000
 _EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 
-Lookup = Callable[[Expr], tuple[str, Sequence[object]] | None]
-"""Returns name and values of a column of strings."""
+Lookup = Callable[[Expr], tuple[str, Domain] | None]
+"""Returns name and domain of a private column."""
+_STRINGS = frozenset({"VARCHAR", "ENUM"})
 
 
 def check_labels(node: Expr, lookup: Lookup, source: Source) -> None:
     """Refuse `column = 'text'` and `column IN ('text')` if no row can have that text.
+
+    Nor is a number compared with a column of strings, or a word with a column of numbers.
 
     Raises:
         SqlError: names the text, and the value that was probably meant.
@@ -33,20 +40,39 @@ def check_labels(node: Expr, lookup: Lookup, source: Source) -> None:
         return
     for side, other in pairs:
         literal = other.unnest()
-        if not isinstance(literal, exp.Literal) or not literal.is_string:
+        found = lookup(side) if isinstance(literal, exp.Literal) else None
+        if found is None:
             continue
-        found = lookup(side)
-        if found is not None and literal.name not in found[1]:
-            name, values = found
-            raise SqlError(
-                f"{_quoted(literal.name)} is not a value of {printable(name)}.",
-                sql=source.sql,
-                span=source.node(literal),
-                hint=_hint(literal.name, name, [str(v) for v in values[:_SEARCHED_VALUES]]),
-            )
+        name, domain = found
+        strings = domain.type in _STRINGS
+        if strings and literal.is_string and literal.name in domain.values:
+            continue
+        if not strings and (not literal.is_string or not _is_word(literal.name, domain)):
+            continue
+        shown = _quoted(literal.name) if literal.is_string else printable(literal.name[:60])
+        raise SqlError(
+            f"{shown} is not a value of {printable(name)}.",
+            sql=source.sql,
+            span=source.node(literal),
+            hint=_hint(literal.name, name, domain),
+        )
 
 
-def _hint(text: str, name: str, known: Sequence[str]) -> str:
+def _is_word(text: str, domain: Domain) -> bool:
+    """Whether a string can't be meant as a value of a column of numbers."""
+    if domain.type not in INTEGER_TYPES and not isinstance(domain.values, DecimalRange):
+        return False
+    try:
+        Decimal(text.strip())
+    except InvalidOperation:
+        return True
+    return False
+
+
+def _hint(text: str, name: str, domain: Domain) -> str:
+    if domain.type not in _STRINGS:
+        return f"{printable(name)} has the values {printable(str(domain))}."
+    known = [str(value) for value in domain.values[:_SEARCHED_VALUES]]
     guess = closest(text[:200], known)
     if guess.startswith("did you mean"):
         return f"did you mean {_quoted(guess.removeprefix('did you mean ').removesuffix('?'))}?"

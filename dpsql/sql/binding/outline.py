@@ -19,16 +19,10 @@ from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import Bound, Expr, rebuild, render
-from dpsql.sql.binding.joins import (
-    Join,
-    column_of,
-    has_column,
-    joins_of,
-    name_parts,
-    public_hint,
-)
+from dpsql.sql.binding.joins import Join, column_of, has_column, joins_of, name_parts, public_hint
 from dpsql.sql.binding.relations import materialise
 from dpsql.sql.binding.rewrite import CoreBinder
+from dpsql.sql.binding.subqueries import check_own_columns
 from dpsql.sql.sandbox import Sandbox
 from dpsql.sql.text.parse import Parsed
 
@@ -374,6 +368,8 @@ class _Visitor:
         """Rewrite a subquery in an expression."""
         kinds = _Kinds()
         private = allowed == PUBLIC and self._names_private(node, names)
+        if allowed == PUBLIC and not private:
+            check_own_columns(node, self._source)
         rewritten = node if private else self._within(node, names, kinds)
         if private or (allowed == PUBLIC and kinds.all == NOISY):
             raise self._unsupported(

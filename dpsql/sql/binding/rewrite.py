@@ -225,18 +225,37 @@ class CoreBinder(RowBinder):
         return False
 
     def _not_grouped(self, node: exp.Column) -> UnsupportedSqlError:
-        name = self.source.text(self.source.node(node))
+        name = printable(self.source.text(self.source.node(node)))
         plain = [
             self.source.text(self.source.node(item))
             for item in (n.unalias().unnest() for n in self._select.expressions)
             if isinstance(item, exp.Column) and not item.is_star
         ]
         keys = [self.source.text(key.span) for key in self._keys]
-        wanted = dict.fromkeys([*keys, *plain, name])
+        wanted = ", ".join(map(printable, dict.fromkeys([*keys, *plain, name])))
+        window = None if keys else self._row_window()
+        if window is not None:
+            return self._over_rows(window)
+        counted = any(has_aggregate(item) for item in self._select.expressions)
         return self._unsupported(
-            f"The column {printable(name)} is selected but not grouped by.",
+            f"The column {name} is selected but not grouped by.",
             node,
-            f"write GROUP BY {', '.join(map(printable, wanted))}",
+            f"write GROUP BY {wanted}"
+            if counted
+            else f"count: SELECT {wanted}, COUNT(*) AS n … GROUP BY {wanted}",
+        )
+
+    def _row_window(self) -> exp.Window | None:
+        """Return a window that isn't over groups."""
+        found = (w for item in self._select.expressions for w in item.find_all(exp.Window))
+        return next((window for window in found if not _over_groups(window)), None)
+
+    def _over_rows(self, node: exp.Window) -> UnsupportedSqlError:
+        return self._unsupported(
+            "A window over single rows is not supported.",
+            node,
+            "compute on groups: SUM(COUNT(*)) OVER (ORDER BY age), or LAG(COUNT(*)) OVER (ORDER BY "
+            "age), with GROUP BY age.",
         )
 
     def _grouping(self, node: exp.Grouping) -> Expr:
@@ -272,11 +291,7 @@ class CoreBinder(RowBinder):
         argument = function.this if is_aggregate(function) else None
         of_rows = is_aggregate(function) and not (argument and has_aggregate(argument))
         if of_rows and not (self._keys and isinstance(argument, exp.Star)):
-            raise self._unsupported(
-                "A window over single rows is not supported.",
-                node,
-                "sum over groups: SUM(COUNT(*)) OVER (ORDER BY age) with GROUP BY age.",
-            )
+            raise self._over_rows(node)
         return rebuild(node, self.rewrite) if not is_aggregate(node.this) else self._over(node)
 
     def _over(self, node: exp.Window) -> Expr:
@@ -333,3 +348,10 @@ class CoreBinder(RowBinder):
                 span=self.source.node(self._select) if nested else self.source.whole(),
                 hint="select COUNT(*) too.",
             )
+
+
+def _over_groups(window: exp.Window) -> bool:
+    """Whether an aggregate stands in a window, other than the function that runs over it."""
+    function = window.this.this if isinstance(window.this, exp.Filter) else window.this
+    parts = [*function.iter_expressions(), *window.iter_expressions()]
+    return any(has_aggregate(part) for part in parts if part is not window.this)

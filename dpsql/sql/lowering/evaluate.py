@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from dpsql.errors import ResourceLimitError, Span, SqlError
+from dpsql.errors import ResourceLimitError, Span, SqlError, printable
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import Bound, column, conjunction, render
@@ -335,14 +335,19 @@ class Evaluator:
         return self._refused(error, spans[0] if spans else None)
 
     def _refused(self, error: SandboxError, span: Span | None) -> SqlError:
-        outside = str(error).startswith("Referenced ")
+        hint = "check the types, and rule out values for which it isn't defined."
+        if str(error).startswith("Referenced "):
+            hint = "a subquery can use the columns of its own tables only; join them instead."
+        elif span is not None and "out of range" in str(error):
+            shown = printable(" ".join(self.sql[span.start : span.end].split()))
+            hint = (
+                f"TRY({shown}) is NULL for such values; leave them out by WHERE if none can occur."
+            )
         return SqlError(
             f"DuckDB can't compute this for the values of the columns: {error}",
             sql=self.sql,
             span=span,
-            hint="a subquery can use the columns of its own tables only; join them instead."
-            if outside
-            else "check the types, and rule out values for which it isn't defined.",
+            hint=hint,
         )
 
     def _check_coarse(

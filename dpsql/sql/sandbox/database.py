@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from dpsql.errors import printable
 from dpsql.schema import Domain
-from dpsql.schema.declared import FLOAT_TYPES, enum_labels
+from dpsql.schema.declared import enum_labels
+from dpsql.schema.drafts import FLOATS
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
 
 MAX_SECONDS = 60.0
@@ -189,7 +190,7 @@ class Sandbox:
 
 def column_type(domain: Domain) -> str:
     """Return the DuckDB type in which SQL sees a column with this domain."""
-    if domain.type.startswith("DECIMAL(") and domain.column_type not in {"", *FLOAT_TYPES}:
+    if domain.type.startswith("DECIMAL(") and domain.column_type not in {"", *FLOATS}:
         return domain.column_type  # which may have more digits: as text, 0.50 is not 0.5
     if domain.type == "DOUBLE" and domain.column_type == "FLOAT":
         return "FLOAT"  # which a number is compared with as a FLOAT: 0.7 is not 0.7::DOUBLE

@@ -10,7 +10,14 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
-from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, UnsupportedSqlError
+from dpsql.errors import (
+    Span,
+    SqlError,
+    SqlLimitError,
+    SqlParseError,
+    UnsupportedSqlError,
+    printable,
+)
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
 from dpsql.sql.text.spans import Source
 
@@ -145,9 +152,8 @@ def _check_signs(source: Source) -> None:
         if token.token_type is TokenType.L_BRACKET:
             brackets += 1
             if brackets > 1 or source.word(at - 2) != "UNNEST":
-                hint = 'a list of values is written IN (1, 2), and a quoted name "age".'
                 message = "A list in brackets is not supported, except in unnest([1, 2])."
-                raise _unsupported(message, source, span, hint)
+                raise _unsupported(message, source, span, _list_hint(source, at))
         if token.token_type is TokenType.R_BRACKET:
             brackets -= 1
         if token.token_type in _STRANGE:
@@ -159,8 +165,12 @@ def _check_signs(source: Source) -> None:
                 hint = "write one string; a quote inside is doubled: 'it''s'."
                 raise _unsupported("A string beside a string has no meaning.", source, span, hint)
         if token.token_type is TokenType.L_BRACE:
-            hint = "write plain values."
-            raise _unsupported("A struct in braces is not supported.", source, span, hint)
+            raise _braces(source, at)
+        after = source.tokens[at + 1].token_type if at + 1 < len(source.tokens) else None
+        if source.word(at) == "TOP" and after is TokenType.NUMBER:
+            raise _top(source, at)
+        if token.text == "`":
+            raise _backtick(source, at)
         before = [source.word(i) for i in range(max(at - 2, 0), at)]
         inside = before in (["AS", "("], ["MATERIALIZED", "("])
         if inside and source.word(at) in _OTHER_STATEMENTS - {"VALUES"}:
@@ -168,6 +178,55 @@ def _check_signs(source: Source) -> None:
             raise _unsupported(message, source, span, "only SELECT is supported.")
         if token.token_type is TokenType.NOT and token.text == "!":
             raise _unsupported("The operator ! is not supported.", source, span, "write NOT.")
+
+
+def _list_hint(source: Source, at: int) -> str:
+    """Say what to write in place of the list that begins at a token."""
+    tokens, end = source.tokens, at
+    while end < len(tokens) - 1 and tokens[end].token_type is not TokenType.R_BRACKET:
+        end += 1
+    call = source.call_around(at)
+    word = "" if call is None else source.word(call)
+    levels = [t.text for t in tokens[at:end] if t.token_type is TokenType.NUMBER]
+    if call is not None and word.startswith(("QUANTILE", "PERCENTILE")) and levels:
+        before = source.sql[tokens[call].start : tokens[at].start]
+        columns = ", ".join(f"{before}{level})" for level in levels[:3])
+        return f"write a column for each: {columns}."
+    if word == "COLUMNS":
+        return "name the columns, one aggregate for each."
+    return 'a list of values is written IN (1, 2), and a quoted name "age".'
+
+
+def _braces(source: Source, at: int) -> UnsupportedSqlError:
+    """Say what to write in place of a template or a struct."""
+    tokens = source.tokens
+    last = next(
+        (i for i in range(len(tokens) - 1, at, -1) if tokens[i].token_type is TokenType.R_BRACE), at
+    )
+    span = Span(tokens[at].start, tokens[last].end + 1)
+    if len(tokens) > at + 1 and tokens[at + 1].token_type is TokenType.L_BRACE:
+        names = [t.text for t in tokens[at:last] if t.token_type is TokenType.STRING]
+        name = names[-1] if names else "people"
+        hint = f"write what it stands for, such as {printable(name)}, or pass rendered SQL."
+        return _unsupported("A template is not SQL.", source, span, hint)
+    hint = "write plain values."
+    return _unsupported("A struct in braces is not supported.", source, span, hint)
+
+
+def _top(source: Source, at: int) -> UnsupportedSqlError:
+    number = source.tokens[at + 1]
+    span = Span(source.tokens[at].start, number.end + 1)
+    hint = f"write LIMIT {printable(number.text)} at the end."
+    return _unsupported("TOP is not supported.", source, span, hint)
+
+
+def _backtick(source: Source, at: int) -> UnsupportedSqlError:
+    start = source.tokens[at].start
+    end = source.sql.find("`", start + 1)
+    span = Span(start, end + 1 if end >= 0 else start + 1)
+    name = source.sql[start + 1 : end] if end >= 0 else "age"
+    hint = f'write "{printable(name)}" in double quotes.'
+    return _unsupported("Backticks are not supported.", source, span, hint)
 
 
 def parse_tokens(source: Source) -> exp.Expr:

@@ -108,6 +108,11 @@ class Source:
             return "TABLESAMPLE"
         return token.text.upper().split(maxsplit=1)[0] if token.text.strip() else ""
 
+    def call_around(self, at: int) -> int | None:
+        """Return the name of the function in whose parentheses a token stands; None if in none."""
+        left, _ = self._enclosing(at, at)
+        return left - 1 if left != at and left > 0 else None
+
     def _span(self, first: int, last: int) -> Span:
         return Span(self.tokens[first].start, self.tokens[last].end + 1)
 
@@ -122,6 +127,7 @@ class Source:
 
     def _extend(self, node: exp.Expr, first: int, last: int) -> tuple[int, int]:
         """Widen a range of tokens by the words and parentheses that belong to the node."""
+        first = self._opened(first, last)
         if isinstance(node, (exp.Subquery, exp.Paren, exp.Tuple)):
             first, last = self._enclosing(first, last)
         while isinstance(node, exp.Subquery) and self.word(first + 1) not in _QUERY_WORDS:
@@ -196,6 +202,19 @@ class Source:
             depth -= self._type(at) is TokenType.R_PAREN
             at += 1
         return at - 1
+
+    def _opened(self, first: int, last: int) -> int:
+        """Move the beginning to the left until every parenthesis that is closed was opened."""
+        depth = lowest = 0
+        for at in range(first, last + 1):
+            depth += self._type(at) is TokenType.L_PAREN
+            depth -= self._type(at) is TokenType.R_PAREN
+            lowest = min(lowest, depth)
+        while lowest < 0 and first > 0:
+            first -= 1
+            lowest += self._type(first) is TokenType.L_PAREN
+            lowest -= self._type(first) is TokenType.R_PAREN
+        return first
 
     def _enclosing(self, first: int, last: int) -> tuple[int, int]:
         """Return the range of the innermost parentheses around a range of tokens."""

@@ -1,0 +1,171 @@
+"""Drafts of domains for columns that have none: by the column's name and type, and nothing else.
+
+They are guesses at what everybody knows (a month is 1 to 12), to be looked at by the data owner.
+No row is read, so nothing about the data can be in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+
+from dpsql.hints import Hint
+from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.lines import as_code, as_entry
+from dpsql.schema.names import as_sql, as_text
+from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, type_range
+from dpsql.schema.toml import toml_key
+
+FLOATS = frozenset({"DOUBLE", "FLOAT"})
+_DAYS = frozenset({"DATE", "TIMESTAMP"})
+ZONED = "TIMESTAMP WITH TIME ZONE"
+
+_RANGES: tuple[tuple[str, int, int, int], ...] = (
+    # words of the name, the range, and its step where there is a choice
+    ("month mon", 1, 12, 1),
+    ("weekday dow", 0, 6, 1),
+    ("day dom mday", 1, 31, 1),
+    ("hour hr", 0, 23, 1),
+    ("minute minutes second seconds", 0, 59, 1),
+    ("quarter", 1, 4, 1),
+    ("week", 1, 53, 1),
+    ("year yr", 2000, 2030, 1),
+    ("age", 0, 115, 1),
+    ("percent pct percentage share", 0, 100, 1),
+    ("lat latitude", -90, 90, 1),
+    ("lon lng long longitude", -180, 180, 1),
+    ("delay", -60, 300, 1),
+    ("temp temperature", -50, 60, 1),
+    ("rating stars score grade", 1, 5, 1),
+    ("flag is has", 0, 1, 1),
+    ("count num number qty quantity rooms children persons", 0, 20, 1),
+    ("distance dist miles km kilometers", 0, 5_000, 50),
+    ("price cost amount fare fee pay wage", 0, 1_000, 10),
+    ("income salary revenue sales earnings", 0, 200_000, 2_000),
+    ("height width length depth weight mass size", 0, 250, 1),
+    ("duration", 0, 600, 5),
+)
+_CLOCK = frozenset({"time", "clock"})
+_LABELS = {"sex": ("female", "male"), "gender": ("female", "male", "diverse")}
+_BORN = frozenset({"born", "birth", "birthday", "birthdate", "dob"})
+_SINGLE = frozenset(
+    {"id", "ids", "uuid", "guid", "ssn", "email", "mail", "phone", "name", "serial", "tailnum"}
+    | {"iban", "plate", "url", "ip", "address"}
+)
+"""Words in names of columns that tell rows or persons apart."""
+
+
+def drafted(name: str, type_: str) -> Domain | None:
+    """Return a domain that a column of this name and type may have; None if it can't have one."""
+    words = _words(name)
+    if type_.startswith("VARCHAR"):  # one with a collation is named so
+        known = next((labels for word, labels in _LABELS.items() if word in words), None)
+        return Domain.labels(known, nullable=True) if known else _other_labels()
+    if type_ in _DAYS:
+        first, last = ("1920", "2020") if words & _BORN else ("2020", "2029")
+        grain = "year" if words & _BORN else "day"
+        return Domain.dates(f"{first}-01-01", f"{last}-12-31", grain, nullable=True)  # type: ignore[arg-type]
+    if type_ in INTEGER_TYPES or type_ in FLOATS or _is_decimal(type_):
+        return _number(words, type_)
+    return None
+
+
+def singles_out(name: str) -> bool:
+    """Whether a name looks like one of a column that tells rows or persons apart."""
+    return bool(_words(name) & _SINGLE)
+
+
+def _other_labels() -> Domain:
+    return Domain.labels(["a", "b", "other"], other="other", nullable=True)
+
+
+def _number(words: frozenset[str], type_: str) -> Domain:
+    if words & _CLOCK and type_ in INTEGER_TYPES:  # 517 is seventeen past five
+        return Domain.bins([0, 600, 1200, 1800, 2400], nullable=True)
+    low, high, step = next(
+        ((low, high, step) for names, low, high, step in _RANGES if words & set(names.split())),
+        (0, 100, 1),
+    )
+    if type_ in INTEGER_TYPES:
+        least, most = type_range(type_)
+        if step == 1 or high > most or low < least:
+            ends = max(low, least), min(high, most)
+            return Domain.integers(*ends, nullable=True, outside="clamp")
+    if _is_decimal(type_):  # the type may have fewer digits before its point
+        largest = 10 ** (decimal_width(type_) - decimal_scale(type_)) - 1
+        if not largest:
+            unit = Decimal(f"1E-{decimal_scale(type_)}")
+            return Domain.decimals(0, 9 * unit, unit, nullable=True, outside="clamp")
+        if high > largest:
+            low, high, step = 0, largest, 1
+        low = max(low, -largest)
+    return Domain.decimals(low, high, step, nullable=True, outside="clamp")
+
+
+def _is_decimal(type_: str) -> bool:
+    return type_.startswith("DECIMAL(") and decimal_scale(type_) <= MAX_DIGITS
+
+
+def _words(name: str) -> frozenset[str]:
+    """Cut a name into words: at signs, and where a capital follows a small letter."""
+    return frozenset(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+
+
+# ── how to declare it ──────────────────────────────────────────────────────────────────────
+
+
+def declaration_hint(table: str, column: str, type_: str) -> Hint:
+    """Word the declaration that would give a column of this type a public domain."""
+    domain = drafted(column, type_)
+    if domain is None:
+        return Hint(unsuitable(column, type_))
+    check = _CHECKS.get(type_, _check_of)(column, domain)
+    code, entry = as_code(domain), as_entry(column, domain)
+    schema = f"dpsql.Schema({{{as_text(table)}: {{{as_text(column)}: {code}}}}})"
+    line = f"{toml_key(table)}.columns.{entry}"
+    typed = Hint(
+        f"pass schema={schema}.",
+        f"put {line} into a schema file, --schema FILE.",
+        f"pass --schema NAME, where NAME = {schema}.",
+    )
+    return check + typed
+
+
+def unsuitable(column: str, type_: str) -> str:
+    """Say what to do with a column of a type that can't have a domain."""
+    if type_ == ZONED:
+        return (
+            f"on which day a {type_} falls depends on a setting; store it as a TIMESTAMP: "
+            f"ALTER TABLE … ALTER {as_sql(column)} TYPE TIMESTAMP USING {as_sql(column)} "
+            "AT TIME ZONE 'UTC';"
+        )
+    return (
+        f"columns of type {type_} can't have a domain; add an integer, BOOLEAN, DATE or ENUM "
+        f"column derived from {column} to the table."
+    )
+
+
+def _check_of(column: str, domain: Domain) -> str:
+    if not isinstance(domain.values, range):
+        return ""
+    low, high = domain.values.start, domain.values.stop - 1
+    return f"create the table with CHECK ({as_sql(column)} BETWEEN {low} AND {high}), or "
+
+
+def _check_of_days(column: str, domain: Domain) -> str:
+    return (
+        f"create the table with CHECK ({as_sql(column)} BETWEEN DATE '{domain.values[0]}' AND "
+        f"DATE '2029-12-31'), or "
+    )
+
+
+def _check_of_labels(column: str, _: Domain) -> str:
+    return f"give the column an ENUM type or CHECK ({as_sql(column)} IN ('a', 'b')), or "
+
+
+_CHECKS: dict[str, Callable[[str, Domain], str]] = {
+    "VARCHAR": _check_of_labels,
+    "DATE": _check_of_days,
+    "TIMESTAMP": lambda _, __: "",
+}

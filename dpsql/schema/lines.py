@@ -1,0 +1,100 @@
+"""Domains as they are typed: as a line of a schema file, and in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from dpsql.schema.domain import Domain
+from dpsql.schema.names import as_text
+from dpsql.schema.sequences import DateRange, DecimalRange
+from dpsql.schema.toml import toml_key, toml_text
+
+WIDTH = 100
+_FLOAT_DIGITS = 15
+"""Other programs read a decimal as a float, which keeps so many digits."""
+
+
+def as_entry(name: str, domain: Domain) -> str:
+    """Write a column's entry in a schema file."""
+    return f"{toml_key(name)} = {{ {', '.join([*_values(domain), *_rules(domain)])} }}"
+
+
+def as_code(domain: Domain) -> str:
+    """Write a domain of integers, decimals, dates, labels or bins in Python."""
+    values = domain.values
+    more = [f"{rule.split(' = ')[0]}={_python(rule.split(' = ')[1])}" for rule in _rules(domain)]
+    if isinstance(values, range):
+        kind, parts = "integers", [str(values.start), str(values.stop - 1)]
+    elif isinstance(values, DecimalRange):
+        ends = (decimal(end, values.scale) for end in (values.low, values.high))
+        kind, parts = "decimals", [f"'{end}'" for end in ends]
+        more.insert(0, f"step='{decimal(values.step, values.scale)}'")
+    elif isinstance(values, DateRange):
+        kind, parts = "dates", [f"'{values.first}'", f"'{values.end}'"]
+        more = [*([] if values.grain == "day" else [f"grain='{values.grain}'"]), *more]
+    elif domain.type == "DOUBLE":
+        kind, parts = "bins", [f"[{', '.join(_edges(domain))}]"]
+    else:
+        kind, parts = "labels", [f"[{', '.join(as_text(str(value)) for value in values)}]"]
+    return f"dpsql.Domain.{kind}({', '.join([*parts, *more])})"
+
+
+def decimal(value: int, scale: int) -> str:
+    """Write value / 10**scale, without a unit."""
+    return f"{Decimal(f'{value}E-{scale}'):f}"
+
+
+def _values(domain: Domain) -> list[str]:
+    """Write the kind of a domain, and what makes its values."""
+    values = domain.values
+    if domain.type == "BOOLEAN":
+        return ["boolean = true"]
+    if isinstance(values, range):
+        return [f"integers = [{values.start}, {values.stop - 1}]"]
+    if isinstance(values, DecimalRange):
+        ends = f"{_decimal(values.low, values.scale)}, {_decimal(values.high, values.scale)}"
+        return [f"decimals = [{ends}]", f"step = {_decimal(values.step, values.scale)}"]
+    if isinstance(values, DateRange):
+        grain = [] if values.grain == "day" else [f'grain = "{values.grain}"']
+        return [f"dates = [{values.first}, {values.end}]", *grain]
+    if domain.type == "DOUBLE":
+        return [listed("bins", _edges(domain))]
+    if domain.type in {"VARCHAR", "ENUM"}:
+        return [listed("labels", (toml_text(str(v)) for v in values))]
+    return [listed("values", map(str, values))]
+
+
+def _edges(domain: Domain) -> list[str]:
+    return [repr(v).removesuffix(".0") for v in [*domain.values, *(domain.uppers or ())[-1:]]]
+
+
+def _decimal(value: int, scale: int) -> str:
+    """Write value / 10**scale, in quotes if other programs would round it."""
+    number = decimal(value, scale)
+    return number if len(str(abs(value))) <= _FLOAT_DIGITS else f'"{number}"'
+
+
+def listed(kind: str, values: Iterable[str]) -> str:
+    """Write a list of a schema file, over several lines if it is long."""
+    lines = [""]
+    for value in values:
+        if len(lines[-1]) + len(value) > WIDTH - len(kind):
+            lines.append("")
+        lines[-1] += f"{value}, "
+    if len(lines) == 1:
+        return f"{kind} = [{lines[0].removesuffix(', ')}]"
+    return f"{kind} = [\n" + "".join(f"    {line.rstrip()}\n" for line in lines) + "]"
+
+
+def _rules(domain: Domain) -> list[str]:
+    """Write what differs from the defaults."""
+    nullable = ["nullable = true"] if domain.nullable else []
+    if domain.other is not None:
+        return [*nullable, f"other = {toml_text(domain.other)}"]
+    default = "null" if domain.nullable else "drop"
+    return nullable if domain.outside == default else [*nullable, f'outside = "{domain.outside}"']
+
+
+def _python(value: str) -> str:
+    return "True" if value == "true" else value

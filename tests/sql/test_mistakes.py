@@ -1,0 +1,166 @@
+"""Everyday mistakes: each is told at its place, and what the hint says works when it is typed."""
+
+from __future__ import annotations
+
+import duckdb
+import polars as pl
+import pytest
+
+import dpsql
+
+BUDGET = dpsql.Budget(rho=1)
+DELAY = dpsql.Domain.integers(-10, 20, nullable=True, outside="clamp")
+SCHEMA = dpsql.Schema({"flights": {"delay": DELAY, "carrier": dpsql.Domain.labels(["9E", "AA"])}})
+
+
+@pytest.fixture(scope="module")
+def con():
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE flights (year INTEGER NOT NULL CHECK (year IN (2023, 2024)), month INTEGER "
+        "NOT NULL CHECK (month BETWEEN 1 AND 12), day INTEGER NOT NULL CHECK (day BETWEEN 1 AND 31)"
+        ", carrier VARCHAR, delay INTEGER, dest ENUM('ATL', 'BOS') NOT NULL)"
+    ).fetchall()
+    con.execute("CREATE TABLE airports (faa VARCHAR, state VARCHAR)").fetchall()
+    con.execute("INSERT INTO airports VALUES ('ATL', 'GA'), ('BOS', 'MA')").fetchall()
+    return con
+
+
+def refused(con, sql: str) -> dpsql.SqlError:
+    with pytest.raises(dpsql.SqlError) as error:
+        dpsql.plan(con, sql, budget=BUDGET, schema=SCHEMA, public="airports")
+    return error.value
+
+
+def marked(error: dpsql.SqlError) -> str:
+    assert error.sql is not None
+    assert error.span is not None
+    return error.sql[error.span.start : error.span.end]
+
+
+COUNTED = "SELECT COUNT(*) AS n FROM flights f WHERE "
+MISTAKES = {
+    "a correlated EXISTS": (
+        COUNTED + "EXISTS (SELECT 1 FROM airports a WHERE a.faa = f.dest)",
+        "a column from outside", "f.dest", "f.dest IN (SELECT a.faa FROM airports a)",
+        COUNTED + "f.dest IN (SELECT a.faa FROM airports a)",
+    ),
+    "a correlated value": (
+        COUNTED + "1 < (SELECT COUNT(*) FROM airports WHERE faa = f.dest)",
+        "a column from outside", "f.dest", "join its table instead",
+        "SELECT COUNT(*) AS n FROM flights f JOIN airports ON faa = f.dest",
+    ),
+    "a window over rows": (
+        "SELECT carrier, delay, LAG(delay) OVER (ORDER BY day) FROM flights",
+        "A window over single rows", "LAG(delay) OVER (ORDER BY day)",
+        "LAG(COUNT(*)) OVER (ORDER BY age), with GROUP BY age",
+        "SELECT day, LAG(COUNT(*)) OVER (ORDER BY day) AS n FROM flights GROUP BY day",
+    ),
+    "an aggregate over rows": (
+        "SELECT carrier, AVG(delay) OVER (PARTITION BY carrier) FROM flights",
+        "A window over single rows", "AVG(delay) OVER (PARTITION BY carrier)",
+        "SUM(COUNT(*)) OVER (ORDER BY age)",
+        "SELECT day, SUM(COUNT(*)) OVER (ORDER BY day) AS n FROM flights GROUP BY day",
+    ),
+    "a number for a label": (
+        COUNTED + "carrier = 9", "9 is not a value of carrier", "9", "did you mean '9E'?",
+        COUNTED + "carrier = '9E'",
+    ),
+    "a word for a number": (
+        COUNTED + "month IN (1, 'Feb')", "'Feb' is not a value of month", "'Feb'", "{1..12}",
+        COUNTED + "month IN (1, '2')",
+    ),
+    "several quantiles": (
+        "SELECT QUANTILE_CONT(delay, [0.25, 0.5]) AS q FROM flights", "A list in brackets", "[",
+        "QUANTILE_CONT(delay, 0.25), QUANTILE_CONT(delay, 0.5)",
+        "SELECT QUANTILE_CONT(delay, 0.25) AS a, QUANTILE_CONT(delay, 0.5) AS b FROM flights",
+    ),
+    "the time": (
+        COUNTED + "make_date(year, 1, 1) < now()", "The function NOW", "now()", "write its value",
+        COUNTED + "make_date(year, 1, 1) < DATE '2024-06-01'",
+    ),
+    "backticks": (
+        "SELECT `dest`, COUNT(*) AS n FROM flights GROUP BY 1", "Backticks", "`dest`", '"dest"',
+        'SELECT "dest", COUNT(*) AS n FROM flights GROUP BY 1',
+    ),
+    "TOP": (
+        "SELECT TOP 5 dest, COUNT(*) AS n FROM flights GROUP BY dest", "TOP", "TOP 5", "LIMIT 5",
+        "SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest LIMIT 5",
+    ),
+    "a template": (
+        "SELECT COUNT(*) AS n FROM {{ ref('flights') }} WHERE day = 1", "A template is not SQL",
+        "{{ ref('flights') }}", "such as flights",
+        "SELECT COUNT(*) AS n FROM flights WHERE day = 1",
+    ),
+    "parentheses in an aggregate": (
+        "SELECT MAX((delay) - day) AS most FROM flights", "The aggregate MAX is",
+        "MAX((delay) - day)", "QUANTILE_DISC(age, 0.99)",
+        "SELECT QUANTILE_DISC(delay, 0.99) AS most FROM flights",
+    ),
+    "dates that don't exist": (
+        "SELECT make_date(year, month, day) AS d, COUNT(*) AS n FROM flights GROUP BY d",
+        "out of range", "make_date(year, month, day)", "TRY(make_date(year, month, day))",
+        "SELECT TRY(make_date(year, month, day)) AS d, COUNT(*) AS n FROM flights GROUP BY d",
+    ),
+    "the number of groups": (
+        "SELECT COUNT(*) AS n FROM (SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest) AS q",
+        "groups are there whether", "SELECT COUNT(*) AS n FROM (SELECT dest, COUNT(*) AS n FROM "
+        "flights GROUP BY dest) AS q", "SUM(n)",
+        "SELECT SUM(n) AS n FROM (SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest) AS q",
+    ),
+    "nothing counted": (
+        "SELECT DISTINCT dest FROM flights", "not grouped by", "dest",
+        "SELECT dest, COUNT(*) AS n … GROUP BY dest",
+        "SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest",
+    ),
+    "a histogram": (
+        "SELECT histogram(day) FROM flights", "The function HISTOGRAM", "histogram(day)",
+        "SELECT age, COUNT(*)", "SELECT day, COUNT(*) AS n FROM flights GROUP BY day",
+    ),
+    "a misspelt function": (
+        "SELECT dest, COUNT(*) AS n FROM flights WHERE substrng(dest, 1, 1) = 'A' GROUP BY dest",
+        "The function SUBSTRNG", "substrng(dest, 1, 1)", "did you mean SUBSTRING?",
+        "SELECT dest, COUNT(*) AS n FROM flights WHERE substring(dest, 1, 1) = 'A' GROUP BY dest",
+    ),
+    "columns by a list": (
+        "SELECT AVG(COLUMNS(['delay'])) FROM flights", "A list in brackets", "[",
+        "name the columns", "SELECT AVG(delay) FROM flights",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_at_its_place_and_the_hint_works(con, mistake):
+    sql, message, place, hint, typed = MISTAKES[mistake]
+    error = refused(con, sql)
+    assert message in error.message
+    assert marked(error) == place
+    assert hint in error.hint
+    plan = dpsql.plan(con, typed, budget=BUDGET, schema=SCHEMA, public="airports")
+    assert plan.workload.count > 0
+
+
+def test_columns_from_outside_of_a_noisy_subquery_are_told(con):
+    error = refused(
+        con,
+        "SELECT faa FROM airports WHERE 10 < (SELECT COUNT(*) FROM flights WHERE dest = state)",
+    )
+    assert error.message == "There is no column state in flights."
+    assert error.hint.startswith("a subquery can use the columns of its own tables only")
+
+
+def test_try_gives_null_for_values_that_cannot_be_computed(con):
+    sql = "SELECT TRY(make_date(year, month, day)) AS d, COUNT(*) AS n FROM flights GROUP BY d"
+    session = dpsql.Session(con, schema=SCHEMA)
+    frame = session.query(sql, budget=BUDGET)
+    days = pl.date_range(pl.date(2023, 1, 1), pl.date(2024, 12, 31), "1d", eager=True)
+    assert frame["d"].drop_nulls().sort().to_list() == days.to_list()
+    assert frame["d"].null_count() == 1  # 30 February and the like: cells that no row can be in
+
+
+def test_a_frame_takes_a_schema_with_and_without_its_name():
+    frame = pl.DataFrame({"delay": [1, 2, None]})
+    for schema in ({"delay": DELAY}, {"self": {"delay": DELAY}}):
+        found = frame.dp.sql("SELECT delay, COUNT(*) FROM self GROUP BY 1", budget=BUDGET,
+                             schema=schema)  # fmt: skip
+        assert found.height == 32
