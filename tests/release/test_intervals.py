@@ -71,12 +71,14 @@ def test_quotients_and_roots_of_small_groups_are_held(con, name, epsilon):
 def test_intervals_are_inside_of_what_is_possible(con):
     sql = (
         "SELECT g, AVG(age) AS mean, VAR_POP(age) AS spread, STDDEV(age) AS deviation, "
-        "round(100.0 * COUNT_IF(rich) / NULLIF(COUNT(*), 0), 1) AS percent FROM t GROUP BY g"
+        "round(100.0 * COUNT_IF(rich) / NULLIF(COUNT(*), 0), 1) AS percent, "
+        "AVG(age) FILTER (WHERE rich) - AVG(hours) AS difference FROM t GROUP BY g"
     )
     budget = dpsql.Budget(epsilon=0.05, delta=1e-9)
     frame = dpsql.query(con, sql, budget=budget, confidence=0.95)
     most = {"mean": (16, 100), "spread": (0, 42**2), "deviation": (0, 2**0.5 * 42)}
-    for name, (least, largest) in {**most, "percent": (0, 100)}.items():
+    most |= {"percent": (0, 100), "difference": (16 - 99, 100 - 1)}
+    for name, (least, largest) in most.items():
         lower, upper = frame[f"{name}_lower"], frame[f"{name}_upper"]
         assert lower.min() >= least
         assert upper.max() <= largest + 1e-9

@@ -291,11 +291,20 @@ def _written(node: Expr, limits: Limits) -> Fraction:
 
 
 def _moved(node: Expr, left: Fraction, right: Fraction) -> tuple[Expr, Expr] | None:
-    """Move what is possible by a public number."""
-    if isinstance(node, exp.Add) and right.limits is not None and _is_public(node.this):
-        low, high = (exp.Add(this=_paren(left.top), expression=end) for end in right.limits)
-        return low, high
-    return None
+    """Add up, or subtract, what is possible of both sides; a public side is what it is."""
+    sides = [
+        (side.top, side.top) if _is_public(part) else side.limits
+        for part, side in ((node.this, left), (node.expression, right))
+    ]
+    one, other = sides
+    if one is None or other is None:
+        return None
+    if isinstance(node, exp.Sub):
+        other = other[1], other[0]
+    low, high = (
+        type(node)(this=_paren(a), expression=_paren(b)) for a, b in zip(one, other, strict=True)
+    )
+    return low, high
 
 
 def _without(factors: Sequence[Expr], others: Sequence[Expr]) -> list[Expr]:
