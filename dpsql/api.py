@@ -12,6 +12,7 @@ import polars as pl
 from dpsql.calls import checked
 from dpsql.engines.public import PublicTables
 from dpsql.errors import MechanismError, SqlError, WorkloadError
+from dpsql.hints import option
 from dpsql.planner import mechanisms, querysmasher
 from dpsql.planner.baselines.arguments import Basis, Loss
 from dpsql.planner.compare import Comparison
@@ -22,6 +23,7 @@ from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.release import Release
+from dpsql.release.assumed import assuming
 from dpsql.schema import EachRow, Schema, Unit
 from dpsql.schema.units import neighbours_of
 from dpsql.session import Session
@@ -35,6 +37,7 @@ from dpsql.session.declared import (
     compile_statements,
 )
 from dpsql.session.targets import check_targets
+from dpsql.sql.compiled import Script
 from dpsql.sql.text.script import read_text, split_script
 from dpsql.workload import Workload
 
@@ -162,6 +165,7 @@ def plan(
     mechanism: str = QUERYSMASHER,
     bases: Mapping[str, Basis] | None = None,
     loss: Loss | None = None,
+    assume: Mapping[str, float] | None = None,
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -195,19 +199,28 @@ def plan(
         loss: for `residualplanner`, in place of the total: any convex function, in CVXPY, of the
             vector of variances of the families' cells, for example
             `lambda variances: cvxpy.norm(variances, 3)`.
+        assume: `rows` → rows of the table, or statement → rows in each of its groups:
+            `plan.expected_answers` then has the errors of averages, shares and quantiles, too, in
+            their own units, as if rows were spread evenly over all values.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
     """
     if targets is None or budget is not None:
         check_budget(budget)
-    workload, contributions, neighbours = _asked(
+    workload, contributions, neighbours, script = _asked(
         source, statements, schema, public, weights, unit, max_rows, targets
     )
     options = Options(
         tolerance, residuals, objective, targets, contributions, neighbours, bases, loss
     )
     alone = mechanisms.plan(workload, budget, mechanism, options)
+    if script is not None:
+        alone = assuming(script, alone, assume)
+    elif assume is not None:
+        raise WorkloadError(
+            "A workload has no columns.", hint="leave " + option("assume") + " out."
+        )
     if isinstance(given, (list, tuple)) and not given:
         return alone
     _check_given(source, workload, given)
@@ -266,7 +279,7 @@ def compare(
         DpsqlError: see `Session.plan`; `MechanismError` for a name that is no mechanism's.
     """
     check_budget(budget)
-    workload, contributions, neighbours = _asked(
+    workload, contributions, neighbours, _ = _asked(
         source, statements, schema, public, weights, unit, max_rows
     )
     options = Options(tolerance, contributions=contributions, neighbours=neighbours)
@@ -282,21 +295,21 @@ def _asked(
     unit: str | EachRow | None,
     max_rows: int | None,
     targets: Mapping[str, float] | None = None,
-) -> tuple[Workload, int, str]:
-    """Return a workload, how many records of one unit count, and what neighbours are."""
+) -> tuple[Workload, int, str, Script | None]:
+    """Return a workload, how many records of one unit count, what neighbours are, and the SQL."""
     if isinstance(source, Workload):
         if statements is not None:
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
             )
-        return source, *_of_workload(unit, max_rows)
+        return source, *_of_workload(unit, max_rows), None
     if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
     check_connection(source)
     declared = Declared.of(source, schema, public, unit, max_rows)
     script = compile_statements(source, statements, declared, weights)
     check_targets(script, targets)
-    return script.workload, script.table.contributions, script.table.neighbours
+    return script.workload, script.table.contributions, script.table.neighbours, script
 
 
 def _check_given(source: object, workload: Workload, given: Sequence[Plan]) -> None:

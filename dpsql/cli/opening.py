@@ -81,7 +81,13 @@ def schema_file(path: Path | None) -> Schema | None:
     return None if path is None else Schema.load(path)
 
 
-def plan(source: Source, statements: dict[str, str], budget: Budget | None, aims: Aims) -> Plan:
+def plan(
+    source: Source,
+    statements: dict[str, str],
+    budget: Budget | None,
+    aims: Aims,
+    assume: dict[str, float] | None = None,
+) -> Plan:
     """Plan statements as a release would.
 
     If there is an account, the plan rests on what was measured before; if there is none, none
@@ -103,6 +109,7 @@ def plan(source: Source, statements: dict[str, str], budget: Budget | None, aims
                 weights=aims.weights,
                 reuse=not aims.no_reuse,
                 mechanism=aims.mechanism,
+                assume=assume,
             )
     with database(source.db) as con:
         return api.plan(
@@ -117,6 +124,7 @@ def plan(source: Source, statements: dict[str, str], budget: Budget | None, aims
             unit=source.whose,
             max_rows=source.max_rows,
             mechanism=aims.mechanism,
+            assume=assume,
         )
 
 

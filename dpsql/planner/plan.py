@@ -124,6 +124,12 @@ class Plan:
     """What earlier measurements add to those of the plan."""
     mechanism: str = QUERYSMASHER
     """The name of the mechanism that planned it."""
+    expected_answers: pl.DataFrame | None = None
+    """The expected errors of what statements select, in its own units, if rows were assumed.
+
+    Columns: `statement`, `column`, `typical` (the mean of its values), `standard_error` (root of
+    the mean variance), `largest_standard_error`, and `interval` (the mean width of the 95 %
+    intervals of quantiles, which have no variance)."""
     aside: bool = False
     """Whether it leaves earlier measurements aside, which might have helped: nothing is known then
     of how far it is from the best."""

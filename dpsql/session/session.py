@@ -23,6 +23,7 @@ from dpsql.planner.threads import one_thread
 from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Ledger, data_id, open_ledger
 from dpsql.release import Release, Wishes
+from dpsql.release.assumed import assuming
 from dpsql.release.confidence import check_confidence
 from dpsql.release.folder import check_target
 from dpsql.schema import EachRow, Schema
@@ -200,6 +201,7 @@ class Session:
         residuals: querysmasher.Residuals = "weighted",
         reuse: bool = True,
         mechanism: str = QUERYSMASHER,
+        assume: Mapping[str, float] | None = None,
     ) -> Plan:
         """Plan statements jointly. Reads the catalog and no rows; spends nothing.
 
@@ -223,7 +225,8 @@ class Session:
         how = How(budget, targets, objective, weights, reuse, tolerance, residuals, mechanism)
         planning = self._work.planning
         with self._lock:  # a release in another thread must not have its rows read as a catalog
-            return planning.planned(planning.asked(Asked.of(statements, how)))[1]
+            compiled, plan = planning.planned(planning.asked(Asked.of(statements, how)))
+            return assuming(compiled.script, plan, assume)
 
     @checked
     @one_thread

@@ -35,8 +35,11 @@ def check_targets(script: Script, targets: Mapping[str, float] | None) -> None:
                     f"The target of {printable(statement.name)} can't bound the error of its "
                     f"column {printable(column)}, which depends on how many rows there are: "
                     "targets are for counts and sums.",
-                    hint="plan with " + spend(rho=0.01) + " and see what errors it has, or give "
-                    "targets to statements that select counts alone.",
+                    hint="plan with "
+                    + spend(rho=0.01)
+                    + " and "
+                    + option("assume", {"rows": 100_000})
+                    + ", and see which errors that would have.",
                 )
             missing = sorted(of - named)
             if missing:

@@ -21,10 +21,24 @@ if TYPE_CHECKING:
 @options.source
 @options.amounts
 @options.aims
+@click.option(
+    "--assume",
+    type=options.Named(),
+    multiple=True,
+    help="Rows of the table (rows=100000), or of each group of a statement: also shows errors of "
+    "averages, shares and quantiles. Repeatable.",
+)
 @click.option("--explain", is_flag=True, help="Print what is measured, too.")
 @options.json_option
 def plan(
-    script: str, source: Source, amounts: Amounts, aims: Aims, *, explain: bool, as_json: bool
+    script: str,
+    source: Source,
+    amounts: Amounts,
+    aims: Aims,
+    *,
+    assume: tuple[tuple[str, float], ...],
+    explain: bool,
+    as_json: bool,
 ) -> None:
     """Print the expected error of each statement of SCRIPT; spend nothing.
 
@@ -34,7 +48,7 @@ def plan(
     aims.check_against(budget)
     statements = opening.script(script)
     with working("planning"):
-        made = opening.plan(source, statements, budget, aims)
+        made = opening.plan(source, statements, budget, aims, options.by_name(assume, "--assume"))
     if as_json:
         output.say_json(_document(made, amounts, explain=explain))
     else:
@@ -44,6 +58,11 @@ def plan(
 def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
     errors = made.expected_error()
     output.say_table([name.replace("_", " ") for name in errors.columns], errors.rows())
+    if made.expected_answers is not None:
+        output.say()
+        columns = [name.replace("_", " ") for name in made.expected_answers.columns]
+        output.say_table(columns, made.expected_answers.rows())
+        output.say("for the rows assumed, spread evenly over all values")
     output.say()
     known = math.isfinite(made.gap)
     bound = f"within {made.gap:.2%} of the certified bound" if known else "no bound is known"
@@ -67,4 +86,6 @@ def _document(made: Plan, amounts: Amounts, *, explain: bool) -> dict[str, objec
         "neighbours": made.neighbours,
         "binding": made.binding,
     }
+    if made.expected_answers is not None:
+        found["expected_answers"] = made.expected_answers.to_dicts()
     return {**found, "explanation": made.explain()} if explain else found
