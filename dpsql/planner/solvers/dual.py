@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.divide.basis import axis_basis, residual_basis, row_basis
 from dpsql.planner.divide.component import Component
+from dpsql.planner.solvers.acceleration import Accelerated
 from dpsql.planner.solvers.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
 from dpsql.planner.solvers.base import Solution, Solver, Triangular
 from dpsql.planner.solvers.symmetry import Block, Permutation, averaged, blocks, symmetries
@@ -46,6 +47,9 @@ WIDE = 10**5
 """Cells from which L-BFGS remembers fewer steps: each takes memory and time in the cells."""
 STRETCH = 1.7
 """Fixed-point steps are made longer by this power; from 2 on they would overshoot."""
+SMALLEST_RATIO = 1e-12
+ASTRAY = 3
+"""Where a gap is so many times the best one, the fixed point goes on without acceleration."""
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
@@ -202,8 +206,9 @@ def maximise(
     """Maximise the dual until the gap is at most `tolerance` or the work is used up.
 
     Few queries over many cells are solved over the cells that matter. Else full-rank problems
-    converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps; where
-    some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz² takes over.
+    converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps, of which the next is
+    guessed from the last ones; where some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz²
+    takes over.
     """
     steps = max(LEAST, int(min(MOST_STEPS, work / dual.work)))
     if dual.rank == 1:  # one query: all weight on its largest coefficients, E = max q²
@@ -240,18 +245,21 @@ def _over_few_cells(dual: Dual, tolerance: float, start: Vector | None) -> DualP
 
 def _over_all_cells(dual: Dual, tolerance: float, start: Vector | None, steps: int) -> DualPoint:
     best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
-    gaps = [point.gap]
+    gaps, acceleration = [point.gap], Accelerated()
     while best.gap > tolerance and len(gaps) < steps:
-        if len(gaps) % CHECK == 0 and _steps_left(gaps, tolerance) > PATIENCE:
+        if len(gaps) % CHECK == 0 and _accelerationleft(gaps, tolerance) > PATIENCE:
             best = _quasi_newton(dual, best, tolerance, steps - len(gaps))
             return replace(best, evaluations=len(gaps) + best.evaluations)
-        point = evaluate(dual, _normalise(point.delta * (point.diagonal / point.f) ** STRETCH))
+        if point.gap > ASTRAY * best.gap:
+            acceleration.forget()
+        ratio = np.maximum(point.diagonal / point.f, SMALLEST_RATIO)
+        point = evaluate(dual, _normalise(acceleration.next(point.delta, STRETCH * np.log(ratio))))
         best = min(best, point, key=lambda p: p.gap)
         gaps.append(point.gap)
     return replace(best, evaluations=len(gaps))
 
 
-def _steps_left(gaps: list[float], tolerance: float) -> float:
+def _accelerationleft(gaps: list[float], tolerance: float) -> float:
     """Extrapolate how many more fixed-point steps it takes to reach the tolerance."""
     rate = math.log(gaps[-CHECK] / gaps[-1]) / (CHECK - 1) if gaps[-1] > 0 else math.inf
     return math.log(gaps[-1] / tolerance) / rate if rate > 0 else math.inf

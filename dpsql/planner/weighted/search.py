@@ -35,7 +35,7 @@ from dpsql.workload import Workload
 Array = NDArray[np.float64]
 
 EVALUATIONS = 30
-WORK = 6e11
+WORK = 3e11
 """Multiplications that the search may cost, roughly; what was found until then is used."""
 SMALL_WORK = 3e10
 TIMES = 30
