@@ -261,8 +261,9 @@ def _over_all_cells(dual: Dual, tolerance: float, start: Vector | None, steps: i
 
 def _accelerationleft(gaps: list[float], tolerance: float) -> float:
     """Extrapolate how many more fixed-point steps it takes to reach the tolerance."""
-    rate = math.log(gaps[-CHECK] / gaps[-1]) / (CHECK - 1) if gaps[-1] > 0 else math.inf
-    return math.log(gaps[-1] / tolerance) / rate if rate > 0 else math.inf
+    before, now = min(gaps[: 1 - CHECK]), min(gaps)
+    rate = math.log(before / now) / (CHECK - 1) if now > 0 else math.inf
+    return math.log(now / tolerance) / rate if rate > 0 else math.inf
 
 
 def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) -> DualPoint:

@@ -39,6 +39,8 @@ LOW = 24
 """Rows along an attribute up to which it may have any number of cells."""
 MOST_ENTRIES = 2**24
 """Of all rows along an attribute."""
+MOST_SEARCHED = 2**17
+"""Of those at the vertices: a search goes through them many times."""
 SPARE = 4
 """How many times the cells that are enough there must be for the others to be left out."""
 FLAT = 3
@@ -100,7 +102,9 @@ def axes_of(workload: Workload, colouring: Colouring, wanted: Sequence[int]) -> 
     for colour, parts in _parts(workload, colouring, wanted).items():
         rows = _stacked(parts, colouring.sizes[colour])
         if rows is not None and len(rows):
-            found[colour] = Axis.of(rows)
+            axis = Axis.of(rows)
+            if len(rows) * len(axis.vertices) <= MOST_SEARCHED:
+                found[colour] = axis
     return found
 
 
@@ -202,9 +206,8 @@ def _vertices(rows: Array) -> Cells:
         return np.arange(cells)
     from scipy.spatial import ConvexHull  # slow to import, and seldom needed
 
-    _, first = np.unique(np.round(points, 12), axis=1, return_index=True)
-    found = first[ConvexHull(points[:, first].T).vertices]
-    return np.sort(found) if SPARE * len(found) <= cells else np.arange(cells)
+    found = ConvexHull(points.T).vertices
+    return np.sort(found).astype(np.intp) if SPARE * len(found) <= cells else np.arange(cells)
 
 
 def _basis(table: Array) -> Cells:
