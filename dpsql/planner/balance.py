@@ -18,7 +18,7 @@ ENOUGH = 1e-5
 STEPS_PER_COLUMN = 4
 STEPS_PER_COEFFICIENT = 2
 COLUMNS = 64
-"""Columns that are tried before giving up, for each row: few coefficients can't mend many."""
+"""For each coefficient, up to which it is tried."""
 CHOICES = 6
 """Coefficients that are tried for a column at once."""
 
@@ -38,6 +38,8 @@ def balance(
     Returns:
         The integers to take.
     """
+    if basis.shape[1] > COLUMNS * rounded.size:  # few coefficients can't mend so many columns
+        return rounded
     work = _Columns(coefficients, rounded.astype(np.float64), basis.astype(np.float64))
     for _ in range(min(STEPS_PER_COLUMN * basis.shape[1], STEPS_PER_COEFFICIENT * rounded.size)):
         if not work.improve():
@@ -59,8 +61,7 @@ class _Columns:
 
     def improve(self) -> bool:
         """Mend one column, the most wrong that can be mended, by the best single move."""
-        most = COLUMNS * len(self._basis)
-        for column in np.argsort(-np.abs(self._excess))[:most].tolist():
+        for column in np.argsort(-np.abs(self._excess)).tolist():
             if abs(self._excess[column]) <= self._enough:
                 break
             change, k, row, sign = min(
