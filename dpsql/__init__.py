@@ -10,6 +10,7 @@ from dpsql import polars_namespace as polars_namespace  # registers `df.dp`
 if TYPE_CHECKING:
     from dpsql.api import compare, plan, query, read_script
     from dpsql.errors import (
+        AccuracyError,
         ArgumentError,
         BudgetError,
         DpsqlError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EACH_ROW",
+    "AccuracyError",
     "ArgumentError",
     "Budget",
     "BudgetError",

@@ -59,6 +59,7 @@ def query(  # type: ignore[overload-overlap]
     accept_schema: bool = ...,
     reuse: bool = ...,
     mechanism: str = ...,
+    accept_gap: bool = ...,
 ) -> pl.DataFrame: ...
 @overload
 def query(
@@ -77,6 +78,7 @@ def query(
     accept_schema: bool = ...,
     reuse: bool = ...,
     mechanism: str = ...,
+    accept_gap: bool = ...,
 ) -> Release: ...
 @checked
 def query(
@@ -95,6 +97,7 @@ def query(
     accept_schema: bool = False,
     reuse: bool = True,
     mechanism: str = QUERYSMASHER,
+    accept_gap: bool = False,
 ) -> pl.DataFrame | Release:
     """Answer SQL with differential privacy.
 
@@ -117,6 +120,7 @@ def query(
         accept_schema: whether a changed description of the table is meant, see `Session`.
         reuse: whether earlier measurements are used, see `Session.release`.
         mechanism: what plans and measures, see `compare`.
+        accept_gap: whether a plan may lose accuracy that it need not, see `Session.release`.
 
     Raises:
         DpsqlError: see `Session.release`.
@@ -134,7 +138,12 @@ def query(
     )
     if isinstance(statements, str):
         return session.query(
-            statements, budget=budget, confidence=confidence, reuse=reuse, mechanism=mechanism
+            statements,
+            budget=budget,
+            confidence=confidence,
+            reuse=reuse,
+            mechanism=mechanism,
+            accept_gap=accept_gap,
         )
     return session.release(
         statements,
@@ -143,6 +152,7 @@ def query(
         confidence=confidence,
         reuse=reuse,
         mechanism=mechanism,
+        accept_gap=accept_gap,
     )
 
 
@@ -186,8 +196,9 @@ def plan(
         public: see `Session`.
         weights: see `Session.release`.
         tolerance: the certified relative gap to aim for.
-        residuals: `weighted`, which releases use, or `uniform`, the paper's, which is never more
-            accurate; or `none`, to plan up to 2,000 joint cells as a whole.
+        residuals: `weighted`, which releases use, takes weighted or uniform residual spaces, or
+            few joint cells as a whole, whichever has the least error in integers; `uniform` takes
+            the paper's; `none` plans up to 2,000 joint cells as a whole.
         unit: the column that tells to whom a row belongs, see `Session`.
         max_rows: how many rows of one unit count at most, see `Session`; for a `Workload` it
             may be given alone.

@@ -96,6 +96,10 @@ class MechanismError(DpsqlError):
     """A mechanism can't answer the workload, or not within a budget of this kind."""
 
 
+class AccuracyError(DpsqlError):
+    """A plan would lose accuracy that it need not lose, so nothing was charged."""
+
+
 class BudgetError(DpsqlError):
     """A budget is malformed, or more is asked than is left."""
 

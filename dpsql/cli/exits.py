@@ -8,6 +8,7 @@ from enum import IntEnum
 import click
 
 from dpsql.errors import (
+    AccuracyError,
     BudgetError,
     DpsqlError,
     ExecutionError,
@@ -37,6 +38,8 @@ class Exit(IntEnum):
     """Something failed after the charge, which stands."""
     OTHER = 9
     """Too large, a malformed workload, a mechanism that doesn't apply, or no random bits."""
+    ACCURACY = 10
+    """A plan loses accuracy that it need not: it was printed with a warning, or not charged."""
     INTERRUPTED = 130
 
 
@@ -47,6 +50,7 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (LedgerError, Exit.LEDGER),
     (ReleaseFormatError, Exit.RELEASE),
     (ExecutionError, Exit.EXECUTION),
+    (AccuracyError, Exit.ACCURACY),
     (DpsqlError, Exit.OTHER),
     (click.UsageError, Exit.USAGE),
     (click.Abort, Exit.INTERRUPTED),

@@ -267,6 +267,9 @@ json_option = click.option(
 free_option = click.option(
     "--free", is_flag=True, help="Spend nothing: answer from past measurements alone."
 )
+accept_gap_option = click.option(
+    "--accept-gap", is_flag=True, help="Charge a plan, too, that loses accuracy it need not."
+)
 confidence_option = click.option(
     "--confidence", type=float, help="Add the bounds of intervals, for example 0.95."
 )

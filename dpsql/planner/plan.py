@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dpsql.errors import AccuracyError
+from dpsql.hints import option
 from dpsql.planner.allocate import total_error
 from dpsql.planner.certify import CertifiedPlan
 from dpsql.planner.divide.reference import Reference
@@ -29,6 +32,10 @@ from dpsql.views import plan_card
 from dpsql.workload import Family, Workload
 
 MANY = 2**22
+LOUD = 0.05
+"""From so much avoidable variance on, relatively, a plan warns."""
+LOCKED = 1.0
+"""From so much on it is released only if that is accepted."""
 
 EXPECTED = {
     "statement": pl.String(),
@@ -133,6 +140,11 @@ class Plan:
     aside: bool = False
     """Whether it leaves earlier measurements aside, which might have helped: nothing is known then
     of how far it is from the best."""
+    real: float = 0.0
+    """The sum of weight·variance if its strategies were not rounded to integers; 0 if there is
+    nothing to compare with."""
+    tried: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """What else was planned → the RMSE of that."""
 
     def __repr__(self) -> str:
         return (
@@ -217,6 +229,44 @@ class Plan:
             return self.objective.total
         return math.fsum(block.error for block in self.planned)
 
+    @property
+    def avoidable(self) -> float:
+        """How much variance could be avoided, relative to the least that is known to be possible.
+
+        That is what the plan measures before it is rounded to integers, or the best of the plans
+        that were `tried`, at the same budget. A `gap` that is loose because no good lower bound is
+        known is no part of it.
+        """
+        count = self.workload.count
+        least = min([rmse**2 * count for rmse in self.tried.values()], default=math.inf)
+        least = min(least, self.real or math.inf)
+        own = math.fsum(block.error for block in self.planned)
+        return max(0.0, own / least - 1.0) if 0 < least < math.inf else 0.0
+
+    @property
+    def warning(self) -> str | None:
+        """What is to be said loudly of the plan: that it loses more than 5 percent avoidably."""
+        if self.avoidable <= LOUD:
+            return None
+        before = [f"{math.sqrt(self.real / self.workload.count):.4g} before rounding to integers"]
+        others = [f"{rmse:.4g} with {name}" for name, rmse in self.tried.items()]
+        return (
+            f"The variance is {self.avoidable:,.0%} above what is possible: expected RMSE "
+            f"{self.rmse:.4g}, and {', '.join((before if self.real else []) + others)}."
+        )
+
+    def check_accuracy(self, *, accept_gap: bool) -> None:
+        """Refuse a plan with more than twice the variance that is known to be possible.
+
+        Raises:
+            AccuracyError: it is one, and that is not accepted.
+        """
+        if self.avoidable > LOCKED and not accept_gap:
+            raise AccuracyError(
+                f"Nothing was charged, as the plan loses accuracy that it need not. {self.warning}",
+                hint="ask for less at once, or accept it with " + option("accept_gap", True) + ".",
+            )
+
     def values(self, measured: Noisy) -> Values:
         """Return what `recovery` makes answers of: the plan's measurements, and earlier ones.
 
@@ -247,6 +297,7 @@ class Plan:
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
             f"neighbours: {self.neighbours}",
             f"expected RMSE {self.rmse:.4g}; {self._explain_gap()}",
+            *([] if self.warning is None else [f"WARNING: {self.warning}"]),
             *self._explain_objective(),
             *self._explain_given(),
             "",

@@ -50,6 +50,8 @@ from dpsql.workload import Workload
 from dpsql.workload.queries import IntervalQueries
 
 DEFAULT_TOLERANCE = 1e-3
+ENOUGH = 2
+"""Times the tolerance, up to which a gap to all mechanisms is as good as none."""
 
 Residuals = Literal["weighted", "uniform", "none"]
 ObjectiveName = Literal["total", "largest"]
@@ -162,13 +164,24 @@ def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Res
             f"The workload touches {count:,} joint cells, more than {MAX_CELLS:,}.",
             hint='use residuals="weighted".',
         )
+    plans: dict[str, Plan] = {}
     weigh = residuals == "weighted" and not uniform_is_best(workload)
     if residuals == "none" or (weigh and is_quick(workload)):
         whole = _plan_whole(workload, cost, tolerance)
+        if whole is not None and (residuals == "none" or whole.gap <= ENOUGH * tolerance):
+            return whole  # no mechanism does better by more
         if whole is not None:
-            return whole
-    divided = _weighted(workload, tolerance) if weigh else _uniform(workload, tolerance)
-    return stitch(workload, cost, divided)
+            plans["the whole domain at once"] = whole
+    if weigh:
+        return _best(plans | _weighted(workload, cost, tolerance))
+    return stitch(workload, cost, _uniform(workload, tolerance))
+
+
+def _best(plans: Mapping[str, Plan]) -> Plan:
+    """Return the plan whose integers have the least error, and note what else was tried."""
+    best = min(plans, key=lambda name: plans[name].rmse)
+    others = {name: planned.rmse for name, planned in plans.items() if name != best}
+    return replace(plans[best], tried=others)
 
 
 def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> Plan:
@@ -193,24 +206,27 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
     recovery = WholeRecovery(Space.of_block(block.spaces[0], block))
     planned = PlannedBlock(block, recovery.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
-    return Plan(workload.copy(), cost.budget, (planned,), certified, recovery, {})
+    real = solution.upper / float(cost.per_record)
+    return Plan(workload.copy(), cost.budget, (planned,), certified, recovery, {}, real=real)
 
 
 def _uniform(workload: Workload, tolerance: float) -> Divided:
     return divide_and_conquer(workload, by_size(workload), None, tolerance)
 
 
-def _weighted(workload: Workload, tolerance: float) -> Divided:
-    """Divide by the best references found, or by uniform ones if those do better."""
+def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Plan]:
+    """Plan with the best references found, and with uniform ones unless those can't do better."""
     choice = choose_references(workload)
-    if choice is None:
-        return _uniform(workload, tolerance)
-    weighted = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
-    if weighted.roots < choice.uniform_roots:
-        return weighted
-    # The gain is within the bounds' distance, so that only the uniform plan itself can tell.
-    uniform = _uniform(workload, tolerance)
-    return weighted if weighted.roots < uniform.roots else uniform
+    plans: dict[str, Plan] = {}
+    if choice is not None:
+        divided = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
+        weighted = plans["weighted residual spaces"] = stitch(workload, cost, divided)
+        # The least total with uniform references, whatever the integers; see `allocate`.
+        least = choice.uniform_roots**2 / float(cost.per_record)
+        if weighted.rmse**2 * workload.count <= least:
+            return plans
+    plans["uniform residual spaces"] = stitch(workload, cost, _uniform(workload, tolerance))
+    return plans
 
 
 def divide_and_conquer(
@@ -290,7 +306,10 @@ def stitch_shares(
         for c, block in zip(conquered, blocks, strict=True)
     )
     certified, references = cost.certified(blocks), divided.references
-    return Plan(workload.copy(), cost.budget, planned, certified, recovery, references)
+    real = math.fsum(
+        len(c.spaces) * c.upper / float(share) for c, share in zip(conquered, shares, strict=True)
+    )
+    return Plan(workload.copy(), cost.budget, planned, certified, recovery, references, real=real)
 
 
 def _check_contributions(contributions: int) -> None:

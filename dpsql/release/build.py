@@ -105,6 +105,7 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
         versions=versions(),
         mechanism=plan.mechanism if plan.planned else None,
         laplace=is_laplace(plan.certified.blocks),
+        warning=plan.warning,
     )
 
 

@@ -50,6 +50,7 @@ def write(facts: Facts, files: Mapping[str, Any]) -> str:
             "objective": facts.objective,
             "rmse": facts.rmse,
             "certified_gap": facts.gap,
+            "warning": facts.warning,
             "residual_spaces": facts.spaces,
             "whole_domain": facts.whole,
             "invariants": [],
@@ -187,6 +188,7 @@ def _texts(value: Any) -> dict[str, str]:
 def _facts(document: Mapping[str, Any]) -> Facts:
     mechanism, post = document["mechanism"], document["post_processing"]
     gap, confidence = mechanism["certified_gap"], post["confidence"]
+    warning = mechanism.get("warning")  # none in those of earlier versions
     facts = Facts(
         table=table_from_json(document["table"]),
         statements=_texts(document["statements"]),
@@ -213,6 +215,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         versions=_texts(document["versions"]),
         mechanism=mechanism["name"],
         laplace=mechanism["noise"] == LAPLACE_NOISE,
+        warning=None if warning is None else _typed(warning, str),
     )
     named = facts.mechanism in TITLES if facts.budget is not None else facts.mechanism is None
     if not named or facts.noise != mechanism["noise"] or facts.neighbours != document["neighbours"]:

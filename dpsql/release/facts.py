@@ -91,6 +91,8 @@ class Facts:
     """Whether the noise is Laplace noise."""
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Statement → what must be known of its values besides their errors."""
+    warning: str | None = None
+    """What was said of the plan: that it loses accuracy that it need not."""
 
     @property
     def adaptive(self) -> bool:

@@ -78,6 +78,8 @@ def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "matrix", _matrix(facts)
         gap = "not known" if facts.gap is None else f"{facts.gap:.2e}"
         yield "certified gap", f"{gap}, of the objective: {facts.objective}"
+        if facts.warning is not None:
+            yield "WARNING", printable(facts.warning)
     yield "noise", facts.noise
     yield "sensitivity", "exact, from the integer matrices that were measured"
     yield "invariants", "none: no count is released without noise"

@@ -34,6 +34,8 @@ class How:
     mechanism: str = QUERYSMASHER
     at_most: Budget | None = None
     """With targets: the most that may be charged. It decides nothing else."""
+    accept_gap: bool = False
+    """Whether a plan may lose accuracy that it need not: it decides nothing but that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,7 @@ class Session:
         confidence: float | None = None,
         reuse: bool = True,
         mechanism: str = QUERYSMASHER,
+        accept_gap: bool = False,
     ) -> pl.DataFrame:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
@@ -275,7 +276,12 @@ class Session:
                 release = self._work.free(asked, Wishes(confidence))
         else:
             release = self.release(
-                sql, budget=budget, confidence=confidence, reuse=reuse, mechanism=mechanism
+                sql,
+                budget=budget,
+                confidence=confidence,
+                reuse=reuse,
+                mechanism=mechanism,
+                accept_gap=accept_gap,
             )
         return next(iter(release.values()))
 
@@ -297,6 +303,7 @@ class Session:
         out: str | Path | None = None,
         mechanism: str = QUERYSMASHER,
         at_most: Budget | None = None,
+        accept_gap: bool = False,
     ) -> Release:
         """Answer statements jointly, with one plan and one charge.
 
@@ -323,12 +330,15 @@ class Session:
                 earlier measurements. Answers by `aim` are biased and have no variances, and are
                 not kept for a later call.
             at_most: with targets, the most that may be charged to meet them.
+            accept_gap: whether a plan may be charged that has more than twice the variance that is
+                known to be possible (its `warning` says why).
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError, WorkloadError: before anything
                 is charged and before any row is read. `UndeterminedError` if the budget is 0 and
                 too little is known; `StaleSchemaError` if the table's description changed.
             MechanismError: the mechanism can't answer them, or not within such a budget.
+            AccuracyError: the plan loses accuracy that it need not; nothing was charged.
             LedgerError: the charge can't be recorded; no row was read.
             ReleaseFormatError: the folder exists or can't be written; this is looked at before
                 the charge, and may still fail after it.
@@ -347,7 +357,14 @@ class Session:
             check_target(target)
         paid = None if is_free(budget) else budget
         how = How(
-            paid or None, targets, objective, weights, reuse, mechanism=mechanism, at_most=at_most
+            paid or None,
+            targets,
+            objective,
+            weights,
+            reuse,
+            mechanism=mechanism,
+            at_most=at_most,
+            accept_gap=bool(accept_gap),
         )
         with self._lock, interruptible(self._con):
             asked = Asked.of(statements, how)

@@ -123,6 +123,7 @@ class Work:
         if budget is None and plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:
             with suppress(UndeterminedError):  # the targets are met already
                 return from_before(compiled.script, compiled.before, wishes)
+        plan.check_accuracy(accept_gap=compiled.asked.how.accept_gap)
         facts = facts_of(compiled.script, plan, compiled.before, wishes)
         tell("planning", 1, 1)
         if not plan.planned:

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.planner.plan import Plan
 from tests.cli.conftest import BY_SEX, Commands
 
 EPSILON = ("--epsilon", "1", "--delta", "1e-9")
@@ -145,3 +146,23 @@ def test_json_is_plain_ascii(commands):
     assert text.isascii()
     assert "café" in json.loads(text)["tables"][1]["columns"][0]["domain"]
     assert "\u202e" not in commands.done("schema", "--db", commands.db)
+
+
+def test_a_plan_that_loses_accuracy_is_loud(commands, monkeypatch):
+    monkeypatch.setattr(Plan, "avoidable", property(lambda _: 1.5))
+    asked = (commands.script, "--db", commands.db, "--rho", 1)
+    printed = commands.run("plan", *asked)
+    assert printed.exit_code == 10
+    assert "WARNING: The variance is 150% above what is possible" in printed.stdout
+    document = commands.run("plan", *asked, "--json")
+    assert document.exit_code == 10
+    assert json.loads(document.stdout)["warning"]
+    assert json.loads(document.stdout)["avoidable"] == 1.5
+    out = commands.folder / "out"
+    refused = commands.run("release", *asked, "--out", out)
+    assert refused.exit_code == 10
+    assert "--accept-gap" in refused.stderr
+    assert not out.exists()
+    assert not commands.ledger.exists() or "rho" not in commands.done("ledger", commands.ledger)
+    commands.done("release", *asked, "--out", out, "--accept-gap")
+    commands.done("query", BY_SEX, "--db", commands.db, "--rho", 1, "--accept-gap")

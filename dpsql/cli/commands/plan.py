@@ -9,6 +9,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
+from dpsql.cli.exits import Exit
 from dpsql.cli.options import Aims, Amounts, Source
 from dpsql.cli.progress import working
 
@@ -53,6 +54,8 @@ def plan(
         output.say_json(_document(made, amounts, explain=explain))
     else:
         _print(made, amounts, explain=explain)
+    if made.warning is not None:
+        click.get_current_context().exit(Exit.ACCURACY)
 
 
 def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
@@ -67,6 +70,8 @@ def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
     known = math.isfinite(made.gap)
     bound = f"within {made.gap:.2%} of the certified bound" if known else "no bound is known"
     output.say(f"overall RMSE {made.rmse:.4g}, {bound}")
+    if made.warning is not None:
+        output.say(f"WARNING: {made.warning}")
     output.say(f"budget: {money.budget_forms(made.budget, amounts.shown_delta)}")
     output.say(f"neighbours: {made.neighbours}")
     if made.binding:
@@ -81,6 +86,9 @@ def _document(made: Plan, amounts: Amounts, *, explain: bool) -> dict[str, objec
         "statements": made.expected_error().to_dicts(),
         "rmse": made.rmse,
         "gap": made.gap if math.isfinite(made.gap) else None,
+        "avoidable": made.avoidable,
+        "tried": dict(made.tried),
+        "warning": made.warning,
         "budget": money.budget_json(made.budget, amounts.shown_delta),
         "privacy_cost": money.as_json(made.privacy_cost, amounts.shown_delta),
         "neighbours": made.neighbours,

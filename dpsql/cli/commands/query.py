@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--no-reuse", is_flag=True, help="Leave past measurements out of account.")
 @options.confidence_option
 @options.mechanism_option
+@options.accept_gap_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
 @options.json_option
 def query(
@@ -34,6 +35,7 @@ def query(
     no_reuse: bool,
     confidence: float | None,
     mechanism: str,
+    accept_gap: bool,
     as_csv: bool,
     as_json: bool,
 ) -> None:
@@ -56,6 +58,7 @@ def query(
                 confidence=confidence,
                 reuse=not no_reuse,
                 mechanism=mechanism,
+                accept_gap=accept_gap,
             )
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
     if as_json:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @options.amounts
 @options.aims
 @options.free_option
+@options.accept_gap_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -44,6 +45,7 @@ def release(
     aims: Aims,
     *,
     free: bool,
+    accept_gap: bool,
     out: Path,
     at_most: bool,
     confidence: float | None,
@@ -75,6 +77,7 @@ def release(
                 out=out,
                 mechanism=aims.mechanism,
                 at_most=budget if at_most else None,
+                accept_gap=accept_gap,
             )
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
     if as_json:
