@@ -164,3 +164,32 @@ def test_a_frame_takes_a_schema_with_and_without_its_name():
         found = frame.dp.sql("SELECT delay, COUNT(*) FROM self GROUP BY 1", budget=BUDGET,
                              schema=schema)  # fmt: skip
         assert found.height == 32
+
+
+def test_a_lookup_by_many_columns_looks_at_few_pairs():
+    """A join of 44,640 cells with 44,640 rows: 2e9 pairs, of which 44,640 are equal."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE flights (month INTEGER NOT NULL CHECK (month BETWEEN 1 AND 60), "
+        "day INTEGER NOT NULL CHECK (day BETWEEN 1 AND 31), "
+        "hour INTEGER NOT NULL CHECK (hour BETWEEN 0 AND 23))"
+    ).fetchall()
+    con.execute(
+        "CREATE TABLE weather AS SELECT m AS month, d AS day, h AS hour, (m + d + h) % 5 = 0 AS "
+        "rain FROM range(1, 61) a(m), range(1, 32) b(d), range(24) c(h)"
+    ).fetchall()
+    con.execute(
+        "INSERT INTO flights SELECT 1 + i % 60, 1 + i % 31, i % 24 FROM range(9999) t(i)"
+    ).fetchall()
+    session = dpsql.Session(con, public="weather")
+    exact = (
+        "SELECT rain, COUNT(*) AS n FROM flights JOIN weather USING (month, day, hour) GROUP BY 1"
+    )
+    frame = session.query(exact, budget=dpsql.Budget(rho=10**9)).sort("rain")
+    expected = con.sql(f"{exact} ORDER BY rain").fetchall()
+    assert [(rain, round(n)) for rain, n in frame.select("rain", "n").rows()] == expected
+    left = exact.replace("JOIN", "LEFT JOIN")
+    assert session.plan(left, budget=BUDGET).workload.count >= 2
+    apart = " AND ".join(f"flights.{c} < weather.{c}" for c in ("month", "day", "hour"))
+    with pytest.raises(dpsql.ResourceLimitError, match="pairs to look at"):
+        session.plan(exact.replace("USING (month, day, hour)", f"ON {apart}"), budget=BUDGET)

@@ -19,6 +19,7 @@ from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import Bound, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import Component
+from dpsql.sql.lowering.lookups import lookups
 from dpsql.sql.lowering.matrices import Entries, Rows, compact
 from dpsql.sql.sandbox import Sandbox, SandboxError, column_type
 
@@ -254,22 +255,45 @@ class Evaluator:
         return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS __kept FROM {self._source(component)})"
 
     def _source(self, component: Component) -> str:
+        """Join the cells with public rows: all with all, or by lookup where these are too many."""
         size = self.cells(component.attributes)
         size *= math.prod(max(1, r.rows) for r in component.relations)
-        if size > MAX_JOINED:
-            raise ResourceLimitError(
-                f"Joining {', '.join(component.attributes)} with public tables gives {size:,} "
-                f"pairs to look at, more than {MAX_JOINED:,}.",
-                hint="join smaller tables, or coarser columns.",
-            )
+        large = size > MAX_JOINED
+        if large:
+            self._check_lookups(component, size)
         parts = [self._cells_of(component.attributes)]
         for relation in component.relations:
             if relation.kind == "inner":
-                parts.append(f"CROSS JOIN {relation.table}")
+                equal = [sql for sql, _ in lookups(relation, component.conjuncts)] if large else []
+                on = f" ON {conjunction(equal)}" if equal else ""
+                parts.append(f"{'JOIN' if equal else 'CROSS JOIN'} {relation.table}{on}")
             else:
                 on = conjunction([c.sql for c in relation.on])
                 parts.append(f"{relation.kind.upper()} JOIN {relation.table} ON {on}")
         return " ".join(parts)
+
+    def _check_lookups(self, component: Component, size: int) -> None:
+        """Refuse joins with too many pairs: cells times the public rows that a cell can meet.
+
+        Where columns are equal these are at most those with the same values in them.
+        """
+        met = self.cells(component.attributes)
+        for relation in component.relations:
+            conditions = component.conjuncts if relation.kind == "inner" else relation.on
+            keys = [key for _, key in lookups(relation, conditions)]
+            most = relation.rows
+            if keys and relation.rows:
+                ((most,),) = self._sandbox.rows(
+                    f"SELECT max(n) FROM (SELECT count(*) AS n FROM {relation.table} "
+                    f"GROUP BY {', '.join(keys)})"
+                )
+            met *= max(1, most)
+        if met > MAX_JOINED:
+            raise ResourceLimitError(
+                f"Joining {', '.join(component.attributes)} with public tables gives {size:,} "
+                f"pairs to look at, more than {MAX_JOINED:,}.",
+                hint="join ON equal columns, smaller tables, or coarser columns.",
+            )
 
     def _cells_of(self, attributes: Sequence[str]) -> str:
         """Return a subquery with the joint cells of columns, their first and last values."""
@@ -326,7 +350,10 @@ class Evaluator:
         """Find the condition that DuckDB refuses; it is a key or weight if none is."""
         on = [c for r in component.relations for c in r.on]
         for condition in (*component.conjuncts, *on):
-            alone = replace(component, conjuncts=())
+            # Lookups stay: without them there could be too many pairs.
+            kept = [c for r in component.relations for c, _ in lookups(r, component.conjuncts)]
+            left = tuple(c for c in component.conjuncts if c.sql in kept)
+            alone = replace(component, conjuncts=left)
             source = self._source(alone) if condition not in on else self._cells_of(())
             try:
                 self._sandbox.rows(f"SELECT count(({condition.sql}) IS TRUE) FROM {source}")
