@@ -63,6 +63,9 @@ import os, socket, subprocess, sys, ctypes, tempfile, threading, shutil, mmap, r
 from dpsql.sql.sandbox.confine import confine
 inside = os.open(sys.argv[1], os.O_RDONLY)
 print(confine(), flush=True)
+def system_call(*args):
+    if ctypes.CDLL(None).syscall(*args) < 0:
+        raise OSError
 def attempt(name, do):
     try:
         do()
@@ -88,6 +91,8 @@ attempt("fork", os.fork)
 attempt("spawn", lambda: subprocess.run(["/bin/true"]))
 attempt("exec", lambda: os.execv("/bin/echo", ["/bin/echo", "reached: exec"]))
 attempt("kill", lambda: os.kill(int(sys.argv[2]), 0))
+attempt("signal", lambda: system_call(234, int(sys.argv[2]), int(sys.argv[2]), 0))
+attempt("pin", lambda: system_call(203, int(sys.argv[2]), 8, b"\\xff" * 8))
 attempt("nice", lambda: os.nice(1))
 attempt("limit", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99)))
 attempt("memory", lambda: bytearray(8 * 2**30))
@@ -95,6 +100,7 @@ attempt("ptrace", lambda: ctypes.CDLL(None).ptrace(16, int(sys.argv[2]), 0, 0) a
 thread = threading.Thread(target=print, args=("a thread runs",), kwargs={"flush": True})
 thread.start()
 thread.join()
+system_call(234, os.getpid(), os.getpid(), 0)
 """
 
 
@@ -116,11 +122,30 @@ def test_nothing_can_be_reached_once_confined(tmp_path):
 def test_the_helper_has_nothing_but_its_pipes(own):
     Sandbox().rows("SELECT 1")
     running = psutil.Process(helper.helper().pid)
-    assert running.environ() == {}
+    assert running.environ() == {"TZ": "UTC"}
     assert running.cwd() == "/"
     assert sorted(os.listdir(f"/proc/{running.pid}/fd")) == ["0", "1", "2"]
     assert os.getsid(running.pid) != os.getsid(0)  # Ctrl-C at the terminal is the owner's alone
     assert "system calls" in helper.helper().confined or os.uname().machine != "x86_64"
+
+
+def test_times_are_shown_in_the_same_zone_everywhere(own, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    shown = "strptime('2020-07-01 00:00 UTC', '%Y-%m-%d %H:%M %Z')::VARCHAR"
+    assert Sandbox().rows(f"SELECT {shown}") == [("2020-07-01 00:00:00+00",)]
+
+
+def test_the_helper_imports_nothing_from_where_the_owner_happens_to_be(tmp_path):
+    (tmp_path / "queue.py").write_text("raise SystemExit")
+    code = (
+        "import os, sys, queue\n"
+        "from dpsql.sql.sandbox import Sandbox\n"
+        "sys.path.insert(0, '')\n"
+        "os.chdir(sys.argv[1])\n"
+        "print(Sandbox().rows('SELECT 1'))"
+    )
+    done = run(code, str(tmp_path))
+    assert done.stdout.strip() == "[(1,)]", done.stderr
 
 
 def test_what_cant_be_stopped_is_killed(own, monkeypatch):

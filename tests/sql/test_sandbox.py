@@ -90,6 +90,8 @@ def test_reaches_no_file(tmp_path, folder):
         "WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT * FROM a) SELECT * FROM a",
         "WITH sqlite_master AS (SELECT * FROM sqlite_master) SELECT 1",
         "SELECT * FROM (WITH duckdb_tables AS (SELECT 1) SELECT 1), duckdb_tables",
+        'WITH "duc\u212adb_tables" AS (SELECT 1) SELECT * FROM duckdb_tables',
+        'WITH "\u212a" AS (SELECT 1) SELECT * FROM k',
         "PIVOT __domain_1 ON value",
         "SUMMARIZE __domain_1",
         "EXPLAIN SELECT 1",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import os
 import platform
 import struct
 import sys
@@ -32,16 +33,18 @@ _X32 = 0x40000000
 _THREAD = 0x00010000
 """CLONE_THREAD: what is made is a thread of this process, and not another process."""
 _CLONE, _CLONE3 = 56, 435
+_TGKILL = 234
+"""Sends a signal to a thread, which may be one of another process: of the owner's, for example."""
 _CALLS = (
     0, 1, 20,  # read, write, writev: only on the pipes that are open
     3, 5, 8,  # close, fstat, lseek
     7, 271,  # poll, ppoll
     9, 10, 11, 12, 25, 28,  # mmap, mprotect, munmap, brk, mremap, madvise
     13, 14, 15, 131,  # rt_sigaction, rt_sigprocmask, rt_sigreturn, sigaltstack
-    24, 203, 204,  # sched_yield, sched_setaffinity, sched_getaffinity
+    24, 204,  # sched_yield, sched_getaffinity
     35, 96, 98, 201, 228, 229, 230,  # nanosleep, times, getrusage, clocks
     39, 186,  # getpid, gettid
-    60, 231, 234, 219,  # exit, exit_group, tgkill, restart_syscall
+    60, 231, 219,  # exit, exit_group, restart_syscall
     202, 273, 324, 334,  # futex, set_robust_list, membarrier, rseq
     99, 318,  # sysinfo, getrandom
 )  # fmt: skip
@@ -117,6 +120,11 @@ def _filter() -> bytes:
         (_EQUAL, 0, 4, _CLONE),
         (_LOAD, 0, 0, 16),
         (_ANY_BIT, 0, 1, _THREAD),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, refused),
+        (_EQUAL, 0, 4, _TGKILL),
+        (_LOAD, 0, 0, 16),
+        (_EQUAL, 0, 1, os.getpid()),  # as abort does it
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, refused),
     ]

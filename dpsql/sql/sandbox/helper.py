@@ -1,8 +1,8 @@
 """The owner's side of the helper process: start it, ask it, stop it, and don't trust it.
 
-There is one helper for each process that uses sandboxes. It is started by exec, with an empty
-environment, `/` as its folder and nothing open but its pipes, when the first statement is to be
-run. It answers one message at a time. What doesn't stop when told to is killed, and the next
+There is one helper for each process that uses sandboxes. It is started by exec, with none of the
+owner's environment, `/` as its folder and nothing open but its pipes, when the first statement is
+to be run. It answers one message at a time. What doesn't stop when told to is killed, and the next
 sandbox gets a new helper; sandboxes of the old one are lost.
 """
 
@@ -158,7 +158,8 @@ class Helper:
 def _started() -> subprocess.Popen[bytes]:
     if not sys.executable or getattr(sys, "frozen", False):
         raise _not_started("there is no Python interpreter to start it with")
-    path = [str(Path(entry).resolve()) for entry in sys.path]
+    # A relative entry would be the folder where the owner happens to be now, and not at its start.
+    path = [entry for entry in sys.path if Path(entry).is_absolute()]
     given = json.dumps([str(Path(__file__).parent), path])
     try:
         return subprocess.Popen(  # noqa: S603 - no shell, and no word of anybody's
@@ -177,8 +178,12 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """Return an empty environment; Windows can't start a process without its own folder."""
-    return {k: os.environ[k] for k in ("SYSTEMROOT",) if k in os.environ}
+    """Return an environment that says nothing of the owner's.
+
+    Times with a zone are shown in the zone of the process, which DuckDB would ask the system for.
+    Windows can't start a process without its own folder.
+    """
+    return {"TZ": "UTC"} | {k: os.environ[k] for k in ("SYSTEMROOT",) if k in os.environ}
 
 
 def _not_started(why: str) -> ResourceLimitError:

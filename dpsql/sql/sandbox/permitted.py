@@ -15,7 +15,7 @@ from typing import Any
 Tree = Mapping[str, Any]
 Names = frozenset[str]
 
-OWN_TABLE = re.compile(r"__[a-z]+_\d+")
+OWN_TABLE = re.compile(r"__[a-z]+_[0-9]+")
 """What the tables of the sandbox are called; no analyst can give such a name."""
 
 _ARITHMETIC = """
@@ -105,7 +105,8 @@ def check_permitted(document: Tree) -> None:
             rest = dict(node)
             for cte in (rest.pop("cte_map", None) or {"map": []})["map"]:
                 pending.append((cte["value"], names))
-                names |= {cte["key"].lower()}
+                # As written: Python folds the case of more letters than DuckDB.
+                names |= {cte["key"]}
             pending += [(part, names) for part in rest.values()]
 
 
@@ -120,7 +121,7 @@ def _check(node: Tree, names: Names) -> None:
         raise NotPermittedError("this table function can't run here")
     if type_ == "BASE_TABLE":
         name = node["table_name"]
-        if name.lower() not in names and OWN_TABLE.fullmatch(name) is None:
+        if name not in names and OWN_TABLE.fullmatch(name) is None:
             raise NotPermittedError(f"there is no table {name}")
     if len(node.get("qualified_name", {"path": [""]})["path"]) != 1:
         raise NotPermittedError("a name with a schema can't stand here")
