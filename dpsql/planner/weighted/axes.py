@@ -43,7 +43,7 @@ MOST_SEARCHED = 2**17
 """Of those at the vertices: a search goes through them many times."""
 SPARE = 4
 """How many times the cells that are enough there must be for the others to be left out."""
-FLAT = 3
+FLAT = 2
 """Dimensions up to which a convex hull is looked for."""
 EXACT = 1e-7
 """Columns that are dependent up to this, relatively, are taken as dependent."""
