@@ -17,6 +17,7 @@ from dpsql.schema.declared import enum_labels, from_declaration
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row
 from dpsql.schema.fetching import fetch as fetch
+from dpsql.schema.names import apart
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Schema, Table, as_sql, closest
@@ -278,7 +279,7 @@ def _describe(
     if not rows or not fetch(con, _IS_TABLE, list(path)):
         raise SchemaError(f"There is no table {path[-1]}.", hint="was it dropped?")
     checks = [row[0] for row in fetch(con, _CHECKS, list(path))]
-    names = {row[0].lower(): row[0] for row in rows}
+    names = apart(path[-1], [row[0] for row in rows])
     for column in declared:
         if column.lower() not in names:
             raise SchemaError(

@@ -1,12 +1,12 @@
-"""How names are written in hints."""
+"""How names are told apart, and written in hints."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from dpsql.errors import printable
+from dpsql.errors import SchemaError, printable
 
 
 def closest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
@@ -28,3 +28,24 @@ def as_sql(name: str) -> str:
 def as_text(name: str) -> str:
     """Write a name as a string of Python."""
     return json.dumps(printable(name), ensure_ascii=False)
+
+
+def apart(table: str, columns: Sequence[str]) -> dict[str, str]:
+    """Return the columns of a table by their names in small letters.
+
+    DuckDB ignores the case of ASCII letters only, and keeps Ä and ä apart.
+
+    Raises:
+        SchemaError: two are the same then, and one could be taken for the other.
+    """
+    known: dict[str, str] = {}
+    for column in columns:
+        first = known.setdefault(column.lower(), column)
+        if first != column:
+            raise SchemaError(
+                f"The columns {as_sql(first)} and {as_sql(column)} of {printable(table)} differ in "
+                "case only.",
+                hint=f"rename one of them: ALTER TABLE {as_sql(table)} RENAME {as_sql(column)} TO "
+                f"{as_sql(column + '_2')};",
+            )
+    return known

@@ -114,8 +114,19 @@ def _read(fetch: Fetch, path: tuple[str, ...]) -> _Catalog:
 
 
 def _match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is meant; SQL ignores case."""
-    return next((k for k in known if k.lower() == name.lower()), None)
+    """Return the known name that is meant; SQL ignores case.
+
+    Raises:
+        SchemaError: it may be several, since DuckDB keeps names like Ä and ä apart.
+    """
+    found = [k for k in known if k.lower() == name.lower()]
+    if len(found) > 1:
+        shown = " and ".join(map(printable, found[:2]))
+        raise SchemaError(
+            f"{printable(name)} may mean {shown}, which differ in case only.",
+            hint="rename one of them.",
+        )
+    return found[0] if found else None
 
 
 def _target(catalog: _Catalog, key: str) -> tuple[str | None, str | None]:

@@ -259,6 +259,23 @@ class TestTables:
                 f"add or remove one person_id with all of its rows, of which at most {kept} kept"
             )
 
+    def test_columns_that_differ_in_case_only_are_refused(self):
+        """DuckDB keeps Ä and ä apart: rows of one person must not be bounded by the other."""
+        con = duckdb.connect()
+        con.execute('CREATE TABLE t ("Ä" INTEGER, "ä" INTEGER, a BOOLEAN)')
+        for key in ("ä", "Ä", "a", None):
+            unit = None if key is None else Unit(key, 1)
+            with pytest.raises(SchemaError, match='columns "Ä" and "ä" of t differ') as caught:
+                read_table(con, ("t",), unit=unit)
+        con.execute(caught.value.hint.removeprefix("rename one of them: "))
+        assert resolved(con, "Ä", "t").column == "Ä"
+
+    def test_a_unit_in_a_table_whose_columns_differ_in_case_only_is_refused(self, con):
+        con.execute('ALTER TABLE customers ADD COLUMN "Ä" INTEGER')
+        con.execute('ALTER TABLE customers ADD COLUMN "ä" INTEGER')
+        with pytest.raises(SchemaError, match="may mean Ä and ä"):
+            resolved(con, "customers.ä")
+
     def test_the_unit_is_in_the_fingerprint(self, con):
         keys = ["order_id", "customers.id", "orders.sent", "customers.number"]
         con.execute("ALTER TABLE items ADD COLUMN p INTEGER").fetchall()
