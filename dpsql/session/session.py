@@ -225,6 +225,7 @@ class Session:
         how = How(budget, targets, objective, weights, reuse, tolerance, residuals, mechanism)
         planning = self._work.planning
         with self._lock:  # a release in another thread must not have its rows read as a catalog
+            self._work.check_database()
             compiled, plan = planning.planned(planning.asked(Asked.of(statements, how)))
             return assuming(compiled.script, plan, assume)
 
@@ -250,6 +251,7 @@ class Session:
         how = How(budget, None, "total", weights, False, tolerance)
         planning = self._work.planning
         with self._lock:
+            self._work.check_database()
             return planning.compare(planning.asked(Asked.of(statements, how)), mechanisms)
 
     @checked

@@ -81,7 +81,9 @@ class Work:
 
         Raises:
             UndeterminedError: they don't determine what is asked.
+            StaleSchemaError: see `check_database`.
         """
+        self.check_database()
         rehearse(self.planning.over(asked, lambda _: False).script)
         found = self.planning.over(asked, _any).before.sources
         ways = [_together, *(_only(s) for s in reversed(found) if not s.combines)]
@@ -99,7 +101,11 @@ class Work:
         """Answer with a charge, and hand the answer out.
 
         If that fails or is interrupted, what was measured is there for a later call.
+
+        Raises:
+            StaleSchemaError: see `check_database`.
         """
+        self.check_database()
         self._paid = None
         try:
             return self.handed_out(self.release(self.planning.asked(asked), wishes, tell), target)
@@ -242,13 +248,24 @@ class Work:
         with suppress(LedgerError):
             self._ledger.release(receipt, content if len(content) <= MAX_CONTENT else None)
 
-    def _verify(self, table: Table) -> None:
-        """Check that the table is the planned one, and in the database the ledger is for."""
+    def check_database(self) -> None:
+        """Check that the connection is at the database that the ledger is for.
+
+        Tables of another one may have the same names and domains. What was measured here would
+        pass for what is asked of these.
+
+        Raises:
+            StaleSchemaError: it was moved.
+        """
         if current_database(self._con) != self._database:
             raise StaleSchemaError(
                 "The connection was moved to another database, and this ledger is not for that.",
                 hint="USE the first database again, or make a new session.",
             )
+
+    def _verify(self, table: Table) -> None:
+        """Check that the table is the planned one, and in the database the ledger is for."""
+        self.check_database()
         verify_unchanged(self._con, table, self._declared.schema, self._declared.unit)
 
     def _charge(self, compiled: Compiled, facts: Facts, plan: Payable) -> ChargedPlan:

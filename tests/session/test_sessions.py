@@ -161,6 +161,24 @@ def test_the_connection_may_not_move_to_another_database(file, tmp_path):
         session.query(BY_SEX, budget=BUDGET)
 
 
+def test_what_was_measured_does_not_answer_for_the_tables_of_another_database(file, tmp_path):
+    create(tmp_path / "other.duckdb").close()
+    with duckdb.connect(file) as con:
+        session = dpsql.Session(con)
+        session.query(BY_SEX, budget=BUDGET)
+        con.execute(f"ATTACH '{tmp_path / 'other.duckdb'}' AS other; USE other").fetchall()
+        for ask in (
+            lambda: session.query(BY_SEX, budget=0),
+            lambda: session.release(BY_SEX, budget=0),
+            lambda: session.plan(BY_SEX, budget=BUDGET),
+            lambda: session.compare(BY_SEX, budget=BUDGET, mechanisms=["gaussian"]),
+        ):
+            with pytest.raises(dpsql.StaleSchemaError, match="another database"):
+                ask()
+        con.execute("USE people").fetchall()
+        assert session.query(BY_SEX, budget=0).height == 2
+
+
 # ── public tables ──────────────────────────────────────────────────────────────────────────
 
 JOINED = """
