@@ -99,10 +99,12 @@ class _Binding:
     unit: str
     seq: int
     time: str
+    beside_units: bool
+    """Whether other tables had units then. Of a table without one, the owner has said so since."""
 
     @classmethod
-    def of(cls, event: Event) -> _Binding:
-        return cls(event.schema, event.unit, event.seq, event.time)
+    def of(cls, event: Event, *, beside_units: bool) -> _Binding:
+        return cls(event.schema, event.unit, event.seq, event.time, beside_units)
 
     def agrees(self, event: Event) -> bool:
         return (self.schema, self.unit) == (event.schema, event.unit)
@@ -164,21 +166,11 @@ class History:
         Raises:
             StaleSchemaError: the table is bound to another schema, and none is accepted.
             LedgerError: the table is bound to another unit; or it has none, others have, and the
-                owner doesn't say that `each_row` is to be protected by itself.
+                owner neither says nor has said since they have that `each_row` is to be protected
+                by itself.
         """
         bound = self._bound.get(purpose.table)
-        if bound is None:
-            if purpose.unit == EACH_ROW and self.protected.units and not each_row:
-                raise LedgerError(
-                    "Other tables of this account protect privacy units, and this one has none. "
-                    "If it has rows of the same persons, what is spent on it is missing in the sum "
-                    "for them.",
-                    hint="declare its unit; or, if it has no such rows, pass "
-                    + Hint("unit=dpsql.EACH_ROW", "--each-row")
-                    + ".",
-                )
-            return True
-        if bound.unit != purpose.unit:
+        if bound is not None and bound.unit != purpose.unit:
             raise LedgerError(
                 "Another unit was protected when this table was charged for at "
                 f"{bound.time}, entry {bound.seq}; amounts for different units don't add up.",
@@ -188,6 +180,11 @@ class History:
                 + option("max_rows")
                 + " as they were given then.",
             )
+        said = each_row or (bound is not None and bound.beside_units)
+        if purpose.unit == EACH_ROW and self.protected.units and not said:
+            raise _without_unit(begun=bound is not None)
+        if bound is None:
+            return True
         if bound.schema != purpose.schema and not accept_schema:
             raise StaleSchemaError(
                 "The schema of this table changed since the release of "
@@ -218,14 +215,15 @@ class History:
     def _take(self, event: Event, amount: Fraction) -> bool:
         """Count an event in, if it is possible now."""
         entry, bound = self.entries.get(event.request), self._bound.get(event.table)
+        binding = _Binding.of(event, beside_units=self.protected.units > 0)
         if event.kind == "total" and self.total is None:
             self.total = amount
         elif event.kind == "bound" and (bound is None or _is_rebinding(event, bound)):
-            self._bound[event.table] = _Binding.of(event)
+            self._bound[event.table] = binding
         elif event.kind == "charged" and entry is None and bound and bound.agrees(event):
             self.spent += amount
             self.entries[event.request] = _charged(event, amount)
-            self._bound[event.table] = _Binding.of(event)
+            self._bound[event.table] = binding
         elif event.kind == "released" and entry and entry.state == "charged":
             self.entries[event.request] = replace(
                 entry, state="released", content=event.content, released=event.seq
@@ -235,6 +233,17 @@ class History:
         else:
             return False
         return True
+
+
+def _without_unit(*, begun: bool) -> LedgerError:
+    """Refuse a table without a unit beside others with one; `begun`: it was charged for before."""
+    way_out = "keep to the tables with units; or, if it" if begun else "declare its unit; or, if it"
+    return LedgerError(
+        "Other tables of this account protect privacy units, and this one has none. "
+        "If it has rows of the same persons, what is spent on it is missing in the sum "
+        "for them.",
+        hint=f"{way_out} has no such rows, pass " + Hint("unit=dpsql.EACH_ROW", "--each-row") + ".",
+    )
 
 
 def damaged(why: str) -> LedgerError:

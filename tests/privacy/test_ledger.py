@@ -275,6 +275,24 @@ def test_beside_a_table_with_a_unit_others_need_one(ledger: Ledger) -> None:
     assert str(ledger.protected).endswith("in one table, each row by itself in one table")
 
 
+def test_a_table_that_was_charged_for_by_rows_before_needs_the_owner_s_word_too(
+    ledger: Ledger,
+) -> None:
+    single, asked = replace(purpose(table="single"), unit=EACH_ROW), Budget(rho=0.1)
+    ledger.charge(asked.mu_squared, asked=asked, purpose=single)
+    spend(ledger, table="with a unit")
+    for accept in (False, True):
+        with pytest.raises(LedgerError, match="this one has none") as caught:
+            ledger.charge(asked.mu_squared, asked=asked, purpose=single, accept_schema=accept)
+        assert "EACH_ROW" in caught.value.hint
+        assert "declare its unit" not in caught.value.hint  # it is bound to have none
+    with pytest.raises(LedgerError, match="this one has none"):
+        ledger.check(single)
+    assert len(ledger.entries()) == 2
+    ledger.charge(asked.mu_squared, asked=asked, purpose=single, each_row=True)
+    ledger.check(single)  # it was said once for all
+
+
 def test_without_units_each_row_is_protected(ledger: Ledger) -> None:
     asked = Budget(rho=0.1)
     for table in ("one", "other"):
