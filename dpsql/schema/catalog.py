@@ -21,7 +21,7 @@ from dpsql.schema.names import apart
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Schema, Table, as_sql, closest
-from dpsql.schema.units import EachRow, ResolvedUnit, Unit, from_comment
+from dpsql.schema.units import EachRow, ResolvedUnit, Unit, of_comment
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -325,10 +325,8 @@ def _unit(
             f"The schema declares another privacy unit for {path[-1]} than was passed.",
             hint=f"leave unit and max_rows out: the schema says {declared}.",
         )
-    unit = given or declared
-    if unit is None:
-        ((comment,),) = fetch(con, _COMMENT, list(path))
-        unit = from_comment(path[-1], comment)
+    ((comment,),) = fetch(con, _COMMENT, list(path))
+    unit = of_comment(path[-1], comment, given or declared)
     if unit is None or isinstance(unit, EachRow):
         return None, unit is not None
     return resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), unit), False

@@ -82,6 +82,31 @@ class Unit:
         return cls(key, max_rows)
 
 
+def of_comment(
+    table: str, comment: str | None, declared: Unit | EachRow | None
+) -> Unit | EachRow | None:
+    """Return what goes before a table's comment, or what the comment says.
+
+    `EACH_ROW` of a session is passed for all tables that it asks, and meant for those without a
+    unit. So it doesn't go before a comment that names one.
+
+    Raises:
+        SchemaError: the comment is needed and not understood, or names a unit of such a table.
+    """
+    if isinstance(declared, Unit):
+        return declared
+    noted = from_comment(table, comment)
+    if declared is not None and isinstance(noted, Unit):
+        raise SchemaError(
+            f"The comment on the table {printable(table)} says that its rows belong to units, of "
+            f"{printable(noted.key)}; so not each of them is protected by itself.",
+            hint="leave "
+            + Hint("dpsql.EACH_ROW", "--each-row")
+            + " out for this table; or, if the comment is wrong, change that.",
+        )
+    return declared or noted
+
+
 def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
     """Read a unit from a table's comment; None if the comment is not meant for dpsql.
 

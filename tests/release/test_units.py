@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.hints import for_command
 from dpsql.mechanism.measure import apply, measure
 from dpsql.mechanism.reconstruct import reconstruct
 from dpsql.planner import querysmasher
@@ -230,6 +231,22 @@ def test_each_row_and_a_bound_are_refused(file):
     schema = dpsql.Schema({}, units={"visits": dpsql.Unit("person", 3)})
     with pytest.raises(dpsql.SchemaError, match="another privacy unit"):
         dpsql.plan(file, GIFTS.format("visits"), budget=BUDGET, unit=dpsql.EACH_ROW, schema=schema)
+
+
+def test_the_comment_of_a_table_with_units_is_not_passed_over(file):
+    """`unit=EACH_ROW` of a session is meant for one table, and is passed for all that it asks."""
+    comment = 'dpsql: {"unit": "person", "max_rows": 3}'
+    file.execute(f"COMMENT ON TABLE visits IS '{comment}'").fetchall()
+    schema = dpsql.Schema({}, units={"visits": dpsql.EACH_ROW})
+    for said in ({"unit": dpsql.EACH_ROW}, {"schema": schema}):
+        session = dpsql.Session(file, **said)
+        with pytest.raises(dpsql.SchemaError, match="belong to units, of person") as caught:
+            session.query(GIFTS.format("visits"), budget=BUDGET)
+        assert "--each-row" in for_command(caught.value.hint)
+        assert session.ledger.spent == 0
+    dpsql.Session(file, unit=dpsql.EACH_ROW).query(TOWNS, budget=BUDGET)
+    other = dpsql.Session(file, unit="person", max_rows=2)  # another bound is no contradiction
+    assert "at most 2" in other.plan(GIFTS.format("visits"), budget=BUDGET).neighbours
 
 
 def test_a_unit_that_changes_after_planning_is_noticed(monkeypatch):
