@@ -67,7 +67,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killed(folder: Path, out: str, moment: int) -> bool:
+def killed(folder: Path, out: str, moment: str) -> bool:
     """Ask in a process that is killed at a step; return whether it was reached.
 
     The parent has all modules, and no threads and no database yet.
@@ -78,7 +78,7 @@ def killed(folder: Path, out: str, moment: int) -> bool:
         sys.settrace(steps)
         ask(folder, out)
         sys.settrace(None)
-        (folder / "steps").write_text("\n".join(steps.lines))
+        (folder / "steps").write_text("\n".join(steps.moments))
 
     child = forked(work)
     status = os.waitpid(child, 0)[1]
@@ -88,7 +88,7 @@ def killed(folder: Path, out: str, moment: int) -> bool:
 
 
 def run(folder: str, moments: str) -> None:
-    """For each pair of steps ask twice, and kill the one who asks at these steps; 0 is never."""
+    """For each pair of steps ask twice, and kill the one who asks at these; "" is never."""
     warm_up()
     for i, pair in enumerate(json.loads(moments)):
         for j, moment in enumerate(pair):
@@ -109,7 +109,7 @@ def template(tmp_path_factory):
     return folder
 
 
-def started(template: Path, folder: Path, moments: list[list[int]]) -> None:
+def started(template: Path, folder: Path, moments: list[list[str]]) -> None:
     for i in range(len(moments)):
         shutil.copytree(template, folder / str(i))
     code = "import sys; from tests.session.test_crashes import run; run(*sys.argv[1:])"
@@ -170,10 +170,10 @@ def check(folder: Path, kills: int = 1) -> str:
 
 def check_kills(template: Path, folder: Path, count: int, seed: int) -> None:
     (folder / "whole").mkdir()
-    started(template, folder / "whole", [[0]])
+    started(template, folder / "whole", [[""]])
     assert check(folder / "whole" / "0") == "delivered"
-    lines = (folder / "whole" / "0" / "steps").read_text().splitlines()
-    first, second = (landmarks(lines) + moments_of(lines, count, seed + i) for i in range(2))
+    steps = (folder / "whole" / "0" / "steps").read_text().splitlines()
+    first, second = (landmarks(steps) + moments_of(steps, count, seed + i) for i in range(2))
     # In every sixth, the one who asks again is killed as well.
     moments = [
         [a, b] if i % 6 == 0 else [a] for i, (a, b) in enumerate(zip(first, second, strict=True))
@@ -199,8 +199,8 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def interrupted(session: dpsql.Session, folder: Path, out: str, moment: int) -> list[str]:
-    """Release with Ctrl-C at a step; return the lines that were run."""
+def interrupted(session: dpsql.Session, folder: Path, out: str, moment: str) -> list[str]:
+    """Release with Ctrl-C at a step; return the steps that were taken."""
     steps, before = Steps(ROOMS, moment, interrupt), sys.gettrace()
     sys.settrace(steps)
     try:
@@ -209,10 +209,10 @@ def interrupted(session: dpsql.Session, folder: Path, out: str, moment: int) -> 
         pass
     finally:
         sys.settrace(before)
-    return steps.lines
+    return steps.moments
 
 
-def check_interrupt(session: dpsql.Session, folder: Path, i: int, moment: int) -> str:
+def check_interrupt(session: dpsql.Session, folder: Path, i: int, moment: str) -> str:
     """Interrupt a release, ask again in the same process, and say how far the first one got."""
     earlier = session.ledger.entries()
     interrupted(session, folder, f"out_{i}", moment)
@@ -236,14 +236,14 @@ def check_interrupt(session: dpsql.Session, folder: Path, i: int, moment: int) -
 
 
 def check_interrupts(folder: Path, count: int, seed: int) -> None:
-    moments, found = [0], []
+    moments, found = [""], []
     for first in range(0, count, 20):  # with a new ledger every time, so that it stays short
         with create() as con:
             session = dpsql.Session(con)
             session.release({"by_sex": BY_SEX}, budget=BUDGET)
             if not first:
-                lines = interrupted(session, folder, "whole", 0)
-                moments = landmarks(lines) + moments_of(lines, count - 2, seed)
+                steps = interrupted(session, folder, "whole", "")
+                moments = landmarks(steps) + moments_of(steps, count - 2, seed)
             for i, moment in enumerate(moments[first : first + 20], start=first):
                 found.append(check_interrupt(session, folder, i, moment))
             con.begin()  # no transaction was left open

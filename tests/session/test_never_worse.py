@@ -118,3 +118,18 @@ def test_the_plan_with_the_best_integers_is_taken(monkeypatch):
     assert chosen.rmse == pytest.approx(uniform.rmse)
     assert chosen.tried["weighted residual spaces"] == pytest.approx(usual.rmse * math.sqrt(2))
     assert chosen.warning is None
+
+
+@pytest.mark.parametrize("residuals", ["weighted", "uniform"])
+def test_shares_that_rest_on_earlier_measurements_are_no_loss(con, residuals):
+    """Little is measured of what is known: more than a plan for the whole of it would leave."""
+    session = dpsql.Session(con)
+    session.release("SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b", budget=BUDGET)
+    script = {
+        "sums": "SELECT a, COUNT(*) AS n FROM t GROUP BY a",
+        "some": "SELECT a, COUNT(*) AS n FROM t WHERE b < 9 GROUP BY a",
+        "others": "SELECT b, COUNT(*) AS n FROM t GROUP BY b",
+    }
+    planned = session.plan(script, budget=BUDGET, residuals=residuals)
+    assert planned.given is not None
+    assert planned.warning is None

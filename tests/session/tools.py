@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -73,34 +74,40 @@ def forked(work: Callable[[], object]) -> int:
 
 
 class Steps:
-    """Counts the lines that some files of the package run, and acts at one of them."""
+    """Notes the lines that some files of the package run, and acts at one of them."""
 
-    def __init__(self, rooms: tuple[str, ...], moment: int, act: Callable[[], None]) -> None:
-        self.lines: list[str] = []
-        """Which lines they were."""
+    def __init__(self, rooms: tuple[str, ...], moment: str, act: Callable[[], None]) -> None:
+        self.moments: list[str] = []
+        """Which lines they were, and for the how manieth time: `…/work.py:17 #2`.
+
+        So a moment means the same in releases that take more or fewer steps before it.
+        """
+        self._times: Counter[str] = Counter()
         self._moment, self._act = moment, act
         self._prefixes = tuple(f"{PACKAGE}/{room}" for room in rooms)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.startswith(self._prefixes):
             return None
-        self.lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-        if len(self.lines) == self._moment:
+        line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self._times[line] += 1
+        self.moments.append(f"{line} #{self._times[line]}")
+        if self.moments[-1] == self._moment:
             self._act()
         return self
 
 
-def landmarks(lines: list[str]) -> list[int]:
+def landmarks(moments: list[str]) -> list[str]:
     """The last step of measuring, when nothing is stored yet, and of saving."""
     rooms = ("/mechanism/measure.py:", "/release/folder.py:")
-    return [max(i for i, line in enumerate(lines, 1) if room in line) for room in rooms]
+    return [[moment for moment in moments if room in moment][-1] for room in rooms]
 
 
-def moments_of(lines: list[str], count: int, seed: int) -> list[int]:
-    """Choose steps, counted from 1: lines first, so that those in loops are not all that is hit."""
+def moments_of(moments: list[str], count: int, seed: int) -> list[str]:
+    """Choose some: lines first, so that those in loops are not all that is hit."""
     generator = np.random.default_rng(seed)
-    places: dict[str, list[int]] = {}
-    for step, line in enumerate(lines, start=1):
-        places.setdefault(line, []).append(step)
+    places: dict[str, list[str]] = {}
+    for moment in moments:
+        places.setdefault(moment.split(" #")[0], []).append(moment)
     chosen = generator.choice(sorted(places), min(count, len(places)), replace=False)
-    return [int(generator.choice(places[line])) for line in chosen.tolist()]
+    return [str(generator.choice(places[line])) for line in chosen.tolist()]

@@ -172,7 +172,10 @@ class Rounds:
 
     def _planned(self, blocks: tuple[PlannedBlock, ...], own: Mapping[str, Reference]) -> Plan:
         certified = self.cost.certified(tuple(block.strategy for block in blocks))
-        return replace(self.alone, planned=blocks, certified=certified, references=own)
+        # What the plan would lose alone, to rounding or to others, says nothing of these shares.
+        return replace(
+            self.alone, planned=blocks, certified=certified, references=own, real=0.0, tried={}
+        )
 
     def combined(self, plan: Plan, least: float | Sequence[tuple[float, tuple[str, ...]]]) -> Plan:
         """Let answers rest on earlier measurements too, where these fit together with the plan's.
