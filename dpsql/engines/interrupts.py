@@ -81,9 +81,9 @@ class _Watch:
 
     def begin(self, interrupt: _Interrupt) -> None:
         """Listen, and let `interrupt` handle SIGINT."""
+        signal.signal(signal.SIGINT, interrupt)  # from now on a signal waits for the end of this
         self._thread = threading.Thread(target=self._run, args=(interrupt,), daemon=True)
         self._thread.start()
-        signal.signal(signal.SIGINT, interrupt)
         self._earlier_mouth = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
         self._listens = True
         interrupt.held = False

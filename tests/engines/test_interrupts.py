@@ -11,7 +11,7 @@ import time
 import duckdb
 import pytest
 
-from dpsql.engines.interrupts import interruptible
+from dpsql.engines.interrupts import _Watch, interruptible
 
 LONG = "SELECT count(*) FROM range(100000000000) AS t(i) WHERE sin(i) > 2"
 
@@ -70,6 +70,34 @@ def test_another_error_after_ctrl_c_is_the_interrupt():
             raise duckdb.Error("INTERRUPT") from None
 
     assert interrupted(work).__suppress_context__
+
+
+def ctrl_c_before(line, code):
+    """Trace a function, with a Ctrl-C before the line of this number that it runs."""
+    seen = 0
+
+    def at_line(frame, event, argument):
+        nonlocal seen
+        seen += event == "line"
+        if event == "line" and seen == line:
+            ctrl_c()
+        return at_line
+
+    return lambda frame, event, argument: at_line if frame.f_code is code else None
+
+
+@pytest.mark.parametrize("line", range(1, 9))
+def test_ctrl_c_at_any_step_of_beginning_is_an_interrupt(line):
+    """Nothing is begun then, or all of it is ended. Of lines there are seven."""
+    ran, earlier, threads = [], sys.gettrace(), threading.active_count()
+    sys.settrace(ctrl_c_before(line, _Watch.begin.__code__))
+    try:
+        error = interrupted(lambda: ran.append(line))
+    finally:
+        sys.settrace(earlier)
+    assert (error is None) == bool(ran) == (line > 7)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert threading.active_count() == threads
 
 
 TWICE = """
