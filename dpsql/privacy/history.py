@@ -144,6 +144,7 @@ class History:
         self.spent = Fraction(0)
         self.entries: dict[str, Entry] = {}
         self._bound: dict[str, _Binding] = {}
+        self._has_units = False
 
     @property
     def remaining(self) -> Fraction | None:
@@ -181,7 +182,7 @@ class History:
                 + " as they were given then.",
             )
         said = each_row or (bound is not None and bound.beside_units)
-        if purpose.unit == EACH_ROW and self.protected.units and not said:
+        if purpose.unit == EACH_ROW and self._has_units and not said:
             raise _without_unit(begun=bound is not None)
         if bound is None:
             return True
@@ -215,11 +216,12 @@ class History:
     def _take(self, event: Event, amount: Fraction) -> bool:
         """Count an event in, if it is possible now."""
         entry, bound = self.entries.get(event.request), self._bound.get(event.table)
-        binding = _Binding.of(event, beside_units=self.protected.units > 0)
+        binding = _Binding.of(event, beside_units=self._has_units)
         if event.kind == "total" and self.total is None:
             self.total = amount
         elif event.kind == "bound" and (bound is None or _is_rebinding(event, bound)):
             self._bound[event.table] = binding
+            self._has_units |= event.unit != EACH_ROW
         elif event.kind == "charged" and entry is None and bound and bound.agrees(event):
             self.spent += amount
             self.entries[event.request] = _charged(event, amount)
