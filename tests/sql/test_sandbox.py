@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from dpsql.schema import Domain
-from dpsql.sql.sandbox import Sandbox, SandboxError, worker
+from dpsql.sql.sandbox import NotListedError, Sandbox, SandboxError, worker
 
 
 @pytest.fixture
@@ -95,19 +95,24 @@ def test_reaches_no_file(tmp_path, folder):
         "PIVOT __domain_1 ON value",
         "SUMMARIZE __domain_1",
         "EXPLAIN SELECT 1",
-        "SELECT",
         "",
     ],
 )
 def test_runs_what_is_listed_only(sandbox, query):
     sandbox.domain(0, Domain.integers(0, 9))
     for run in (sandbox.rows, sandbox.arrays, sandbox.frame, sandbox.types):
-        with pytest.raises(SandboxError):
+        with pytest.raises(NotListedError):
             run(query)
-    with pytest.raises(SandboxError):
+    with pytest.raises(NotListedError):
         sandbox.create("__axis_9", query)
-    with pytest.raises(SandboxError):
+    with pytest.raises(NotListedError):
         sandbox.create("__axis_9", query, view=True)
+
+
+@pytest.mark.parametrize("query", ["SELECT", "SELECT 'a", "SELECT 1 FROM"])
+def test_what_duckdb_cant_read_is_an_error_of_sql(sandbox, query):
+    with pytest.raises(SandboxError):
+        sandbox.rows(query)
 
 
 NILADIC = """

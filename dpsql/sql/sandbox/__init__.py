@@ -2,6 +2,7 @@
 
 from dpsql.sql.sandbox.database import (
     MAX_SECONDS,
+    NotListedError,
     Sandbox,
     SandboxError,
     column_type,
@@ -11,6 +12,7 @@ from dpsql.sql.sandbox.database import (
 
 __all__ = [
     "MAX_SECONDS",
+    "NotListedError",
     "Sandbox",
     "SandboxError",
     "column_type",

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.errors import printable
+from dpsql.errors import InternalError, printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
 from dpsql.schema.drafts import FLOATS
@@ -33,6 +33,14 @@ _NUMBERS = itertools.count(1)
 
 class SandboxError(Exception):
     """DuckDB refuses a statement on public data; the text may be shown."""
+
+
+class NotListedError(InternalError):
+    """A statement has something in it that may not run in the sandbox, see `permitted`.
+
+    The front end refuses it first, with words for the analyst. So it is no error of the analyst's,
+    and nobody who takes a SandboxError for an answer takes this one.
+    """
 
 
 class Sandbox:
@@ -58,7 +66,8 @@ class Sandbox:
         """Return the rows of a result.
 
         Raises:
-            SandboxError: the query is none that may run, fails, or takes too long or too much.
+            SandboxError: the query fails, or takes too long or too much.
+            NotListedError: it is none that may run.
         """
         return self._select("rows", query, parameters)[0].rows()
 
@@ -147,6 +156,8 @@ class Sandbox:
                     self.left -= time.monotonic() - start
         if "error" in reply[0]:
             raise SandboxError(_shown(reply[0]["error"]))
+        if "unlisted" in reply[0]:
+            raise NotListedError(_shown(reply[0]["unlisted"]))
         return reply
 
     def domain(self, index: int, domain: Domain) -> str:

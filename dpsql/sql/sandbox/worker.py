@@ -93,7 +93,7 @@ class Worker:
         try:
             return self._run(con, message, block)
         except NotPermittedError as error:
-            return {"error": str(error)}, b""
+            return {"unlisted": str(error)}, b""
         except (duckdb.Error, pa.ArrowException, MemoryError, ValueError, OverflowError) as error:
             return {"error": _PLACE.sub("", _KIND.sub("", str(error)))[:200]}, b""
         finally:
@@ -123,8 +123,11 @@ class Worker:
         return {"types": types}, _packed(found)
 
     def _check(self, con: Con, query: str) -> None:
-        ((tree,),) = con.execute(_TREE, [query]).fetchall()
-        check_permitted(json.loads(tree))
+        ((text,),) = con.execute(_TREE, [query]).fetchall()
+        tree = json.loads(text)
+        if tree.get("error_type") == "parser":
+            raise ValueError(str(tree.get("error_message")))
+        check_permitted(tree)
 
     def _store(self, con: Con, name: str, block: bytes) -> tuple[dict[str, object], bytes]:
         con.register(_INCOMING, pa.ipc.open_stream(block).read_all())
