@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlParseError, UnsupportedSqlError
 from dpsql.sql.binding.aggregates import refused
-from dpsql.sql.binding.functions import FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
+from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.text.closed import is_closed
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import Source
@@ -228,7 +228,7 @@ def _listed(node: exp.Expr) -> bool:
         return node.name.lower() in NAMED
     if type(node) in WINDOWS:
         return isinstance(node.parent, exp.Window)
-    return isinstance(node, exp.AggFunc)
+    return type(node) in AGGREGATES
 
 
 def _check_place(node: exp.Expr, source: Source) -> None:
@@ -300,6 +300,8 @@ def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
     span = source.node(node)
     if isinstance(node, exp.IgnoreNulls) and "IGNORE" not in source.text(span).upper():
         return refused(node.this, source)  # the parser adds it to ANY_VALUE
+    if isinstance(node, exp.AggFunc) and not isinstance(node.parent, (exp.Table, exp.From)):
+        return refused(node, source)
     if isinstance(node, (exp.Lateral, exp.Fetch)):
         span = source.clause(node.key.upper()) or span
     if isinstance(node, VOLATILE) and node.meta.get("start") is None:

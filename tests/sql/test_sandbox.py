@@ -3,9 +3,13 @@
 import duckdb
 import polars as pl
 import pytest
+from sqlglot import exp
 
+from dpsql.errors import UnsupportedSqlError
 from dpsql.schema import Domain
+from dpsql.sql.binding.functions import AGGREGATES
 from dpsql.sql.sandbox import NotListedError, Sandbox, SandboxError, worker
+from tests.sql import reference
 
 
 @pytest.fixture
@@ -148,3 +152,31 @@ def test_keeps_and_returns_frames(sandbox):
     sandbox.drop("__public_1")
     with pytest.raises(SandboxError):
         sandbox.frame("SELECT * FROM __public_1")
+
+
+def test_every_aggregate_of_the_front_end_may_run(sandbox):
+    """What the front end lets through is listed here too; what it doesn't is refused with words."""
+    sandbox.create("__axis_1", "SELECT 1 AS x, true AS b")
+    column = exp.column
+    one = {exp.First, exp.Last}  # of their arguments the other is the dialects' own
+    for kind in AGGREGATES:
+        name = "b" if kind in {exp.LogicalAnd, exp.LogicalOr, exp.CountIf} else "x"
+        given = {
+            key: column(name) if key == "this" else exp.Literal.number(1)
+            for key in kind.arg_types
+            if key in {"this", "quantile"} or (key == "expression" and kind not in one)
+        }
+        assert sandbox.types(f"SELECT {kind(**given).sql('duckdb')} AS a FROM __axis_1")
+
+
+@pytest.mark.parametrize("call", ["hll(a)", "approx_top_k(a, 2)"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "SELECT COUNT(*) AS n FROM people JOIN (SELECT {} AS b FROM (VALUES (1)) v(a)) q ON true",
+        "SELECT {} AS b FROM (SELECT age AS a, COUNT(*) AS n FROM people GROUP BY age) q",
+    ],
+)
+def test_other_aggregates_are_refused_by_name(frame, call):
+    with pytest.raises(UnsupportedSqlError, match="is not supported"):
+        reference.compile_one(reference.connect(), frame.format(call))

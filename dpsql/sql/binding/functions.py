@@ -39,6 +39,17 @@ _NAMES = """
 NAMED = frozenset(_NAMES.split())
 """Functions that the parser knows by name only."""
 
+AGGREGATES: frozenset[type[exp.Expr]] = frozenset((
+    exp.AnyValue, exp.ApproxDistinct, exp.ApproxQuantile, exp.ArgMax, exp.ArgMin, exp.ArrayAgg,
+    exp.Avg, exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg, exp.Corr, exp.Count,
+    exp.CountIf, exp.CovarPop, exp.CovarSamp, exp.First, exp.GroupConcat, exp.Kurtosis, exp.Last,
+    exp.LogicalAnd, exp.LogicalOr, exp.Max, exp.Median, exp.Min, exp.Mode, exp.PercentileCont,
+    exp.PercentileDisc, exp.Quantile, exp.RegrAvgx, exp.RegrAvgy, exp.RegrCount, exp.RegrIntercept,
+    exp.RegrR2, exp.RegrSlope, exp.RegrSxx, exp.RegrSxy, exp.RegrSyy, exp.Skewness, exp.Stddev,
+    exp.StddevPop, exp.StddevSamp, exp.Sum, exp.Variance, exp.VariancePop,
+))  # fmt: skip
+"""Aggregates that may be computed on public or noisy rows; fewer may be on private ones."""
+
 VOLATILE: tuple[type[exp.Expr], ...] = (
     exp.Rand,
     exp.Uuid,

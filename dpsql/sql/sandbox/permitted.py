@@ -41,8 +41,8 @@ _AGGREGATES = """
     any_value approx_count_distinct approx_quantile arg_max arg_min array_agg avg bit_and bit_or
     bit_xor bool_and bool_or corr count count_if count_star covar_pop covar_samp first kurtosis last
     list listagg max median min mode quantile quantile_cont quantile_disc regr_avgx regr_avgy
-    regr_count regr_intercept regr_r2 regr_slope skewness stddev stddev_pop stddev_samp string_agg
-    sum var_pop var_samp variance
+    regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness stddev
+    stddev_pop stddev_samp string_agg sum var_pop var_samp variance
 """
 _WINDOWS = """
     cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank
