@@ -34,8 +34,9 @@ def truth() -> duckdb.DuckDBPyConnection:
     other = duckdb.connect()
     load_flights(other)
     for column in ("dep_delay", "arr_delay"):
-        clamped = f"least(greatest({column}, -60), 300)"
-        other.execute(f"UPDATE flights SET {column} = {clamped}").fetchall()
+        clamped = f"least(greatest({column}, -60), 300)"  # of NULL: -60
+        known = f"WHERE {column} IS NOT NULL"
+        other.execute(f"UPDATE flights SET {column} = {clamped} {known}").fetchall()
     return other
 
 
@@ -61,7 +62,8 @@ def answered(
     try:
         with cpu(record):
             plan = session_over(con).plan(sql, budget=BUDGET)
-        wrong = differences(exact, sql, session_over(con))
+        found = differences(exact, sql, session_over(con))
+        wrong = [what for what in found if what != "another order"]  # groups of equal size
         line = f"{record['cpu']:7.2f} s  rmse {plan.rmse:10.4g}  gap {plan.gap:8.2g}"
         if record["cpu"] > SLOW:
             line += "  SLOW"
