@@ -39,7 +39,7 @@ LOW = 24
 """Rows along an attribute up to which it may have any number of cells."""
 MOST_ENTRIES = 2**24
 """Of all rows along an attribute."""
-MOST_SEARCHED = 2**17
+MOST_SEARCHED = 2**21
 """Of those at the vertices: a search goes through them many times."""
 SPARE = 4
 """How many times the cells that are enough there must be for the others to be left out."""
