@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
@@ -36,7 +37,7 @@ from dpsql.session.declared import (
     check_connection,
     compile_statements,
 )
-from dpsql.session.targets import check_targets
+from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
 from dpsql.sql.text.script import read_text, split_script
 from dpsql.workload import Workload
@@ -190,7 +191,8 @@ def plan(
         targets: in place of a budget, statement → the largest standard error that its answers
             may have, in rows. `plan.budget` is the least one found that meets them all, at most
             by the factor 1 + `plan.gap` above the least there is; `plan.binding` names the
-            statements that decide it. Only counts and sums have errors that targets can bound.
+            statements that decide it. Only counts and sums have errors that targets can bound;
+            with `assume`, averages and shares have, too, in their own units.
         objective: `total` makes the sum of weighted variances small, `largest` the largest one.
         schema: see `Session`.
         public: see `Session`.
@@ -212,7 +214,8 @@ def plan(
             `lambda variances: cvxpy.norm(variances, 3)`.
         assume: `rows` → rows of the table, or statement → rows in each of its groups:
             `plan.expected_answers` then has the errors of averages, shares and quantiles, too, in
-            their own units, as if rows were spread evenly over all values.
+            their own units, as if rows were spread evenly over all values. Targets of averages
+            and shares hold for so many rows, whatever the average is.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
@@ -220,15 +223,20 @@ def plan(
     if targets is None or budget is not None:
         check_budget(budget)
     workload, contributions, neighbours, script = _asked(
-        source, statements, schema, public, weights, unit, max_rows, targets
+        source, statements, schema, public, weights, unit, max_rows
     )
     options = Options(
         tolerance, residuals, objective, targets, contributions, neighbours, bases, loss
     )
-    alone = mechanisms.plan(workload, budget, mechanism, options)
+
+    def planner(budget: Budget | None, targets: Mapping[str, float] | None) -> Plan:
+        return mechanisms.plan(workload, budget, mechanism, replace(options, targets=targets))
+
     if script is not None:
-        alone = assuming(script, alone, assume)
-    elif assume is not None:
+        alone = assuming(script, plan_for(script, targets, assume, budget, planner), assume)
+    elif assume is None:
+        alone = planner(budget, targets)
+    else:
         raise WorkloadError(
             "A workload has no columns.", hint="leave " + option("assume") + " out."
         )
@@ -305,7 +313,6 @@ def _asked(
     weights: Mapping[str, float] | None,
     unit: str | EachRow | None,
     max_rows: int | None,
-    targets: Mapping[str, float] | None = None,
 ) -> tuple[Workload, int, str, Script | None]:
     """Return a workload, how many records of one unit count, what neighbours are, and the SQL."""
     if isinstance(source, Workload):
@@ -319,7 +326,6 @@ def _asked(
     check_connection(source)
     declared = Declared.of(source, schema, public, unit, max_rows)
     script = compile_statements(source, statements, declared, weights)
-    check_targets(script, targets)
     return script.workload, script.table.contributions, script.table.neighbours, script
 
 

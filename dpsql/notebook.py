@@ -149,6 +149,7 @@ class Magics:
             "weights": dict(given.weight) or None,
             "objective": given.objective,
             "mechanism": given.mechanism,
+            "assume": dict(given.assume) or None,
         }
 
     def _budget(self, given: argparse.Namespace) -> Budget:
@@ -309,6 +310,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     pairs: dict[str, Any] = {"type": _named, "action": "append", "default": []}
     add("--target", **pairs, metavar="NAME=X", help="in place of a budget: an allowed error")
+    add("--assume", **pairs, metavar="NAME=N", help="rows of the table, or of a group, assumed")
     add("--weight", **pairs, metavar="NAME=X", help="a statement's importance")
     add("--objective", choices=["total", "largest"], default="total", help="of variances")
     add("--mechanism", choices=list(TITLES), default=QUERYSMASHER, help="what plans and measures")

@@ -86,7 +86,6 @@ def plan(
     statements: dict[str, str],
     budget: Budget | None,
     aims: Aims,
-    assume: dict[str, float] | None = None,
 ) -> Plan:
     """Plan statements as a release would.
 
@@ -109,7 +108,7 @@ def plan(
                 weights=aims.weights,
                 reuse=not aims.no_reuse,
                 mechanism=aims.mechanism,
-                assume=assume,
+                assume=aims.assumed,
             )
     with database(source.db) as con:
         return api.plan(
@@ -124,7 +123,7 @@ def plan(
             unit=source.whose,
             max_rows=source.max_rows,
             mechanism=aims.mechanism,
-            assume=assume,
+            assume=aims.assumed,
         )
 
 

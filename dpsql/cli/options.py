@@ -153,11 +153,17 @@ class Aims:
     objective: Literal["total", "largest"]
     no_reuse: bool
     mechanism: str
+    assume: tuple[tuple[str, float], ...]
 
     @property
     def targets(self) -> dict[str, float] | None:
         """Statement → the largest standard error that is allowed."""
         return by_name(self.target, "--target")
+
+    @property
+    def assumed(self) -> dict[str, float] | None:
+        """The rows of the table, or of each group of a statement, that are assumed."""
+        return by_name(self.assume, "--assume")
 
     @property
     def weights(self) -> dict[str, float] | None:
@@ -259,6 +265,13 @@ _AIMS = (
     ),
     click.option("--no-reuse", is_flag=True, help="Leave past measurements out of account."),
     mechanism_option,
+    click.option(
+        "--assume",
+        type=Named(),
+        multiple=True,
+        help="Rows of the table (rows=100000), or of each group of a statement: for targets of "
+        "averages and shares; `plan` also shows errors of these and of quantiles. Repeatable.",
+    ),
 )
 
 json_option = click.option(

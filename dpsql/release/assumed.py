@@ -4,6 +4,9 @@ How far an average, a share or a quantile is off depends on how many rows there 
 can be said before anything is charged, rows are assumed: as many as the caller says, spread evenly
 over the values of every column, independently of each other. The answers and the errors that
 such a table would have are then found by what makes those of releases.
+
+Targets hold for more tables: of what is assumed they use only the rows that are divided by. The
+average or share may be anything that it can be at all.
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ import polars as pl
 from dpsql.errors import SqlError, WorkloadError, printable
 from dpsql.hints import option
 from dpsql.planner.plan import Plan
-from dpsql.release.answers import Answers, Array, whole
-from dpsql.release.frames import AnsweredFrames
+from dpsql.release.answers import Answers, Array, table_frame, whole
+from dpsql.release.frames import AnsweredFrames, quotients
+from dpsql.release.noise import Noise
 from dpsql.release.rehearse import MAX_ROWS
 from dpsql.sql.compiled import Script, Statement
+from dpsql.sql.computing.fractions import Placed
 
 ROWS = "rows"
 """What stands for the rows of the whole table among the names of statements."""
+_AFFINE = {"plus", "times"}
 COLUMNS = {
     "statement": pl.String(),
     "column": pl.String(),
@@ -85,6 +91,67 @@ def check_assumed(names: Sequence[str], assume: object) -> None:
         number = isinstance(rows, (int, float)) and not isinstance(rows, bool)
         if not number or not 0 < rows < 1e15:
             raise WorkloadError(f"{rows!r} is no number of rows.", hint=example)
+
+
+def linear_fractions(statement: Statement) -> list[Placed] | None:
+    """Return what the values of a statement consist of; None if they aren't all averages or shares.
+
+    That is, sums by sums between known limits, times and plus public numbers.
+    """
+    post = statement.post
+    if post is None:
+        return None
+    found = []
+    for i, output in enumerate(post.outputs):
+        if not output.noisy:
+            continue
+        placed = post.fractions.get(i)
+        if placed is None or output.reason is not None or placed.fraction.limits is None:
+            return None
+        if output.chosen:  # noise chooses other groups than those of the rows assumed
+            return None
+        parts = post.everything[placed.at : placed.at + 2]
+        steps = {step.name for step in placed.fraction.steps}
+        if not all(part.exact and part.reason is None for part in parts) or steps - _AFFINE:
+            return None
+        found.append(placed)
+    return found or None
+
+
+def largest_error(
+    script: Script, plan: Plan, statement: Statement, assume: Mapping[str, float]
+) -> float:
+    """Bound the standard errors of a statement's averages and shares, in their own units.
+
+    For groups of the rows assumed, wherever the averages lie; see `Quotient.largest_error`.
+
+    Args:
+        script: what is asked.
+        plan: how it is measured.
+        statement: one that has `linear_fractions`.
+        assume: see `expected_answers`; it has rows for this statement.
+
+    Returns:
+        The bound; infinite if none is known.
+    """
+    post, rows = statement.post, _rows(script, plan, statement, assume)
+    groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
+    if post is None or rows is None or groups > MAX_ROWS:
+        return math.inf
+    answers = _even(script, plan, rows)
+    frames = [
+        table_frame(table, answers, columns, 1.0)
+        for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
+    ]
+    result, noise = post.run(frames), Noise(statement, answers)
+    found = [0.0]
+    for placed in linear_fractions(statement) or ():
+        times = [abs(step.number) for step in placed.fraction.steps if step.name == "times"]
+        quotient = quotients(post, placed, result, noise)
+        # Groups that can't have rows, such as that of NULL in AVG(x) by x, have no answer.
+        some = quotient.bottom > 1e-9 * np.nanmax(quotient.bottom, initial=0.0)
+        found += [math.prod(times) * quotient.largest_error()[some].max(initial=0.0)]
+    return float(np.nan_to_num(np.max(found), nan=math.inf, posinf=math.inf))
 
 
 def _even(script: Script, plan: Plan, rows: float) -> Answers:

@@ -89,6 +89,23 @@ class Quotient:
     least: Array
     largest: Array
 
+    def largest_error(self) -> Array:
+        """Return bounds on the standard errors of x/y for this y, whatever possible value it has.
+
+        To first order that of x/y = v is sqrt(Var(x − v·y)) / |y|. The variance is a square in v
+        whose leading coefficient Var(y) is not negative, so it is convex: between two limits it
+        is largest at one of them.
+
+        Returns:
+            Shape (values,); NaN where there are no limits, or nothing is known.
+        """
+        ends = [
+            self.variance_top - 2 * v * self.covariance + v * v * self.variance_bottom
+            for v in (self.least, self.largest)
+        ]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return np.asarray(np.sqrt(np.maximum(np.maximum(*ends), 0.0)) / np.abs(self.bottom))
+
     def interval(self, reach: float) -> Interval:
         """Return from the first to the last possible value that isn't excluded."""
         x, y, square = self.top, self.bottom, reach**2

@@ -14,7 +14,7 @@ from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
 from dpsql.release.noise import Noise
 from dpsql.sql.compiled import Statement
-from dpsql.sql.computing.fractions import COLUMNS
+from dpsql.sql.computing.fractions import COLUMNS, Placed
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.workload.factors import MAX_CELLS
 
@@ -199,12 +199,7 @@ class AnsweredFrames:
         placed = post.fractions.get(i)
         if placed is None or self._confidence is None:
             return None
-        top, bottom, least, largest = (
-            result.to_series(placed.at + j).cast(pl.Float64).to_numpy() for j in range(COLUMNS)
-        )
-        hidden = len(post.everything) + placed.at
-        known = noise.joint(result.to_series(hidden), result.to_series(hidden + 1))
-        quotient = Quotient(top, bottom, *known, least, largest)
+        quotient = quotients(post, placed, result, noise)
         return quotient.interval(self._reach(self._confidence)).after(placed.fraction.steps)
 
     def _with_errors(
@@ -221,6 +216,23 @@ class AnsweredFrames:
             lower = pl.Series(interval.lower, nan_to_null=True)
             upper = pl.Series(interval.upper, nan_to_null=True)
         return [*columns, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
+
+
+def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise: Noise) -> Quotient:
+    """Return what a fraction consists of, row by row, with its noise.
+
+    Args:
+        post: what the statement computes.
+        placed: the fraction, one of `post`.
+        result: of running it.
+        noise: of the statement.
+    """
+    top, bottom, least, largest = (
+        result.to_series(placed.at + j).cast(pl.Float64).to_numpy() for j in range(COLUMNS)
+    )
+    hidden = len(post.everything) + placed.at
+    known = noise.joint(result.to_series(hidden), result.to_series(hidden + 1))
+    return Quotient(top, bottom, *known, least, largest)
 
 
 def _note(post: Postprocessing, i: int) -> str:

@@ -28,7 +28,7 @@ from dpsql.release.measurements import decode
 from dpsql.schema import Table
 from dpsql.session.declared import Declared, compile_statements
 from dpsql.session.requests import Asked, State, purpose
-from dpsql.session.targets import check_targets
+from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.cells import Ints, common_refinement
@@ -187,9 +187,16 @@ class Planning:
         Raises:
             ResourceLimitError, WorkloadError: that can't be done.
         """
+        how = compiled.asked.how
+        planner = partial(self._on_the_past, compiled)
+        return plan_for(compiled.script, how.targets, how.assume, how.budget, planner)
+
+    def _on_the_past(
+        self, compiled: Compiled, budget: Budget | None, targets: Mapping[str, float] | None
+    ) -> Plan:
+        """Plan for a budget, or for targets of families."""
         how, script = compiled.asked.how, compiled.script
-        check_targets(script, how.targets)
-        alone = self._alone(compiled, script.workload, how.budget, how.targets)
+        alone = self._alone(compiled, script.workload, budget, targets)
         if not compiled.before.sources or not alone.planned:
             return alone
         past = Past(compiled.before.sources, script.merged)
@@ -199,9 +206,9 @@ class Planning:
             return plan_given(plan, past, how.tolerance, uniform=how.residuals == "uniform")
 
         try:
-            if how.targets is not None:
+            if targets is not None:
                 combined = plan_given(alone, past, how.tolerance)
-                return least_budget_given(combined, how.targets, planner)
+                return least_budget_given(combined, targets, planner)
             return plan_given(alone, past, how.tolerance, uniform=how.residuals == "uniform")
         except ResourceLimitError:  # an earlier measurement is too large to be put together with
             return replace(alone, aside=True)

@@ -36,6 +36,8 @@ class How:
     """With targets: the most that may be charged. It decides nothing else."""
     accept_gap: bool = False
     """Whether a plan may lose accuracy that it need not: it decides nothing but that."""
+    assume: Mapping[str, float] | None = None
+    """With targets: the rows for which those of averages and shares hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Asked:
             options.append(how.mechanism)
         if how.budget is not None and how.budget.pure:  # else the noise has another law
             options.append("pure")
+        if how.targets is not None and how.assume is not None:
+            options.append({"assume": how.assume})
         return _digest([self.statements, *options])
 
 

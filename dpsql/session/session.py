@@ -222,7 +222,17 @@ class Session:
         check_amount(budget, targets)
         check_switch(reuse=reuse)
         check_mechanism(mechanism, Wishes())
-        how = How(budget, targets, objective, weights, reuse, tolerance, residuals, mechanism)
+        how = How(
+            budget,
+            targets,
+            objective,
+            weights,
+            reuse,
+            tolerance,
+            residuals,
+            mechanism,
+            assume=assume,
+        )
         planning = self._work.planning
         with self._lock:  # a release in another thread must not have its rows read as a catalog
             self._work.check_database()
@@ -306,6 +316,7 @@ class Session:
         mechanism: str = QUERYSMASHER,
         at_most: Budget | None = None,
         accept_gap: bool = False,
+        assume: Mapping[str, float] | None = None,
     ) -> Release:
         """Answer statements jointly, with one plan and one charge.
 
@@ -334,6 +345,8 @@ class Session:
             at_most: with targets, the most that may be charged to meet them.
             accept_gap: whether a plan may be charged that has more than twice the variance that is
                 known to be possible (its `warning` says why).
+            assume: with targets, the rows for which those of averages and shares hold, see
+                `dpsql.plan`.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError, WorkloadError: before anything
@@ -347,7 +360,7 @@ class Session:
             ExecutionError: after the charge; nothing is handed out, and the charge stands.
         """
         check_amount(budget, targets)
-        check_most(self._ledger, targets, at_most)
+        check_most(self._ledger, targets, at_most, assume)
         check_confidence(confidence)
         check_switch(reuse=reuse, nonnegative=nonnegative, integers=integers)
         check_callable(progress=progress)
@@ -367,6 +380,7 @@ class Session:
             mechanism=mechanism,
             at_most=at_most,
             accept_gap=bool(accept_gap),
+            assume=assume,
         )
         with self._lock, interruptible(self._con):
             asked = Asked.of(statements, how)

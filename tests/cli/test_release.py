@@ -86,6 +86,23 @@ def test_a_target_charges_the_least_budget(commands):
     assert found["charged"] == planned["budget"]
 
 
+def test_a_target_of_an_average_holds_for_rows_assumed(commands):
+    mean = "SELECT sex, AVG(age) AS m FROM people GROUP BY sex"
+    commands.script.write_text(f"-- name: means\n{mean};", encoding="utf-8")
+    out = ("--out", commands.folder / "out")
+    most = ("--target", "means=0.5", "--at-most", "--rho", "10")
+    refused = commands.run(*arguments(commands, *most, *out))
+    assert refused.exit_code != 0
+    assert "add --assume means=1000" in refused.stderr
+    found = commands.document(*arguments(commands, *most, "--assume", "means=1000", *out))
+    planned = commands.document(
+        *("plan", commands.script, "--db", commands.db, "--no-reuse"),
+        *("--target", "means=0.5", "--assume", "means=1000"),
+    )
+    assert found["charged"] == planned["budget"]
+    assert 0.3 < planned["expected_answers"][0]["largest_standard_error"] <= 0.5
+
+
 def test_past_measurements_can_be_released_for_nothing(commands, out):
     commands.script.write_text(f"-- name: again\n{BY_SEX};", encoding="utf-8")
     second = commands.folder / "second"

@@ -71,6 +71,12 @@ def test_out_stores_the_result(shell):
     assert shell.user_ns["found"].height == 2
 
 
+def test_rows_are_assumed_for_targets_of_averages(shell):
+    options = "--plan --target query_1=0.5 --assume query_1=1000"
+    plan = cell(shell, options, "SELECT sex, AVG(age) AS m FROM people GROUP BY sex")
+    assert plan.expected_answers["largest_standard_error"].item() <= 0.5
+
+
 def test_a_target_takes_the_place_of_a_budget(shell):
     plan = cell(shell, "--plan --target query_1=25")
     assert plan.expected_error()["worst_standard_error"][0] <= 25

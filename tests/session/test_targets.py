@@ -49,6 +49,86 @@ def test_a_target_for_what_depends_on_the_rows_is_refused(open_session, sql):
         open_session.plan(sql, targets={family: 5})
 
 
+IN_UNITS = {
+    "mean": ("SELECT sex, AVG(income) AS m FROM people GROUP BY sex", 50.0),
+    "share": (
+        "SELECT sex, COUNT(*) FILTER (age > 5) / COUNT(*) AS m FROM people GROUP BY sex",
+        0.02,
+    ),
+    "percent": (
+        "SELECT 100.0 * AVG(CASE WHEN age > 5 THEN 1 ELSE 0 END) + 1 AS m FROM people",
+        2.0,
+    ),
+    "quotient": ("SELECT sex, SUM(income) / COUNT(*) AS m FROM people GROUP BY sex", 50.0),
+}
+
+
+@pytest.mark.parametrize("name", IN_UNITS)
+def test_rows_assumed_give_targets_in_units_of_the_average(open_session, name):
+    sql, target = IN_UNITS[name]
+    with pytest.raises(WorkloadError, match="can't bound") as refused:
+        open_session.plan({name: sql}, targets={name: target})
+    assert f'add assume={{"{name}": 1000}}' in refused.value.hint
+    asked = {"targets": {name: target}, "assume": {name: 1000}}
+    plan = open_session.plan({name: sql}, **asked)
+    shown = plan.expected_answers["largest_standard_error"].item()
+    assert target / 3 < shown <= target
+    assert plan.binding == (name,)
+    assert plan.gap == math.inf
+    # Errors fall as 1 / rows, so ten times as many need a hundredth of the budget.
+    many = open_session.plan({name: sql}, targets={name: target}, assume={name: 10_000})
+    assert float(plan.budget.rho / many.budget.rho) == pytest.approx(100, rel=0.05)
+
+
+def test_a_target_holds_wherever_the_average_is():
+    """The error is the largest where all values are at an end of the domain, and not above it."""
+    schema = dpsql.Schema({"t": {"x": dpsql.Domain.integers(0, 100)}})
+    asked = {"targets": {"q": 0.5}, "assume": {"q": 400}, "at_most": MOST}
+    for value in (0, 50, 100):
+        con = duckdb.connect()
+        con.execute(f"CREATE TABLE t AS SELECT {value} AS x FROM range(400)").fetchall()
+        session = dpsql.Session(con, schema=schema)
+        release = session.release({"q": "SELECT AVG(x) AS m FROM t"}, **asked)
+        error = math.sqrt(release["q"]["m_variance"].item())
+        # The noise of the count that is divided by changes it by some percent.
+        most = 0.5 / math.sqrt(2) if value == 50 else 0.5
+        assert error == pytest.approx(most, rel=0.1)
+
+
+def test_targets_of_both_kinds_and_a_past(open_session):
+    script = {"a": MEAN, "b": BY_SEX}
+    asked = {"targets": {"a": 50, "b": 9}, "assume": {"rows": 2000}}
+    plan = open_session.plan(script, **asked)
+    errors = dict(plan.expected_error().select("statement", "worst_standard_error").rows())
+    assert errors["b"] <= 9 * (1 + 1e-9)
+    at_most = plan.expected_answers["largest_standard_error"].to_list()
+    assert at_most[0] <= 50
+    with pytest.raises(BudgetError, match="more than the most"):
+        open_session.release(script, **asked, at_most=dpsql.Budget(rho=plan.budget.rho / 2))
+    assert open_session.ledger.spent == 0
+    release = open_session.release(script, **asked, at_most=plan.budget)
+    assert release.charged == plan.budget
+    again = open_session.plan(script, **asked)
+    assert again.budget.mu_squared < plan.budget.mu_squared / 10
+
+
+def test_counts_and_averages_have_no_target_in_common(open_session):
+    for sql in (
+        "SELECT sex, COUNT(*) AS n, AVG(income) AS m FROM people GROUP BY sex",
+        "SELECT sex, AVG(income) AS m, STDDEV(income) AS s FROM people GROUP BY sex",
+        "SELECT MEDIAN(age) AS m FROM people",
+        "SELECT age, AVG(income) AS m FROM people GROUP BY age ORDER BY m LIMIT 3",
+    ):
+        with pytest.raises(WorkloadError, match="averages and shares alone"):
+            open_session.plan({"a": sql}, targets={"a": 0.5}, assume={"rows": 1000})
+    with pytest.raises(WorkloadError, match="can't bound"):
+        open_session.plan({"a": MEAN, "b": BY_SEX}, targets={"a": 5}, assume={"b": 1000})
+    with pytest.raises(WorkloadError, match="no standard error"):
+        open_session.plan({"a": MEAN}, targets={"a": -1}, assume={"a": 1000})
+    with pytest.raises(BudgetError, match="Without targets"):
+        open_session.release({"a": MEAN}, budget=BUDGET, assume={"a": 1000})
+
+
 def test_counts_beside_it_may_have_a_target(open_session):
     script = {"a": MEAN, "b": BY_SEX}
     plan = open_session.plan(script, targets={"b": 9})

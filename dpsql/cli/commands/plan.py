@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 @options.source
 @options.amounts
 @options.aims
-@click.option(
-    "--assume",
-    type=options.Named(),
-    multiple=True,
-    help="Rows of the table (rows=100000), or of each group of a statement: also shows errors of "
-    "averages, shares and quantiles. Repeatable.",
-)
 @click.option("--explain", is_flag=True, help="Print what is measured, too.")
 @options.json_option
 def plan(
@@ -37,7 +30,6 @@ def plan(
     amounts: Amounts,
     aims: Aims,
     *,
-    assume: tuple[tuple[str, float], ...],
     explain: bool,
     as_json: bool,
 ) -> None:
@@ -49,7 +41,7 @@ def plan(
     aims.check_against(budget)
     statements = opening.script(script)
     with working("planning"):
-        made = opening.plan(source, statements, budget, aims, options.by_name(assume, "--assume"))
+        made = opening.plan(source, statements, budget, aims)
     if as_json:
         output.say_json(_document(made, amounts, explain=explain))
     else:

@@ -78,6 +78,7 @@ def release(
                 mechanism=aims.mechanism,
                 at_most=budget if at_most else None,
                 accept_gap=accept_gap,
+                assume=aims.assumed,
             )
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
     if as_json:
