@@ -119,6 +119,8 @@ class Magics:
         return Account(text, views.account_card(ledger))
 
     def _answer(self, given: argparse.Namespace, cell: str) -> pl.DataFrame | Release | Plan | None:
+        if given.at_most and not given.target:
+            raise UsageError("--at-most is for --target, with a budget: --rho 0.5 for example.")
         session = self._session(given)
         statements = dict(split_script(cell))
         result: pl.DataFrame | Release | Plan
@@ -131,6 +133,8 @@ class Magics:
                 reuse=given.reuse,
                 nonnegative=given.nonnegative,
                 integers=given.integers,
+                accept_gap=given.accept_gap,
+                at_most=self._budget(given) if given.at_most else None,
                 **self._aims(given),
             )
             result = release if len(release) > 1 else next(iter(release.values()))
@@ -310,6 +314,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     pairs: dict[str, Any] = {"type": _named, "action": "append", "default": []}
     add("--target", **pairs, metavar="NAME=X", help="in place of a budget: an allowed error")
+    add("--at-most", action="store_true", help="beside --target: the budget is the most")
     add("--assume", **pairs, metavar="NAME=N", help="rows of the table, or of a group, assumed")
     add("--weight", **pairs, metavar="NAME=X", help="a statement's importance")
     add("--objective", choices=["total", "largest"], default="total", help="of variances")
@@ -319,6 +324,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--plan", action="store_true", help="plan only: spend nothing")
     add("--free", action="store_true", help="answer from past measurements alone")
     add("--no-reuse", dest="reuse", action="store_false", help="without past measurements")
+    add("--accept-gap", action="store_true", help="charge a plan that loses much accuracy")
     add("--nonnegative", action="store_true", help="add columns without negatives (biased)")
     add("--integers", action="store_true", help="add columns of whole numbers (biased)")
     return parser

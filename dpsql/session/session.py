@@ -279,7 +279,7 @@ class Session:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
             raise SqlError("A query is one SQL text.", hint="for several use session.release.")
-        check_switch(reuse=reuse)
+        check_switch(reuse=reuse, accept_gap=accept_gap)
         check_mechanism(mechanism, Wishes(confidence), free=is_free(budget))
         if is_free(budget):
             check_confidence(confidence)
@@ -362,7 +362,7 @@ class Session:
         check_amount(budget, targets)
         check_most(self._ledger, targets, at_most, assume)
         check_confidence(confidence)
-        check_switch(reuse=reuse, nonnegative=nonnegative, integers=integers)
+        check_switch(reuse=reuse, nonnegative=nonnegative, integers=integers, accept_gap=accept_gap)
         check_callable(progress=progress)
         check_path(out=out)
         wishes = Wishes(confidence, nonnegative, integers)
@@ -379,7 +379,7 @@ class Session:
             reuse,
             mechanism=mechanism,
             at_most=at_most,
-            accept_gap=bool(accept_gap),
+            accept_gap=accept_gap,
             assume=assume,
         )
         with self._lock, interruptible(self._con):

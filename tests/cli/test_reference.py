@@ -85,7 +85,8 @@ def test_every_exit_code_is_on_the_page():
 
 
 LIGHT = (
-    "dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.markup", "dpsql.planner.titles",
+    "dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.hints", "dpsql.markup",
+    "dpsql.planner.titles",
 )  # fmt: skip
 
 

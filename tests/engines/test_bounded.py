@@ -63,12 +63,10 @@ def t(value):
 
 
 def expected(rows, k):
-    counts = np.zeros((3, 5, 3), dtype=np.int64)
+    counts = np.zeros((4, 5, 3), dtype=np.int64)  # the last label's cell is for other texts
     for s, n, b in kept(rows, k):
-        if s in ("a", "A", "ab"):
-            counts[
-                ["a", "A", "ab"].index(s), 4 if n is None else n, 2 if b is None else int(b)
-            ] += 1
+        label = {"a": 0, "A": 1, "ab": 2}.get(s, 3)
+        counts[label, 4 if n is None else n, 2 if b is None else int(b)] += 1
     return counts
 
 

@@ -154,6 +154,15 @@ def test_a_cell_says_what_is_left(shell, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_targets_of_a_cell_may_have_a_most(shell):
+    frame = cell(shell, "--target query_1=5 --at-most --rho 0.5")
+    assert frame["n_variance"].max() <= 25
+    with pytest.raises(dpsql.BudgetError):
+        cell(shell, "--target query_1=0.5 --at-most --rho 0.01")
+    with pytest.raises(UsageError, match="--at-most is for --target"):
+        cell(shell, "--at-most --rho 0.5")
+
+
 def test_hints_name_options_of_cells(shell):
     cell(shell, "--rho 0.1")
     with pytest.raises(dpsql.UndeterminedError) as error:

@@ -291,7 +291,11 @@ def test_unknown_names(session, name):
 
 @pytest.mark.parametrize(
     "more",
-    [{"targets": {"ages": 3.0}}, {"budget": 0}, {"budget": GAUSSIAN, "objective": "largest"}],
+    [
+        {"targets": {"ages": 3.0}, "at_most": GAUSSIAN},
+        {"budget": 0},
+        {"budget": GAUSSIAN, "objective": "largest"},
+    ],
 )
 def test_options_that_only_some_have(session, more):
     with pytest.raises(MechanismError):
