@@ -135,7 +135,7 @@ FROM flights GROUP BY month;
 SELECT carrier, COUNT(*) AS n, rank() OVER (ORDER BY COUNT(*) DESC) AS place
 FROM flights GROUP BY carrier;
 -- name: best_by_origin
-SELECT origin, carrier, COUNT(*) AS n FROM flights GROUP BY ALL
+SELECT origin, carrier, COUNT(*) AS n FROM flights GROUP BY origin, carrier
 QUALIFY row_number() OVER (PARTITION BY origin ORDER BY COUNT(*) DESC) <= 3;
 -- name: rollup
 SELECT origin, carrier, COUNT(*) AS n FROM flights GROUP BY ROLLUP (origin, carrier);
@@ -243,7 +243,7 @@ SELECT sched_dep_time // 100 AS hour, COUNT_IF(dep_delay <= 0) AS punctual FROM 
 SELECT time_hour::DATE AS date, COUNT(*) AS n FROM flights
 WHERE time_hour >= DATE '2013-12-20' AND time_hour < DATE '2013-12-27' GROUP BY date;
 -- name: month_names
-SELECT monthname(time_hour) AS month, COUNT(*) AS n FROM flights GROUP BY month;
+SELECT monthname(time_hour) AS name, COUNT(*) AS n FROM flights GROUP BY name;
 -- name: weighted_delay
 SELECT carrier, SUM(dep_delay) / COUNT(dep_delay) AS d FROM flights GROUP BY carrier;
 -- name: share_with_total
