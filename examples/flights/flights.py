@@ -46,15 +46,20 @@ def data_folder() -> Path:
     return Path(found.origin).parent / "data"
 
 
-def load_flights(con: duckdb.DuckDBPyConnection, folder: Path | None = None) -> None:
-    """Create the registers and the private table `flights`, with its public declarations."""
-    data = folder or data_folder()
+def create_flights(con: duckdb.DuckDBPyConnection) -> None:
+    """Create the registers, and the private table `flights` with its declarations and no row."""
+    data = data_folder()
     for name in PUBLIC:
         source = f"read_csv('{data / name}.csv', nullstr=['NA', ''])"
         con.execute(f"CREATE TABLE {name} AS FROM {source}").fetchall()
     con.execute((HERE / "schema.sql").read_text(encoding="utf-8")).fetchall()
+
+
+def load_flights(con: duckdb.DuckDBPyConnection) -> None:
+    """Create the tables of `create_flights`, and fill them."""
+    create_flights(con)
     with tempfile.TemporaryDirectory() as unpacked:
-        zipfile.ZipFile(data / "flights.csv.zip").extractall(unpacked)
+        zipfile.ZipFile(data_folder() / "flights.csv.zip").extractall(unpacked)
         con.execute(f"""
             INSERT INTO flights SELECT
                 year, month, day, dep_time, sched_dep_time, dep_delay, arr_delay, carrier, flight,
