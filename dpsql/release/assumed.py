@@ -193,7 +193,9 @@ def _columns(
 ) -> list[tuple[object, ...]]:
     """Describe the columns of one statement; without rows, only those that need none."""
     groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
-    frames = AnsweredFrames([statement], _even(script, plan, rows or 1.0))
+    frames = AnsweredFrames(
+        replace(script, statements=(statement,)), _even(script, plan, rows or 1.0)
+    )
     described = frames.columns(statement.name).filter(pl.col("role") == "value")
     needed = rows is not None or described["variance"].eq("exact").all()
     try:
