@@ -153,6 +153,27 @@ KINDS = {
 CASES = [(kind, type_) for kind, (_, types) in KINDS.items() for type_ in types]
 
 
+@pytest.fixture(scope="module")
+def con():
+    """One database for all: a new one takes longer to describe than its rows to count."""
+    return duckdb.connect()
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    """Another one, in which macros have the names of functions and operators."""
+    con = duckdb.connect()
+    for macro in MACROS:
+        con.execute(f"CREATE MACRO {macro}").fetchall()
+    return con
+
+
+def store(con, columns, values):
+    """Make the table of these rows, given as SQL."""
+    con.execute(f"CREATE OR REPLACE TABLE t ({columns})").fetchall()
+    con.execute(f"INSERT INTO t VALUES {', '.join(f'({value})' for value in values)}").fetchall()
+
+
 def counted(con, domain, others=()):
     schema = Schema({"t": {"x": domain}})
     table = read_table(con, ("t",), schema)
@@ -167,22 +188,20 @@ def with_outside(domain, codes):
 
 @pytest.mark.parametrize(("nullable", "outside"), RULES)
 @pytest.mark.parametrize(("kind", "type_"), CASES)
-def test_every_value_has_the_cell_of_the_oracle(kind, type_, nullable, outside):
+def test_every_value_has_the_cell_of_the_oracle(con, hostile, kind, type_, nullable, outside):
     domain = replace(KINDS[kind][0], nullable=nullable, outside=outside)
     values = [*rows(type_), ("NULL", None)]
-    con = duckdb.connect()
-    con.execute(f"CREATE TABLE t (x {type_}, i UTINYINT CHECK (i <= {len(values) - 1}))").fetchall()
-    for i, (text, _) in enumerate(values):
-        con.execute(f"INSERT INTO t VALUES ({text}, {i})").fetchall()
+    columns = f"x {type_}, i UTINYINT CHECK (i <= {len(values) - 1})"
+    listed = [f"{text}, {i}" for i, (text, _) in enumerate(values)]
+    store(con, columns, listed)
     counts = counted(con, domain, ["i"])
     for i, (text, value) in enumerate(values):
         expected = cell(domain, type_, value)
         found = np.flatnonzero(counts[:, i]).tolist()
         assert found == [domain.size if expected is None else expected], text
     assert counted(con, domain).sum() == counts.sum() == len(values)
-    for macro in MACROS:
-        con.execute(f"CREATE MACRO {macro}").fetchall()
-    np.testing.assert_array_equal(counted(con, domain, ["i"]), counts)
+    store(hostile, columns, listed)
+    np.testing.assert_array_equal(counted(hostile, domain, ["i"]), counts)
 
 
 BESIDE = {
@@ -208,16 +227,14 @@ TEXTS = ["'a'", "'b'", "'a'"]
 
 @pytest.mark.parametrize("unit", [None, Unit("i", max_rows=2)])
 @pytest.mark.parametrize("kind", BESIDE)
-def test_rows_are_the_same_in_and_beside_the_block(kind, unit):
+def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):
     """Which columns are counted by decides in which cell a row is, not whether it counts."""
     type_, domains = BESIDE[kind]
     values = {
         "BOOLEAN": ["true", "false"], "VARCHAR": [*TEXTS, "'A'", "''"], "ENUM('a', 'b')": TEXTS,
     }.get(type_) or [text for text, _ in rows(type_)]  # fmt: skip
-    con = duckdb.connect()
-    con.execute(f"CREATE TABLE t (i UTINYINT CHECK (i <= {len(values)}), x {type_})").fetchall()
-    listed = ", ".join(f"({i}, {x})" for i, x in enumerate([*values, "NULL"]))
-    con.execute(f"INSERT INTO t VALUES {listed}").fetchall()
+    listed = [f"{i}, {x}" for i, x in enumerate([*values, "NULL"])]
+    store(con, f"i UTINYINT CHECK (i <= {len(values)}), x {type_}", listed)
     for domain in domains:
         schema = Schema({"t": {"x": domain}}) if domain is not None else None
         table = read_table(con, ("t",), schema, unit)
@@ -270,15 +287,14 @@ def test_every_row_counts_in_every_marginal():
     st.lists(st.floats(), min_size=1, max_size=30),
     st.sampled_from(RULES),
 )
-def test_bins_agree_with_comparisons_of_doubles(edges, values, rule):
+def test_bins_agree_with_comparisons_of_doubles(con, edges, values, rule):
     edges = sorted({e + 0.0 for e in edges})
     if len(edges) < 2:
         return
     domain = Domain.bins(edges, nullable=rule[0], outside=rule[1])
     values += [*edges, *(math.nextafter(e, -INF) for e in edges)]
-    con = duckdb.connect()
-    con.execute("CREATE TABLE t (x DOUBLE)").fetchall()
-    con.executemany("INSERT INTO t VALUES (?)", [[v] for v in values])
+    con.execute("CREATE OR REPLACE TABLE t (x DOUBLE)").fetchall()
+    con.execute("INSERT INTO t SELECT unnest(?::DOUBLE[])", [values]).fetchall()
     codes = [cell(domain, "DOUBLE", value) for value in values]
     assert counted(con, domain).tolist() == with_outside(domain, codes)
 
@@ -288,15 +304,14 @@ def test_bins_agree_with_comparisons_of_doubles(edges, values, rule):
     st.integers(0, 6), st.integers(-(10**36), 10**36), st.integers(1, 10**6), st.integers(1, 50),
     st.lists(st.integers(-60, 10**8), min_size=1, max_size=20), st.sampled_from(RULES),
 )  # fmt: skip
-def test_grids_are_exact_in_wide_decimals(scale, low, step, count, offsets, rule):
+def test_grids_are_exact_in_wide_decimals(con, scale, low, step, count, offsets, rule):
     unit = Fraction(1, 10**scale)
     texts = [Decimal(f"{v}E-{scale}") for v in (low, low + step * (count - 1), step)]
     domain = Domain.decimals(*texts, nullable=rule[0], outside=rule[1])
     stored = [low + offset % (step * count + 40) - 20 for offset in offsets]
-    con = duckdb.connect()
-    con.execute(f"CREATE TABLE t (x DECIMAL(38,{scale}))").fetchall()
-    for value in stored:
-        con.execute("INSERT INTO t VALUES (?::VARCHAR)", [f"{Decimal(f'{value}E-{scale}'):f}"])
+    texts = [f"{Decimal(f'{value}E-{scale}'):f}" for value in stored]
+    con.execute(f"CREATE OR REPLACE TABLE t (x DECIMAL(38,{scale}))").fetchall()
+    con.execute("INSERT INTO t SELECT unnest(?::VARCHAR[])", [texts]).fetchall()
     codes = [cell(domain, f"DECIMAL(38,{scale})", value * unit) for value in stored]
     assert counted(con, domain).tolist() == with_outside(domain, codes)
 
