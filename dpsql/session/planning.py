@@ -84,11 +84,14 @@ class Planning:
         own = self.over(asked, lambda _: False)
         if not asked.how.reuse or asked.how.mechanism != QUERYSMASHER:
             return own
+        helps = partial(self._helps, own.script)
         with suppress(ResourceLimitError):  # too large over such fine cells
-            return self.over(asked, lambda source: self._helps(source, own.script))
+            before = self._before(asked, own.script.table).where(helps)
+            # Over cells that nothing splits, the same would come out, after as long a time again.
+            return self.over(asked, helps) if before.sources else replace(own, before=before)
         return own
 
-    def _helps(self, source: Source, script: Script) -> bool:
+    def _helps(self, script: Script, source: Source) -> bool:
         """Whether a source can be put together with others, over cells that are not too fine.
 
         Planning takes time in the cells that have to be told apart, and hardly gains by them.

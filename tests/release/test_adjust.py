@@ -117,8 +117,13 @@ def sparse_truth(shape, seed, rows=3000) -> np.ndarray:
     return rng.multinomial(rows, (weights / weights.sum()).ravel()).reshape(shape)
 
 
+def some_of(count, few) -> list:
+    """Some seeds of many by default."""
+    return [*range(few), *(pytest.param(i, marks=pytest.mark.long) for i in range(few, count))]
+
+
 class TestOptimality:
-    @pytest.mark.parametrize("seed", range(25))
+    @pytest.mark.parametrize("seed", some_of(25, 8))
     def test_nothing_fits_better(self, seed):
         observations, domain = random_problem(seed)
         matrix, y = system(observations, domain)
@@ -286,7 +291,7 @@ class TestWholeNumbers:
         ]
 
     @pytest.mark.parametrize("nonnegative", [False, True])
-    @pytest.mark.parametrize("sigma", [0.1, 2.0, 15.0])
+    @pytest.mark.parametrize("sigma", [0.1, pytest.param(2.0, marks=pytest.mark.long), 15.0])
     def test_they_are_whole_and_near(self, sigma, nonnegative):
         fitted, whole = self.fits(5, sigma, nonnegative=nonnegative)
         joint = whole.marginal(self.NAMES)
@@ -328,10 +333,13 @@ class TestWholeNumbers:
 
 
 class TestWorth:
-    def test_it_is_nearer_to_sparse_truth_than_clipping_is(self):
+    @pytest.mark.parametrize(
+        "seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.long)], ids=str
+    )
+    def test_it_is_nearer_to_sparse_truth_than_clipping_is(self, seeds):
         names, shape = ("a", "b", "c"), (20, 15, 6)
         clipped, fitted, whole = [], [], []
-        for seed in range(4):
+        for seed in seeds:
             truth = sparse_truth(shape, seed)
             rng = np.random.default_rng(seed)
             observations = identities(truth, names, (0, 1, 2), 10.0, rng)

@@ -71,7 +71,7 @@ def test_the_census_task_is_as_accurate_as_promised(con):
 
 @pytest.mark.statistical
 @pytest.mark.usefixtures("seeded")
-@pytest.mark.parametrize("runs", [80, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [40, pytest.param(200, marks=pytest.mark.long)])
 def test_variances_intervals_and_rmse_of_many_releases(con, runs):
     """The variance columns hold for each answer, in both directions, and intervals cover.
 
