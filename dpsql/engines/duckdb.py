@@ -83,25 +83,32 @@ class DuckDBEngine:
             ResourceLimitError: profiling is on and can't be switched off; it would print counts.
         """
         with self._quiet_and_fast():
-            owned = self._begin()
+            owned = self._outside()
+            # Ctrl-C may come at any line, so also before the first end: then the second is reached.
             try:
-                yield
+                try:
+                    if owned:
+                        fetch(self._con, "BEGIN TRANSACTION")
+                    yield
+                finally:
+                    self._end(owned)
             finally:
-                if owned:
-                    with suppress(duckdb.Error):
-                        self._con.rollback()
+                self._end(owned)
 
-    def _begin(self) -> bool:
-        """Open a transaction, unless the caller has one open: then the snapshot is the caller's.
+    def _outside(self) -> bool:
+        """Whether the caller has no transaction open: otherwise the snapshot is the caller's.
 
         Just trying would not do, because a nested BEGIN aborts the caller's transaction. Outside
         a transaction every statement has a transaction number of its own.
         """
         number = "SELECT system.main.txid_current()"
-        if fetch(self._con, number) == fetch(self._con, number):
-            return False
-        fetch(self._con, "BEGIN TRANSACTION")
-        return True
+        return fetch(self._con, number) != fetch(self._con, number)
+
+    def _end(self, owned: bool) -> None:
+        """End our transaction, if it is open."""
+        if owned:
+            with suppress(duckdb.Error):
+                self._con.rollback()
 
     @contextmanager
     def _quiet_and_fast(self) -> Iterator[None]:

@@ -11,7 +11,10 @@ import time
 import duckdb
 import pytest
 
+from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.engines.interrupts import _Watch, interruptible
+from dpsql.schema.catalog import read_table
+from tests.session.tools import create
 
 LONG = "SELECT count(*) FROM range(100000000000) AS t(i) WHERE sin(i) > 2"
 
@@ -159,3 +162,39 @@ def test_a_storm_of_signals_ends_the_process():
     finally:
         child.kill()
         child.stdout.close()
+
+
+def test_no_interrupt_leaves_a_transaction_open():
+    """At whichever line of counting it comes."""
+    con = create()
+    table = read_table(con, ("people",))
+
+    def lines_until(last):
+        """Count, with Ctrl-C at a line; return how many lines there were."""
+        lines = 0
+
+        def trace(frame, event, argument):
+            nonlocal lines
+            if not frame.f_code.co_filename.endswith("engines/duckdb.py"):
+                return None
+            lines += event == "line"
+            if lines == last and event == "line":
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            DuckDBEngine(con).marginals(table, [("sex",)])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        return lines
+
+    count = lines_until(0)
+    assert count > 50
+    for last in range(1, count + 1):
+        assert lines_until(last) == last
+        con.begin()
+        con.rollback()
