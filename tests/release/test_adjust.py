@@ -281,19 +281,19 @@ class TestWholeNumbers:
     NAMES, SHAPE = ("a", "b", "c", "d"), (9, 7, 6, 5)
     DOMAIN = dict(zip(NAMES, SHAPE, strict=True))  # noqa: RUF012
 
-    def fits(self, seed, sigma, *, nonnegative):
+    def fit(self, seed, sigma, *, nonnegative, integers):
         truth = sparse_truth(self.SHAPE, seed)
         rng = np.random.default_rng(seed)
         observations = identities(truth, self.NAMES, (0, 1, 2), sigma, rng)
-        return [
-            fit_table(observations, self.DOMAIN, nonnegative=nonnegative, integers=integers)
-            for integers in (False, True)
-        ]
+        return fit_table(observations, self.DOMAIN, nonnegative=nonnegative, integers=integers)
 
     @pytest.mark.parametrize("nonnegative", [False, True])
     @pytest.mark.parametrize("sigma", [0.1, pytest.param(2.0, marks=pytest.mark.long), 15.0])
     def test_they_are_whole_and_near(self, sigma, nonnegative):
-        fitted, whole = self.fits(5, sigma, nonnegative=nonnegative)
+        fitted, whole = (
+            self.fit(5, sigma, nonnegative=nonnegative, integers=integers)
+            for integers in (False, True)
+        )
         joint = whole.marginal(self.NAMES)
         assert np.array_equal(joint, np.rint(joint))
         assert joint.min() >= 0 or not nonnegative
@@ -305,9 +305,11 @@ class TestWholeNumbers:
             assert np.sqrt(np.mean(moved**2)) < 0.5 + 0.3 * sigma
 
     def test_moving_units_helps(self, monkeypatch):
+        fitted = self.fit(6, 0.1, nonnegative=True, integers=False)
+
         def moved() -> tuple[float, float]:
             """The largest change of a one-way count, and the typical one of a two-way count."""
-            fitted, whole = self.fits(6, 0.1, nonnegative=True)
+            whole = self.fit(6, 0.1, nonnegative=True, integers=True)
             off = [
                 [np.ravel(whole.marginal(names) - fitted.marginal(names)) for names in chosen]
                 for chosen in (itertools.combinations(self.NAMES, k) for k in (1, 2))
@@ -325,7 +327,7 @@ class TestWholeNumbers:
         assert without[1] > 2 * typical
 
     def test_marginals_agree_exactly(self):
-        _, whole = self.fits(7, 6.0, nonnegative=True)
+        whole = self.fit(7, 6.0, nonnegative=True, integers=True)
         for names in itertools.combinations(self.NAMES, 2):
             both = whole.marginal(names)
             assert np.array_equal(both.sum(axis=1), whole.marginal(names[:1]))
@@ -333,13 +335,10 @@ class TestWholeNumbers:
 
 
 class TestWorth:
-    @pytest.mark.parametrize(
-        "seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.long)], ids=str
-    )
-    def test_it_is_nearer_to_sparse_truth_than_clipping_is(self, seeds):
+    def test_it_is_nearer_to_sparse_truth_than_clipping_is(self):
         names, shape = ("a", "b", "c"), (20, 15, 6)
         clipped, fitted, whole = [], [], []
-        for seed in seeds:
+        for seed in range(4):
             truth = sparse_truth(shape, seed)
             rng = np.random.default_rng(seed)
             observations = identities(truth, names, (0, 1, 2), 10.0, rng)
