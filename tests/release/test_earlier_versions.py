@@ -1,0 +1,82 @@
+"""A release of format 2, and its ledger, as commit 8e72129 wrote them.
+
+`waits` counts 90 rows by clinic. `wait` has a domain that the database doesn't enforce: in format 2
+rows without a value of it were left out of all measurements. The interval of the median in `south`
+is the defect of that version: it ends at the first value whose count is too large.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import dpsql
+from dpsql.privacy import Ledger
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SAVED = FIXTURES / "release_of_format_2"
+VALUES = ["clinic", "n", "n_variance", "mean", "mean_variance", "middle"]
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return shutil.copyfile(FIXTURES / "release_of_format_2.ledger", tmp_path / "ledger")
+
+
+@pytest.fixture
+def release():
+    return dpsql.Release.load(SAVED)
+
+
+def test_frames_are_as_they_were_saved(release):
+    assert_frame_equal(release["waits"], pl.read_parquet(SAVED / "waits.parquet"))
+    assert release.columns("waits")["reason"].to_list() == [None] * 4
+
+
+def test_a_plan_is_not_kept_but_what_was_known_of_its_error(release):
+    """The gap is the one that was certified then; nobody had looked for losses."""
+    assert release.plan is None
+    assert release.facts.gap == pytest.approx(1.966e-4, rel=1e-3)
+    assert release.facts.warning is None
+    assert "1.97e-04, of the objective: total weighted variance" in release.summary()
+    errors = release.facts.expected
+    assert errors.columns == ["statement", "rows", "rmse", "worst_standard_error"]
+    assert errors["rmse"][0] == pytest.approx(4, abs=1)
+
+
+def test_answers_are_the_same_and_intervals_are_made_anew(release):
+    saved = release["waits"]
+    anew = release.query(release.facts.statements["waits"], confidence=0.95)
+    assert_frame_equal(anew.select(VALUES), saved.select(VALUES))
+    before, after = (
+        frame.filter(pl.col("clinic") == "south").row(0, named=True) for frame in (saved, anew)
+    )
+    assert (before["middle_lower"], before["middle_upper"]) == (1, 5)
+    assert (after["middle_lower"], after["middle_upper"]) == (1, 9)
+    assert after["mean_lower"] < before["mean_lower"] < before["mean_upper"] < after["mean_upper"]
+    assert_frame_equal(anew.select("n_lower", "n_upper"), saved.select("n_lower", "n_upper"))
+
+
+def test_its_rows_are_those_that_it_counted(release):
+    """Also a statement that doesn't name the column has only the rows that were measured."""
+    assert release.facts.guards == {"waits": ("wait",)}
+    total = release.query("SELECT COUNT(*) AS n FROM visits")["n"][0]
+    assert total == pytest.approx(release["waits"]["n"].sum())
+
+
+def test_a_release_of_format_2_is_saved_in_the_format_of_today(release, tmp_path):
+    again = dpsql.Release.load(release.save(tmp_path / "again"))
+    assert_frame_equal(again["waits"], release["waits"])
+    assert again.facts.gap == release.facts.gap
+    assert '"format": 3' in (tmp_path / "again" / "release.json").read_text()
+
+
+def test_the_ledger_holds_its_charge(release, ledger):
+    dpsql.Release.load(SAVED, ledger=ledger)
+    (entry,) = Ledger.existing(ledger).entries()
+    assert entry.seq == release.receipt.seq
+    assert entry.mu_squared == release.charged.mu_squared
