@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from dpsql.errors import Span, SqlParseError, UnsupportedSqlError
-from dpsql.sql.binding.aggregates import refused
+from dpsql.sql.binding.aggregates import filled, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.text.closed import is_closed
 from dpsql.sql.text.parse import Parsed
@@ -106,9 +106,10 @@ _PLAIN = "see the list of functions in the documentation (docs/reference/sql.md)
 _NOW = frozenset({"now", "get_current_time", "get_current_timestamp", "transaction_timestamp"})
 """Functions that tell the time, which the parser doesn't know."""
 _HINTS = {
-    "histogram": "count the rows of each value: SELECT age, COUNT(*) … GROUP BY age.",
-    "mad": "take the distance of two quantiles: QUANTILE_CONT(age, 0.75) - "
-    "QUANTILE_CONT(age, 0.25).",
+    "histogram": "count the rows of each value: SELECT {0}, COUNT(*) … GROUP BY {0}.",
+    "mad": "take the distance of two quantiles: QUANTILE_CONT({0}, 0.75) - "
+    "QUANTILE_CONT({0}, 0.25).",
+    "list_contains": "list the values: IN (1, 2).",
     "printf": "use || to put texts together.",
     "format": "use || to put texts together.",
 }
@@ -176,7 +177,11 @@ _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ((exp.Placeholder, exp.Parameter, exp.SessionParameter), "A parameter", _LITERAL),
     ((exp.Fetch,), "FETCH", "write LIMIT 10."),
     ((exp.Lateral,), "LATERAL", "join the public table itself."),
-    ((exp.Collate,), "COLLATE", "compare with the exact values, or lower(name) = 'a'."),
+    (
+        (exp.Collate,),
+        "COLLATE",
+        "compare with the exact values, or make letters small by lower(…).",
+    ),
     ((exp.Columns,), "COLUMNS(…)", "name the columns."),
     ((exp.IgnoreNulls, exp.RespectNulls), "IGNORE NULLS", "leave it out."),
     (
@@ -322,7 +327,8 @@ def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):
         return _error(f"The window function {word}", source, source.node(node.parent), _WINDOW)
     if isinstance(node, exp.Func) and "(" in source.text(span):
-        hint = _HINTS.get(word.lower()) or _function_hint(word)
+        known = _HINTS.get(word.lower())
+        hint = filled(known, node, source) if known else _function_hint(word)
         return _error(f"The function {word}", source, span, hint)
     if isinstance(node, exp.Binary):
         hint = "supported are = <> < <= > >= + - * / // % || LIKE AND OR NOT BETWEEN IN IS."

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dpsql.planner import querysmasher
 from dpsql.planner.divide.basis import axis_basis
 from dpsql.planner.divide.colours import by_role, by_size
+from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.reference import Reference, rounded
 from dpsql.planner.querysmasher import plan
 from dpsql.planner.weighted import search as weighted
@@ -123,6 +124,14 @@ def test_a_search_that_would_take_too_long_ends_with_what_it_has(monkeypatch, ne
     for work in (1.0, 3e6, 1e7):
         monkeypatch.setattr(weighted, "WORK", work)
         assert plan(prefixes(9, 3), BUDGET).rmse <= uniform.rmse * (1 + 1e-6)
+
+
+def test_queries_that_vanish_end_the_search():
+    """Their part of an error would be 0/0, as it was for fourteen quotients of sums by groups."""
+    nothing = Component((0,), (Reference.of_reals(np.full(3, 1 / 3)),), b"", None, identity=0.0)
+    evaluation = weighted._Evaluation(None, [], {}, weighted._Spent())
+    with pytest.raises(weighted._TooMuchError):
+        evaluation._solve((0, 0), nothing)
 
 
 def test_attributes_in_one_role_share_a_colour():

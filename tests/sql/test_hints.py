@@ -36,10 +36,14 @@ def refusal(con, sql) -> dpsql.DpsqlError:
     ("sql", "message", "hint"),
     [
         ("SELECT MIN(age), MAX(age) FROM lfs", "aggregate MIN ", "QUANTILE_DISC(age, 0.01)"),
-        ("SELECT MODE(code) FROM lfs", "aggregate MODE ", "SELECT age, COUNT(*)"),
-        ("SELECT COUNT(DISTINCT person) FROM lfs", "DISTINCT", "SELECT age, COUNT(*)"),
-        ("SELECT STRING_AGG(code, ',') FROM lfs", "STRING_AGG", "SELECT age, COUNT(*)"),
-        ('SELECT CORR(age, "Household Size") FROM lfs', "CORR", "AVG(x * y) - AVG(x) * AVG(y)"),
+        ("SELECT MODE(code) FROM lfs", "aggregate MODE ", "SELECT code, COUNT(*)"),
+        ("SELECT COUNT(DISTINCT person) FROM lfs", "DISTINCT", "SELECT person, COUNT(*)"),
+        ("SELECT STRING_AGG(code, ',') FROM lfs", "STRING_AGG", "SELECT code, COUNT(*)"),
+        (
+            'SELECT CORR(age, "Household Size") FROM lfs',
+            "CORR",
+            'AVG(age * "Household Size") - AVG(',
+        ),
         ("SELECT * FROM lfs LIMIT 5", "single rows", "COUNT(*)"),
         ("SELECT sex, age FROM lfs", "grouped", "GROUP BY sex, age"),
         ("SELECT sex, COUNT(*) FROM lfs", "grouped", "GROUP BY sex"),

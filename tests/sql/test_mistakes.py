@@ -53,13 +53,13 @@ MISTAKES = {
     "a window over rows": (
         "SELECT carrier, delay, LAG(delay) OVER (ORDER BY day) FROM flights",
         "A window over single rows", "LAG(delay) OVER (ORDER BY day)",
-        "LAG(COUNT(*)) OVER (ORDER BY age), with GROUP BY age",
+        "LAG(COUNT(*)) OVER (ORDER BY day), with GROUP BY day",
         "SELECT day, LAG(COUNT(*)) OVER (ORDER BY day) AS n FROM flights GROUP BY day",
     ),
     "an aggregate over rows": (
         "SELECT carrier, AVG(delay) OVER (PARTITION BY carrier) FROM flights",
         "A window over single rows", "AVG(delay) OVER (PARTITION BY carrier)",
-        "SUM(COUNT(*)) OVER (ORDER BY age)",
+        "SUM(COUNT(*)) OVER (ORDER BY carrier)",
         "SELECT day, SUM(COUNT(*)) OVER (ORDER BY day) AS n FROM flights GROUP BY day",
     ),
     "a number for a label": (
@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     "parentheses in an aggregate": (
         "SELECT MAX((delay) - day) AS most FROM flights", "The aggregate MAX is",
-        "MAX((delay) - day)", "QUANTILE_DISC(age, 0.99)",
+        "MAX((delay) - day)", "QUANTILE_DISC((delay) - day, 0.99)",
         "SELECT QUANTILE_DISC(delay, 0.99) AS most FROM flights",
     ),
     "dates that don't exist": (
@@ -115,7 +115,7 @@ MISTAKES = {
     ),
     "a histogram": (
         "SELECT histogram(day) FROM flights", "The function HISTOGRAM", "histogram(day)",
-        "SELECT age, COUNT(*)", "SELECT day, COUNT(*) AS n FROM flights GROUP BY day",
+        "SELECT day, COUNT(*)", "SELECT day, COUNT(*) AS n FROM flights GROUP BY day",
     ),
     "a misspelt function": (
         "SELECT dest, COUNT(*) AS n FROM flights WHERE substrng(dest, 1, 1) = 'A' GROUP BY dest",

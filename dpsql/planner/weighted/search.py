@@ -350,14 +350,14 @@ class _Evaluation:
         return self._parts[piece]
 
     def _solve(self, place: tuple[int, int], component: Component) -> _Solved:
+        if not component.squares:  # the search went so far astray that the queries vanish there
+            raise _TooMuchError
         if component.identity is not None:
             return _Solved(identity_error(component), None)
         if component.content not in self._solved:
             dual = Dual.of(component.rows, component.shape)
-            if not dual.rank:  # the search went so far astray that the queries vanish there
-                raise _TooMuchError
             self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
-            if self._spent.work + STEPS * dual.work > self._spent.limit:
+            if not dual.rank or self._spent.work + STEPS * dual.work > self._spent.limit:
                 raise _TooMuchError
             point = maximise(dual, TOLERANCE, self._deltas.get(place))
             self._spent.work += point.evaluations * dual.work

@@ -31,15 +31,18 @@ _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
     exp.StddevSamp: (True, True),
 }
 _QUANTILES = (exp.Median, exp.PercentileCont, exp.PercentileDisc, exp.Quantile)
+_LONGEST_ARGUMENT = 60
+"""Characters of an argument that a hint repeats."""
 _COUNT_GROUPS = (
-    "count the rows of each value, SELECT age, COUNT(*) … GROUP BY age, and look at the "
-    "noisy counts."
+    "count the rows of each value, SELECT {0}, COUNT(*) … GROUP BY {0}, and look at the noisy "
+    "counts."
 )
+# {0} stands for the first argument, {1} for the second.
 _REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
     (
         (exp.Min, exp.Max, exp.ArgMin, exp.ArgMax),
-        "a smallest or largest value is one person's; take QUANTILE_DISC(age, 0.01) or "
-        "QUANTILE_DISC(age, 0.99) instead.",
+        "a smallest or largest value is one person's; take QUANTILE_DISC({0}, 0.01) or "
+        "QUANTILE_DISC({0}, 0.99) instead.",
     ),
     (
         (exp.ApproxDistinct, exp.ApproxTopK),
@@ -52,11 +55,11 @@ _REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
     ),
     (
         (exp.LogicalAnd, exp.LogicalOr),
-        "one row decides it; take a share: 100.0 * COUNT_IF(member) / COUNT(*).",
+        "one row decides it; take a share: 100.0 * COUNT_IF({0}) / COUNT(*).",
     ),
     (
         (exp.Corr, exp.CovarPop, exp.CovarSamp),
-        "write it out: AVG(x * y) - AVG(x) * AVG(y) is the covariance.",
+        "write it out: AVG({0} * {1}) - AVG({0}) * AVG({1}) is the covariance.",
     ),
 )
 
@@ -156,9 +159,31 @@ def refused(node: Expr, source: Source) -> UnsupportedSqlError:
     )
     for types, words in _REFUSED:
         if isinstance(inner, types):
-            hint = words
+            hint = filled(words, inner if inner.this is not None else node, source)
     message = f"The aggregate {word} is not supported."
     return UnsupportedSqlError(message, sql=source.sql, span=span, hint=hint)
+
+
+def filled(hint: str, node: Expr, source: Source) -> str:
+    """Put what a function is called with into a hint, so that it can be typed."""
+    first = (
+        node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
+    )
+    while isinstance(first, (exp.Order, exp.Distinct)) and isinstance(first.this, exp.Expr):
+        first = first.this
+    if isinstance(node, exp.WithinGroup):
+        first = node.expression.expressions[0].this
+    arguments = first.expressions if isinstance(first, exp.Distinct) else [first]
+    listed = ", ".join(_typed(argument, source) for argument in arguments)
+    return hint.format(listed, _typed(node.args.get("expression"), source))
+
+
+def _typed(node: object, source: Source) -> str:
+    """Write an argument as it was typed; one that is long, or no value of a row, as x."""
+    if not isinstance(node, exp.Expr) or has_aggregate(node):
+        return "x"
+    text = " ".join(source.text(source.node(node)).split())
+    return text if len(text) <= _LONGEST_ARGUMENT else "x"
 
 
 def _unwrapped(node: Expr, binder: Binder) -> tuple[Expr, tuple[Bound, ...]]:
@@ -200,7 +225,9 @@ def _check_distinct(node: Expr, source: Source) -> None:
             "DISTINCT in an aggregate is not supported.",
             sql=source.sql,
             span=source.node(node),
-            hint=f"distinct values can't be counted with this noise: {_COUNT_GROUPS}",
+            hint=filled(
+                f"distinct values can't be counted with this noise: {_COUNT_GROUPS}", node, source
+            ),
         )
 
 

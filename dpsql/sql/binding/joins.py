@@ -46,11 +46,16 @@ def joins_of(select: exp.Select, source: Source) -> list[Join]:
                 f"{'An' if words[0] == 'A' else 'A'} {words} join is not supported.",
                 sql=source.sql,
                 span=source.clause(*JOINS) or source.node(node.this),
-                hint=_SIDES.get(side, "write the condition out: JOIN bands ON age = bands.age."),
+                hint=_SIDES.get(side, f"write the condition out: {_written(node)} ON … = …."),
             )
         using = tuple(part.name for part in node.args.get("using") or [])
         found.append(Join(node.this, _kind(side, kind), node.args.get("on"), using))
     return found
+
+
+def _written(node: exp.Join) -> str:
+    """Write a join by its table."""
+    return f"JOIN {node.this.name or 'the table'}"
 
 
 def _kind(side: str, kind: str) -> JoinKind:

@@ -251,11 +251,16 @@ class CoreBinder(RowBinder):
         return next((window for window in found if not _over_groups(window)), None)
 
     def _over_rows(self, node: exp.Window) -> UnsupportedSqlError:
+        order = node.args.get("order")
+        places = [part.this for part in order.expressions] if order is not None else []
+        places += node.args.get("partition_by") or []
+        columns = [part for part in places if isinstance(part, exp.Column)]
+        key = self.source.text(self.source.node(columns[0])) if columns else "age"
         return self._unsupported(
             "A window over single rows is not supported.",
             node,
-            "compute on groups: SUM(COUNT(*)) OVER (ORDER BY age), or LAG(COUNT(*)) OVER (ORDER BY "
-            "age), with GROUP BY age.",
+            f"compute on groups: SUM(COUNT(*)) OVER (ORDER BY {key}), or LAG(COUNT(*)) OVER (ORDER "
+            f"BY {key}), with GROUP BY {key}.",
         )
 
     def _grouping(self, node: exp.Grouping) -> Expr:

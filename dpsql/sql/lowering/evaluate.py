@@ -365,6 +365,8 @@ class Evaluator:
         hint = "check the types, and rule out values for which it isn't defined."
         if str(error).startswith("Referenced "):
             hint = "a subquery can use the columns of its own tables only; join them instead."
+        elif str(error).startswith("Overflow in"):
+            hint = "cast to a larger type first, as in age::BIGINT."
         elif span is not None and "out of range" in str(error):
             shown = printable(" ".join(self.sql[span.start : span.end].split()))
             hint = (
