@@ -132,38 +132,45 @@ class DenseFactor(IntegerFactor):
     def largest_column_norm_squared(self) -> int:
         """The largest squared Euclidean norm of a column, exact.
 
-        Write an entry as b = 2^42·h + 2^21·m + l with 0 <= m, l < 2^21. As |b| < 2^62, |h| <= 2^20,
-        so each product of two limbs is below 2^42 in magnitude, and its sum over fewer than 2^20
-        rows fits an int64. The six sums are put together in Python integers, which have no width.
+        Where rows · largest² < 2^63, all sums fit an int64. Else write an entry as
+        b = 2^42·h + 2^21·m + l with 0 <= m, l < 2^21; as |b| < 2^62, |h| <= 2^20. Then
+
+            b² = l² + 2^21·2lm + 2^42·(m² + 2lh) + 2^63·2mh + 2^84·h².
+
+        Each of the five coefficients is at most 2^43 in magnitude, so its sum over fewer than
+        2^20 rows is at most 2^63 − 2^43, as `_largest_number` asks.
         """
         self._check_rows()
+        if self.measurements * self.largest_entry**2 < 1 << 63:
+            squares = np.einsum("ij,ij->j", self._matrix, self._matrix)
+            return int(squares.max(initial=0))
         low, middle, high = self._matrix & _LOW, self._matrix >> _LIMB & _LOW, self._matrix >> 42
-        sums = [
-            (place, (first * second).sum(axis=0).tolist())
-            for place, first, second in (
-                (0, low, low),
-                (_LIMB + 1, low, middle),
-                (2 * _LIMB, middle, middle),
-                (2 * _LIMB + 1, low, high),
-                (3 * _LIMB + 1, middle, high),
-                (4 * _LIMB, high, high),
-            )
-        ]
-        columns = range(self._matrix.shape[1])
-        return max((sum(s[j] << place for place, s in sums) for j in columns), default=0)
+
+        def products(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+            return np.asarray(np.einsum("ij,ij->j", first, second))
+
+        return _largest_number(
+            [
+                products(low, low),
+                2 * products(low, middle),
+                products(middle, middle) + 2 * products(low, high),
+                2 * products(middle, high),
+                products(high, high),
+            ],
+            _LIMB,
+        )
 
     @cached_property
     def largest_column_sum(self) -> int:
         """The largest sum of the magnitudes of a column, exact.
 
-        Both halves of a magnitude are at most 2^31, and fewer than 2^20 of them stay inside an
-        int64.
+        Both halves of a magnitude are at most 2^31, and fewer than 2^20 of them stay below 2^51,
+        which is far inside of what `_largest_number` asks.
         """
         self._check_rows()
         magnitudes = np.abs(self._matrix)
-        low = (magnitudes & _HALF).sum(axis=0).tolist()
-        high = (magnitudes >> 31).sum(axis=0).tolist()
-        return max((a + (b << 31) for a, b in zip(low, high, strict=True)), default=0)
+        halves = [(magnitudes & _HALF).sum(axis=0), (magnitudes >> 31).sum(axis=0)]
+        return _largest_number(halves, 31)
 
     def _check_rows(self) -> None:
         if self._matrix.shape[0] >= 1 << 20:
@@ -179,6 +186,29 @@ class DenseFactor(IntegerFactor):
         """Multiply."""
         product: NDArray[np.int64] = np.tensordot(self._matrix, counts, (1, axis))
         return np.moveaxis(product, 0, axis)
+
+
+def _largest_number(digits: list[NDArray[np.int64]], bits: int) -> int:
+    """Return the largest of some numbers Σ_k digits[k][j]·2^(bits·k) >= 0, exact; 0 of none.
+
+    Digits may be negative and larger than 2^bits: |digit| <= 2^63 − 2^43, and `bits` is 21 or
+    more. First carries bring all but the last into [0, 2^bits). They change no number, because
+    d = 2^bits·(d >> bits) + (d & (2^bits − 1)), where >> rounds down; and as |d >> bits| <= 2^42,
+    a digit and a carry fit an int64. What stands below digit k is then less than 2^(bits·k). So
+    the last digit of a number that isn't negative isn't either, and of two numbers that one is
+    larger whose last digit is, or, where these are equal, whose digit before it is, and so on.
+    """
+    digits = list(digits)
+    for k in range(len(digits) - 1):
+        digits[k + 1] = digits[k + 1] + (digits[k] >> bits)
+        digits[k] = digits[k] & ((1 << bits) - 1)
+    largest, among = 0, np.arange(len(digits[0]))
+    for digit in reversed(digits):
+        here = digit[among]
+        top = int(here.max(initial=0))
+        among = among[here == top]
+        largest = (largest << bits) + top
+    return largest
 
 
 class ScaledFactor(IntegerFactor):

@@ -86,6 +86,46 @@ def test_norms_of_wide_columns_are_exact(rows):
         assert alone.largest_column_sum == sum(map(abs, column))
 
 
+def test_norms_are_those_of_python_integers():
+    """For random sizes, among them none, and for entries whose parts are 0 or as large as can be.
+
+    Columns are permutations of each other, or differ in one part of one entry, so that the
+    largest is found by its last digit only.
+    """
+    draws = np.random.default_rng(5)
+    for _ in range(3000):
+        rows, cells, bits = draws.integers(0, 6), draws.integers(0, 7), draws.integers(1, 63)
+        most = 2**bits - 1
+        edges = [0, most, -most, *(min(most, 2**b - e) for b in (21, 42) for e in (0, 1))]
+        matrix = draws.integers(-most, most, (rows, cells), endpoint=True)
+        at_edge = draws.random((rows, cells)) < 0.4
+        matrix[at_edge] = draws.choice(edges, at_edge.sum())
+        if cells > 1 and rows:
+            matrix[:, 0] = draws.permutation(matrix[:, 1])
+            matrix[0, 0] -= int(abs(matrix[0, 0]) == most) * np.sign(matrix[0, 0])
+        factor = DenseFactor((0,), (int(cells),), matrix)
+        columns = matrix.astype(object).T.tolist()
+        squares = [sum(x * x for x in c) for c in columns]
+        assert factor.largest_column_norm_squared == max(squares, default=0), matrix
+        assert factor.largest_column_sum == max((sum(map(abs, c)) for c in columns), default=0)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [2**62 - 1, 1 - 2**62, 2**42 - 1, -(2**42), 2**21 - 1, -1, 2**21 - 1 + 2**42 - 2**62],
+)
+def test_norms_of_as_many_rows_as_there_may_be(entry):
+    rows = 2**20 - 1
+    factor = DenseFactor((0,), (2,), np.repeat([[entry, 1]], rows, axis=0))
+    assert factor.largest_column_norm_squared == rows * entry**2
+    assert factor.largest_column_sum == rows * abs(entry)
+    more = DenseFactor((0,), (1,), np.full((rows + 1, 1), entry))
+    with pytest.raises(InternalError, match="rows or more"):
+        _ = more.largest_column_norm_squared
+    with pytest.raises(InternalError, match="rows or more"):
+        _ = more.largest_column_sum
+
+
 @pytest.mark.parametrize("entry", [2**WIDE_BITS, -(2**WIDE_BITS), -(2**63)])
 def test_wider_entries_cannot_exist(entry):
     with pytest.raises(InternalError, match="62 bits"):
