@@ -198,19 +198,27 @@ def _needed_bits(strategy: Triangular | Centred) -> int:
     if isinstance(strategy, Centred):
         return strategy.cells.bit_length()
     if not _is_free(strategy):
-        return int(np.abs(strategy.basis).max()).bit_length()
+        return _largest(strategy.basis).bit_length()
     upper = strategy.coefficients
     inverse = scipy.linalg.solve_triangular(upper, np.eye(len(upper)))
     largest = float(np.abs(upper @ strategy.basis).max())
     return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))))
 
 
+def _largest(basis: NDArray[np.int64]) -> int:
+    """Return the largest magnitude of an entry."""
+    return max(int(basis.max()), -int(basis.min()))
+
+
 def round_strategy(strategy: Triangular, bits: int) -> NDArray[np.int64]:
     """Scale coefficients @ basis to entries of `bits` bits and round the coefficients.
 
     Few bits are made the best of: rotated rows measure the same with smaller entries, the columns
-    are balanced, and of several scales the one with the shortest columns is taken.
+    are balanced, and of several scales the one with the shortest columns is taken. A single row
+    loses nothing, whatever the scale.
     """
+    if len(strategy.basis) == 1:
+        return np.asarray(max(1, (1 << bits) // _largest(strategy.basis)) * strategy.basis)
     if bits >= _needed_bits(strategy) + PLENTY:
         return _product(_round_triangular(strategy, bits), strategy.basis)
     found: list[tuple[float, int, NDArray[np.int64]]] = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.planner.balance import balance
-from dpsql.planner.divide.basis import residual_basis
+from dpsql.planner.divide.basis import residual_basis, row_basis
 from dpsql.planner.divide.reference import Reference, rounded
 from dpsql.planner.laws import CoarseGaussian, Gaussian
 from dpsql.planner.querysmasher import plan
@@ -154,3 +154,30 @@ def test_wide_integers_are_for_moderately_many_measurements(monkeypatch):
     planned = plan(averaged(30, 100), Budget(rho=1))
     assert all(isinstance(b.law, Gaussian) for b in planned.certified.blocks)
     assert planned.gap <= 0.1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_that_span_the_others_are_found_wherever_they_differ(seed):
+    """Many cells are looked at a few at a time; some rows differ in one of them only."""
+    draws = np.random.default_rng(seed)
+    rank, cells = int(draws.integers(1, 8)), int(draws.integers(5, 3000))
+    rows = draws.integers(-9, 10, (rank, cells)) * (draws.random(cells) < draws.random())
+    rows = np.vstack([rows, draws.integers(-3, 4, (4, rank)) @ rows, np.zeros_like(rows[:1])])
+    last = rows[:1].copy()
+    last[0, draws.integers(cells)] += 1
+    rows = draws.permutation(np.vstack([rows, last, 2 * rows[:2]])).astype(np.int64)
+    if seed % 2:
+        rows *= 10**8  # relations between such rows fit no float
+    found = row_basis(rows)
+    assert len(found) == np.linalg.matrix_rank(rows.astype(float))
+    assert len(found) == np.linalg.matrix_rank(np.vstack([rows, found]).astype(float))
+
+
+def test_a_single_row_is_measured_as_it_is():
+    basis = np.array([[-7, 3, 0, 5]])
+    strategy = Triangular(np.array([[0.3]]), basis)
+    for bits in (1, 3, 10, 40):
+        matrix = round_strategy(strategy, bits)
+        times = matrix[0, 1] // 3
+        assert (matrix == times * basis).all()
+        assert times == 1 or 7 * times <= 1 << bits < 7 * (times + 1)

@@ -7,6 +7,7 @@ that reconstruction stays exactly unbiased.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -19,6 +20,8 @@ from dpsql.planner.divide.reference import Reference
 
 _PRIME = (1 << 61) - 1
 """A Mersenne prime that fits a machine word. A rank modulo a prime never exceeds the true rank."""
+SAMPLE = 4
+"""Cells for each row over which dependence is looked for first; and how much wider rows must be."""
 
 
 def residual_basis(references: Sequence[Reference]) -> NDArray[np.int64]:
@@ -87,11 +90,55 @@ def row_basis(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     reduced = _distinct(rows[divisors > 0] // divisors[divisors > 0, None])
     if len(reduced) < 2:
         return reduced
-    # Column j of the transpose is row j: the pivots of its echelon form are the rows to keep.
-    table = flint.nmod_mat(reduced.shape[1], reduced.shape[0], reduced.T.ravel().tolist(), _PRIME)
+    return np.ascontiguousarray(reduced[_independent(reduced)])
+
+
+def _independent(rows: NDArray[np.int64]) -> list[int]:
+    """Return independent rows that span the others, by looking at some of the cells.
+
+    What is independent over some cells is so over all. If rows depend on each other there, the
+    integer relations K between them are tried on all cells: where K·rows is 0 everywhere, the rank
+    over all cells is no larger. Else cells where it isn't are looked at as well.
+    """
+    count, cells = rows.shape
+    at = np.unique(np.linspace(0, cells - 1, SAMPLE * count).astype(np.int64))
+    while SAMPLE * len(at) < cells:
+        pivots = _pivots(rows[:, at])
+        if len(pivots) == count:
+            return pivots
+        relations = _relations(rows[:, at])
+        if len(relations) != count - len(pivots) or not _fit(relations, rows):
+            break
+        kept = np.array(relations, dtype=np.float64) @ rows.astype(np.float64) == 0
+        broken = np.flatnonzero(~kept.all(axis=0))
+        if not len(broken):
+            return pivots
+        at = np.union1d(at, broken[:: -(-len(broken) // count)])
+    return _pivots(rows)
+
+
+def _pivots(rows: NDArray[np.int64]) -> list[int]:
+    """Return the first rows that span the others modulo the prime.
+
+    Column j of the transpose is row j: the pivots of its echelon form are the rows to keep.
+    """
+    table = flint.nmod_mat(rows.shape[1], rows.shape[0], rows.T.ravel().tolist(), _PRIME)
     echelon, rank = table.rref()
-    pivots = [_first_nonzero(echelon, i, reduced.shape[0]) for i in range(rank)]
-    return np.ascontiguousarray(reduced[pivots])
+    return [_first_nonzero(echelon, i, rows.shape[0]) for i in range(rank)]
+
+
+def _relations(rows: NDArray[np.int64]) -> list[list[int]]:
+    """Return independent integer rows K, as many as there can be, with K·rows = 0."""
+    table = flint.fmpz_mat(rows.shape[1], rows.shape[0], rows.T.ravel().tolist())
+    space, nullity = table.nullspace()
+    found = [[int(space[i, j]) for i in range(rows.shape[0])] for j in range(nullity)]
+    return [[x // math.gcd(*relation) for x in relation] for relation in found]
+
+
+def _fit(relations: list[list[int]], rows: NDArray[np.int64]) -> bool:
+    """Whether all sums in the product of the two are exact in floats."""
+    sums = max(sum(map(abs, relation)) for relation in relations)
+    return sums * int(np.abs(rows).max()) < 1 << 53
 
 
 def _distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -310,7 +310,8 @@ def _integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
     """Take the queries' own integer rows where they span less than the residual space."""
     if rank < component.dimension and component.numerators is not None:
         rows = row_basis(component.numerators)
-        if len(rows) < component.dimension and int(np.abs(rows).max()) < WIDEST_ROW:
+        few = rank <= len(rows) < component.dimension
+        if few and int(np.abs(rows).max()) < WIDEST_ROW:
             return rows
     cells = math.prod(component.shape)
     if component.dimension * cells > MOST_ENTRIES or component.dimension**3 > MOST_WORK:
@@ -341,7 +342,9 @@ def over_basis(
     if len(scaled) < len(basis):
         scaled = np.vstack([scaled, SPARE * _complement(scaled, basis)])
     if express is None:
-        inner = scaled @ scipy.linalg.pinv(basis.astype(np.float64))
+        # basis = TᵀOᵀ with orthonormal columns O, so inner·TᵀOᵀ = scaled says T·innerᵀ = Oᵀscaledᵀ.
+        columns, t = scipy.linalg.qr(basis.T.astype(np.float64), mode="economic")
+        inner = scipy.linalg.solve_triangular(t, (scaled @ columns).T).T
     else:
         inner = express(scaled)
     upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]

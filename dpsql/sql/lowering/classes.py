@@ -125,10 +125,12 @@ def _keys(entries: Entries, rest: Ints) -> Ints:
 def _equal_slices(at: Ints, key: Ints, weight: Floats, size: int) -> Ints:
     """Return numbers for the slices of a matrix, so that only equal ones have equal numbers.
 
-    Slices are compared with the one before them among those of the same length and hash: a
-    collision of hashes only splits a class.
+    Keys ascend within a slice, because entries do, and those of a slice have one value of the
+    column that is looked at. Slices are compared with the one before them among those of the same
+    length and hash: a collision of hashes only splits a class.
     """
-    order = np.lexsort((key, at))
+    narrow = at.astype(np.uint16) if size <= 1 << 16 else at  # which is sorted by its digits
+    order = np.argsort(narrow, kind="stable")
     at, key, weight = at[order], key[order], weight[order]
     lengths = np.bincount(at, minlength=size)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])

@@ -30,6 +30,9 @@ class Entries:
         """Sort entries, and leave out those that are 0."""
         kept = weight != 0
         row, cell, weight = row[kept], cell[kept], weight[kept]
+        more = np.diff(row)
+        if ((more > 0) | ((more == 0) & (np.diff(cell) > 0))).all():  # they often are sorted
+            return cls(rows, cells, row, cell, weight)
         order = np.lexsort((cell, row))
         return cls(rows, cells, row[order], cell[order], weight[order])
 
