@@ -225,6 +225,7 @@ def plan(
     workload, contributions, neighbours, script = _asked(
         source, statements, schema, public, weights, unit, max_rows
     )
+    _check_given(source, workload, given, mechanism)
     options = Options(
         tolerance, residuals, objective, targets, contributions, neighbours, bases, loss
     )
@@ -240,13 +241,8 @@ def plan(
         raise WorkloadError(
             "A workload has no columns.", hint="leave " + option("assume") + " out."
         )
-    if isinstance(given, (list, tuple)) and not given:
+    if not given:
         return alone
-    _check_given(source, workload, given)
-    if mechanism != QUERYSMASHER:
-        raise MechanismError(
-            "Only QuerySmasher plans on earlier measurements.", hint="leave given= out."
-        )
     past = Past(tuple(source_of(plan) for plan in given))
     return plan_given(alone, past, tolerance, uniform=residuals == "uniform")
 
@@ -329,13 +325,17 @@ def _asked(
     return script.workload, script.table.contributions, script.table.neighbours, script
 
 
-def _check_given(source: object, workload: Workload, given: Sequence[Plan]) -> None:
-    """Refuse plans that are for other cells.
+def _check_given(source: object, workload: Workload, given: Sequence[Plan], mechanism: str) -> None:
+    """Refuse plans that are for other cells, or can't be planned on.
 
     Raises:
         WorkloadError: the domains differ, or the plan is not for a workload.
+        MechanismError: the mechanism doesn't plan on others.
     """
-    plans = isinstance(source, Workload) and isinstance(given, (list, tuple))
+    listed = isinstance(given, (list, tuple))
+    if listed and not given:
+        return
+    plans = listed and isinstance(source, Workload)
     if not plans or any(
         not isinstance(plan, Plan) or dict(plan.workload.domain) != dict(workload.domain)
         for plan in given
@@ -343,6 +343,10 @@ def _check_given(source: object, workload: Workload, given: Sequence[Plan]) -> N
         raise WorkloadError(
             "Plans can be given for a workload over the same domain only.",
             hint="a session uses what it measured before by itself.",
+        )
+    if mechanism != QUERYSMASHER:
+        raise MechanismError(
+            "Only QuerySmasher plans on earlier measurements.", hint="leave given= out."
         )
 
 

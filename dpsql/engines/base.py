@@ -46,16 +46,11 @@ class Counted(Mapping[Marginal, Counts]):
         return f"<Counted: {len(self)} marginals>"  # never what was counted
 
 
-class Engine(Protocol):
-    """Counts rows. What it returns is private and goes to `mechanism` only."""
+class Counting(Protocol):
+    """Statements that count some marginals of a table: the same are checked and run."""
 
-    def check(
-        self,
-        table: Table,
-        wanted: Sequence[Marginal],
-        merged: Merged = MappingProxyType({}),
-    ) -> None:
-        """Make sure that `marginals` can count this, as far as no row is needed to know.
+    def check(self) -> None:
+        """Make sure that `run` can count this, as far as no row is needed to know.
 
         Whether it fails depends on the schema and the catalog alone, and so does what it says.
 
@@ -63,13 +58,8 @@ class Engine(Protocol):
             InternalError: the engine would refuse the counting statements.
         """
 
-    def marginals(
-        self,
-        table: Table,
-        wanted: Sequence[Marginal],
-        merged: Merged = MappingProxyType({}),
-    ) -> Counted:
-        """Count the rows of `table` in every cell of every wanted marginal.
+    def run(self) -> Counted:
+        """Count the rows of the table in every cell of every wanted marginal.
 
         A column has `table.cells` of them: those of its domain and, where rows may be outside
         of it, one more for these. Cells of a column in `merged` are counted together where they
@@ -81,3 +71,15 @@ class Engine(Protocol):
         It may fail with any exception whatever, and the text of that may quote values. The
         session, which knows what was charged, replaces it by an `ExecutionError`.
         """
+
+
+class Engine(Protocol):
+    """Counts rows. What it returns is private and goes to `mechanism` only."""
+
+    def prepared(
+        self,
+        table: Table,
+        wanted: Sequence[Marginal],
+        merged: Merged = MappingProxyType({}),
+    ) -> Counting:
+        """Say how the wanted marginals of a table are counted; reads nothing."""

@@ -44,16 +44,15 @@ class DuckDBEngine:
         self._con = con
         self._on_step = on_step
 
-    def check(
+    def prepared(
         self,
         table: Table,
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
-    ) -> None:
-        """Have DuckDB bind what `marginals` would run, without running it; see `Engine.check`."""
-        with self.snapshot():
-            for counting in scans(table, wanted, merged):
-                counting.check(self._con)
+    ) -> DuckDBCounting:
+        """Build the statements that count every wanted marginal; see `Engine.prepared`."""
+        needed = scans(table, wanted, merged)
+        return DuckDBCounting(self, tuple(wanted), tuple(needed), table.contributions)
 
     def marginals(
         self,
@@ -61,14 +60,23 @@ class DuckDBEngine:
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
     ) -> Counted:
-        """Count every wanted marginal; see `Engine.marginals`."""
-        needed = scans(table, wanted, merged)
+        """Count every wanted marginal, at once."""
+        return self.prepared(table, wanted, merged).run()
+
+    def check(self, needed: Sequence[Scan]) -> None:
+        """Have DuckDB bind statements, without running them."""
+        with self.snapshot():
+            for counting in needed:
+                counting.check(self._con)
+
+    def run(self, needed: Sequence[Scan]) -> dict[Marginal, Counts]:
+        """Run statements on one snapshot."""
         counted: dict[Marginal, Counts] = {}
         with self.snapshot():
             for done, counting in enumerate(needed):
                 counted |= counting.run(self._con)
                 self._tell(done + 1, len(needed))
-        return Counted(roll_up(wanted, counted), table.contributions)
+        return counted
 
     def _tell(self, done: int, of: int) -> None:
         if self._on_step is not None:
@@ -139,6 +147,24 @@ class DuckDBEngine:
             for statement in back:
                 with suppress(duckdb.Error):
                     self._con.execute(statement).fetchall()
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDBCounting:
+    """The statements that count some marginals, to be bound before they are run."""
+
+    engine: DuckDBEngine
+    wanted: tuple[Marginal, ...]
+    needed: tuple[Scan, ...]
+    contributions: int
+
+    def check(self) -> None:
+        """Have DuckDB bind what `run` would run; see `Counting.check`."""
+        self.engine.check(self.needed)
+
+    def run(self) -> Counted:
+        """Count; see `Counting.run`."""
+        return Counted(roll_up(self.wanted, self.engine.run(self.needed)), self.contributions)
 
 
 @dataclass(frozen=True, slots=True)

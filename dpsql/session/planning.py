@@ -66,6 +66,8 @@ class Planning:
         self._state, self.accept_schema = state, accept_schema
         self.known: dict[str, Before] = {}
         """Request → what it measured."""
+        self._descriptions: dict[str, Mapping[str, str]] = {}
+        """Request → how the table was described when it was measured."""
 
     @property
     def vintage(self) -> str:
@@ -157,9 +159,14 @@ class Planning:
         if not entries or entries[-1].purpose.schema == wanted.schema:
             return {}
         for entry in reversed(entries):
-            content = self._ledger.content(entry) if entry.content else None
-            if content is not None and entry.purpose.schema == entries[-1].purpose.schema:
-                return decode(content)[-1].described
+            if not entry.content or entry.purpose.schema != entries[-1].purpose.schema:
+                continue
+            if entry.request not in self._descriptions:
+                content = self._ledger.content(entry)
+                if content is None:
+                    continue
+                self._descriptions[entry.request] = decode(content)[-1].described
+            return self._descriptions[entry.request]
         return {}
 
     def read(self, wanted: Purpose) -> list[Entry]:

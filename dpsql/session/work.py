@@ -230,11 +230,12 @@ class Work:
         with engine.snapshot():
             self._verify(script.table)
             # What DuckDB would refuse is refused before it is paid for.
-            engine.check(script.table, wanted, script.merged)
+            counting = engine.prepared(script.table, wanted, script.merged)
+            counting.check()
             charged = self._charge(compiled, facts, plan)
 
             def measure_charged() -> Release:
-                marginals = engine.marginals(script.table, wanted, script.merged)
+                marginals = counting.run()
                 tell("measuring", 0, 1)
                 content, release_of = take(charged, marginals)
                 self._keep(charged.receipt, content)

@@ -246,7 +246,7 @@ def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):
             assert (counted["i",] == counted["i", "x"].sum(axis=1)).all()
             assert (counted["x",] == counted["i", "x"].sum(axis=0)).all()
         engine = DuckDBEngine(con)
-        engine.check(table, [("i",)])
+        engine.prepared(table, [("i",)]).check()
         assert (engine.marginals(table, [("i",)])["i",] == counted["i",]).all()
         assert counted["i",].sum() == len(values) + 1
 

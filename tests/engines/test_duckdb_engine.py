@@ -148,14 +148,14 @@ def test_a_locked_configuration_is_counted_all_the_same(con):
 
 def test_a_statement_that_is_refused_is_noticed_without_running_it(con):
     engine = DuckDBEngine(con)
-    engine.check(TABLE, [("n", "v"), ("u",), ("e",)])
+    engine.prepared(TABLE, [("n", "v"), ("u",), ("e",)]).check()
     for broken in (
         replace(TABLE, columns={**TABLE.columns, "secret": Domain("SMALLINT", range(3))}),
         replace(TABLE, columns={"e": Domain("SMALLINT", range(3), nullable=True)}),
         replace(TABLE, path=("memory", "main", "gone")),
     ):
         with pytest.raises(InternalError, match="nothing was charged") as error:
-            engine.check(broken, [tuple(broken.columns)[-1:]])
+            engine.prepared(broken, [tuple(broken.columns)[-1:]]).check()
         assert error.value.__context__ is None
         assert "secret" not in str(error.value)
 

@@ -8,7 +8,8 @@ import pytest
 
 import dpsql
 from dpsql import Domain
-from dpsql.errors import DpsqlError, SchemaError
+from dpsql.errors import DpsqlError, ResourceLimitError, SchemaError
+from dpsql.sql.sandbox import Sandbox, SandboxLimitError
 from tests.sql import coarse_table
 
 SCHEMA = dpsql.Schema(
@@ -252,3 +253,22 @@ def test_random_expressions_equal_duckdb_or_are_refused():
 def test_many_random_expressions_equal_duckdb_or_are_refused():
     answered, refused = check_expressions(seed=2, count=3_000)
     assert min(answered, refused) >= 1_000
+
+
+def test_what_is_too_large_to_be_tried_is_refused(con, monkeypatch):
+    """Without memory or time it isn't known whether a range is cut: nothing may follow from it."""
+    rows = Sandbox.rows
+
+    def tried(sandbox, query, parameters=()):
+        if "SELECT count(" in query:
+            raise SandboxLimitError("memory is used up")
+        return rows(sandbox, query, parameters)
+
+    monkeypatch.setattr(Sandbox, "rows", tried)
+    with pytest.raises(ResourceLimitError, match="whether this cuts through a range"):
+        dpsql.plan(
+            con,
+            "SELECT COUNT(*) AS n FROM t WHERE income > 15",
+            budget=dpsql.Budget(rho=1),
+            schema=SCHEMA,
+        )

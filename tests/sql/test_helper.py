@@ -17,7 +17,14 @@ import dpsql
 from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
-from dpsql.sql.sandbox import Sandbox, SandboxError, helper, protocol, worker
+from dpsql.sql.sandbox import (
+    Sandbox,
+    SandboxError,
+    SandboxLimitError,
+    helper,
+    protocol,
+    worker,
+)
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has other limits")
 LONG = "||".join(["s"] * 8)
@@ -155,7 +162,7 @@ def test_what_cant_be_stopped_is_killed(own, monkeypatch):
     other.create("__axis_1", "SELECT 2 AS a")
     first = helper.helper().pid
     sandbox.left = 0.3
-    with pytest.raises(SandboxError, match="can't be stopped"):
+    with pytest.raises(SandboxLimitError, match="can't be stopped"):
         sandbox.rows(endless())
     assert not psutil.pid_exists(first)
     for lost in (sandbox, other):
@@ -170,7 +177,7 @@ def test_what_takes_too_long_is_stopped_and_the_helper_lives(own):
     sandbox.create("__axis_1", "SELECT 1 AS a")
     first = helper.helper().pid
     sandbox.left = 0.3
-    with pytest.raises(SandboxError, match="too long"):
+    with pytest.raises(SandboxLimitError, match="too long"):
         sandbox.rows(
             "SELECT count(*) FROM generate_series(1, 1000000) a(i), generate_series(1, 1000000) "
             "b(i) WHERE a.i * b.i = -1"
@@ -372,3 +379,18 @@ def test_the_demo_of_a_release_needs_one_helper(own):
     first = helper.helper().pid
     dpsql.query(con, "SELECT COUNT(*) AS n FROM t", budget=dpsql.Budget(rho=1))
     assert helper.helper().pid == first
+
+
+def test_what_fails_for_a_value_is_told_apart_from_what_takes_too_much():
+    con = duckdb.connect(config={"memory_limit": "20MB", "max_temp_directory_size": "0B"})
+    asked = worker.Worker(con)
+
+    def limit(query):
+        message = {"forget": [], "sandbox": 0, "parameters": [], "kind": "rows", "query": query}
+        reply, _ = asked.answer(message, b"")
+        return reply["limit"]
+
+    assert limit("SELECT count(DISTINCT i) FROM generate_series(1, 3000000) a(i)")
+    assert not limit("SELECT 'a'::INTEGER")
+    assert not limit("SELECT 127::TINYINT + 1::TINYINT")
+    assert not limit("SELECT nothing")

@@ -25,7 +25,7 @@ from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render
 from dpsql.sql.lowering.instants import COMPARISONS, DependsOnTimeError, compared_with
-from dpsql.sql.sandbox import Sandbox, SandboxError, column_type
+from dpsql.sql.sandbox import Sandbox, SandboxError, SandboxLimitError, column_type
 
 MAX_TRIED = 2**26
 """Combinations of cells, public rows and days that are tried."""
@@ -113,10 +113,7 @@ class CoarseColumns:
             moved = exp.Var(this=f"(CASE WHEN {inside} THEN {point} ELSE __first END)")
             tried.append(_replaced(bound.node, place, moved))
         if size * math.prod(max(1, r.rows) for r in used) > MAX_TRIED:
-            raise ResourceLimitError(
-                "There are too many values to try whether this cuts through a range.",
-                hint="compare with fewer values, or coarser columns.",
-            )
+            raise _too_many()
         tables = "".join(f" CROSS JOIN {_rows(r)}" for r in used)
         return self._differs(bound.sql, tried, f"{source}{tables}", truth)
 
@@ -193,22 +190,26 @@ class CoarseColumns:
             return f"(({text}) IS TRUE)" if truth else f"({text})"
 
         tests = " OR ".join(f"{value(sql)} IS DISTINCT FROM {value(other)}" for other in tried)
-        try:
-            ((count,),) = self._sandbox.rows(f"SELECT count(*) FROM {source} WHERE {tests}")
-        except SandboxError:
-            return self._fails_inside(sql, source)
-        return bool(count)
+        count = self._count(f"SELECT count(*) FROM {source} WHERE {tests}")
+        if count is None:
+            # Where it fails at the first value of a cell already, the evaluation itself will
+            # fail, and say where.
+            return self._count(f"SELECT count(({sql})) FROM {source}") is not None
+        return count > 0
 
-    def _fails_inside(self, sql: str, source: str) -> bool:
-        """Whether an expression that fails in a cell doesn't fail at its first value already.
+    def _count(self, query: str) -> int | None:
+        """Return a count; None if an expression fails for some value.
 
-        If it does, the evaluation itself will fail, and say where.
+        Raises:
+            ResourceLimitError: it takes too much, which says nothing about the values.
         """
         try:
-            self._sandbox.rows(f"SELECT count(({sql})) FROM {source}")
+            ((count,),) = self._sandbox.rows(query)
+        except SandboxLimitError:
+            raise _too_many() from None
         except SandboxError:
-            return False
-        return True
+            return None
+        return int(count)
 
     def _ranges(self, name: str) -> str:
         domain = self._table.columns[name]
@@ -227,6 +228,13 @@ class CoarseColumns:
                     f"by >= and <, for example {as_sql(name)} >= DATE '{values[0]}'."
                 )
         return SqlError(message, sql=self._sql, span=bound.span, hint=hint)
+
+
+def _too_many() -> ResourceLimitError:
+    return ResourceLimitError(
+        "There are too many values to try whether this cuts through a range.",
+        hint="compare with fewer values, or coarser columns.",
+    )
 
 
 def _rows(relation: Relation) -> str:

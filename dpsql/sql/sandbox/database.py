@@ -35,6 +35,14 @@ class SandboxError(Exception):
     """DuckDB refuses a statement on public data; the text may be shown."""
 
 
+class SandboxLimitError(SandboxError):
+    """A statement took too long or too much, or its helper is gone.
+
+    So it isn't known whether it fails for some value: who takes a SandboxError for that answer
+    must not take this one for it.
+    """
+
+
 class NotListedError(InternalError):
     """A statement has something in it that may not run in the sandbox, see `permitted`.
 
@@ -66,7 +74,8 @@ class Sandbox:
         """Return the rows of a result.
 
         Raises:
-            SandboxError: the query fails, or takes too long or too much.
+            SandboxError: the query fails.
+            SandboxLimitError: it takes too long or too much.
             NotListedError: it is none that may run.
         """
         return self._select("rows", query, parameters)[0].rows()
@@ -151,11 +160,12 @@ class Sandbox:
                         {**message, "parameters": list(parameters)}, block, self.left
                     )
                 except HelperError as error:
-                    raise SandboxError(str(error)) from None
+                    raise SandboxLimitError(str(error)) from None
                 finally:
                     self.left -= time.monotonic() - start
         if "error" in reply[0]:
-            raise SandboxError(_shown(reply[0]["error"]))
+            raised = SandboxLimitError if reply[0].get("limit") else SandboxError
+            raise raised(_shown(reply[0]["error"]))
         if "unlisted" in reply[0]:
             raise NotListedError(_shown(reply[0]["unlisted"]))
         return reply

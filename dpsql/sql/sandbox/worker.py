@@ -47,6 +47,14 @@ _LOCKED = ("SET disabled_filesystems='LocalFileSystem'", "SET lock_configuration
 """Run in this order: without a file system nothing is left to open, and then it stays so."""
 _TREE = "SELECT json_serialize_sql(?)"
 _INCOMING = "__incoming_0"
+_LIMITS = (
+    duckdb.OperationalError,  # among them that memory is used up
+    duckdb.InternalError,
+    duckdb.InterruptException,
+    duckdb.FatalException,
+    MemoryError,
+)
+"""Errors that say nothing about the values of a statement."""
 _KIND = re.compile(r"^[A-Za-z ]*Error: ")
 _PLACE = re.compile(r"\n.*", re.DOTALL)
 _DEPTH = 20_000
@@ -95,7 +103,8 @@ class Worker:
         except NotPermittedError as error:
             return {"unlisted": str(error)}, b""
         except (duckdb.Error, pa.ArrowException, MemoryError, ValueError, OverflowError) as error:
-            return {"error": _PLACE.sub("", _KIND.sub("", str(error)))[:200]}, b""
+            text = _PLACE.sub("", _KIND.sub("", str(error)))[:200]
+            return {"error": text, "limit": isinstance(error, _LIMITS)}, b""
         finally:
             self._running = None
 
