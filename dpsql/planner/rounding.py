@@ -24,6 +24,7 @@ from fractions import Fraction
 import numpy as np
 import scipy.fft
 import scipy.linalg
+import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
@@ -51,6 +52,8 @@ NOISE_BITS = 40
 """σ stays below about 2^40: far from the end of an int64, and where noise is drawn fast."""
 KEPT_NOISE_BITS = 45
 """The same for what is kept of noise in wide integers: it leaves room for large tables."""
+SPARSE = 16
+"""Entries for each that isn't 0, from which a basis is multiplied as a sparse matrix."""
 WIDE_MEASUREMENTS = 2**17
 """Of one block in wide integers, which take some 20 µs each; and a marginal may have"""
 WIDE_CELLS = 2**24
@@ -63,6 +66,7 @@ class Rounding:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, tuple[int, ...]], IntegerFactor] = {}
         self._matrices: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._needs: dict[int, int] = {}
         self._kept: list[Solution] = []  # so that no id is given away while it is a key
 
     def block(
@@ -84,7 +88,7 @@ class Rounding:
         Raises:
             ResourceLimitError: no width fits 64-bit integers.
         """
-        needs = [_needed_bits(s.strategy) for _, s in solved]
+        needs = [self._needed(s) for _, s in solved]
         if sum(needs) > _bits(cost):
             wide = self._wide(spaces, solved, needs, cost)
             if wide is not None:
@@ -129,6 +133,12 @@ class Rounding:
             return None
         return BlockStrategy(spaces, factors, CoarseGaussian(variance, shift))
 
+    def _needed(self, solution: Solution) -> int:
+        if id(solution) not in self._needs:
+            self._kept.append(solution)
+            self._needs[id(solution)] = _needed_bits(solution.strategy)
+        return self._needs[id(solution)]
+
     def _factors(
         self, solved: tuple[tuple[Component, Solution], ...], widths: list[int]
     ) -> tuple[IntegerFactor, ...]:
@@ -147,7 +157,7 @@ class Rounding:
             return _centred(component, bits)
         key = (id(solution), bits)
         if key not in self._matrices:
-            self._matrices[key] = round_strategy(solution.strategy, bits)
+            self._matrices[key] = round_strategy(solution.strategy, bits, self._needed(solution))
             self._matrices[key].setflags(write=False)
         return DenseFactor(component.axes, component.shape, self._matrices[key])
 
@@ -200,8 +210,8 @@ def _needed_bits(strategy: Triangular | Centred) -> int:
     if not _is_free(strategy):
         return _largest(strategy.basis).bit_length()
     upper = strategy.coefficients
-    inverse = scipy.linalg.solve_triangular(upper, np.eye(len(upper)))
-    largest = float(np.abs(upper @ strategy.basis).max())
+    inverse, _ = scipy.linalg.lapack.dtrtri(upper)
+    largest = float(np.abs(_times(upper, strategy.basis)).max())
     return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))))
 
 
@@ -210,17 +220,22 @@ def _largest(basis: NDArray[np.int64]) -> int:
     return max(int(basis.max()), -int(basis.min()))
 
 
-def round_strategy(strategy: Triangular, bits: int) -> NDArray[np.int64]:
+def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -> NDArray[np.int64]:
     """Scale coefficients @ basis to entries of `bits` bits and round the coefficients.
 
     Few bits are made the best of: rotated rows measure the same with smaller entries, the columns
     are balanced, and of several scales the one with the shortest columns is taken. A single row
     loses nothing, whatever the scale.
+
+    Args:
+        strategy: the real one.
+        bits: how wide entries may be.
+        needed: how wide they need to be, if that is known.
     """
     if len(strategy.basis) == 1:
         return np.asarray(max(1, (1 << bits) // _largest(strategy.basis)) * strategy.basis)
-    if bits >= _needed_bits(strategy) + PLENTY:
-        return _product(_round_triangular(strategy, bits), strategy.basis)
+    if bits >= (_needed_bits(strategy) if needed is None else needed) + PLENTY:
+        return _round_triangular(strategy, bits)
     found: list[tuple[float, int, NDArray[np.int64]]] = []
     for coefficients in (strategy.coefficients, _rotated(strategy.coefficients)):
         largest = float(np.abs(coefficients @ strategy.basis).max())
@@ -234,23 +249,25 @@ def round_strategy(strategy: Triangular, bits: int) -> NDArray[np.int64]:
                 found.append((excess, len(found), matrix))
     if found:
         return min(found)[2]
-    return _product(_round_triangular(strategy, bits), strategy.basis)
+    return _round_triangular(strategy, bits)
 
 
 def _round_triangular(strategy: Triangular, bits: int) -> NDArray[np.int64]:
     """Round the coefficients to an upper triangular matrix with a diagonal of at least 1.
 
-    It has full rank, so the row space of its product with the basis is exactly that of the basis.
+    It has full rank, so the row space of its product with the basis, which is returned, is exactly
+    that of the basis.
     """
-    scale = (1 << bits) / float(np.abs(strategy.coefficients @ strategy.basis).max())
+    scale = (1 << bits) / float(np.abs(_times(strategy.coefficients, strategy.basis)).max())
     while True:
         coefficients = np.rint(strategy.coefficients * scale).astype(np.int64)
         at = np.diag_indices(len(coefficients))
         coefficients[at] = np.maximum(coefficients[at], 1)
-        largest = int(np.abs(_product(coefficients, strategy.basis)).max())
+        matrix = _product(coefficients, strategy.basis)
+        largest = int(np.abs(matrix).max())
         # Rounding may tip the largest entry over. The unit matrix is as small as it gets.
         if largest <= 1 << bits or not np.triu(coefficients, 1).any():
-            return coefficients
+            return matrix
         scale *= 0.9
 
 
@@ -272,6 +289,13 @@ def _product(coefficients: NDArray[np.int64], basis: NDArray[np.int64]) -> NDArr
     """Multiply integer matrices, by the fast float product where all sums are exact in it."""
     bound = int(np.abs(coefficients).max()) * int(np.abs(basis).max()) * len(basis)
     if bound < 1 << 53:
-        product = coefficients.astype(np.float64) @ basis.astype(np.float64)
-        return product.astype(np.int64)
+        return _times(coefficients.astype(np.float64), basis).astype(np.int64)
     return coefficients @ basis
+
+
+def _times(coefficients: NDArray[np.float64], basis: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Multiply by a basis, most of whose vectors compare two cells of many."""
+    if basis.size < SPARSE * np.count_nonzero(basis):
+        return np.asarray(coefficients @ basis.astype(np.float64))
+    sparse = scipy.sparse.csr_array(basis.T.astype(np.float64))
+    return np.ascontiguousarray((sparse @ coefficients.T).T)

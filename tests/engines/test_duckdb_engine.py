@@ -176,7 +176,7 @@ def test_what_is_checked_is_neither_optimised_nor_run(con):
     failing = Table(
         "failing", {"n": Domain("SMALLINT", range(3))}, path=("memory", "main", "failing")
     )
-    DuckDBEngine(con).check(failing, [("n",)])
+    DuckDBEngine(con).prepared(failing, [("n",)]).check()
     with pytest.raises(duckdb.Error, match="a row was read"):
         DuckDBEngine(con).marginals(failing, [("n",)])
 

@@ -44,18 +44,44 @@ def axis_basis(reference: Reference) -> NDArray[np.int64]:
     do, but its large entries leave fewer bits for the strategy's own coefficients.
     """
     n = len(reference.weights)
-    if reference.uniform:
-        differences = np.eye(n, dtype=np.int64)[1:]
-        differences[:, 0] = -1
-        return differences
-    if reference.numerators is None:
-        raise InternalError("only references in integers can be measured")
-    values, first, which = np.unique(reference.numerators, return_index=True, return_inverse=True)
+    values, first, which = _classes(reference)
     equal = np.eye(n, dtype=np.int64)
     equal[np.arange(n), first[which]] -= 1
     short = np.zeros((len(values) - 1, n), dtype=np.int64)
     short[:, first] = _short_vectors(tuple(values.tolist()))
     return np.vstack([equal[np.arange(n) != first[which]], short])
+
+
+def over_axis_basis(vectors: NDArray[np.float64], reference: Reference) -> NDArray[np.float64]:
+    """Return the coefficients over `axis_basis` of vectors that ℓ makes zero.
+
+    The vector of a cell that is compared with another of equal p is the only one that has that
+    cell, so its coefficient is what stands there. Without them, what is left of each p is the sum
+    of its cells, in the first of them, and short vectors are there alone.
+
+    Args:
+        vectors: of shape (any, cells).
+        reference: ℓ.
+
+    Returns:
+        Shape (any, cells − 1).
+    """
+    values, first, which = _classes(reference)
+    order = np.argsort(which, kind="stable")
+    starts = np.searchsorted(which[order], np.arange(len(values)))
+    left = np.add.reduceat(vectors[:, order], starts, axis=1)
+    short = _short_vectors(tuple(values.tolist())).astype(np.float64)
+    compared = np.arange(vectors.shape[1]) != first[which]
+    return np.hstack([vectors[:, compared], left @ np.linalg.pinv(short)])
+
+
+def _classes(reference: Reference) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.intp]]:
+    """Return the values of p, the first cell of each, and the number of each cell's value."""
+    if reference.numerators is None:
+        raise InternalError("only references in integers can be measured")
+    found = np.unique(reference.numerators, return_index=True, return_inverse=True)
+    values, first, which = found
+    return values, first, which
 
 
 @lru_cache(maxsize=64)  # a plan needs each of them several times

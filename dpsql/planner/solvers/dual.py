@@ -28,7 +28,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.divide.basis import axis_basis, residual_basis, row_basis
+from dpsql.planner.divide.basis import over_axis_basis, residual_basis, row_basis
 from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.acceleration import Accelerated
 from dpsql.planner.solvers.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
@@ -362,6 +362,7 @@ def over_residual_basis(root: NDArray[np.float64], component: Component) -> NDAr
     """Return the coefficients of rows over the basis ⊗S_i of the residual space, axis by axis."""
     tensor: NDArray[np.float64] = root.reshape(-1, *component.shape)
     for axis, reference in enumerate(component.references):
-        inverse = scipy.linalg.pinv(axis_basis(reference).astype(np.float64))
-        tensor = np.moveaxis(np.tensordot(tensor, inverse, (axis + 1, 0)), -1, axis + 1)
+        moved = np.moveaxis(tensor, axis + 1, -1)
+        over = over_axis_basis(moved.reshape(-1, moved.shape[-1]), reference)
+        tensor = np.moveaxis(over.reshape(*moved.shape[:-1], -1), -1, axis + 1)
     return np.asarray(tensor.reshape(len(root), -1))
