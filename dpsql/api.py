@@ -192,7 +192,8 @@ def plan(
             may have, in rows. `plan.budget` is the least one found that meets them all, at most
             by the factor 1 + `plan.gap` above the least there is; `plan.binding` names the
             statements that decide it. Only counts and sums have errors that targets can bound;
-            with `assume`, averages and shares have, too, in their own units.
+            with `assume`, averages, shares and deviations have, too, in their own units, and of
+            quantiles the largest width of the 95 % intervals.
         objective: `total` makes the sum of weighted variances small, `largest` the largest one.
         schema: see `Session`.
         public: see `Session`.
@@ -215,7 +216,8 @@ def plan(
         assume: `rows` → rows of the table, or statement → rows in each of its groups:
             `plan.expected_answers` then has the errors of averages, shares and quantiles, too, in
             their own units, as if rows were spread evenly over all values. Targets of averages
-            and shares hold for so many rows, whatever the average is.
+            and shares hold for so many rows, whatever the average is; those of deviations and
+            quantiles for such rows.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.

@@ -89,11 +89,6 @@ def preformatted(value: str) -> Html:
     return Html('<pre style="margin:.3em 0;overflow-x:auto">' + "\n".join(lines) + "</pre>")
 
 
-def small(value: str) -> Html:
-    """Write a remark in small letters, of any length."""
-    return Html(f"<small>{html.escape(printable(value), quote=True)}</small>")
-
-
 def folded(title: str, content: Html) -> Html:
     """Hide content until its title is clicked."""
     return Html(f"<details><summary>{text(title)}</summary>{text(content)}</details>")

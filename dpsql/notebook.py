@@ -137,7 +137,7 @@ class Magics:
                 at_most=self._budget(given) if given.at_most else None,
                 **self._aims(given),
             )
-            result = release if len(release) > 1 else _frame(release)
+            result = release if len(release) > 1 else next(iter(release.values()))
             if release.charged is not None and session.remaining is not None:
                 sys.stdout.write(f"charged: {release.charged}; left: {_left(session)}\n")
         if given.out is None:
@@ -218,15 +218,6 @@ class Magics:
         if name not in self._shell.user_ns:
             raise UsageError(f"There is no variable {name}.")
         return self._shell.user_ns[name]
-
-
-def _frame(release: Release) -> pl.DataFrame:
-    """Return the only answer, below what must be known of it."""
-    (name,) = release
-    frame = release[name]
-    for remark in views.remarks(release.columns(name)):
-        sys.stdout.write(f"note: {printable(remark)}\n")
-    return frame
 
 
 def _left(session: Session) -> str:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import DpsqlError
-from dpsql.markup import Html, bar, card, facts, folded, plain, preformatted, small, table
+from dpsql.markup import Html, bar, card, facts, folded, plain, preformatted, table
 from dpsql.privacy import Budget, Entry
 
 if TYPE_CHECKING:
@@ -78,9 +78,6 @@ class ShownRelease(Protocol):
     def batches(self, name: str, rows: int = ...) -> Iterator[pl.DataFrame]:
         """Give an answer piece by piece."""
 
-    def columns(self, name: str) -> pl.DataFrame:
-        """Describe the columns of an answer."""
-
 
 class ShownAccount(Protocol):
     """What is shown of a ledger."""
@@ -114,18 +111,6 @@ def amount(mu_squared: Fraction, *, up: bool, delta: Fraction = DELTA) -> str:
     # Each form adds ρ in brackets, which stands in front here.
     words = [form.describe(mu_squared, up=up).split(" (")[0] for form in forms]
     return "; ".join(dict.fromkeys(words))
-
-
-def remarks(described: pl.DataFrame) -> list[str]:
-    """Word what must be known of values besides their errors, and of which ones.
-
-    Args:
-        described: the columns of an answer, as `Release.columns` gives them.
-    """
-    columns: dict[str, list[str]] = {}
-    for name, reason in described.select("column", "reason").drop_nulls().rows():
-        columns.setdefault(reason, []).append(name)
-    return [f"{', '.join(names)}: {reason}" for reason, names in columns.items()]
 
 
 def plan_card(plan: ShownPlan) -> Html:
@@ -187,13 +172,9 @@ def account_card(account: ShownAccount, *, delta: Fraction = DELTA) -> Html:
 
 
 def _head(release: ShownRelease, name: str) -> Html:
-    """Show the first rows of a statement, and behind a click the next; or why they can't be had.
-
-    Below stands what must be known of them.
-    """
+    """Show the first rows of a statement, and behind a click the next; or why they can't be had."""
     try:
         frame = next(release.batches(name, MOST_UNFOLDED + 1))
-        known = remarks(release.columns(name))
     except DpsqlError as error:
         return card(name, error.message)
     rows = frame.rows()
@@ -202,4 +183,4 @@ def _head(release: ShownRelease, name: str) -> Html:
         more = f"… and more: release[{name!r}]" if len(rows) > MOST_UNFOLDED else ""
         title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
         parts.append(folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more)))
-    return card(name, *parts, *map(small, known))
+    return card(name, *parts)

@@ -270,7 +270,7 @@ _AIMS = (
         type=Named(),
         multiple=True,
         help="Rows of the table (rows=100000), or of each group of a statement: for targets of "
-        "averages and shares; `plan` also shows errors of these and of quantiles. Repeatable.",
+        "averages, shares, deviations and quantiles, whose errors `plan` shows. Repeatable.",
     ),
 )
 

@@ -49,19 +49,6 @@ def say_frame(frame: pl.DataFrame) -> None:
         say(f"… and {frame.height - MOST_ROWS:,} more rows: take --csv or --json for all.")
 
 
-def note_remarks(described: pl.DataFrame) -> None:
-    """Print what must be known of the values of a frame, whose columns are described."""
-    from dpsql.views import remarks
-
-    for remark in remarks(described):
-        note(f"note: {remark}")
-
-
-def as_notes(described: pl.DataFrame) -> dict[str, str]:
-    """Return the same for JSON: column → what must be known of it."""
-    return dict(described.select("column", "reason").drop_nulls().rows())
-
-
 def say_csv(frame: pl.DataFrame) -> None:
     """Print a frame as CSV; on a terminal without characters that could disguise it."""
     text = frame.write_csv()

@@ -132,11 +132,15 @@ class Plan:
     mechanism: str = QUERYSMASHER
     """The name of the mechanism that planned it."""
     expected_answers: pl.DataFrame | None = None
-    """The expected errors of what statements select, in its own units, if rows were assumed.
+    """The expected errors of what statements select, in its own units, if rows are assumed or were
+    counted before.
 
     Columns: `statement`, `column`, `typical` (the mean of its values), `standard_error` (root of
-    the mean variance), `largest_standard_error`, and `interval` (the mean width of the 95 %
-    intervals of quantiles, which have no variance)."""
+    the mean variance), `largest_standard_error`, `interval` (the mean width of the 95 %
+    intervals of quantiles, which have no variance), `left_out` (groups of which too few rows were
+    counted to say anything), and `rows_from` (what the rows are, in words)."""
+    held_for: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Statement with a target in its own units → the rows for which it holds, in words."""
     aside: bool = False
     """Whether it leaves earlier measurements aside, which might have helped: nothing is known then
     of how far it is from the best."""
@@ -316,7 +320,8 @@ class Plan:
         if self.objective is None:
             return []
         binding = f"; binding: {', '.join(self.binding)}" if self.binding else ""
-        return [f"objective: {self.objective.name}{binding}"]
+        held = [f"target of {name}: for {said}" for name, said in self.held_for.items()]
+        return [f"objective: {self.objective.name}{binding}", *held]
 
     def _explain_given(self) -> list[str]:
         if self.given is None:

@@ -74,7 +74,7 @@ def from_estimates(script: Script, facts: Facts, estimates: Estimates, content: 
         content: what they were made of, encoded; see `sources_of`.
     """
     answers = Answers(script.workload, None, estimates.marginal)
-    return Release(facts, AnsweredFrames(script, answers), content)
+    return Release(facts, AnsweredFrames(script.statements, answers), content)
 
 
 def again(

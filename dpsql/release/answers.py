@@ -15,7 +15,7 @@ from dpsql.mechanism.reconstruct import Marginal, Reconstruction
 from dpsql.planner.covariance import Aligned
 from dpsql.planner.mixed import AnyRecovery
 from dpsql.release.order import in_group_order
-from dpsql.release.quantiles import Quantiles, quantiles
+from dpsql.release.quantiles import Quantiles, distribution, quantiles
 from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
@@ -85,6 +85,10 @@ class Answers:
         answers = self._reconstruction.answers(self._family(column, part))
         return in_group_order(answers, column.axes, part.shape)
 
+    def counted(self, column: StatisticColumn, part: Part) -> Array:
+        """Return the answers of a statistic's family for the groups of a part, in its shape."""
+        return self._reconstruction.answers(self._family(column, part))
+
     def variances(self, column: StatisticColumn, part: Part) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
         return in_group_order(self._spread(self._family(column, part)), column.axes, part.shape)
@@ -97,14 +101,9 @@ class Answers:
             part: the groups.
             reach: how many standard deviations its interval reaches to each side.
         """
-        return quantiles(
-            column,
-            self._family(column, part),
-            part.shape,
-            self._reconstruction.answers,
-            self._spread,
-            reach,
-        )
+        family = self._family(column, part)
+        found = distribution(column, family, part.shape, self._reconstruction.answers, self._spread)
+        return quantiles(column, found, reach)
 
     def _spread(self, family: Family) -> Array:
         """Return the variances of a family; zeros if they are not known."""
@@ -162,7 +161,7 @@ def _set_frame(
     for j, column in enumerate(group.columns):
         columns.append(pl.Series(f"__c{j}", [column.centre] * part.rows, dtype=pl.Float64))
         if column.quantile is None:
-            columns.append(pl.Series(f"__s{j}", answers.values(column, part)))
+            columns.append(pl.Series(f"__s{j}", answers.values(column, part), nan_to_null=True))
             continue
         found = answers.quantiles(column, part, reach)
         columns.append(found.values.alias(f"__s{j}"))

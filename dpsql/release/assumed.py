@@ -1,12 +1,9 @@
-"""Expected errors of what statements select, in its own units, for an assumed number of rows.
+"""Expected errors of what statements select, in its own units.
 
 How far an average, a share or a quantile is off depends on how many rows there are. So that it
 can be said before anything is charged, rows are assumed: as many as the caller says, spread evenly
-over the values of every column, independently of each other. The answers and the errors that
-such a table would have are then found by what makes those of releases.
-
-Targets hold for more tables: of what is assumed they use only the rows that are divided by. The
-average or share may be anything that it can be at all.
+over the values of every column, independently of each other. Where nothing is assumed, noisy counts
+of earlier measurements take their place, if there are any.
 """
 
 from __future__ import annotations
@@ -19,19 +16,20 @@ from functools import reduce
 import numpy as np
 import polars as pl
 
-from dpsql.errors import SqlError, WorkloadError, printable
+from dpsql.errors import WorkloadError, printable
 from dpsql.hints import option
 from dpsql.planner.plan import Plan
-from dpsql.release.answers import Answers, Array, table_frame, whole
-from dpsql.release.frames import AnsweredFrames, quotients
-from dpsql.release.noise import Noise
-from dpsql.release.rehearse import MAX_ROWS
+from dpsql.release.answers import Answers, Array, whole
+from dpsql.release.counted import Counts, even_shares
+from dpsql.release.expected import Column, Expected, columns_of
 from dpsql.sql.compiled import Script, Statement
 from dpsql.sql.computing.fractions import Placed
 
 ROWS = "rows"
 """What stands for the rows of the whole table among the names of statements."""
-_AFFINE = {"plus", "times"}
+ERROR, INTERVAL = "error", "interval"
+"""What a target in units of the values is of: a standard error, or the width of an interval."""
+_SMOOTH = {"plus", "times", "sqrt"}
 COLUMNS = {
     "statement": pl.String(),
     "column": pl.String(),
@@ -39,38 +37,144 @@ COLUMNS = {
     "standard_error": pl.Float64(),
     "largest_standard_error": pl.Float64(),
     "interval": pl.Float64(),
+    "left_out": pl.Int64(),
+    "rows_from": pl.String(),
 }
 
 
-def expected_answers(script: Script, plan: Plan, assume: Mapping[str, float]) -> pl.DataFrame:
+def expected_answers(
+    script: Script, plan: Plan, assume: Mapping[str, float] | None, counts: Counts | None = None
+) -> pl.DataFrame:
     """Return the expected error of every column of noisy values; see `Plan.expected_answers`.
 
     Args:
         script: what is asked.
         plan: how it is measured.
         assume: `rows` → rows of the table, or statement → rows in each of its groups.
+        counts: what was counted before, for statements without rows assumed.
 
     Raises:
         WorkloadError: a name is no statement's, or a number is not positive.
     """
-    check_assumed([statement.name for statement in script.statements], assume)
-    found = [
-        row
-        for statement in script.statements
-        for row in _columns(script, plan, statement, _rows(script, plan, statement, assume))
-    ]
+    if assume is not None:
+        check_assumed([statement.name for statement in script.statements], assume)
+    found = []
+    for statement in script.statements:
+        answers = expected(script, plan, statement, assume, counts)
+        known = answers is not None
+        # Without any rows, errors are still known where they depend on none.
+        columns = columns_of(statement, answers or _even(script, plan, 1.0, ""))
+        if not columns:
+            columns = [_unknown(name) for name in _noisy(statement)]
+        said = answers.said if answers is not None else None
+        found += [(*_row(statement, c, known=known), said) for c in columns]
     return pl.DataFrame(found, schema=COLUMNS, orient="row")
 
 
-def assuming(script: Script, plan: Plan, assume: Mapping[str, float] | None) -> Plan:
-    """Return a plan with its expected answers, if rows are assumed.
+def assuming(
+    script: Script, plan: Plan, assume: Mapping[str, float] | None, counts: Counts | None = None
+) -> Plan:
+    """Return a plan with its expected answers, if rows are assumed or known.
 
     Raises:
         WorkloadError: see `expected_answers`.
     """
-    if assume is None:
+    if assume is None and counts is None:
         return plan
-    return replace(plan, expected_answers=expected_answers(script, plan, assume))
+    return replace(plan, expected_answers=expected_answers(script, plan, assume, counts))
+
+
+def expected(
+    script: Script,
+    plan: Plan,
+    statement: Statement,
+    assume: Mapping[str, float] | None,
+    counts: Counts | None,
+) -> Expected | None:
+    """Return the answers that a statement would have; None if nothing is assumed or known.
+
+    What is assumed goes before what was counted.
+    """
+    if assume is not None and statement.name in assume:
+        rows = _all_rows(script, plan, statement, assume[statement.name])
+        said = f"assumed: {assume[statement.name]:,g} rows in each group"
+        return _even(script, plan, rows, said + ", spread evenly over all values")
+    if assume is not None and ROWS in assume:
+        said = f"assumed: {assume[ROWS]:,g} rows in all, spread evenly over all values"
+        return _even(script, plan, assume[ROWS], said)
+    if counts is None or not counts.knows(statement):
+        return None
+    return Expected(script, plan, counts.answers, counts.spread, counts.said(statement), noisy=True)
+
+
+def unit_of(statement: Statement) -> str | None:
+    """Return in what a statement's values can have a target, if there are rows to rest on.
+
+    Returns:
+        `error`, if they are averages, shares, variances and deviations; `interval`, if they are
+        quantiles; None if a target can't be read.
+    """
+    post = statement.post
+    if post is None:
+        group = statement.tables[0].sets[0]
+        own = [
+            group.columns[o.statistic] for o in statement.direct or () if o.statistic is not None
+        ]
+        return INTERVAL if all(column.quantile is not None for column in own) else None
+    found = set()
+    for i, output in enumerate(post.outputs):
+        if not output.noisy:
+            continue
+        placed = post.fractions.get(i)
+        if output.chosen:  # noise chooses other groups than those of the rows assumed
+            return None
+        if i in post.bounds:
+            found.add(INTERVAL)
+        elif placed is not None and output.reason is None and _bounded(placed):
+            found.add(ERROR)
+        else:
+            return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _bounded(placed: Placed) -> bool:
+    """Whether a value is a quotient of sums between known limits, or the root of one."""
+    fraction = placed.fraction
+    steps = {step.name for step in fraction.steps}
+    return fraction.limits is not None and fraction.polynomial and steps <= _SMOOTH
+
+
+def largest_error(statement: Statement, answers: Expected, grow: float = 1.0) -> float:
+    """Return the largest error of a statement that has a `unit_of`, in the units of its values.
+
+    Args:
+        statement: what is asked.
+        answers: what a table would have.
+        grow: by how much the noise is larger than the plan's.
+
+    Returns:
+        Of averages and shares a bound on the standard errors, wherever they lie, see
+        `Quotient.largest_error`; of deviations that of these rows; of quantiles the largest width
+        of an interval. Infinite if it isn't known in all groups.
+    """
+    columns = columns_of(statement, answers, grow)
+    found = [0.0 if columns else math.inf]
+    for column in columns:
+        own = column.most if unit_of(statement) == ERROR else column.widths
+        found += [math.inf] if column.unsure.any() else [float(np.nanmax(own, initial=-math.inf))]
+    return max(found) if min(found) >= 0 else math.inf
+
+
+def unsure_groups(statement: Statement, answers: Expected) -> tuple[int, int]:
+    """Return in how many groups too few rows were counted to say anything, and how many there are.
+
+    That they are none where nothing is known at all is no contradiction.
+    """
+    columns = columns_of(statement, answers)
+    return (
+        max((int(column.unsure.sum()) for column in columns), default=0),
+        max((len(column.values) for column in columns), default=0),
+    )
 
 
 def check_assumed(names: Sequence[str], assume: object) -> None:
@@ -93,90 +197,22 @@ def check_assumed(names: Sequence[str], assume: object) -> None:
             raise WorkloadError(f"{rows!r} is no number of rows.", hint=example)
 
 
-def linear_fractions(statement: Statement) -> list[Placed] | None:
-    """Return what the values of a statement consist of; None if they aren't all averages or shares.
-
-    That is, sums by sums between known limits, times and plus public numbers.
-    """
-    post = statement.post
-    if post is None:
-        return None
-    found = []
-    for i, output in enumerate(post.outputs):
-        if not output.noisy:
-            continue
-        placed = post.fractions.get(i)
-        if placed is None or output.reason is not None or placed.fraction.limits is None:
-            return None
-        if output.chosen:  # noise chooses other groups than those of the rows assumed
-            return None
-        parts = post.everything[placed.at : placed.at + 2]
-        steps = {step.name for step in placed.fraction.steps}
-        if not all(part.exact and part.reason is None for part in parts) or steps - _AFFINE:
-            return None
-        found.append(placed)
-    return found or None
-
-
-def largest_error(
-    script: Script, plan: Plan, statement: Statement, assume: Mapping[str, float]
-) -> float:
-    """Bound the standard errors of a statement's averages and shares, in their own units.
-
-    For groups of the rows assumed, wherever the averages lie; see `Quotient.largest_error`.
-
-    Args:
-        script: what is asked.
-        plan: how it is measured.
-        statement: one that has `linear_fractions`.
-        assume: see `expected_answers`; it has rows for this statement.
-
-    Returns:
-        The bound; infinite if none is known.
-    """
-    post, rows = statement.post, _rows(script, plan, statement, assume)
-    groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
-    if post is None or rows is None or groups > MAX_ROWS:
-        return math.inf
-    answers = _even(script, plan, rows)
-    frames = [
-        table_frame(table, answers, columns, 1.0)
-        for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
-    ]
-    result, noise = post.run(frames), Noise(statement, answers)
-    found = [0.0]
-    for placed in linear_fractions(statement) or ():
-        times = [abs(step.number) for step in placed.fraction.steps if step.name == "times"]
-        quotient = quotients(post, placed, result, noise)
-        # Groups that can't have rows, such as that of NULL in AVG(x) by x, have no answer.
-        some = quotient.bottom > 1e-9 * np.nanmax(quotient.bottom, initial=0.0)
-        found += [math.prod(times) * quotient.largest_error()[some].max(initial=0.0)]
-    return float(np.nan_to_num(np.max(found), nan=math.inf, posinf=math.inf))
-
-
-def _even(script: Script, plan: Plan, rows: float) -> Answers:
+def _even(script: Script, plan: Plan, rows: float, said: str) -> Expected:
     """Return the answers that so many rows would have, spread evenly over all values."""
 
-    def share(name: str) -> Array:
-        inside = script.table.columns[name].size
-        cells = script.workload.domain[name]
-        classes = script.merged.get(name, np.arange(max(cells, inside)))[:inside]
-        return np.bincount(classes, minlength=cells) / inside
-
     def marginal(names: Sequence[str]) -> Array:
-        return np.asarray(reduce(np.multiply.outer, map(share, names), np.asarray(rows)))
+        shares = (even_shares(script, name) for name in names)
+        return np.asarray(reduce(np.multiply.outer, shares, np.asarray(rows)))
 
-    return Answers(script.workload, plan.recovery, marginal)
+    answers = Answers(script.workload, None, marginal)
+    known = range(len(script.workload.families))
+    return Expected(script, plan, answers, known, said, noisy=False)
 
 
-def _rows(
-    script: Script, plan: Plan, statement: Statement, assume: Mapping[str, float]
-) -> float | None:
-    """Return how many rows the table would have; None if that isn't assumed."""
-    if statement.name not in assume:
-        return assume.get(ROWS)
+def _all_rows(script: Script, plan: Plan, statement: Statement, each: float) -> float:
+    """Return how many rows the table would have, given those in each group of a statement."""
     group = statement.tables[0].sets[0]
-    part, shares = whole(group), _even(script, plan, 1.0)
+    part, shares = whole(group), _even(script, plan, 1.0, "")
     counts = [
         shares.values(column, part)
         for column in group.columns
@@ -185,44 +221,41 @@ def _rows(
     # A row is in one group, so what adds up to more than all rows is a total, not a group's count.
     own = [float(of.mean()) for of in counts if of.sum() <= 1 + 1e-9]
     share = max(own, default=0.0) or 1 / max(1, part.rows)
-    return assume[statement.name] / share
+    return each / share
 
 
-def _columns(
-    script: Script, plan: Plan, statement: Statement, rows: float | None
-) -> list[tuple[object, ...]]:
-    """Describe the columns of one statement; without rows, only those that need none."""
-    groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
-    frames = AnsweredFrames(
-        replace(script, statements=(statement,)), _even(script, plan, rows or 1.0)
+def _noisy(statement: Statement) -> list[str]:
+    """Return the names of a statement's noisy columns."""
+    if statement.post is not None:
+        return [output.name for output in statement.post.outputs if output.noisy]
+    return [output.name for output in statement.direct or () if output.statistic is not None]
+
+
+def _unknown(name: str) -> Column:
+    nothing = np.zeros(0)
+    return Column(name, nothing, nothing, nothing, nothing, False, nothing.astype(np.bool_))
+
+
+def _row(statement: Statement, column: Column, *, known: bool) -> tuple[object, ...]:
+    """Describe one column; without rows, only the errors that need none."""
+    here = column.known if known or column.exact else np.zeros(len(column.values), dtype=np.bool_)
+    errors, widths = column.errors[here], column.widths[here]
+    left_out = int(column.unsure.sum()) if known else None
+    return (
+        statement.name,
+        column.name,
+        _mean(column.values[here]) if known else None,
+        _root(_mean(errors**2)),
+        float(np.nanmax(errors)) if np.isfinite(errors).any() else None,
+        _mean(widths),
+        left_out,
     )
-    described = frames.columns(statement.name).filter(pl.col("role") == "value")
-    needed = rows is not None or described["variance"].eq("exact").all()
-    try:
-        frame = frames.frame(statement.name) if needed and groups <= MAX_ROWS else None
-    except SqlError:  # what it computes can't be, for such answers
-        frame = None
-    found: list[tuple[object, ...]] = []
-    for name, kind in described.select("column", "variance").rows():
-        typical, *errors = (None,) * 4 if frame is None else _errors(frame, name, kind)
-        found.append((statement.name, name, typical if rows is not None else None, *errors))
-    return found
 
 
-def _errors(frame: pl.DataFrame, name: str, kind: str) -> tuple[float | None, ...]:
-    """Return the typical value, the mean and the largest standard error, and the mean interval."""
-    values = frame[name].cast(pl.Float64, strict=False).drop_nulls()
-    typical = values.mean() if values.len() else None
-    if kind == "interval":
-        ends = [frame[f"{name}_{end}"].cast(pl.Float64, strict=False) for end in ("lower", "upper")]
-        width = (ends[1] - ends[0]).mean()
-        return _number(typical), None, None, _number(width)
-    variances = frame[f"{name}_variance"].cast(pl.Float64).drop_nulls()
-    if not variances.len():
-        return _number(typical), None, None, None
-    mean, largest = (float(v) for v in (variances.to_numpy().mean(), variances.to_numpy().max()))
-    return _number(typical), math.sqrt(mean), math.sqrt(largest), None
+def _mean(values: Array) -> float | None:
+    found = values[np.isfinite(values)]
+    return float(found.mean()) if len(found) else None
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+def _root(square: float | None) -> float | None:
+    return None if square is None else math.sqrt(square)

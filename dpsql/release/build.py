@@ -88,7 +88,7 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
         expected=plan.expected_error(),
         budget=plan.budget if plan.planned else None,
         guards=guards_of(script),
-        notes=notes_of(script),
+        notes=notes_of(script, plan.held_for),
         privacy_cost=plan.privacy_cost,
         receipt=None,
         rmse=plan.rmse,
@@ -212,13 +212,13 @@ def _frames(
     script: Script, answers: Answers, facts: Facts, sources: Sequence[Source]
 ) -> AnsweredFrames | AdjustedFrames:
     """Make frames of answers; with adjusted columns, if there shall be any."""
-    plain = AnsweredFrames(script, answers, facts.confidence)
+    plain = AnsweredFrames(script.statements, answers, facts.confidence)
     if not facts.adjusted:
         return plain
     sizes, merged = script.workload.domain, script.merged
     fit = Fit(sources, sizes, merged, nonnegative=facts.nonnegative, integers=facts.integers)
     fitted = Answers(script.workload, answers.recovery, fit.marginal)
-    return AdjustedFrames(script.statements, plain, AnsweredFrames(script, fitted))
+    return AdjustedFrames(script.statements, plain, AnsweredFrames(script.statements, fitted))
 
 
 def _rmse(expected: pl.DataFrame) -> float:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 
 import polars as pl
 
@@ -134,9 +135,18 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     return facts.rmse is not None and noise and kinds
 
 
-def notes_of(script: Script) -> Mapping[str, tuple[str, ...]]:
-    """Return what must be known of the values of each statement."""
-    return {s.name: s.notes for s in script.statements if s.notes}
+def notes_of(
+    script: Script, held_for: Mapping[str, str] = MappingProxyType({})
+) -> Mapping[str, tuple[str, ...]]:
+    """Return what must be known of the values of each statement.
+
+    Args:
+        script: what is asked.
+        held_for: statement → the rows for which its target holds.
+    """
+    held = {name: (f"its target holds for {said}",) for name, said in held_for.items()}
+    found = {s.name: (*s.notes, *held.get(s.name, ())) for s in script.statements}
+    return {name: notes for name, notes in found.items() if notes}
 
 
 def guards_of(script: Script) -> Mapping[str, tuple[str, ...]]:

@@ -13,13 +13,12 @@ from dpsql.errors import ResourceLimitError
 from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
 from dpsql.release.noise import Noise
-from dpsql.sql.compiled import Script, Statement
+from dpsql.sql.compiled import Statement
 from dpsql.sql.computing.fractions import COLUMNS, Placed
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.workload.factors import MAX_CELLS
 
 DESCRIBED = ("column", "role", "variance", "reason")
-Described = tuple[str, str, str | None, str | None]
 
 BIASED = "biased: chosen and fitted by the data"
 FEW_ROWS = "where there are few rows only the interval of `confidence` can be relied on"
@@ -33,9 +32,10 @@ class AnsweredFrames:
     Biased answers have neither variances nor intervals.
     """
 
-    def __init__(self, script: Script, answers: Answers, confidence: float | None = None) -> None:
-        self._statements = {statement.name: statement for statement in script.statements}
-        self._counted = script.table.counted
+    def __init__(
+        self, statements: Sequence[Statement], answers: Answers, confidence: float | None = None
+    ) -> None:
+        self._statements = {statement.name: statement for statement in statements}
         self._frames: dict[str, pl.DataFrame] = {}
         self._lock = threading.RLock()
         self._answers = answers
@@ -82,16 +82,15 @@ class AnsweredFrames:
         """
         statement = self._statements[name]
         found = [self._described(statement, i) for i in range(self._width(name))]
-        noted = (*statement.notes, self._counted)
-        found = [f if f[1] == "key" else self._noted(f, noted) for f in found]
-        return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
-
-    def _noted(self, described: Described, notes: Sequence[str | None]) -> Described:
-        """Say of a value what must be known of all values of its statement."""
-        name, role, variance, reason = described
+        noted = "; ".join(statement.notes)
+        if noted:
+            found = [
+                f if f[1] == "key" else (*f[:3], "; ".join(filter(None, (f[3], noted))))
+                for f in found
+            ]
         if self._biased:
-            variance, reason = "none", BIASED
-        return name, role, variance, "; ".join(filter(None, (reason, *notes))) or None
+            found = [f if f[1] == "key" else (f[0], f[1], "none", BIASED) for f in found]
+        return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
 
     def _width(self, name: str) -> int:
         statement = self._statements[name]
@@ -99,7 +98,7 @@ class AnsweredFrames:
             return len(statement.post.outputs)
         return len(statement.direct or ())
 
-    def _described(self, statement: Statement, i: int) -> Described:
+    def _described(self, statement: Statement, i: int) -> tuple[str, str, str | None, str | None]:
         if statement.post is not None:
             output = statement.post.outputs[i]
             kind = "exact" if output.exact else "approximate"

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.release.order import in_group_order
+from dpsql.sql.binding.core import Quantile
 from dpsql.sql.compiled import StatisticColumn
 from dpsql.workload import Family
 from dpsql.workload.queries import DenseQueries
@@ -56,15 +57,27 @@ class Quantiles:
     upper: pl.Series
 
 
-def quantiles(
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """What is known of the rows up to each value, for every group.
+
+    Both are of shape (groups, values).
+    """
+
+    counts: Array
+    """F(v); the last one is N."""
+    spread: Array
+    """The standard deviations of F(v) − pN."""
+
+
+def distribution(
     column: StatisticColumn,
     family: Family,
     shape: tuple[int, ...],
     answers: Compute,
     variances: Compute,
-    reach: float,
-) -> Quantiles:
-    """Read a quantile off the cumulative counts of every group.
+) -> Distribution:
+    """Return the cumulative counts of every group, and their noise.
 
     Args:
         column: the quantile.
@@ -72,24 +85,33 @@ def quantiles(
         shape: the number of groups along each axis.
         answers: computes the answers of a family.
         variances: computes their variances.
-        reach: how many standard deviations the interval reaches to each side.
     """
-    quantile, values = column.quantile, column.values
-    if quantile is None or values is None:
-        raise InternalError("the column is no quantile")
+    quantile, values = _parts(column)
     grid = (*shape, values.len())
     counts = in_group_order(answers(family), column.axes, grid).reshape(-1, values.len())
     around = _around(family, column.axes, values.len(), quantile.probability)
     noise = in_group_order(variances(around), column.axes, grid).reshape(-1, values.len())
-    spread = np.sqrt(noise)
+    return Distribution(counts, np.sqrt(noise))
+
+
+def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Quantiles:
+    """Read a quantile off the cumulative counts of every group.
+
+    Args:
+        column: the quantile.
+        found: its cumulative counts.
+        reach: how many standard deviations the interval reaches to each side.
+    """
+    quantile, values = _parts(column)
+    counts, spread = found.counts, found.spread
     slack = np.minimum(4 * spread, SLACK)
     away = counts - quantile.probability * counts[:, -1:]
     margin = reach * spread + slack
     step = 1 / Fraction(str(quantile.probability)).denominator
     if not quantile.continuous:
-        found = _first(away >= -slack)
+        first = _first(away >= -slack)
         lower, upper = _first(away >= -margin), _last(away <= margin - step)
-        return Quantiles(*map(values.gather, (found, lower, np.maximum(upper, found))))
+        return Quantiles(*map(values.gather, (first, lower, np.maximum(upper, first))))
     numbers = values.cast(pl.Float64).to_numpy()
     between = _between(counts, quantile.probability, numbers, slack)
     below = numbers[_first(away >= step - quantile.probability - margin)]
@@ -97,6 +119,12 @@ def quantiles(
     # Noisy counts aren't whole, so what is read off them may be up to one row away.
     bounds = np.minimum(below, between), np.maximum(above, between)
     return Quantiles(*map(pl.Series, (between, *bounds)))
+
+
+def _parts(column: StatisticColumn) -> tuple[Quantile, pl.Series]:
+    if column.quantile is None or column.values is None:
+        raise InternalError("the column is no quantile")
+    return column.quantile, column.values
 
 
 def _between(counts: Array, probability: float, values: Array, slack: Array) -> Array:

@@ -126,7 +126,7 @@ def requery(
             split=lambda _: splits(sources),
         )
         answers = answers_of(script, sources)
-        return AnsweredFrames(script, answers, confidence).frame("query")
+        return AnsweredFrames(script.statements, answers, confidence).frame("query")
     except (np.linalg.LinAlgError, ValueError):  # parts that don't fit each other: it was forged
         raise ReleaseFormatError(
             "The measurements can't be read: they don't fit the table, or each other.",

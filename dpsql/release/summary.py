@@ -135,8 +135,15 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "domains", "declared by the data owner, not learnt"
-    if facts.table.counted is not None:
-        yield "rows", facts.table.counted
+    if facts.table.unit is not None:
+        rows = facts.table.contributions
+        yield (
+            "rows",
+            (
+                f"at most {rows:,} of each unit count; values, variances and intervals are of "
+                "these, and say nothing of the rows that are left out"
+            ),
+        )
     for statement, columns in facts.guards.items():
         names = ", ".join(map(printable, columns))
         yield (

@@ -15,7 +15,7 @@ from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain
 from dpsql.schema.drafts import ZONED, drafted, singles_out
 from dpsql.schema.groups import Groups
-from dpsql.schema.lines import WIDTH, as_entry, section
+from dpsql.schema.lines import WIDTH, as_entry, listed
 from dpsql.schema.plain import (
     domain_from_json,
     domain_to_json,
@@ -26,9 +26,10 @@ from dpsql.schema.plain import (
     whole,
 )
 from dpsql.schema.table import Table
-from dpsql.schema.toml import HEAD, parse_toml
-from dpsql.schema.units import EACH_ROW, MAX_ROWS, EachRow, Join, ResolvedUnit, Unit
+from dpsql.schema.toml import parse_toml, toml_key, toml_text
+from dpsql.schema.units import MAX_ROWS, Join, ResolvedUnit
 
+_HEAD = "# What is public about the tables, for dpsql.Schema.load.\n"
 _TABLE_KEYS = frozenset({"name", "path", "columns", "undeclared", "enforced", "unit"})
 _MAX_JOINS = 64
 _MAX_PATH = 3
@@ -55,7 +56,7 @@ def write_toml(tables: Iterable[Table]) -> str:
                 hint="a schema file is for the tables of one database.",
             )
         written[name.lower()] = _section(name, table)
-    return "\n".join([HEAD, *written.values()])
+    return "\n".join([_HEAD, *written.values()])
 
 
 def _name(table: Table) -> str:
@@ -65,12 +66,30 @@ def _name(table: Table) -> str:
 
 
 def _section(name: str, table: Table) -> str:
-    unit: Unit | EachRow | None = EACH_ROW if table.each_row else None
+    key = toml_key(name)
+    lines: list[str] = []
+    if table.unit is not None or table.each_row or table.groups:
+        lines.append(f"[{key}]")
     if table.unit is not None:
-        unit = Unit(table.unit.name, table.unit.max_rows)
-    columns = [_column(column, domain) for column, domain in table.columns.items()]
-    columns += [_undeclared(column, type_) for column, type_ in table.undeclared.items()]
-    return section(name, columns, unit, table.groups)
+        lines += [f"unit = {toml_text(table.unit.name)}", f"max_rows = {table.unit.max_rows}"]
+    if table.each_row:
+        lines.append("each_row = true")
+    if table.groups:
+        lines.append(listed("groups", map(_groups, table.groups)))
+    if lines:
+        lines.append("")
+    lines.append(f"[{key}.columns]")
+    lines += [_column(name, domain) for name, domain in table.columns.items()]
+    lines += [_undeclared(name, type_) for name, type_ in table.undeclared.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _groups(groups: Groups) -> str:
+    columns = ", ".join(map(toml_text, groups.columns))
+    if isinstance(groups.of, str):
+        return f"{{ columns = [{columns}], of = {toml_text(groups.of)} }}"
+    rows = ", ".join(f"[{', '.join(map(toml_text, row))}]" for row in groups.of)
+    return f"{{ columns = [{columns}], rows = [{rows}] }}"
 
 
 def _column(name: str, domain: Domain) -> str:

@@ -1,57 +1,18 @@
-"""Declarations as they are typed: as lines of a schema file, and in Python."""
+"""Domains as they are typed: as a line of a schema file, and in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 
 from dpsql.schema.domain import Domain
-from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_text
 from dpsql.schema.sequences import DateRange, DecimalRange
 from dpsql.schema.toml import toml_key, toml_text
-from dpsql.schema.units import EachRow, Unit
 
 WIDTH = 100
 _FLOAT_DIGITS = 15
 """Other programs read a decimal as a float, which keeps so many digits."""
-
-
-def section(
-    name: str,
-    columns: Sequence[str],
-    unit: Unit | EachRow | None = None,
-    groups: Sequence[Groups] = (),
-) -> str:
-    """Write what a schema file says of one table.
-
-    Args:
-        name: the table.
-        columns: its columns' entries, see `as_entry`, or comments.
-        unit: whose rows are protected together.
-        groups: which combinations of values exist.
-    """
-    key = toml_key(name)
-    lines: list[str] = []
-    if unit is not None or groups:
-        lines.append(f"[{key}]")
-    if isinstance(unit, Unit):
-        lines += [f"unit = {toml_text(unit.key)}", f"max_rows = {unit.max_rows}"]
-    elif unit is not None:
-        lines.append("each_row = true")
-    if groups:
-        lines.append(listed("groups", map(_groups, groups)))
-    if lines:
-        lines.append("")
-    return "\n".join([*lines, f"[{key}.columns]", *columns]) + "\n"
-
-
-def _groups(groups: Groups) -> str:
-    columns = ", ".join(map(toml_text, groups.columns))
-    if isinstance(groups.of, str):
-        return f"{{ columns = [{columns}], of = {toml_text(groups.of)} }}"
-    rows = ", ".join(f"[{', '.join(map(toml_text, row))}]" for row in groups.of)
-    return f"{{ columns = [{columns}], rows = [{rows}] }}"
 
 
 def as_entry(name: str, domain: Domain) -> str:

@@ -14,12 +14,11 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain
 from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.groups import Groups
-from dpsql.schema.lines import as_entry, section
 from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
 from dpsql.schema.numbers import shown
-from dpsql.schema.toml import Declarations, read_toml, save_toml
+from dpsql.schema.toml import read_toml
 from dpsql.schema.units import EachRow, ResolvedUnit, Unit
 
 T = TypeVar("T")
@@ -106,17 +105,6 @@ class Table:
         return self.unit.neighbours
 
     @property
-    def counted(self) -> str | None:
-        """Say which rows of a unit count; None if all rows do."""
-        if self.unit is None:
-            return None
-        rows = "1 row" if self.unit.max_rows == 1 else f"{self.unit.max_rows:,} rows"
-        return (
-            f"at most {rows} of each {printable(self.unit.name)} count: values and errors are of "
-            "these, and say nothing of the rows that are left out"
-        )
-
-    @property
     def described(self) -> Mapping[str, str]:
         """Column → a hash of its domain; "" for a column without one."""
         domains = {name: repr(domain).encode() for name, domain in self.columns.items()}
@@ -197,27 +185,6 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         """
         declared = read_toml(path)
         return cls(declared.tables, units=declared.units, groups=declared.groups)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the declarations to a new TOML file, which `load` reads back to the same.
-
-        Raises:
-            SchemaError: the file exists or can't be written; or something in the schema can't be
-                told in such a file, which then isn't made.
-        """
-        names = dict.fromkeys([*self._tables, *self._units, *self._groups])
-        tables = {name: dict(self._tables.get(name, {})) for name in names}
-        sections = [
-            section(
-                name,
-                [as_entry(column, domain) for column, domain in tables[name].items()],
-                self._units.get(name),
-                self._groups.get(name, ()),
-            )
-            for name in names
-        ]
-        declared = Declarations(tables, dict(self._units), dict(self._groups))
-        save_toml(path, sections, declared)
 
     @property
     def units(self) -> Mapping[str, Unit | EachRow]:

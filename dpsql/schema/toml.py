@@ -1,4 +1,4 @@
-"""Read declarations from a TOML file, and write one that is read back to the same.
+"""Read declarations from a TOML file.
 
     [people]                    # a table
     unit = "person_id"          # whose rows are protected together
@@ -32,10 +32,8 @@ from dpsql.schema.names import closest
 from dpsql.schema.numbers import shown
 from dpsql.schema.units import EACH_ROW, EachRow, Unit
 
-HEAD = "# What is public about the tables, for dpsql.Schema.load.\n"
-"""The first line of a file that is written here."""
 MAX_BYTES = 1 << 20
-"""Larger files are refused unread, and never written."""
+"""Larger files are refused unread."""
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -62,54 +60,13 @@ def read_toml(path: str | os.PathLike[str]) -> Declarations:
     Raises:
         SchemaError: the file can't be read, or something in it is not understood.
     """
-    file = _path(path)
-    with _within(str(file)):
-        return parse_toml(_text(file))
-
-
-def _path(path: object) -> Path:
     if not isinstance(path, (str, os.PathLike)):
         raise SchemaError(
             f"{shown(path)} is not the path of a schema file.", hint='for example "schema.toml".'
         )
-    return Path(os.fsdecode(path))
-
-
-def save_toml(
-    path: str | os.PathLike[str], sections: Iterable[str], declared: Declarations
-) -> None:
-    """Write a new schema file.
-
-    Args:
-        path: the file; nothing is overwritten.
-        sections: what it says of each table, see `lines.section`.
-        declared: what is read back from it.
-
-    Raises:
-        SchemaError: the file exists or can't be written, or would be read as something else.
-    """
-    file = _path(path)
-    text = "\n".join([HEAD, *sections])
+    file = Path(os.fsdecode(path))
     with _within(str(file)):
-        data = text.encode()
-        if len(data) > MAX_BYTES:
-            raise _too_large()
-        if parse_toml(text) != declared:
-            raise SchemaError(
-                "These declarations can't be written as a schema file.",
-                hint="pass the Schema itself, or declare columns by Domain's methods.",
-            )
-        try:
-            with file.open("xb") as new:
-                new.write(data)
-        except FileExistsError:
-            raise SchemaError(
-                "There is such a file already.", hint="nothing is overwritten: choose another name."
-            ) from None
-        except (OSError, ValueError):  # ValueError: a path with a NUL
-            raise SchemaError(
-                "The file can't be written.", hint="check the folder and its permissions."
-            ) from None
+        return parse_toml(_text(file))
 
 
 def parse_toml(text: str) -> Declarations:
@@ -167,18 +124,14 @@ def _text(path: Path) -> str:
             "The file can't be read.", hint="check the path and its permissions."
         ) from None
     if len(data) > MAX_BYTES:
-        raise _too_large()
+        raise SchemaError(
+            f"The file has more than {MAX_BYTES:,} bytes.",
+            hint="give columns with very many labels an ENUM type, and leave them out.",
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise SchemaError("The file is not UTF-8.", hint="save it as UTF-8.") from None
-
-
-def _too_large() -> SchemaError:
-    return SchemaError(
-        f"The file has more than {MAX_BYTES:,} bytes.",
-        hint="give columns with very many labels an ENUM type, and leave them out.",
-    )
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import duckdb
 
 from dpsql.engines.public import PublicReader, PublicTables
 from dpsql.errors import BudgetError, MechanismError, SchemaError, SqlError
-from dpsql.hints import ANY_BUDGET, FREE, option
+from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.mechanisms import check_name
 from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER, TITLES
-from dpsql.privacy import Budget
+from dpsql.privacy import Budget, Ledger
 from dpsql.release import Wishes
 from dpsql.schema import Domain, EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, read_table
@@ -156,3 +156,58 @@ def check_mechanism(mechanism: str, wishes: Wishes, *, free: bool = False) -> No
             + option("integers")
             + " out, or use another mechanism.",
         )
+
+
+def check_most(
+    ledger: Ledger,
+    targets: Mapping[str, float] | None,
+    at_most: Budget | None,
+    assume: Mapping[str, float] | None = None,
+) -> None:
+    """Refuse targets that nothing limits the cost of.
+
+    Raises:
+        BudgetError: there is neither a total nor a most; or a most or rows without targets.
+    """
+    if targets is None and assume is not None:
+        raise BudgetError(
+            "Without targets, no rows are assumed: the budget is what is charged.",
+            hint="leave " + option("assume") + " out; a plan shows what it would mean.",
+        )
+    if targets is None and at_most is not None:
+        raise BudgetError(
+            "Without targets, the budget is what is charged.",
+            hint="leave " + option("at_most") + " out.",
+        )
+    if at_most is not None and not isinstance(at_most, Budget):
+        raise BudgetError(
+            f"The most that targets may cost is a dpsql.Budget, not a {type(at_most).__name__}.",
+            hint="write " + _most("0.5") + ".",
+        )
+    if targets is not None and at_most is None and ledger.total is None:
+        raise BudgetError(
+            "Targets cost whatever meets them, and the data set has no total that would limit it.",
+            hint="add " + _most("0.5") + ", the most that may be charged.",
+        )
+
+
+def check_cost(budget: Budget, at_most: Budget | None) -> None:
+    """Refuse a plan that costs more than targets may.
+
+    Raises:
+        BudgetError: it does; nothing was charged.
+    """
+    if at_most is not None and budget.mu_squared > at_most.mu_squared:
+        raise BudgetError(
+            f"The targets need {at_most.describe(budget.mu_squared)}, more than the most that "
+            f"may be charged: {at_most.describe(at_most.mu_squared)}.",
+            hint="allow larger errors, or more.",
+        )
+
+
+def _most(rho: str) -> Hint:
+    return Hint(
+        f"at_most=dpsql.Budget(rho={rho})",
+        f"--at-most --rho {rho}",
+        f"a total by %dpsql --total --rho {rho}",
+    )

@@ -23,6 +23,7 @@ from dpsql.planner.titles import QUERYSMASHER
 from dpsql.privacy import Budget, Entry, Ledger, Purpose
 from dpsql.release import Before
 from dpsql.release.changes import explained, goes_with, only_adds
+from dpsql.release.counted import Counts, counts_of
 from dpsql.release.facts import Earlier
 from dpsql.release.measurements import decode
 from dpsql.schema import Table
@@ -199,7 +200,12 @@ class Planning:
         """
         how = compiled.asked.how
         planner = partial(self._on_the_past, compiled)
-        return plan_for(compiled.script, how.targets, how.assume, how.budget, planner)
+        counts = partial(self.counts, compiled)
+        return plan_for(compiled.script, how.targets, how.assume, how.budget, planner, counts)
+
+    def counts(self, compiled: Compiled) -> Counts | None:
+        """Return what earlier measurements say of the rows of statements; nothing is spent."""
+        return counts_of(compiled.script, compiled.before.sources, compiled.before.earlier)
 
     def _on_the_past(
         self, compiled: Compiled, budget: Budget | None, targets: Mapping[str, float] | None

@@ -37,7 +37,7 @@ class How:
     accept_gap: bool = False
     """Whether a plan may lose accuracy that it need not: it decides nothing but that."""
     assume: Mapping[str, float] | None = None
-    """With targets: the rows for which those of averages and shares hold."""
+    """With targets: the rows for which those of averages and the like hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,10 @@ from dpsql.session.declared import (
     check_budget,
     check_connection,
     check_mechanism,
+    check_most,
     is_free,
 )
 from dpsql.session.requests import Asked, How, State, check_vintage
-from dpsql.session.targets import check_most
 from dpsql.session.work import Progress, Work, quiet
 from dpsql.views import account_card
 
@@ -205,7 +205,9 @@ class Session:
     ) -> Plan:
         """Plan statements jointly. Reads the catalog and no rows; spends nothing.
 
-        For the arguments see `dpsql.plan` and `release`.
+        For the arguments see `dpsql.plan` and `release`. Where no rows are assumed, noisy counts
+        of earlier measurements tell what errors to expect of averages and the like, if there are
+        any.
 
         Raises:
             SqlError: a statement can't be answered.
@@ -237,7 +239,7 @@ class Session:
         with self._lock:  # a release in another thread must not have its rows read as a catalog
             self._work.check_database()
             compiled, plan = planning.planned(planning.asked(Asked.of(statements, how)))
-            return assuming(compiled.script, plan, assume)
+            return assuming(compiled.script, plan, assume, planning.counts(compiled))
 
     @checked
     @one_thread
@@ -345,8 +347,8 @@ class Session:
             at_most: with targets, the most that may be charged to meet them.
             accept_gap: whether a plan may be charged that has more than twice the variance that is
                 known to be possible (its `warning` says why).
-            assume: with targets, the rows for which those of averages and shares hold, see
-                `dpsql.plan`.
+            assume: with targets, the rows for which those of averages, shares, deviations and
+                quantiles hold, see `dpsql.plan`; else counts of earlier measurements, if any.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError, WorkloadError: before anything

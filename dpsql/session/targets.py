@@ -5,23 +5,35 @@ noise of what is measured: counts, and sums in the units of what is added up. An
 computed from several of these, such as an average, a share or a quantile, has an error that
 depends on the rows, so that no target in rows can bound it.
 
-If rows are assumed, averages and shares can have targets in their own units. They are translated
-into targets of the sums and counts that they are made of.
+If rows are assumed, or were counted by earlier measurements, averages, shares, deviations and
+quantiles can have targets in their own units. They are translated into targets of the sums and
+counts that they are made of.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.errors import BudgetError, WorkloadError, printable
+from dpsql.errors import InternalError, WorkloadError, printable
 from dpsql.hints import Hint, option, spend
-from dpsql.planner.fitness import limits_of
-from dpsql.planner.plan import Plan
-from dpsql.privacy import Budget, Ledger
-from dpsql.release.assumed import ROWS, check_assumed, largest_error, linear_fractions
+from dpsql.planner.fitness import limits_of, rounded_up
+from dpsql.planner.plan import Objective, Plan
+from dpsql.privacy import Budget
+from dpsql.privacy.budget import SMALLEST_MU_SQUARED
+from dpsql.release.assumed import (
+    ERROR,
+    ROWS,
+    check_assumed,
+    expected,
+    largest_error,
+    unit_of,
+    unsure_groups,
+)
+from dpsql.release.counted import Counts
+from dpsql.release.expected import Expected
 from dpsql.sql.compiled import Script, Statement
 from dpsql.workload import Family, Workload
 
@@ -31,7 +43,13 @@ CLOSE = 0.99
 """A standard error of so much of its target is taken to be at it."""
 LESS = Fraction(999, 1000)
 """A budget of less than so much of another is worth a further round."""
-_UNIT = Budget(mu=1)
+SMALLEST_ROOM = 1e-4
+"""Noise is looked at that is so many times a plan's, or that part of it."""
+HALVINGS = 24
+_UNIT, _LEAST = Budget(mu=1), rounded_up(1.01 * float(SMALLEST_MU_SQUARED))
+LEAST = "least budget for the target"
+AIM = 1.0005
+"""The square of the room that is aimed for: a little more than 1, so that it is met."""
 
 Planner = Callable[[Budget | None, Mapping[str, float] | None], Plan]
 """Plans statements, for a budget or for targets of families."""
@@ -43,6 +61,7 @@ def plan_for(
     assume: Mapping[str, float] | None,
     budget: Budget | None,
     planner: Planner,
+    counts: Callable[[], Counts | None] = lambda: None,
 ) -> Plan:
     """Plan statements for a budget or for targets, some of which may be in units of averages.
 
@@ -51,145 +70,269 @@ def plan_for(
     values at the least and the largest possible average (`largest_error`): for AVG those are the
     middle of the domain, around which sums are centred, plus and minus half its width. A target
     that holds there holds wherever the average lies. If it is in the middle, the error is less.
+    Deviations and quantiles have no such bound. Theirs are for the rows that are assumed or
+    were counted.
 
     The search knows targets of families alone, the sums and counts. If the errors of all families
-    of a statement change by some factor, so does that of its averages. So each family's target is
-    its error in some plan, times what the averages' error there is short of their target. Plans
-    for these targets share noise between sums and counts a little differently; so what they
-    reach is looked at, and the targets are corrected by it, until it is at most what was asked.
+    of a statement change by some factor, so do those of its averages, and widths of intervals grow
+    with it. So each family's target is its error in some plan, times the most by which the noise
+    could grow there (`_room`). Plans for these targets share noise between sums and counts a little
+    differently; so what they reach is looked at, and the targets are corrected by it, until it is
+    at most what was asked.
 
     Args:
         script: what is asked.
-        targets: statement or family → the largest standard error.
+        targets: statement or family → the largest standard error, or width of intervals.
         assume: see `expected_answers`.
         budget: in place of targets.
         planner: plans for a budget or for targets of families.
+        counts: tells what was counted before, if it is needed.
 
     Raises:
         WorkloadError: a target can't bound what is selected, or is not met by any plan found.
     """
-    check_targets(script, targets, assume)
-    own = _in_own_units(script, targets, assume)
-    if targets is None or assume is None or not own:
+    if targets is None:
+        return planner(budget, None)
+    found = _targets(script, targets, assume, counts)
+    found.check()
+    if not found.own:
         return planner(budget, targets)
-    limits = _first_limits(script, own, targets, assume, planner(_UNIT, None))
+    if len(script.statements) == len(targets) == 1:
+        return _named(found, _alone(found, planner))
+    limits = _first_limits(found, planner(_UNIT, None))
     best: Plan | None = None
     for _ in range(ROUNDS):
         plan = planner(None, limits)
-        ratios = {
-            name: largest_error(script, plan, statement, assume) / targets[name]
-            for name, statement in own.items()
-        }
-        if max(ratios.values()) <= 1:
+        rooms = {name: found.room(plan, name) for name in found.own}
+        if min(rooms.values()) >= 1:
             less = best is None or plan.budget.mu_squared < LESS * best.budget.mu_squared
             best = plan if less else best
-            if not less or max(ratios.values()) >= CLOSE:
+            if not less or min(rooms.values()) <= 1 / CLOSE:
                 break  # others decide the budget, or these do, and are at their targets
-        for name, statement in own.items():
+        for name, statement in found.own.items():
             for family in _families(statement, script.workload):
-                limits[family.name] /= max(ratios[name], 0.1) * (1 + 1e-4)
+                limits[family.name] *= min(rooms[name], 10) / (1 + 1e-4)
     if best is None:
+        raise _none_found()
+    return _named(found, best)
+
+
+def _alone(found: _Targets, planner: Planner) -> Plan:
+    """Find a budget for the target of the only statement.
+
+    Precision is what was known before and what the budget adds, in proportion to μ². So the square
+    of the room is a straight line over μ², nearly, and its root is looked for by secants.
+    """
+    (name,) = found.own
+    budget, before = _UNIT, None
+    best: Plan | None = None
+    for step in range(ROUNDS):
+        plan = planner(budget, None)
+        if not step:
+            _check_target(found, plan, name)
+        at, reached = float(budget.mu_squared), found.room(plan, name) ** 2
+        if reached >= 1 and (best is None or plan.budget.mu_squared < best.budget.mu_squared):
+            best = plan
+        if 1 <= reached <= CLOSE**-2 or (reached >= 1 and budget == _LEAST):
+            break
+        wanted, then = AIM, at
+        at = at * wanted / reached
+        if before is not None and before[0] != then and before[1] != reached:
+            slope = (reached - before[1]) / (then - before[0])
+            at = then + (wanted - reached) / slope if slope > 0 else at
+        before = then, reached
+        budget = rounded_up(at) if at > float(_LEAST.mu_squared) else _LEAST
+    if best is None:
+        raise _none_found()
+    total = best.rmse**2 * best.workload.count
+    return replace(best, objective=Objective(LEAST, (name,), math.inf, total))
+
+
+def _none_found() -> WorkloadError:
+    return WorkloadError(
+        "No budget was found that meets the targets for these rows.",
+        hint="allow larger errors, or plan with " + spend(rho=0.01) + ".",
+    )
+
+
+def _check_target(found: _Targets, guess: Plan, name: str) -> None:
+    """Refuse a target that is no number, or that no noise is known to meet.
+
+    Raises:
+        WorkloadError: it is one.
+    """
+    workload = found.script.workload
+    names = [family.name for family in _families(found.own[name], workload)]
+    limits_of(workload, {min(names, key=len): found.targets[name]})  # refuses what is no error
+    found.check_known(guess, name)
+    if not 0 < found.room(guess, name) < math.inf:
         raise WorkloadError(
-            "No budget was found that meets the targets for the rows assumed.",
-            hint="allow larger errors, or plan with " + spend(rho=0.01) + ".",
+            f"For these rows, no noise is known with which {printable(name)} meets its target.",
+            hint="allow a larger error, assume more rows, or plan with "
+            + spend(rho=0.01)
+            + " and "
+            + option("assume", {ROWS: 100_000})
+            + ".",
         )
-    return _named(script, own, best)
 
 
-def _first_limits(
-    script: Script,
-    own: Mapping[str, Statement],
-    targets: Mapping[str, float],
-    assume: Mapping[str, float],
-    guess: Plan,
-) -> dict[str, float]:
+def _first_limits(found: _Targets, guess: Plan) -> dict[str, float]:
     """Return targets of families: errors of a plan, times what they may grow or must shrink by."""
-    limits = {name: target for name, target in targets.items() if name not in own}
+    workload = found.script.workload
+    limits = {name: of for name, of in found.targets.items() if name not in found.own}
     errors = guess.expected_error().select("statement", "worst_standard_error")
     worst = dict(errors.rows())
-    for name, statement in own.items():
-        names = [family.name for family in _families(statement, script.workload)]
-        limits_of(script.workload, {min(names, key=len): targets[name]})  # refuses what is no error
-        error = largest_error(script, guess, statement, assume)
-        if not 0 < error < math.inf:
-            raise WorkloadError(
-                f"For the rows assumed, no error of {printable(name)} is known.",
-                hint="assume more rows, or plan with " + spend(rho=0.01) + ".",
-            )
-        limits |= {family: worst[family] * targets[name] / error for family in names}
+    for name, statement in found.own.items():
+        _check_target(found, guess, name)
+        room = found.room(guess, name)
+        names = {family.name for family in _families(statement, workload)}
+        limits |= {family: worst[family] * room for family in names}
     return limits
 
 
-def _named(script: Script, own: Mapping[str, Statement], plan: Plan) -> Plan:
+def _named(found: _Targets, plan: Plan) -> Plan:
     """Name statements for their families, and claim no bound: translated targets have none."""
+    workload = found.script.workload
+    held = {name: found.answers(plan, name).said for name in found.own}
+    plan = replace(plan, held_for=held)
     if plan.objective is None:
         return plan
-    of = {f.name: name for name, s in own.items() for f in _families(s, script.workload)}
+    of = {f.name: name for name, s in found.own.items() for f in _families(s, workload)}
     binding = tuple(dict.fromkeys(of.get(name, name) for name in plan.objective.binding))
     return replace(plan, objective=replace(plan.objective, binding=binding, gap=math.inf))
 
 
-def _in_own_units(
-    script: Script, targets: Mapping[str, float] | None, assume: Mapping[str, float] | None
-) -> dict[str, Statement]:
-    """Return the statements with a target that is one of averages and shares."""
-    if not isinstance(targets, Mapping) or not isinstance(assume, Mapping):
-        return {}
-    return {
-        statement.name: statement
-        for statement in script.statements
-        if statement.name in targets
-        and (statement.name in assume or ROWS in assume)
-        and not set(targets) & _others(statement, script.workload)
-        and linear_fractions(statement)
-    }
-
-
-def _others(statement: Statement, workload: Workload) -> set[str]:
-    """Return the families of a statement that have names of their own."""
-    return {family.name for family in _families(statement, workload)} - {statement.name}
-
-
-def check_targets(
+def _targets(
     script: Script,
-    targets: Mapping[str, float] | None,
-    assume: Mapping[str, float] | None = None,
-) -> None:
-    """Refuse targets of statements with answers that they don't bound.
+    targets: Mapping[str, float],
+    assume: Mapping[str, float] | None,
+    counts: Callable[[], Counts | None],
+) -> _Targets:
+    """Tell which targets are in units of averages, deviations or quantiles.
 
     Raises:
-        WorkloadError: a column of such a statement is no sum of rows, or a sum without a target,
-            and not all are averages and shares with rows assumed.
+        WorkloadError: what is assumed is malformed.
     """
     if assume is not None:
         check_assumed([statement.name for statement in script.statements], assume)
-    named = set(targets) if isinstance(targets, Mapping) else set()
-    own = _in_own_units(script, targets, assume)
-    for statement in script.statements:
-        families = _families(statement, script.workload)
-        if statement.name in own:
-            continue
-        if not named & {statement.name, *(family.name for family in families)}:
-            continue
-        columns = sorted(_columns(statement, script.workload), key=lambda pair: pair[1] is not None)
+    if not isinstance(targets, Mapping):
+        return _Targets(script, targets, assume, None, {})
+    readable = {
+        statement.name: statement
+        for statement in script.statements
+        if statement.name in targets
+        and not set(targets) & _others(statement, script.workload)
+        and unit_of(statement) is not None
+    }
+    named = set(assume or ())
+    open_ = [s for name, s in readable.items() if not named & {name, ROWS}]
+    counted = counts() if open_ else None
+    own = {
+        name: statement
+        for name, statement in readable.items()
+        if named & {name, ROWS} or (counted is not None and counted.knows_all(statement))
+    }
+    return _Targets(script, targets, assume, counted, own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """Targets, and the rows that they are for."""
+
+    script: Script
+    targets: Mapping[str, float]
+    assume: Mapping[str, float] | None
+    counts: Counts | None
+    own: Mapping[str, Statement]
+    """The statements whose targets are in units of averages, deviations or quantiles."""
+
+    def answers(self, plan: Plan, name: str) -> Expected:
+        """Return what the rows of a statement would be answered, with a plan's noise."""
+        found = expected(self.script, plan, self.own[name], self.assume, self.counts)
+        if found is None:
+            raise InternalError("there are no rows to rest a target on")
+        return found
+
+    def room(self, plan: Plan, name: str) -> float:
+        """Return by how much a plan's noise may grow, at most, until a target is just met.
+
+        Standard errors are in proportion to it. Widths of intervals take steps, so that the last
+        one is looked for.
+        """
+        statement, target = self.own[name], self.targets[name]
+        answers = self.answers(plan, name)
+        if unit_of(statement) == ERROR:
+            error = largest_error(statement, answers)
+            return target / error if error > 0 else math.inf
+        low, high = SMALLEST_ROOM, 1 / SMALLEST_ROOM
+        if not largest_error(statement, answers, low) <= target:
+            return 0.0
+        for _ in range(HALVINGS):
+            middle = math.sqrt(low * high)
+            if largest_error(statement, answers, middle) <= target:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def check_known(self, plan: Plan, name: str) -> None:
+        """Refuse a target in groups of which too few rows were counted.
+
+        Raises:
+            WorkloadError: there are some.
+        """
+        unsure, groups = unsure_groups(self.own[name], self.answers(plan, name))
+        if unsure:
+            raise WorkloadError(
+                f"The target of {printable(name)} is for all groups, and in {unsure:,} of "
+                f"{groups:,} too few rows were counted before to tell their error.",
+                hint="add "
+                + option("assume", {name: 1000})
+                + ", the rows of the groups that it is meant for.",
+            )
+
+    def check(self) -> None:
+        """Refuse targets of statements with answers that they don't bound.
+
+        Raises:
+            WorkloadError: a column of such a statement is no sum of rows, or a sum without a
+                target, and it has no target in its own units.
+        """
+        workload = self.script.workload
+        named = set(self.targets) if isinstance(self.targets, Mapping) else set()
+        for statement in self.script.statements:
+            families = _families(statement, workload)
+            if statement.name in self.own:
+                continue
+            if named & {statement.name, *(family.name for family in families)}:
+                self._check_sums(statement, named)
+
+    def _check_sums(self, statement: Statement, named: set[str]) -> None:
+        workload = self.script.workload
+        columns = sorted(_columns(statement, workload), key=lambda pair: pair[1] is not None)
         for column, of in columns:
             if of is None:
                 raise WorkloadError(
                     f"The target of {printable(statement.name)} can't bound the error of its "
                     f"column {printable(column)}, which depends on how many rows there are: "
-                    "targets are for counts and sums, or for averages and shares alone if rows "
-                    "are assumed.",
-                    hint=_hint(statement, assume),
+                    "targets are for counts and sums; or, where rows are assumed or were counted "
+                    "before, for averages, shares and deviations alone, or for quantiles alone.",
+                    hint=_hint(statement, self.assume),
                 )
             missing = sorted(of - named)
             if missing:
-                known = named & {family.name for family in script.workload.families}
+                known = named & {family.name for family in workload.families}
                 wanted = dict.fromkeys([*sorted(known), *missing], 1)
                 raise WorkloadError(
                     f"The column {printable(column)} of {printable(statement.name)} has no "
                     "target: sums have one of their own, in the units of what is added up.",
                     hint="for example " + option("targets", wanted) + ".",
                 )
+
+
+def _others(statement: Statement, workload: Workload) -> set[str]:
+    """Return the families of a statement that have names of their own."""
+    return {family.name for family in _families(statement, workload)} - {statement.name}
 
 
 def _columns(statement: Statement, workload: Workload) -> Iterator[tuple[str, set[str] | None]]:
@@ -217,7 +360,7 @@ def _families(statement: Statement, workload: Workload) -> list[Family]:
 
 def _hint(statement: Statement, assume: Mapping[str, float] | None) -> Hint:
     """Say what to do for a statement whose error depends on the rows."""
-    if assume is None and linear_fractions(statement):
+    if assume is None and unit_of(statement) is not None:
         return (
             "add "
             + option("assume", {statement.name: 1000})
@@ -229,59 +372,4 @@ def _hint(statement: Statement, assume: Mapping[str, float] | None) -> Hint:
         + " and "
         + option("assume", {ROWS: 100_000})
         + ", and see which errors that would have."
-    )
-
-
-def check_most(
-    ledger: Ledger,
-    targets: Mapping[str, float] | None,
-    at_most: Budget | None,
-    assume: Mapping[str, float] | None = None,
-) -> None:
-    """Refuse targets that nothing limits the cost of.
-
-    Raises:
-        BudgetError: there is neither a total nor a most; or a most or rows without targets.
-    """
-    if targets is None and assume is not None:
-        raise BudgetError(
-            "Without targets, no rows are assumed: the budget is what is charged.",
-            hint="leave " + option("assume") + " out; a plan shows what it would mean.",
-        )
-    if targets is None and at_most is not None:
-        raise BudgetError(
-            "Without targets, the budget is what is charged.",
-            hint="leave " + option("at_most") + " out.",
-        )
-    if at_most is not None and not isinstance(at_most, Budget):
-        raise BudgetError(
-            f"The most that targets may cost is a dpsql.Budget, not a {type(at_most).__name__}.",
-            hint="write " + _most("0.5") + ".",
-        )
-    if targets is not None and at_most is None and ledger.total is None:
-        raise BudgetError(
-            "Targets cost whatever meets them, and the data set has no total that would limit it.",
-            hint="add " + _most("0.5") + ", the most that may be charged.",
-        )
-
-
-def check_cost(budget: Budget, at_most: Budget | None) -> None:
-    """Refuse a plan that costs more than targets may.
-
-    Raises:
-        BudgetError: it does; nothing was charged.
-    """
-    if at_most is not None and budget.mu_squared > at_most.mu_squared:
-        raise BudgetError(
-            f"The targets need {at_most.describe(budget.mu_squared)}, more than the most that "
-            f"may be charged: {at_most.describe(at_most.mu_squared)}.",
-            hint="allow larger errors, or more.",
-        )
-
-
-def _most(rho: str) -> Hint:
-    return Hint(
-        f"at_most=dpsql.Budget(rho={rho})",
-        f"--at-most --rho {rho}",
-        f"a total by %dpsql --total --rho {rho}",
     )

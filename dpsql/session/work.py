@@ -39,10 +39,9 @@ from dpsql.release.facts import Facts
 from dpsql.release.measurements import decode, encode
 from dpsql.schema import Table
 from dpsql.schema.catalog import current_database, verify_unchanged
-from dpsql.session.declared import Declared
+from dpsql.session.declared import Declared, check_cost
 from dpsql.session.planning import Compiled, Planning
 from dpsql.session.requests import Asked, State
-from dpsql.session.targets import check_cost
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""

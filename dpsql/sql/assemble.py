@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, Span, UnsupportedSqlError
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Linear, Quantile, Windowed
+from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.notes import notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
@@ -134,7 +134,7 @@ class _Builder:
         tables = tuple(
             AnswerTable(
                 len(core.core.keys),
-                tuple(self._grouping_set(group, item) for group in core.sets),
+                tuple(self._grouping_set(group, item, core) for group in core.sets),
             )
             for core in item.cores
         )
@@ -162,8 +162,16 @@ class _Builder:
         known = notes(item.query, item.cores, post)
         return Statement(item.name, sql, tables, None, post, guards, known)
 
-    def _grouping_set(self, group: LoweredSet, item: LoweredStatement) -> GroupingSet:
-        columns = tuple(self._column(group, s, item) for s in group.statistics)
+    def _grouping_set(
+        self, group: LoweredSet, item: LoweredStatement, core: LoweredCore
+    ) -> GroupingSet:
+        columns = tuple(
+            replace(
+                self._column(group, s, item),
+                over=measured_columns(s.statistic, core.core.conjuncts),
+            )
+            for s in group.statistics
+        )
         return GroupingSet(group.keys, group.axes, columns)
 
     def _column(

@@ -28,6 +28,8 @@ class StatisticColumn:
     """If it is a quantile: its values run along one more axis, the last."""
     values: pl.Series | None
     """The values of a quantile's expression, in order."""
+    over: frozenset[str] = frozenset()
+    """The columns that it adds up or orders, and on which nothing else of it depends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -103,24 +103,3 @@ def test_a_wide_frame_is_divided_to_fit_the_terminal(commands, monkeypatch, widt
     ]
     assert [name for name in expected if name in shown] == shown
     assert sum(line.startswith("female") for line in lines) == len(headers)
-
-
-def test_what_was_left_out_of_a_unit_is_told_below_the_answer(commands, tmp_path):
-    unit = ("--unit", "income", "--max-rows", "1")
-    said = "n: at most 1 row of each income count: values and errors are of these"
-    query = ("query", BY_SEX, "--db", commands.db, *unit)
-    for more in ((), ("--csv",)):
-        result = commands.run(*query, *LARGE, *more)
-        assert result.stdout.splitlines()[0].replace(",", " ").split() == ["sex", "n", "n_variance"]
-        assert f"note: {said}" in result.stderr
-    assert said.removeprefix("n: ") in commands.document(*query, *LARGE)["notes"]["n"]
-
-    folder = tmp_path / "release"
-    commands.done("release", commands.script, "--db", commands.db, *unit, *LARGE, "--out", folder)
-    assert f"note: {said}" in commands.run("show", folder, "by_sex").stderr
-    assert list(commands.document("show", folder, "by_sex")["notes"]) == ["n"]
-
-
-def test_an_answer_without_anything_to_know_has_no_notes(commands):
-    assert commands.document("query", BY_SEX, "--db", commands.db, *LARGE)["notes"] == {}
-    assert "note:" not in commands.run("query", BY_SEX, "--db", commands.db, *LARGE).stderr

@@ -154,12 +154,6 @@ def test_a_cell_says_what_is_left(shell, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_cell_says_what_must_be_known_of_its_answer(shell, capsys):
-    cell(shell, "--unit income --max-rows 1 --rho 1")
-    said = "note: n: at most 1 row of each income count: values and errors are of these"
-    assert said in capsys.readouterr().out
-
-
 def test_targets_of_a_cell_may_have_a_most(shell):
     frame = cell(shell, "--target query_1=5 --at-most --rho 0.5")
     assert frame["n_variance"].max() <= 25

@@ -280,33 +280,3 @@ def test_an_order_belongs_to_a_customer():
     sql = "SELECT gift, COUNT(*) AS n FROM items GROUP BY gift"
     frame = dpsql.query(con, sql, budget=HUGE, unit="customers", max_rows=4)
     assert frame["n"].sum() == pytest.approx(120, abs=0.1)
-
-
-KEPT = "at most 2 rows of each person count"
-
-
-@pytest.mark.parametrize("computed", [False, True])
-def test_what_was_left_out_is_told_beside_the_answers(tmp_path, computed):
-    """Of a unit's rows only some count: each value says so, in memory, on disk and in a card."""
-    session = dpsql.Session(connect(visits()), unit="person", max_rows=2)
-    sql = "SELECT kind, AVG(n) AS c FROM visits GROUP BY kind" if computed else SCRIPT["kinds"]
-    release = session.release({"kinds": sql}, budget=BUDGET, integers=not computed)
-    loaded = dpsql.Release.load(release.save(tmp_path / "release"))
-    for made in (release, loaded):
-        reasons = dict(made.columns("kinds").select("column", "reason").rows())
-        assert KEPT in reasons["c"]
-        assert reasons["kind"] is None
-        assert f"{KEPT}: values and errors are of these" in made._repr_html_()
-        assert made.summary().count(KEPT) == 1
-    of_rows = dpsql.Session(connect(visits())).release({"kinds": sql}, budget=BUDGET)
-    assert KEPT[:7] not in str(of_rows.columns("kinds")["reason"].to_list())
-
-
-def test_biased_answers_say_what_was_left_out_too():
-    con = connect(visits())
-    release = dpsql.Session(con, unit="person", max_rows=2).release(
-        SCRIPT["kinds"], budget=BUDGET, mechanism="aim"
-    )
-    (reason,) = release.columns("query")["reason"].drop_nulls()
-    assert reason.startswith("biased")
-    assert KEPT in reason

@@ -55,9 +55,11 @@ def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
     output.say_table([name.replace("_", " ") for name in errors.columns], errors.rows())
     if made.expected_answers is not None:
         output.say()
-        columns = [name.replace("_", " ") for name in made.expected_answers.columns]
-        output.say_table(columns, made.expected_answers.rows())
-        output.say("for the rows assumed, spread evenly over all values")
+        shown = made.expected_answers.drop("rows_from")
+        output.say_table([name.replace("_", " ") for name in shown.columns], shown.rows())
+        said = made.expected_answers.select("statement", "rows_from").unique(maintain_order=True)
+        for statement, rows in said.drop_nulls().rows():
+            output.say(f"{statement}: for {rows}")
     output.say()
     known = math.isfinite(made.gap)
     bound = f"within {made.gap:.2%} of the certified bound" if known else "no bound is known"
@@ -66,6 +68,8 @@ def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
         output.say(f"WARNING: {made.warning}")
     output.say(f"budget: {money.budget_forms(made.budget, amounts.shown_delta)}")
     output.say(f"neighbours: {made.neighbours}")
+    for statement, rows in made.held_for.items():
+        output.say(f"the target of {statement} is for {rows}")
     if made.binding:
         output.say(f"decided by: {', '.join(made.binding)}")
     if explain:
@@ -85,6 +89,7 @@ def _document(made: Plan, amounts: Amounts, *, explain: bool) -> dict[str, objec
         "privacy_cost": money.as_json(made.privacy_cost, amounts.shown_delta),
         "neighbours": made.neighbours,
         "binding": made.binding,
+        "targets_for": dict(made.held_for),
     }
     if made.expected_answers is not None:
         found["expected_answers"] = made.expected_answers.to_dicts()

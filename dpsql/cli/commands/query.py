@@ -52,7 +52,7 @@ def query(
     with opening.session(source) as session:
         text = opening.statement(sql)
         with working("planning and answering"):
-            made = session.release(
+            frame = session.query(
                 text,
                 budget=asked,
                 confidence=confidence,
@@ -60,17 +60,13 @@ def query(
                 mechanism=mechanism,
                 accept_gap=accept_gap,
             )
-        (name,) = made
-        frame, described = made[name], made.columns(name)
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
     if as_json:
-        found = {"columns": frame.columns, "rows": frame.to_dicts()}
-        output.say_json({**found, "notes": output.as_notes(described), **account.document})
+        output.say_json({"columns": frame.columns, "rows": frame.to_dicts(), **account.document})
         return
     if as_csv:
         output.say_csv(frame)
     else:
         output.say_frame(frame)
-    output.note_remarks(described)
     for line in account.lines:
         output.note(line)

@@ -39,16 +39,13 @@ def show(folder: Path, name: str | None, *, as_csv: bool, as_json: bool) -> None
         return
     if name not in release:
         raise click.UsageError(f"There is no statement {name}; there are {', '.join(release)}.")
-    frame, described = release[name], release.columns(name)
+    frame = release[name]
     if as_json:
-        found = {"columns": frame.columns, "rows": frame.to_dicts()}
-        output.say_json({**found, "notes": output.as_notes(described)})
-        return
-    if as_csv:
+        output.say_json({"columns": frame.columns, "rows": frame.to_dicts()})
+    elif as_csv:
         output.say_csv(frame)
     else:
         output.say_frame(frame)
-    output.note_remarks(described)
 
 
 def _document(release: Release) -> dict[str, object]:

@@ -78,15 +78,20 @@ def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
         The combination, and the attribute sets of which too little was measured; none if all
         queries of the workload follow.
     """
-    ground = Ground.of(past.sources, workload.domain, past.merged)
-    references = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
-    found = combine(past.sources, ground, references | common_references(past.sources, ground))
-    domain = workload.domain
+    found, domain = put_together(workload.domain, past), workload.domain
     lacking: dict[tuple[str, ...], None] = {}
     for family in workload.families:
         if missing(found.recovery, family, domain):  # what isn't shown need not be known
             lacking |= dict.fromkeys(missing(found.recovery, family.shown, domain))
     return found, tuple(lacking)
+
+
+@one_thread
+def put_together(domain: Mapping[str, int], past: Past) -> Combination:
+    """Return one recovery from earlier measurements, over the cells of a domain."""
+    ground = Ground.of(past.sources, domain, past.merged)
+    references = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
+    return combine(past.sources, ground, references | common_references(past.sources, ground))
 
 
 @one_thread

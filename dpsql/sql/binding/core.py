@@ -5,8 +5,11 @@ Everything else in a statement computes on the noisy answers of its cores.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from sqlglot import exp
 
 from dpsql.errors import Span
 from dpsql.sql.binding.expressions import Bound
@@ -88,6 +91,32 @@ class Quantile:
 
 
 Statistic = Linear | Windowed | Quantile
+
+
+def measured_columns(statistic: Statistic, conjuncts: Sequence[Bound]) -> frozenset[str]:
+    """Return the columns whose values are added up or ordered, and on which nothing else depends.
+
+    These are what an average or a quantile is of. That a value is there at all is no condition on
+    it: COUNT(x) is over x as AVG(x) is.
+
+    Args:
+        statistic: what is counted or added up.
+        conjuncts: the conditions of its core.
+    """
+    base = statistic.of if isinstance(statistic, Windowed) else statistic
+    value = base.value if isinstance(base, Quantile) else base.weight
+    conditions = [*conjuncts, *base.filters]
+    parts = [*([] if value is None else [value]), *filter(_present, conditions)]
+    over = frozenset[str]().union(*(part.attributes for part in parts))
+    others = [c.attributes for c in conditions if not _present(c)]
+    return over.difference(*others)
+
+
+def _present(condition: Bound) -> bool:
+    """Whether a condition is that some value is not NULL."""
+    node = condition.node.unnest()
+    inner = node.this.unnest() if isinstance(node, exp.Not) else None
+    return isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,157 @@
+"""What earlier measurements say of the groups of statements, in place of rows that are assumed.
+
+Errors of averages and quantiles depend on how many rows there are. Noisy counts that were paid for
+before tell that as well as exact ones would, nearly; to read them again is post-processing.
+
+A sum or a distribution that was not measured follows from the counts of its groups, if its values
+are taken to be spread evenly over their domain. Its queries are a Kronecker product of blocks. In
+the block Q over the columns that are added up, each row is replaced by its mean: Q becomes
+(Q e)·1ᵀ with the even distribution e. For a table whose values have the distribution e in every
+group, these queries have the answers of the sum; and they ask for counts of the groups alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+
+from dpsql.errors import ResourceLimitError, printable
+from dpsql.planner.past.determined import missing
+from dpsql.planner.past.given import Past, put_together
+from dpsql.planner.past.source import Source
+from dpsql.release.answers import Answers, Array
+from dpsql.release.facts import Earlier
+from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
+from dpsql.workload import Family, Workload
+from dpsql.workload.queries import MAX_ENTRIES, DenseQueries
+
+NAMED = 3
+"""Entries of the ledger that are named, the last ones."""
+
+
+class Counts:
+    """Answers to the statistics of a script, as far as earlier measurements determine them."""
+
+    def __init__(
+        self, script: Script, sources: Sequence[Source], earlier: Sequence[Earlier] = ()
+    ) -> None:
+        """Put earlier measurements together.
+
+        Args:
+            script: compiled over cells as fine as those of the sources.
+            sources: measurements of the same rows, which combine.
+            earlier: where each of them is in the ledger, if it is.
+
+        Raises:
+            ResourceLimitError: they are too large to be put together.
+            numpy.linalg.LinAlgError: their budgets are too far apart for floats.
+        """
+        domain = script.workload.domain
+        combination = put_together(domain, Past(tuple(sources), script.merged))
+        self._recovery = combination.recovery
+        self._domain = domain
+        self._used = [e for i, e in enumerate(earlier) if combination.uses(i)]
+        values = combination.values([s.values for s in sources if s.values is not None])
+        families = [family.shown for family in script.workload.families]
+        self.spread: dict[int, frozenset[str]] = {}
+        """Family that is known → the columns over which its rows are taken to be spread evenly."""
+        for statement in script.statements:
+            for group, column in _columns(statement):
+                if column.family not in self.spread:
+                    self._look_up(script, group, column, families)
+        self.answers = Answers(
+            Workload.of(domain, families),
+            combination.recovery,
+            lambda names: combination.recovery.marginal(names, values),
+        )
+        """Those of families that are in `spread`; those of others mean nothing."""
+
+    def _look_up(
+        self, script: Script, group: GroupingSet, column: StatisticColumn, families: list[Family]
+    ) -> None:
+        own = families[column.family]
+        if not missing(self._recovery, own, self._domain):
+            self.spread[column.family] = frozenset()
+            return
+        even = spread_evenly(script, group, column, own)
+        if even is not None and not missing(self._recovery, even, self._domain):
+            families[column.family] = even
+            self.spread[column.family] = column.over
+
+    def knows(self, statement: Statement) -> bool:
+        """Whether something of a statement is known."""
+        return any(column.family in self.spread for _, column in _columns(statement))
+
+    def knows_all(self, statement: Statement) -> bool:
+        """Whether all of a statement is known."""
+        return all(column.family in self.spread for _, column in _columns(statement))
+
+    def said(self, statement: Statement) -> str:
+        """Say where the counts of a statement come from, and what is assumed besides."""
+        named = [f"{e.seq} of {e.time}" for e in self._used[-NAMED:]]
+        more = len(self._used) - len(named)
+        found = "noisy counts of " + (
+            f"ledger entr{'y' if len(self._used) == 1 else 'ies'} {' and '.join(named)}"
+            + (f" and {more:,} before" if more else "")
+            if named
+            else "an earlier release"
+        )
+        spread = sorted(
+            {a for _, column in _columns(statement) for a in self.spread.get(column.family, ())}
+        )
+        return found + (f"; {printable(', '.join(spread))} spread evenly" if spread else "")
+
+
+def _columns(statement: Statement) -> Iterator[tuple[GroupingSet, StatisticColumn]]:
+    """Yield every statistic of a statement, by grouping sets."""
+    for table in statement.tables:
+        for group in table.sets:
+            yield from ((group, column) for column in group.columns)
+
+
+def even_shares(script: Script, name: str) -> Array:
+    """Return the share of each cell of a column, of rows spread evenly over its domain."""
+    inside = script.table.columns[name].size
+    cells = script.workload.domain[name]
+    classes = script.merged.get(name, np.arange(max(cells, inside)))[:inside]
+    return np.bincount(classes, minlength=cells) / inside
+
+
+def spread_evenly(
+    script: Script, group: GroupingSet, column: StatisticColumn, family: Family
+) -> Family | None:
+    """Return queries of counts that answer a sum or a distribution for evenly spread values.
+
+    Returns:
+        Queries of the same shape; None if nothing can be spread, or they are too large.
+    """
+    blocks = []
+    for block, axes in zip(family.blocks, column.axes, strict=True):
+        grouped = any(axis < len(group.axes) for axis in axes)
+        if grouped or not set(block.attributes) <= column.over:
+            blocks.append(block)
+            continue
+        if block.queries.rows * block.queries.cells > MAX_ENTRIES:
+            return None
+        shares = [even_shares(script, name) for name in block.attributes]
+        even = reduce(np.multiply.outer, shares).ravel()
+        means = block.queries.apply(even, 0)
+        rows = DenseQueries(np.outer(means, np.ones(block.queries.cells)))
+        blocks.append(replace(block, queries=rows))
+    return replace(family, blocks=tuple(blocks)) if column.over else None
+
+
+def counts_of(
+    script: Script, sources: Sequence[Source], earlier: Sequence[Earlier] = ()
+) -> Counts | None:
+    """Return what earlier measurements say of a script's statistics; None if that is nothing."""
+    if not sources:
+        return None
+    try:
+        found = Counts(script, sources, earlier)
+    except (ResourceLimitError, np.linalg.LinAlgError):  # too large, or too far apart
+        return None
+    return found if found.spread else None

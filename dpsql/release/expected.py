@@ -1,0 +1,247 @@
+"""What a plan's noise would do to the answers of statements, for rows that are assumed or counted.
+
+The answers and the errors that a table would have are found by what makes those of releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsql.errors import SqlError
+from dpsql.planner.certify import is_laplace
+from dpsql.planner.plan import Plan
+from dpsql.release.answers import Answers, Array, Part, table_frame, whole
+from dpsql.release.confidence import CONFIDENCE, reach
+from dpsql.release.frames import quotients
+from dpsql.release.noise import Noise
+from dpsql.release.quantiles import Distribution, Quantiles, distribution, quantiles
+from dpsql.release.rehearse import MAX_ROWS
+from dpsql.sql.compiled import Script, Statement, StatisticColumn
+from dpsql.sql.computing.fractions import Placed
+from dpsql.sql.computing.postprocess import Postprocessing
+
+SURE = 2.0
+"""What is divided by has to be so many standard errors away from zero, as it was counted."""
+MAX_HELD = 2**22
+"""Places of distributions that are looked at; a statement with more has no expected widths."""
+
+
+class Expected(Answers):
+    """Answers that a table would have, with the noise of a plan."""
+
+    def __init__(
+        self,
+        script: Script,
+        plan: Plan,
+        rows: Answers,
+        known: Container[int],
+        said: str,
+        *,
+        noisy: bool,
+    ) -> None:
+        """Take answers without the plan's noise.
+
+        Args:
+            script: what is asked.
+            plan: how it is measured.
+            rows: the answers of the same families, as assumed or counted.
+            known: the numbers of the families that these mean something for.
+            said: where they come from, in words.
+            noisy: whether they have noise of their own.
+        """
+        laplace = is_laplace(plan.certified.blocks)
+        super().__init__(script.workload, plan.recovery, _no_marginal, laplace=laplace)
+        self.rows, self.known, self.said, self.noisy = rows, known, said, noisy
+        self._distributions: dict[int, Distribution] = {}
+
+    def values(self, column: StatisticColumn, part: Part) -> Array:
+        """Return a statistic for every group of a part; NaN where it isn't known."""
+        if column.family not in self.known:
+            return np.full(part.rows, np.nan)
+        return self.rows.values(column, part)
+
+    def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
+        """Read a quantile off the distribution of every group; nulls where it isn't known."""
+        values = column.values if column.values is not None else pl.Series([0.0])
+        if column.family not in self.known or part.rows * values.len() > MAX_HELD:
+            continuous = column.quantile is not None and column.quantile.continuous
+            of = pl.Float64() if continuous else values.dtype
+            return Quantiles(*(pl.Series([None] * part.rows, dtype=of) for _ in range(3)))
+        if id(column) not in self._distributions:
+            counted = self.rows.counted(column, part)
+            found = distribution(
+                column, self._family(column, part), part.shape, lambda _: counted, self._spread
+            )
+            self._distributions[id(column)] = _monotone(found) if self.noisy else found
+        return quantiles(column, self._distributions[id(column)], reach)
+
+
+def _no_marginal(_: tuple[str, ...]) -> Array:
+    raise NotImplementedError("what a plan will measure is not known")
+
+
+def _monotone(found: Distribution) -> Distribution:
+    """Make noisy cumulative counts what exact ones are: not negative, and never falling."""
+    from scipy.optimize import isotonic_regression  # half a second to import, and rarely needed
+
+    counts = [isotonic_regression(row).x for row in found.counts]
+    return Distribution(np.maximum(np.array(counts), 0.0).reshape(found.counts.shape), found.spread)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """What is expected of one column of values, row by row; NaN where it isn't known."""
+
+    name: str
+    values: Array
+    errors: Array
+    """Standard errors; of averages and shares with limits, to first order at these values."""
+    most: Array
+    """The same, whatever possible value an average or a share has; else as `errors`."""
+    widths: Array
+    """Of the intervals of quantiles."""
+    exact: bool
+    """Whether errors don't depend on the rows."""
+    unsure: NDArray[np.bool_]
+    """Where too few rows were counted to say anything."""
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Where something can be said."""
+        return ~self.unsure & ~(np.isnan(self.errors) & np.isnan(self.widths))
+
+
+def columns_of(statement: Statement, answers: Expected, grow: float = 1.0) -> list[Column]:
+    """Return what is expected of the values of a statement; nothing if it has too many groups.
+
+    Args:
+        statement: what is asked.
+        answers: what a table would have.
+        grow: by how much the noise is larger than the plan's.
+    """
+    groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
+    if groups > MAX_ROWS:
+        return []
+    around = grow * reach(CONFIDENCE, laplace=answers.laplace)
+    if statement.post is not None:
+        try:
+            return _computed(statement, statement.post, answers, around, grow)
+        except SqlError:  # what it computes can't be, for such answers
+            return []
+    return _direct(statement, answers, around, grow)
+
+
+def _direct(statement: Statement, answers: Expected, around: float, grow: float) -> list[Column]:
+    part = whole(statement.tables[0].sets[0])
+    found = []
+    for output in statement.direct or ():
+        if output.statistic is None:
+            continue
+        column = part.group.columns[output.statistic]
+        if column.quantile is not None:
+            q = answers.quantiles(column, part, around)
+            found.append(_of_quantile(output.name, q.values, q.lower, q.upper))
+        else:
+            errors = grow * np.sqrt(answers.variances(column, part))
+            found.append(_of_errors(output.name, answers.values(column, part), errors, exact=True))
+    return found
+
+
+def _computed(
+    statement: Statement, post: Postprocessing, answers: Expected, around: float, grow: float
+) -> list[Column]:
+    frames = [
+        table_frame(table, answers, columns, around)
+        for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
+    ]
+    result, noise = post.run(frames), Noise(statement, answers)
+    found = []
+    for i, output in enumerate(post.outputs):
+        if not output.noisy:
+            continue
+        if i in post.bounds:
+            lower, upper = (result.to_series(post.bounds[i] + j) for j in (0, 1))
+            found.append(_of_quantile(output.name, result.to_series(i), lower, upper))
+            continue
+        values = _floats(result.to_series(i))
+        variances = noise.variances(result.to_series(len(post.everything) + i))
+        errors = grow * np.sqrt(variances.cast(pl.Float64).to_numpy())
+        exact = output.exact and output.reason is None
+        if not exact:
+            errors = np.where(np.isfinite(values), errors, np.nan)
+        placed = post.fractions.get(i)
+        column = _of_errors(output.name, values, errors, exact=exact)
+        if placed is not None:
+            column = _divided(column, post, placed, result, noise, statement, answers, grow)
+        found.append(column)
+    return found
+
+
+def _divided(
+    column: Column,
+    post: Postprocessing,
+    placed: Placed,
+    result: pl.DataFrame,
+    noise: Noise,
+    statement: Statement,
+    answers: Expected,
+    grow: float,
+) -> Column:
+    """Look at what a value is divided by: it must be there, and known well enough."""
+    quotient = quotients(post, placed, result, noise)
+    bottom, pairs = quotient.bottom, result.to_series(len(post.everything) + placed.at + 1)
+    # Groups that can't have rows, such as that of NULL in AVG(x) by x, have no answer.
+    some = np.abs(bottom) > 1e-9 * np.nanmax(np.abs(bottom), initial=0.0)
+    some |= np.isnan(bottom)
+    unsure = np.zeros(len(bottom), dtype=np.bool_)
+    if answers.noisy and placed.fraction.bottom:
+        there = pl.Series(~np.isnan(bottom))
+        counted = Noise(statement, answers.rows).variances(
+            pairs.zip_with(there, pl.Series([None] * len(bottom), dtype=pairs.dtype))
+        )
+        unsure = ~(np.abs(bottom) >= SURE * np.sqrt(_floats(counted))) | np.isnan(column.values)
+    most = column.errors
+    if linear(post, placed):
+        times = [abs(step.number) for step in placed.fraction.steps if step.name == "times"]
+        most = grow * math.prod(times) * quotient.largest_error()
+    return Column(
+        column.name,
+        np.where(some & ~unsure, column.values, np.nan),
+        np.where(some, column.errors, np.nan),
+        np.where(some, most, np.nan),
+        column.widths,
+        column.exact,
+        unsure & some,
+    )
+
+
+def linear(post: Postprocessing, placed: Placed) -> bool:
+    """Whether a value is an average or a share: a sum by a sum, between known limits.
+
+    Its errors are then bounded wherever it lies.
+    """
+    parts = post.everything[placed.at : placed.at + 2]
+    affine = {step.name for step in placed.fraction.steps} <= {"plus", "times"}
+    exact = all(part.exact and part.reason is None for part in parts)
+    return exact and affine and placed.fraction.limits is not None
+
+
+def _of_errors(name: str, values: Array, errors: Array, *, exact: bool) -> Column:
+    nothing = np.full(len(values), np.nan)
+    return Column(name, values, errors, errors, nothing, exact, np.isinf(nothing))
+
+
+def _of_quantile(name: str, values: pl.Series, lower: pl.Series, upper: pl.Series) -> Column:
+    nothing = np.full(values.len(), np.nan)
+    widths = _floats(upper) - _floats(lower)
+    return Column(name, _floats(values), nothing, nothing, widths, False, np.isinf(nothing))
+
+
+def _floats(values: pl.Series) -> Array:
+    return values.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
