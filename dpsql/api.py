@@ -10,7 +10,7 @@ from typing import overload
 import duckdb
 import polars as pl
 
-from dpsql.calls import checked
+from dpsql.calls import check_above, checked
 from dpsql.engines.public import PublicTables
 from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.hints import option
@@ -61,6 +61,7 @@ def query(  # type: ignore[overload-overlap]
     reuse: bool = ...,
     mechanism: str = ...,
     accept_gap: bool = ...,
+    groups_above: float | None = ...,
 ) -> pl.DataFrame: ...
 @overload
 def query(
@@ -80,6 +81,7 @@ def query(
     reuse: bool = ...,
     mechanism: str = ...,
     accept_gap: bool = ...,
+    groups_above: float | None = ...,
 ) -> Release: ...
 @checked
 def query(
@@ -99,6 +101,7 @@ def query(
     reuse: bool = True,
     mechanism: str = QUERYSMASHER,
     accept_gap: bool = False,
+    groups_above: float | None = None,
 ) -> pl.DataFrame | Release:
     """Answer SQL with differential privacy.
 
@@ -122,6 +125,7 @@ def query(
         reuse: whether earlier measurements are used, see `Session.release`.
         mechanism: what plans and measures, see `compare`.
         accept_gap: whether a plan may lose accuracy that it need not, see `Session.release`.
+        groups_above: leaves out groups that may be empty, see `Session.release`.
 
     Raises:
         DpsqlError: see `Session.release`.
@@ -145,6 +149,7 @@ def query(
             reuse=reuse,
             mechanism=mechanism,
             accept_gap=accept_gap,
+            groups_above=groups_above,
         )
     return session.release(
         statements,
@@ -154,6 +159,7 @@ def query(
         reuse=reuse,
         mechanism=mechanism,
         accept_gap=accept_gap,
+        groups_above=groups_above,
     )
 
 
@@ -177,6 +183,7 @@ def plan(
     bases: Mapping[str, Basis] | None = None,
     loss: Loss | None = None,
     assume: Mapping[str, float] | None = None,
+    groups_above: float | None = None,
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -218,14 +225,16 @@ def plan(
             their own units, as if rows were spread evenly over all values. Targets of averages
             and shares hold for so many rows, whatever the average is; those of deviations and
             quantiles for such rows.
+        groups_above: leaves out groups that may be empty, see `Session.release`.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
     """
     if targets is None or budget is not None:
         check_budget(budget)
+    check_above(groups_above=groups_above)
     workload, contributions, neighbours, script = _asked(
-        source, statements, schema, public, weights, unit, max_rows
+        source, statements, schema, public, weights, unit, max_rows, groups_above
     )
     _check_given(source, workload, given, mechanism)
     options = Options(
@@ -311,6 +320,7 @@ def _asked(
     weights: Mapping[str, float] | None,
     unit: str | EachRow | None,
     max_rows: int | None,
+    groups_above: float | None = None,
 ) -> tuple[Workload, int, str, Script | None]:
     """Return a workload, how many records of one unit count, what neighbours are, and the SQL."""
     if isinstance(source, Workload):
@@ -323,7 +333,7 @@ def _asked(
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
     check_connection(source)
     declared = Declared.of(source, schema, public, unit, max_rows)
-    script = compile_statements(source, statements, declared, weights)
+    script = compile_statements(source, statements, declared, weights, groups_above=groups_above)
     return script.workload, script.table.contributions, script.table.neighbours, script
 
 

@@ -85,6 +85,21 @@ def check_switch(**given: object) -> None:
             )
 
 
+def check_above(**given: object) -> None:
+    """Refuse a number of standard errors that is none; None is left to its default.
+
+    Raises:
+        ArgumentError: there is one.
+    """
+    for name, value in given.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= float(str(value)) <= 1e6):
+            raise ArgumentError(
+                f"{name} is a number of standard errors, not {shown(value)}.",
+                hint="for example " + option(name, 2) + ".",
+            )
+
+
 def check_path(**given: object) -> None:
     """Refuse a path that is none; None is left to its default.
 

@@ -154,6 +154,7 @@ class Magics:
             "objective": given.objective,
             "mechanism": given.mechanism,
             "assume": dict(given.assume) or None,
+            "groups_above": given.groups_above,
         }
 
     def _budget(self, given: argparse.Namespace) -> Budget:
@@ -319,6 +320,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--weight", **pairs, metavar="NAME=X", help="a statement's importance")
     add("--objective", choices=["total", "largest"], default="total", help="of variances")
     add("--mechanism", choices=list(TITLES), default=QUERYSMASHER, help="what plans and measures")
+    add("--groups-above", type=float, metavar="K", help="leave out groups that may be empty")
     add("--confidence", type=float, metavar="P", help="add the bounds of intervals")
     add("--out", type=_identifier, metavar="NAME", help="store the result in this variable")
     add("--plan", action="store_true", help="plan only: spend nothing")

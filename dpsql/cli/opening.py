@@ -86,6 +86,7 @@ def plan(
     statements: dict[str, str],
     budget: Budget | None,
     aims: Aims,
+    groups_above: float | None = None,
 ) -> Plan:
     """Plan statements as a release would.
 
@@ -109,6 +110,7 @@ def plan(
                 reuse=not aims.no_reuse,
                 mechanism=aims.mechanism,
                 assume=aims.assumed,
+                groups_above=groups_above,
             )
     with database(source.db) as con:
         return api.plan(
@@ -124,6 +126,7 @@ def plan(
             max_rows=source.max_rows,
             mechanism=aims.mechanism,
             assume=aims.assumed,
+            groups_above=groups_above,
         )
 
 

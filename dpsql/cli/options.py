@@ -283,6 +283,11 @@ free_option = click.option(
 accept_gap_option = click.option(
     "--accept-gap", is_flag=True, help="Charge a plan, too, that loses accuracy it need not."
 )
+groups_above_option = click.option(
+    "--groups-above",
+    type=float,
+    help="Leave out groups whose noisy count is below so many standard errors, for example 2.",
+)
 confidence_option = click.option(
     "--confidence", type=float, help="Add the bounds of intervals, for example 0.95."
 )

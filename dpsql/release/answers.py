@@ -58,6 +58,9 @@ class Answering(Protocol):
     def values(self, column: StatisticColumn, part: Part) -> Array:
         """Return a statistic for every group of a part, in C order."""
 
+    def variances(self, column: StatisticColumn, part: Part) -> Array:
+        """Return the variance of a statistic for every group of a part."""
+
     def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
         """Return a quantile for every group of a part."""
 
@@ -143,9 +146,17 @@ def table_frame(
     """
     frames, first = [], 0
     for group in table.sets:
-        frames.append(_set_frame(table, group, answers, first, reach))
+        frame = _set_frame(table, group, answers, first, reach)
+        errors = [name for name, _ in types if name.startswith("__d")]
+        frames.append(frame.with_columns(_error(name, group, answers) for name in errors))
         first += whole(group).rows
     return pl.concat(frames, how="diagonal_relaxed").select(name for name, _ in types)
+
+
+def _error(name: str, group: GroupingSet, answers: Answering) -> pl.Series:
+    """Return the standard errors of the statistic that a column is named after."""
+    variances = answers.variances(group.columns[int(name[3:])], whole(group))
+    return pl.Series(name, np.sqrt(variances))
 
 
 def _set_frame(

@@ -145,7 +145,9 @@ def notes_of(
         held_for: statement → the rows for which its target holds.
     """
     held = {name: (f"its target holds for {said}",) for name, said in held_for.items()}
-    found = {s.name: (*s.notes, *held.get(s.name, ())) for s in script.statements}
+    found = {
+        s.name: (*(note.text for note in s.notes), *held.get(s.name, ())) for s in script.statements
+    }
     return {name: notes for name, notes in found.items() if notes}
 
 

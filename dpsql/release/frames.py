@@ -82,12 +82,10 @@ class AnsweredFrames:
         """
         statement = self._statements[name]
         found = [self._described(statement, i) for i in range(self._width(name))]
-        noted = "; ".join(statement.notes)
-        if noted:
-            found = [
-                f if f[1] == "key" else (*f[:3], "; ".join(filter(None, (f[3], noted))))
-                for f in found
-            ]
+        for i, (column, role, kind, reason) in enumerate(found):
+            noted = [note.text for note in statement.notes if note.about(i, key=role == "key")]
+            if noted:
+                found[i] = column, role, kind, "; ".join(filter(None, (reason, *noted)))
         if self._biased:
             found = [f if f[1] == "key" else (f[0], f[1], "none", BIASED) for f in found]
         return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")

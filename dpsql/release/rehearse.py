@@ -25,6 +25,10 @@ class _Invented:
         """Return fractional numbers of several sizes."""
         return np.asarray(1_000.25 + 37.7 * (np.arange(part.rows) % 101))
 
+    def variances(self, column: StatisticColumn, part: Part) -> Array:
+        """Return the variances of small noise."""
+        return np.ones(part.rows)
+
     def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
         """Return the first value of each quantile's expression."""
         known = column.values if column.values is not None else pl.Series([0.0])

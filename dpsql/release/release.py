@@ -8,6 +8,7 @@ from typing import Protocol
 
 import polars as pl
 
+from dpsql.calls import check_above
 from dpsql.planner.past.source import Source
 from dpsql.planner.plan import Plan
 from dpsql.planner.threads import one_thread
@@ -115,6 +116,7 @@ class Release(Mapping[str, pl.DataFrame]):
         *,
         confidence: float | None = None,
         public: Mapping[str, pl.DataFrame] | None = None,
+        groups_above: float | None = None,
     ) -> pl.DataFrame:
         """Answer one more statement from what was measured. It costs nothing.
 
@@ -122,13 +124,16 @@ class Release(Mapping[str, pl.DataFrame]):
             sql: a SELECT over the release's table.
             confidence: adds interval columns.
             public: name → frame, for public tables that the statement joins.
+            groups_above: leaves out groups that may be empty, see `Session.release`.
 
         Raises:
             UndeterminedError: the measurements don't determine what is asked.
             SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
         """
         check_confidence(confidence)
-        return requery(sql, self._facts.table, self.sources, public or {}, confidence)
+        check_above(groups_above=groups_above)
+        table, frames = self._facts.table, public or {}
+        return requery(sql, table, self.sources, frames, confidence, groups_above)
 
     def summary(self) -> str:
         """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""

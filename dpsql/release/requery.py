@@ -107,6 +107,7 @@ def requery(
     sources: Sequence[Source],
     public: Mapping[str, pl.DataFrame],
     confidence: float | None,
+    groups_above: float | None = None,
 ) -> pl.DataFrame:
     """Answer one SQL text from earlier measurements of a table, without a database.
 
@@ -124,6 +125,7 @@ def requery(
             lambda parts: _only(_counted(table, sources), parts),
             lambda parts: frames.get(".".join(part.lower() for part in parts)),
             split=lambda _: splits(sources),
+            groups_above=groups_above,
         )
         answers = answers_of(script, sources)
         return AnsweredFrames(script.statements, answers, confidence).frame("query")

@@ -59,10 +59,12 @@ def compile_statements(
     declared: Declared,
     weights: Mapping[str, float] | None = None,
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
+    groups_above: float | None = None,
 ) -> Script:
     """Compile statements against the catalog of `con` and what is declared.
 
-    `split` says of a table which cells have to be told apart in any case.
+    `split` says of a table which cells have to be told apart in any case, `groups_above` which
+    groups are left out; see `compile_script`.
     """
     check_connection(con)
     check_declared(con, declared.schema)
@@ -72,6 +74,7 @@ def compile_statements(
         declared.public.read,
         weights,
         split,
+        groups_above,
     )
 
 
@@ -127,7 +130,9 @@ def check_budget(budget: Budget | Free | None) -> None:
         )
 
 
-def check_mechanism(mechanism: str, wishes: Wishes, *, free: bool = False) -> None:
+def check_mechanism(
+    mechanism: str, wishes: Wishes, *, free: bool = False, above: bool = False
+) -> None:
     """Refuse what is no mechanism, and wishes that it can't fulfil.
 
     Raises:
@@ -146,6 +151,11 @@ def check_mechanism(mechanism: str, wishes: Wishes, *, free: bool = False) -> No
         raise MechanismError(
             f"Answers by {title} are biased, and have no intervals.",
             hint="leave " + option("confidence") + " out.",
+        )
+    if mechanism == AIM and above:
+        raise MechanismError(
+            f"Answers by {title} are biased, and have no standard errors to leave groups out by.",
+            hint="leave " + option("groups_above") + " out.",
         )
     if (wishes.nonnegative or wishes.integers) and mechanism in {*OF_MARGINALS, AIM}:
         raise MechanismError(

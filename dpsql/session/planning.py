@@ -130,8 +130,10 @@ class Planning:
     def compile(self, asked: Asked, split: Callable[[Table], Mapping[str, Ints]]) -> Script:
         """Compile statements over cells that are split at least so far."""
         statements = dict(asked.statements)
-        weights = asked.how.weights
-        return compile_statements(self._con, statements, self._declared, weights, split)
+        how, declared = asked.how, self._declared
+        return compile_statements(
+            self._con, statements, declared, how.weights, split, how.groups_above
+        )
 
     def _before(self, asked: Asked, table: Table) -> Before:
         """Return what was measured of a table, under its present description."""

@@ -36,6 +36,8 @@ class How:
     """With targets: the most that may be charged. It decides nothing else."""
     accept_gap: bool = False
     """Whether a plan may lose accuracy that it need not: it decides nothing but that."""
+    groups_above: float | None = None
+    """How many standard errors the noisy count of a group must be above zero to be answered."""
     assume: Mapping[str, float] | None = None
     """With targets: the rows for which those of averages and the like hold."""
 
@@ -66,6 +68,8 @@ class Asked:
             options.append(how.mechanism)
         if how.budget is not None and how.budget.pure:  # else the noise has another law
             options.append("pure")
+        if how.groups_above is not None:
+            options.append({"groups_above": how.groups_above})
         if how.targets is not None and how.assume is not None:
             options.append({"assume": how.assume})
         return _digest([self.statements, *options])

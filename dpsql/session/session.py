@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from dpsql.calls import check_callable, check_path, check_switch, checked
+from dpsql.calls import check_above, check_callable, check_path, check_switch, checked
 from dpsql.engines.interrupts import interruptible
 from dpsql.engines.public import PublicTables
 from dpsql.errors import BudgetError, SqlError
@@ -202,6 +202,7 @@ class Session:
         reuse: bool = True,
         mechanism: str = QUERYSMASHER,
         assume: Mapping[str, float] | None = None,
+        groups_above: float | None = None,
     ) -> Plan:
         """Plan statements jointly. Reads the catalog and no rows; spends nothing.
 
@@ -224,17 +225,11 @@ class Session:
         check_amount(budget, targets)
         check_switch(reuse=reuse)
         check_mechanism(mechanism, Wishes())
+        check_above(groups_above=groups_above)
         how = How(
-            budget,
-            targets,
-            objective,
-            weights,
-            reuse,
-            tolerance,
-            residuals,
-            mechanism,
-            assume=assume,
-        )
+            budget, targets, objective, weights, reuse, tolerance, residuals, mechanism,
+            assume=assume, groups_above=groups_above,
+        )  # fmt: skip
         planning = self._work.planning
         with self._lock:  # a release in another thread must not have its rows read as a catalog
             self._work.check_database()
@@ -277,6 +272,7 @@ class Session:
         reuse: bool = True,
         mechanism: str = QUERYSMASHER,
         accept_gap: bool = False,
+        groups_above: float | None = None,
     ) -> pl.DataFrame:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
@@ -285,7 +281,9 @@ class Session:
         check_mechanism(mechanism, Wishes(confidence), free=is_free(budget))
         if is_free(budget):
             check_confidence(confidence)
-            asked = Asked.of(sql, How(None, None, "total", None, True))
+            check_above(groups_above=groups_above)
+            free = How(None, None, "total", None, True, groups_above=groups_above)
+            asked = Asked.of(sql, free)
             with self._lock:  # a frame can't say about which rows it is
                 release = self._work.free(asked, Wishes(confidence))
         else:
@@ -296,6 +294,7 @@ class Session:
                 reuse=reuse,
                 mechanism=mechanism,
                 accept_gap=accept_gap,
+                groups_above=groups_above,
             )
         return next(iter(release.values()))
 
@@ -319,6 +318,7 @@ class Session:
         at_most: Budget | None = None,
         accept_gap: bool = False,
         assume: Mapping[str, float] | None = None,
+        groups_above: float | None = None,
     ) -> Release:
         """Answer statements jointly, with one plan and one charge.
 
@@ -349,6 +349,8 @@ class Session:
                 known to be possible (its `warning` says why).
             assume: with targets, the rows for which those of averages, shares, deviations and
                 quantiles hold, see `dpsql.plan`; else counts of earlier measurements, if any.
+            groups_above: leaves out groups whose noisy count is below so many of its standard
+                errors, before windows, ranks, outer aggregates and LIMIT, as HAVING would.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError, WorkloadError: before anything
@@ -368,22 +370,17 @@ class Session:
         check_callable(progress=progress)
         check_path(out=out)
         wishes = Wishes(confidence, nonnegative, integers)
-        check_mechanism(mechanism, wishes, free=is_free(budget))
+        above = groups_above is not None
+        check_mechanism(mechanism, wishes, free=is_free(budget), above=above)
         target = None if out is None else Path(out)
         if target is not None:
             check_target(target)
         paid = None if is_free(budget) else budget
+        check_above(groups_above=groups_above)
         how = How(
-            paid or None,
-            targets,
-            objective,
-            weights,
-            reuse,
-            mechanism=mechanism,
-            at_most=at_most,
-            accept_gap=accept_gap,
-            assume=assume,
-        )
+            paid or None, targets, objective, weights, reuse, mechanism=mechanism, at_most=at_most,
+            accept_gap=accept_gap, assume=assume, groups_above=groups_above,
+        )  # fmt: skip
         with self._lock, interruptible(self._con):
             asked = Asked.of(statements, how)
             if is_free(budget):

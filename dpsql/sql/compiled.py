@@ -9,6 +9,7 @@ import polars as pl
 
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Quantile
+from dpsql.sql.computing.notes import Note
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.sql.lowering.lower import GroupAxis
 from dpsql.sql.lowering.matrices import Ints
@@ -69,7 +70,7 @@ class Statement:
     guards: frozenset[str] = frozenset()
     """The columns that it names in which rows may have no value of the domain: these rows don't
     count in the SELECT that names them."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     """What must be known of its values besides their errors."""
 
 

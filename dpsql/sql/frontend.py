@@ -37,6 +37,7 @@ def compile_script(
     public: Public = no_public_tables,
     weights: Mapping[str, float] | None = None,
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
+    groups_above: float | None = None,
 ) -> Script:
     """Compile named statements over one private table to a workload; no row is touched.
 
@@ -48,6 +49,8 @@ def compile_script(
         weights: statement → importance, which goes before `/*+ weight(5) */` in its text.
         split: for the table, column → classes of cells that must be told apart although no
             statement does.
+        groups_above: leave groups out whose noisy count is below so many of its standard errors,
+            before anything else is computed on the answers.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -59,7 +62,7 @@ def compile_script(
     sandbox = Sandbox()
     try:
         parsed = [(name, naming(name, several, _read, sql)) for name, sql in statements]
-        outliner = Outliner(sandbox, resolve, public)
+        outliner = Outliner(sandbox, resolve, public, groups_above)
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         table = _one_table(outlined, several)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)

@@ -44,6 +44,20 @@ def test_past_measurements_make_a_plan_better(commands):
     assert error() < 0.8 * error("--no-reuse")
 
 
+def test_past_counts_tell_errors_in_units_of_the_answer(commands):
+    script = commands.folder / "mean.sql"
+    script.write_text("-- name: mean\nSELECT sex, AVG(age) AS m FROM people GROUP BY sex;\n")
+    options = ("plan", script, "--db", commands.db, "--rho", "0.1")
+    assert "expected_answers" not in commands.document(*options)
+    commands.done("query", BY_SEX, "--db", commands.db, "--rho", "0.1")
+    (row,) = commands.document(*options)["expected_answers"]
+    assert row["rows_from"].startswith("noisy counts of ledger entry ")
+    assert 0 < row["standard_error"] < 5
+    assert f"mean: for {row['rows_from']}" in commands.done(*options).splitlines()
+    found = commands.document(*options[:-2], "--target", "mean=1")
+    assert found["targets_for"] == {"mean": row["rows_from"]}
+
+
 def test_the_table_has_a_line_for_each_statement(commands):
     lines = commands.done("plan", commands.script, "--db", commands.db, *EPSILON).splitlines()
     assert lines[0].split() == ["statement", "rows", "rmse", "worst", "standard", "error"]

@@ -37,6 +37,16 @@ def test_json_has_the_rows_and_the_account(commands):
     assert found["remaining"]["rho"] == 2000
 
 
+def test_groups_that_may_be_empty_are_left_out(commands):
+    sql = "SELECT age, COUNT(*) AS n FROM people GROUP BY age ORDER BY age DESC LIMIT 5"
+    options = ("query", sql, "--db", commands.db, *LARGE)
+    assert commands.document(*options)["rows"][0]["age"] == 99
+    assert commands.document(*options, "--groups-above", "10")["rows"][0]["age"] == 89
+    refused = commands.run(*options, "--groups-above", "-1")
+    assert refused.exit_code != 0
+    assert "--groups-above 2" in refused.output
+
+
 def test_csv_has_all_rows(commands):
     sql = "SELECT age, sex, COUNT(*) AS n FROM people GROUP BY age, sex"
     text = commands.done("query", sql, "--db", commands.db, *LARGE, "--csv")

@@ -77,6 +77,12 @@ def test_rows_are_assumed_for_targets_of_averages(shell):
     assert plan.expected_answers["largest_standard_error"].item() <= 0.5
 
 
+def test_groups_that_may_be_empty_are_left_out(shell):
+    sql = "SELECT age, COUNT(*) AS n FROM people GROUP BY age"
+    kept = cell(shell, "--rho 1000 --groups-above 1000000", sql)
+    assert kept.height == 0
+
+
 def test_a_target_takes_the_place_of_a_budget(shell):
     plan = cell(shell, "--plan --target query_1=25")
     assert plan.expected_error()["worst_standard_error"][0] <= 25

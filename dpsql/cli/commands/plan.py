@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @options.source
 @options.amounts
 @options.aims
+@options.groups_above_option
 @click.option("--explain", is_flag=True, help="Print what is measured, too.")
 @options.json_option
 def plan(
@@ -30,6 +31,7 @@ def plan(
     amounts: Amounts,
     aims: Aims,
     *,
+    groups_above: float | None,
     explain: bool,
     as_json: bool,
 ) -> None:
@@ -41,7 +43,7 @@ def plan(
     aims.check_against(budget)
     statements = opening.script(script)
     with working("planning"):
-        made = opening.plan(source, statements, budget, aims)
+        made = opening.plan(source, statements, budget, aims, groups_above)
     if as_json:
         output.say_json(_document(made, amounts, explain=explain))
     else:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @options.confidence_option
 @options.mechanism_option
 @options.accept_gap_option
+@options.groups_above_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
 @options.json_option
 def query(
@@ -36,6 +37,7 @@ def query(
     confidence: float | None,
     mechanism: str,
     accept_gap: bool,
+    groups_above: float | None,
     as_csv: bool,
     as_json: bool,
 ) -> None:
@@ -59,6 +61,7 @@ def query(
                 reuse=not no_reuse,
                 mechanism=mechanism,
                 accept_gap=accept_gap,
+                groups_above=groups_above,
             )
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
     if as_json:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     help="With --target: the budget given is the most that may be charged.",
 )
 @options.confidence_option
+@options.groups_above_option
 @click.option("--nonnegative", is_flag=True, help="Add columns without negative counts (biased).")
 @click.option("--integers", is_flag=True, help="Add columns of whole numbers (biased).")
 @options.json_option
@@ -49,6 +50,7 @@ def release(
     out: Path,
     at_most: bool,
     confidence: float | None,
+    groups_above: float | None,
     nonnegative: bool,
     integers: bool,
     as_json: bool,
@@ -79,6 +81,7 @@ def release(
                 at_most=budget if at_most else None,
                 accept_gap=accept_gap,
                 assume=aims.assumed,
+                groups_above=groups_above,
             )
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
     if as_json:

@@ -120,6 +120,15 @@ def _present(condition: Bound) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Floor:
+    """Groups are left out whose noisy count is below so many of its standard errors."""
+
+    statistic: int
+    """The number of the count."""
+    errors: float
+
+
+@dataclass(frozen=True, slots=True)
 class Core:
     """What one SELECT over the private table asks of the rows."""
 
@@ -138,3 +147,5 @@ class Core:
     named: frozenset[str]
     """Every private column that is named anywhere in it."""
     where: Span | None
+    floor: Floor | None = None
+    """Which groups are left out for having too few rows, if any are."""

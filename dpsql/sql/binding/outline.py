@@ -67,7 +67,11 @@ class _Kinds:
 class Outliner:
     """Outlines the statements of one script; public tables are stored once."""
 
-    def __init__(self, sandbox: Sandbox, resolve: Resolve, public: Public) -> None:
+    def __init__(
+        self, sandbox: Sandbox, resolve: Resolve, public: Public, above: float | None = None
+    ) -> None:
+        self.above = above
+        """See `compile_script`."""
         self._sandbox = sandbox
         self._resolve = resolve
         self._public = public
@@ -264,7 +268,8 @@ class _Visitor:
                 joined += on
             relations[i] = replace(relations[i], on=() if join.kind == "inner" else on)
         exist = self._outliner.existing.of(table)
-        core, left = binder.core(self._sandbox.new_name("answer"), relations, joined, exist)
+        name, above = self._sandbox.new_name("answer"), self._outliner.above
+        core, left = binder.core(name, relations, joined, exist, above)
         self.cores.append(core)
         self.tables.append((table, span))
         return left

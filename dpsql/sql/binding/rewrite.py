@@ -13,7 +13,7 @@ from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.schema import Table
 from dpsql.sql.binding.aggregates import aggregate, has_aggregate, is_aggregate, linear
 from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
-from dpsql.sql.binding.core import Core, Frame, Ordering, Relation, Windowed
+from dpsql.sql.binding.core import Core, Floor, Frame, Linear, Ordering, Relation, Windowed
 from dpsql.sql.binding.existing import Existing, condition
 from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render, with_named
 from dpsql.sql.binding.grouping import key_nodes, sets_of
@@ -45,6 +45,8 @@ class CoreBinder(RowBinder):
         self._keys: tuple[Bound, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
         self._kept: list[Expr] = []
+        self._chosen = False
+        """Whether groups are left out for their noisy counts."""
         self._derived: list[Bound] | None = []
         """None inside of something that is derived from keys."""
 
@@ -54,6 +56,7 @@ class CoreBinder(RowBinder):
         relations: Sequence[Relation],
         joined: Sequence[Bound],
         exist: Sequence[Existing] = (),
+        above: float | None = None,
     ) -> tuple[Core, exp.Select]:
         """Bind everything; return the core and what is left to compute on its answers.
 
@@ -62,6 +65,8 @@ class CoreBinder(RowBinder):
             relations: the public relations, already in scope.
             joined: the conditions of inner joins.
             exist: which groups exist, as far as that is declared.
+            above: how many standard errors the noisy count of a group must be above zero, else
+                the group is left out.
         """
         where = self._select.args.get("where")
         conjuncts = [*joined, *(self.conditions(where.this) if where is not None else ())]
@@ -71,8 +76,10 @@ class CoreBinder(RowBinder):
         numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
         self._sets = sets_of(self._select, self.source, numbers)
         self._kept = condition(exist, self._keys)
+        self._chosen = above is not None and bool(self._keys)
         left = self._rest(name)
         self._check_counts()
+        floor = self._floored(left, above) if above is not None and self._keys else None
         core = Core(
             name,
             tuple(relations),
@@ -83,8 +90,20 @@ class CoreBinder(RowBinder):
             tuple(dict.fromkeys(self._derived or ())),
             frozenset(self._named),
             self.source.clause("WHERE") if where is not None else None,
+            floor,
         )
         return core, left
+
+    def _floored(self, left: exp.Select, errors: float) -> Floor:
+        """Leave groups out whose noisy count noise alone may give, as HAVING would.
+
+        The rows of groups are counted for that, if they aren't anyway. Standard errors are public:
+        they are a column of the answers' table, like keys.
+        """
+        count = self.statistic(Linear("COUNT(*)"))
+        least = exp.Mul(this=exp.Literal.number(repr(errors)), expression=column(f"__d{count}"))
+        left.where(exp.GTE(this=column(f"__s{count}"), expression=least), copy=False)
+        return Floor(count, errors)
 
     def _key(self, node: Expr) -> Bound:
         key = self.bind(node)
@@ -313,7 +332,7 @@ class CoreBinder(RowBinder):
             node.this.this, (exp.Count, exp.CountIf, exp.Sum, exp.Filter)
         ):
             return None
-        filtered = self._select.args.get("having") is not None or self._kept
+        filtered = self._select.args.get("having") is not None or self._kept or self._chosen
         if filtered or len(self._sets) != 1:
             return None
         window = self._definition(node)

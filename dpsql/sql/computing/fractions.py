@@ -35,7 +35,7 @@ _MONOTONE: dict[type[Expr], str] = {exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "ex
 _ATOMS = (exp.Column, exp.Window, exp.AggFunc, exp.Filter, exp.Subquery)
 MAX_COLLECTED = 1_000
 """Rows over which lists of windows and subqueries are made a second time."""
-_PUBLIC = ("__k", "__g", "__c")
+_PUBLIC = ("__k", "__g", "__c", "__d")
 Limits = Mapping[str, tuple[Expr, Expr]]
 """For quotients, by their text: the least and the largest value that is possible."""
 

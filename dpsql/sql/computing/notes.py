@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
+from sqlglot.helper import ensure_list
 
 from dpsql.sql.binding.core import Windowed
 from dpsql.sql.binding.expressions import Expr
@@ -13,19 +15,33 @@ from dpsql.sql.lowering.lower import LoweredCore
 
 EMPTY = (
     "groups without rows take part, of which SQL has none: declare which groups exist, or leave "
-    "them out by HAVING COUNT(*) > …"
+    "out those that noise can't tell from them, by groups_above=2 or HAVING COUNT(*) > …"
 )
 CHOSEN = (
     "chosen by noisy values: what lies at the threshold comes out 0.8 standard errors too large "
     "on average, what lies one or two below it 1.5 or 2.4"
 )
+ABOVE = "groups whose noisy count is below {:g} of its standard errors are left out"
 _NEUTRAL = (exp.Sum,)
 """Functions of groups to which an empty group adds nothing but noise."""
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What must be known of some values besides their errors."""
+
+    text: str
+    outputs: frozenset[int] | None = None
+    """The numbers of their columns; None for all that are noisy."""
+
+    def about(self, output: int, *, key: bool) -> bool:
+        """Whether it is about a column, which may be one without noise."""
+        return not key if self.outputs is None else output in self.outputs
+
+
 def notes(
     query: exp.Query, cores: Sequence[LoweredCore], post: Postprocessing | None
-) -> tuple[str, ...]:
+) -> tuple[Note, ...]:
     """Return the notes for a statement.
 
     Args:
@@ -34,16 +50,20 @@ def notes(
         post: the same, followed through by its noise; None if nothing is computed.
     """
     found = []
-    means = any(
-        isinstance(s.statistic, Windowed) and s.statistic.mean
+    means = {
+        f"__s{j}"
         for core in cores
         for group in core.sets
-        for s in group.statistics
-    )
-    if any(_may_be_empty(query, core) for core in cores) and (means or _over_groups(query)):
-        found.append(EMPTY)
+        for j, s in enumerate(group.statistics)
+        if isinstance(s.statistic, Windowed) and s.statistic.mean
+    }
+    if any(_may_be_empty(query, core) for core in cores):
+        over = _over_groups(query, means)
+        found += [] if over == frozenset() else [Note(EMPTY, over)]
+    floors = {core.core.floor.errors for core in cores if core.core.floor is not None}
+    found += [Note(ABOVE.format(errors)) for errors in floors]
     if post is not None and any(output.chosen for output in post.outputs):
-        found.append(CHOSEN)
+        found.append(Note(CHOSEN))
     return tuple(found)
 
 
@@ -66,13 +86,37 @@ def _limited(where: Expr) -> bool:
     return noisy or any(t.name.startswith("__existing") for t in where.find_all(exp.Table))
 
 
-def _over_groups(query: exp.Query) -> bool:
-    """Whether something is computed over groups for which it matters which groups there are."""
-    for node in query.walk():
+def _over_groups(query: exp.Query, means: set[str]) -> frozenset[int] | None:
+    """Return the columns for which it matters which groups there are; None if all are.
+
+    These are the items of the outer SELECT in which something is computed over groups. What cuts
+    rows off, or is computed in the queries that it is over, is taken to be about all of them.
+
+    Args:
+        query: what is computed on the answers.
+        means: the statistics that are means over groups.
+    """
+    if not _computes(query, means):
+        return frozenset()
+    stars = any(item.find(exp.Star) and not item.find(exp.AggFunc) for item in query.expressions)
+    if not isinstance(query, exp.Select) or stars:  # the columns aren't the items
+        return None
+    parts = [
+        ensure_list(of) for key, of in query.args.items() if key not in {"expressions", "order"}
+    ]
+    if any(isinstance(p, Expr) and _computes(p, means) for of in parts for p in of):
+        return None
+    return frozenset(i for i, item in enumerate(query.expressions) if _computes(item, means))
+
+
+def _computes(part: Expr, means: set[str]) -> bool:
+    """Whether something in a query depends on which groups there are."""
+    for node in part.walk():
         if isinstance(node, exp.Limit | exp.Offset):
             return True
         aggregate = isinstance(node, exp.AggFunc) and not isinstance(node, _NEUTRAL)
         window = isinstance(node, exp.Window) and not isinstance(node.this, _NEUTRAL)
-        if aggregate or window:
+        mean = isinstance(node, exp.Column) and node.name in means
+        if aggregate or window or mean:
             return True
     return False

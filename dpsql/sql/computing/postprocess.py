@@ -229,7 +229,9 @@ def _columns(core: LoweredCore) -> list[tuple[str, str]]:
         if s.values is not None
         for kind in ("__l", "__u")
     ]
-    return [*keys, *rolled, *values, *centres, *bounds]
+    floor = core.core.floor
+    errors = [] if floor is None else [(f"__d{floor.statistic}", "DOUBLE")]
+    return [*keys, *rolled, *values, *centres, *bounds, *errors]
 
 
 def _type(statistic: LoweredStatistic) -> str:
