@@ -29,6 +29,9 @@ MAX_CELLS = 2000
 """Joint cells up to which the whole domain can be planned at once."""
 QUICK_CELLS = 400
 """Joint cells up to which that takes no longer than residual spaces do."""
+ALONE_CELLS = 1200
+"""Cells of a single attribute up to which it doesn't: the search for its reference solves problems
+of that size many times."""
 FEW = 64
 """Queries that are written out over larger domains too: their dual is of low rank."""
 FEW_ENTRIES = 2**22
@@ -48,7 +51,8 @@ def cells(workload: Workload) -> int:
 def is_quick(workload: Workload) -> bool:
     """Whether planning the whole domain takes no longer than residual spaces do."""
     n, m = cells(workload), workload.count
-    return n <= QUICK_CELLS or (m <= FEW and m * n <= FEW_ENTRIES)
+    most = ALONE_CELLS if len(touched(workload)) == 1 else QUICK_CELLS
+    return n <= most or (m <= FEW and m * n <= FEW_ENTRIES)
 
 
 def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Solution] | None:

@@ -50,6 +50,8 @@ OTHERS = {
     "weighted mean": "SELECT carrier, SUM(dep_delay * distance) / SUM(distance) AS w FROM flights "
     "GROUP BY carrier",
     "speed": "SELECT carrier, SUM(distance) / SUM(air_time) AS v FROM flights GROUP BY carrier",
+    "share of 900": "SELECT flight, COUNT(*) / SUM(COUNT(*)) OVER () AS s FROM flights "
+    "WHERE flight < 900 GROUP BY flight",
     "gain": "SELECT carrier, AVG(dep_delay - arr_delay) AS gain FROM flights GROUP BY carrier",
     "tails": "SELECT tailnum, COUNT(*) AS n FROM flights WHERE tailnum IS NOT NULL "
     "GROUP BY tailnum ORDER BY n DESC LIMIT 10",

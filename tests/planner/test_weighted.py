@@ -73,6 +73,13 @@ def test_small_domains_get_the_optimum_over_all_mechanisms():
     assert not plan(prefixes(3, 4), BUDGET, residuals="uniform").whole
 
 
+def test_a_single_attribute_is_planned_as_a_whole_without_a_search():
+    planned = plan(prefixes(500, 1), BUDGET)
+    assert planned.whole
+    assert planned.gap <= 2e-3
+    assert total(planned) < 0.97 * total(plan(prefixes(500, 1), BUDGET, residuals="uniform"))
+
+
 @pytest.mark.parametrize("build", [
     lambda w: w.add(["a", "b"], [Prefix(), AllRange()]).add(["b"], [Suffix()]),
     lambda w: w.add(["a", "b"], affine(5)).add(["a"], [Prefix()], 2.0),
