@@ -22,12 +22,14 @@ from dpsql.errors import ResourceLimitError, printable
 from dpsql.planner.past.determined import missing
 from dpsql.planner.past.given import Past, put_together
 from dpsql.planner.past.source import Source
-from dpsql.release.answers import Answers, Array
+from dpsql.release.answers import Answers, Array, whole
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload
 from dpsql.workload.queries import MAX_ENTRIES, DenseQueries
 
+UNASKED = 20_000
+"""Groups of a statement that are looked at without being asked to: more take seconds."""
 NAMED = 3
 """Entries of the ledger that are named, the last ones."""
 
@@ -82,12 +84,17 @@ class Counts:
             self.spread[column.family] = column.over
 
     def knows(self, statement: Statement) -> bool:
-        """Whether something of a statement is known."""
-        return any(column.family in self.spread for _, column in _columns(statement))
+        """Whether something of a statement is known, and it hasn't too many groups."""
+        groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
+        return groups <= UNASKED and any(
+            column.family in self.spread for _, column in _columns(statement)
+        )
 
     def knows_all(self, statement: Statement) -> bool:
         """Whether all of a statement is known."""
-        return all(column.family in self.spread for _, column in _columns(statement))
+        return self.knows(statement) and all(
+            column.family in self.spread for _, column in _columns(statement)
+        )
 
     def said(self, statement: Statement) -> str:
         """Say where the counts of a statement come from, and what is assumed besides."""

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.errors import SqlError
+from dpsql.errors import InternalError, SqlError
 from dpsql.planner.certify import is_laplace
 from dpsql.planner.plan import Plan
 from dpsql.release.answers import Answers, Array, Part, table_frame, whole
@@ -83,7 +83,7 @@ class Expected(Answers):
 
 
 def _no_marginal(_: tuple[str, ...]) -> Array:
-    raise NotImplementedError("what a plan will measure is not known")
+    raise InternalError("what a plan will measure is not known before")
 
 
 def _monotone(found: Distribution) -> Distribution:
