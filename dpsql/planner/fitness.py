@@ -8,7 +8,9 @@ error, so that no plan meets the limits below
 
 The best weights make both sides equal if the answers of a family vary alike. They are found by
 raising the weights of families that are too noisy and planning again; every round gives a plan
-and a lower bound. Families without a limit take no part in that. (Fitness for use: Xiao et al.,
+and a lower bound. Where they vary unequally, as running totals do, each answer needs a weight w_q
+of its own, with Σ w_q l_f for Σ w_f n_f l_f. Small domains are planned so, at once: see
+`solvers.minimax`. Families without a limit take no part in that. (Fitness for use: Xiao et al.,
 "Optimizing fitness-for-use of differentially private linear queries", VLDB 2021; the largest
 variance: ResidualPlanner, arXiv 2305.08175, §5.)
 """
@@ -20,21 +22,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.hints import option
 from dpsql.planner.allocate import total_error
-from dpsql.planner.extent import extent
+from dpsql.planner.extent import LARGE, extent
 from dpsql.planner.plan import Objective, Plan
+from dpsql.planner.solvers import minimax
+from dpsql.planner.whole import cells, touched, written_out
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
+from dpsql.workload.workload import EQUAL
 
+Array = NDArray[np.float64]
 Planner = Callable[[Workload, Budget, Plan | None], Plan]
 """Plans a workload; with the references of a plan for other weights, if one is given."""
 
 ROUNDS = 25
 CLOSE = 1e-3
 """The rounds end when the bounds are this close, or the plan gets no better any more."""
+ENOUGH = 2 * CLOSE
+"""Weights of answers that lead so near to the bound are not compared with those of families."""
 STEP = 1.3
 """Weights are raised by this power of how far a family is from its limit."""
 SMALLEST_WEIGHT = 1e-9
@@ -47,7 +58,8 @@ _UNIT = Budget(mu=1)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    weights: list[float]
+    weighted: Workload
+    """The queries with the weights that were found."""
     plan: Plan
     """At privacy cost 1."""
     ratios: list[float]
@@ -61,19 +73,35 @@ class _Found:
         return max(self.ratios)
 
 
-def least_largest(workload: Workload, budget: Budget, planner: Planner) -> Plan:
-    """Plan so that the largest weighted variance of any answer is as small as possible."""
+def least_largest(workload: Workload, budget: Budget, planner: Planner, whole: bool) -> Plan:
+    """Plan so that the largest weighted variance of any answer is as small as possible.
+
+    Args:
+        workload: what to answer.
+        budget: what may be spent.
+        planner: plans for the least total.
+        whole: whether the whole domain may be planned at once.
+    """
     limits = [1 / family.weight for family in workload.families]
-    found = _search(workload, limits, [family.weight for family in workload.families], planner)
-    fitted = planner(workload.weighted(found.weights), budget, found.plan)
+    start = [family.weight for family in workload.families]
+    found = _find(workload, limits, start, planner, whole)
+    fitted = planner(found.weighted, budget, found.plan)
     gap = found.needed / found.bound - 1
     return _reported(workload, fitted, limits, "least largest variance", gap)
 
 
-def least_budget(workload: Workload, targets: Mapping[str, float], planner: Planner) -> Plan:
+def least_budget(
+    workload: Workload, targets: Mapping[str, float], planner: Planner, whole: bool
+) -> Plan:
     """Find the least budget at which no answer's standard error is above its target.
 
     Families without a target get a small share besides, so that they are answered at all.
+
+    Args:
+        workload: what to answer.
+        targets: family name → the largest standard error that its answers may have.
+        planner: plans for the least total.
+        whole: whether the whole domain may be planned at once.
 
     Raises:
         WorkloadError: a target is for no family, not a positive number, or can't be met.
@@ -82,13 +110,13 @@ def least_budget(workload: Workload, targets: Mapping[str, float], planner: Plan
     asked = workload.weighted([None if limit is None else 1.0 for limit in limits])
     given = [limit for limit in limits if limit is not None]
     start = [1 / (limit * max(1, f.count)) for limit, f in zip(given, asked.families, strict=True)]
-    found = _search(asked, given, start, planner)
+    found = _find(asked, given, start, planner, whole)
     weighted = _with_the_others(workload, limits, found, planner)
     mu_squared = found.needed
     while True:
         budget = rounded_up(mu_squared)
         fitted = planner(weighted, budget, found.plan)
-        excess = max(_ratios(fitted, limits))
+        excess = max(_ratios(fitted, workload, limits))
         if excess <= 1:
             gap = float(budget.mu_squared) / found.bound - 1
             return _reported(workload, fitted, limits, "least budget for the targets", gap)
@@ -123,16 +151,95 @@ def limits_of(workload: Workload, targets: Mapping[str, float]) -> list[float | 
     return [allowed.get(family.name) for family in workload.families]
 
 
-def _search(
-    workload: Workload, limits: list[float], start: list[float], planner: Planner
+def _find(
+    workload: Workload, limits: list[float], start: list[float], planner: Planner, whole: bool
 ) -> _Found:
-    """Change the weights until the families' largest variances stand as their limits do."""
+    """Find weights of answers if that is quick, and of families unless those do as well."""
+    found: list[_Found] = []
+    if whole and minimax.least_work(workload.count, cells(workload)) <= minimax.WORK:
+        found += _weigh_answers(workload, limits, planner)
+    elif workload.count <= LARGE and (emphasised := _weigh_rows(workload)) is not None:
+        found.append(_search(workload, emphasised, limits, start, planner))
+    if not any(each.needed <= each.bound * (1 + ENOUGH) for each in found):
+        found.append(_search(workload, workload, limits, start, planner))
+    return min(found, key=lambda each: each.needed)
+
+
+def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) -> list[_Found]:
+    """Let each answer have a weight of its own; none if nothing depends on data."""
+    pairs = zip(workload.families, limits, strict=True)
+    allowed = [replace(family, weight=1 / limit) for family, limit in pairs]
+    rows = written_out(Workload.of(workload.domain, allowed), touched(workload))
+    if not rows.any():
+        return []
+    found = minimax.weigh(rows, CLOSE / 20)
+    # A variance counts in units of its limit. No weight may be 0: the answer would be lost.
+    weights = found.weights / np.repeat(limits, [family.count for family in workload.families])
+    weights = np.maximum(weights / weights.max(), SMALLEST_WEIGHT)
+    families, start = [], 0
+    for family in workload.families:
+        own = weights[start : start + family.count]
+        start += family.count
+        alike = not len(own) or own.max() <= own.min() * (1 + EQUAL)
+        if alike:  # products stay products
+            families.append(replace(family, weight=float(own.mean()) if len(own) else 1.0))
+        else:
+            families.append(replace(family, weight=1.0).joined().emphasised([own]))
+    weighted = Workload.of(workload.domain, families)
+    plan = planner(weighted, _UNIT, None)
+    ratios = _ratios(plan, workload, limits)
+    return [_Found(weighted, plan, ratios, found.lower * plan.contributions**2)]
+
+
+def _weigh_rows(workload: Workload) -> Workload | None:
+    """Weigh the rows of each block as is best for the block alone; None if all are alike.
+
+    For a single family that is best for its products, too: γ₂ of a Kronecker product is the
+    product of the factors' (Lee, Shraibman and Špalek, "A direct product theorem for discrepancy",
+    CCC 2008). The weights of a block have the mean 1. Comparisons of columns are left as they are:
+    they are planned by symmetries and in integers, both of which weights would take away.
+    """
+    if any(len(block.attributes) > 1 for f in workload.families for block in f.blocks):
+        return None
+    asked = {b.queries.key: b.queries for f in workload.families for b in f.blocks}
+    weights, left = dict[bytes, Array](), minimax.WORK
+    for key, queries in asked.items():
+        work = minimax.least_work(queries.rows, queries.cells)
+        weights[key] = np.ones(queries.rows)
+        # Strategies for few rows are made of their integers, which weights would take away.
+        many = queries.rows >= queries.cells
+        if many and work <= left and queries.cell_squares() is None and queries.matrix.any():
+            left -= work
+            found = minimax.weigh(queries.matrix, CLOSE).weights
+            weights[key] = np.maximum(found / found.max(), SMALLEST_WEIGHT)
+    families = [f.emphasised([weights[b.queries.key] for b in f.blocks]) for f in workload.families]
+    blocks = (b for f in families for b in f.blocks)
+    changed = any(block.queries.key not in asked for block in blocks)
+    return Workload.of(workload.domain, families) if changed else None
+
+
+def _search(
+    workload: Workload,
+    emphasised: Workload,
+    limits: list[float],
+    start: list[float],
+    planner: Planner,
+) -> _Found:
+    """Change the weights until the families' largest variances stand as their limits do.
+
+    Args:
+        workload: what is asked.
+        emphasised: the same families, their answers with weights of the mean 1.
+        limits: the variance that the answers of each family may have.
+        start: a weight for each family.
+        planner: plans for the least total.
+    """
     weights, best, like = _scaled(start), None, None
     bound, stale = 0.0, 0
     for _ in range(ROUNDS):
-        weighted = workload.weighted(weights)
+        weighted = emphasised.weighted(weights)
         like = planner(weighted, _UNIT, like)
-        ratios = _ratios(like, limits)
+        ratios = _ratios(like, workload, limits)
         if not max(ratios):
             raise WorkloadError(
                 "The statements with targets have no error at any budget.",
@@ -143,7 +250,7 @@ def _search(
             stale = 0
         stale += 1
         if best is None or max(ratios) < best.needed:
-            best = _Found(weights, like, ratios, bound)
+            best = _Found(weighted, like, ratios, bound)
         if max(ratios) <= bound * (1 + CLOSE) or stale > 5:
             break
         weights = _scaled(
@@ -151,7 +258,7 @@ def _search(
         )
     if best is None:  # there is at least one round
         raise InternalError("no plan was made")
-    return replace(best, bound=max(bound, _bound_of_binding(workload, limits, best, planner)))
+    return replace(best, bound=max(bound, _bound_of_binding(emphasised, limits, best, planner)))
 
 
 def _scaled(weights: list[float]) -> list[float]:
@@ -159,15 +266,15 @@ def _scaled(weights: list[float]) -> list[float]:
     return [max(w / largest, SMALLEST_WEIGHT) for w in weights]
 
 
-def _ratios(plan: Plan, limits: Sequence[float | None]) -> list[float]:
+def _ratios(plan: Plan, workload: Workload, limits: Sequence[float | None]) -> list[float]:
     """Return each family's largest variance in units of its limit; 0 where there is none.
 
     For families of many answers it may be an upper bound (see `extent`), with which limits are
     met and gaps hold as well.
     """
     ratios = []
-    for family, limit in zip(plan.workload.families, limits, strict=True):
-        largest = extent(plan.recovery, family, plan.workload.domain)[1] if limit else 0.0
+    for family, limit in zip(workload.families, limits, strict=True):
+        largest = extent(plan.recovery, family, workload.domain)[1] if limit else 0.0
         ratios.append(largest / (limit or 1.0))
     return ratios
 
@@ -190,8 +297,8 @@ def _bound_of_binding(
     binding = [ratio >= BINDING * found.needed for ratio in found.ratios]
     if all(binding):
         return 0.0
-    pairs = zip(found.weights, binding, strict=True)
-    subset = workload.weighted([w if binds else None for w, binds in pairs])
+    pairs = zip(found.weighted.families, binding, strict=True)
+    subset = workload.weighted([f.weight if binds else None for f, binds in pairs])
     left = [limit for limit, binds in zip(limits, binding, strict=True) if binds]
     return _bound(planner(subset, _UNIT, found.plan), subset, left)
 
@@ -204,10 +311,13 @@ def _with_the_others(
     others = workload.weighted([f.weight if limit is None else None for f, limit in pairs])
     error = _total(planner(others, _UNIT, None)) if others.families else 0.0
     factor = SHARE**2 * _total(found.plan) / error if error else 1.0
-    weights = iter(found.weights)
-    raw = [f.weight * factor if limit is None else next(weights) for f, limit in pairs]
+    given = iter(found.weighted.families)
+    families = [
+        replace(f, weight=f.weight * factor) if limit is None else next(given) for f, limit in pairs
+    ]
     # All weights count relative to each other; within 1e-9 to 1e9 they are taken.
-    return workload.weighted([min(max(w * 1e6, 1e-9), 1e9) for w in raw])
+    weights = [min(max(f.weight * 1e6, 1e-9), 1e9) for f in families]
+    return Workload.of(workload.domain, families).weighted(weights)
 
 
 def _total(plan: Plan) -> float:
@@ -231,7 +341,7 @@ def _reported(
     workload: Workload, fitted: Plan, limits: Sequence[float | None], name: str, gap: float
 ) -> Plan:
     """Say what was reached, in the weights that were asked for."""
-    ratios = _ratios(fitted, limits)
+    ratios = _ratios(fitted, workload, limits)
     binding = dict.fromkeys(
         family.name
         for family, ratio in zip(workload.families, ratios, strict=True)

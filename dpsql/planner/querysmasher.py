@@ -52,6 +52,8 @@ from dpsql.workload.queries import IntervalQueries
 DEFAULT_TOLERANCE = 1e-3
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""
+SHARPER = 8
+"""By so much is the tolerance less where single answers count, and the whole domain is planned."""
 
 Residuals = Literal["weighted", "uniform", "none"]
 ObjectiveName = Literal["total", "largest"]
@@ -126,13 +128,17 @@ def plan(
     _check_ranks(workload)
     _check_contributions(contributions)
 
+    whole = residuals == "none" or (residuals == "weighted" and is_quick(workload))
+    if whole and (targets is not None or objective != "total"):
+        tolerance = tolerance / SHARPER  # a total that is nearly the least says less of its parts
+
     def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
         cost = Cost(at, contributions)
         if like is None:
             return _plan_total(weighted, cost, tolerance, residuals)
         return _plan_like(weighted, cost, tolerance, like)
 
-    planned = _plan(workload, budget, objective, targets, planner)
+    planned = _plan(workload, budget, objective, targets, planner, whole)
     return replace(planned, neighbours=neighbours)
 
 
@@ -142,6 +148,7 @@ def _plan(
     objective: ObjectiveName,
     targets: Mapping[str, float] | None,
     planner: Planner,
+    whole: bool,
 ) -> Plan:
     if targets is not None:
         if budget is not None:
@@ -150,11 +157,11 @@ def _plan(
             raise WorkloadError(
                 "A plan has targets or another objective.", hint="leave one of them out."
             )
-        return least_budget(workload, targets, planner)
+        return least_budget(workload, targets, planner, whole)
     if budget is None:
         raise WorkloadError("A plan needs a budget.", hint="for example " + spend(rho="0.5") + ".")
     if objective == "largest":
-        return least_largest(workload, budget, planner)
+        return least_largest(workload, budget, planner, whole)
     return planner(workload, budget, None)
 
 

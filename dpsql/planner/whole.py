@@ -35,6 +35,8 @@ of that size many times."""
 FEW = 64
 """Queries that are written out over larger domains too: their dual is of low rank."""
 FEW_ENTRIES = 2**22
+UNWEIGHTED = 1e-12
+"""How far from whole numbers, relatively, rows are integers that were multiplied by weights."""
 
 
 def touched(workload: Workload) -> tuple[str, ...]:
@@ -60,7 +62,7 @@ def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Soluti
     names = touched(workload)
     shape = tuple(workload.domain[name] for name in names)
     few = workload.count <= min(FEW, math.prod(shape))
-    rows = _rows(workload, names) if few else root_of(gram(workload, names))
+    rows = written_out(workload, names) if few else root_of(gram(workload, names))
     if not rows.any():
         return None
     dual = Dual.of(rows, shape)
@@ -87,7 +89,8 @@ def integer_basis(
     n = cells(workload)
     if rank < n and workload.count <= max(FEW, 2 * n):
         families = [f for f in workload.families if f.count]
-        rows = np.vstack([_written_out(f, names, workload.domain) for f in families])
+        written = np.vstack([_written_out(f, names, workload.domain) for f in families])
+        rows = _unweighted(written)
         if (rows == np.rint(rows)).all() and np.abs(rows).max() < 2**20:
             basis = row_basis(rows.astype(np.int64))
             if len(basis) == rank:
@@ -95,7 +98,17 @@ def integer_basis(
     return np.eye(n, dtype=np.int64) if n <= MAX_CELLS else None
 
 
-def _rows(workload: Workload, names: tuple[str, ...]) -> Array:
+def _unweighted(rows: Array) -> Array:
+    """Return rows that span the same: in integers, if these are integers times weights."""
+    if (rows == np.rint(rows)).all():
+        return rows
+    least = np.where(rows != 0, np.abs(rows), np.inf).min(axis=1, keepdims=True)
+    scaled = rows / np.where(np.isfinite(least), least, 1.0)
+    whole = np.rint(scaled)
+    return whole if np.allclose(scaled, whole, rtol=UNWEIGHTED, atol=0.0) else rows
+
+
+def written_out(workload: Workload, names: tuple[str, ...]) -> Array:
     """Write all queries out over the joint cells, with their weights folded in."""
     families = [f for f in workload.families if f.count]
     sizes = workload.domain
@@ -104,9 +117,7 @@ def _rows(workload: Workload, names: tuple[str, ...]) -> Array:
 
 def _written_out(family: Family, names: tuple[str, ...], sizes: Mapping[str, int]) -> Array:
     """Write a family's queries out over the joint cells."""
-    product: Array = np.ones((1, 1))
-    for block in family.blocks:
-        product = np.asarray(np.kron(product, block.queries.matrix), dtype=np.float64)
+    product = family.written_out()
     order = [name for block in family.blocks for name in block.attributes]
     tensor: Array = product.reshape(-1, *(sizes[name] for name in order))
     present = [name for name in names if name in order]

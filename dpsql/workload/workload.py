@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.schema.table import closest
 from dpsql.workload.factors import MAX_CELLS, Factor, is_factor
-from dpsql.workload.queries import Queries
+from dpsql.workload.queries import DenseQueries, Queries
 
 MAX_ANSWERS = 2**62
 """Answers of one workload. Of one family, up to `MAX_CELLS` can be held at once."""
+EQUAL = 1e-6
+"""Weights of rows are equal if they differ by no more than this, relatively."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,41 @@ class Family:
     def parts(self, size: int) -> Iterator[Family]:
         """Split the family into families of at most `size` queries, 1 or more, in C order."""
         yield from (self.box(rows) for rows in boxes(self.shape, size))
+
+    def written_out(self) -> NDArray[np.float64]:
+        """Write the queries out over the joint cells of their attributes, in the blocks' order."""
+        product: NDArray[np.float64] = np.ones((1, 1))
+        for block in self.blocks:
+            product = np.asarray(np.kron(product, block.queries.matrix), dtype=np.float64)
+        return product
+
+    def joined(self) -> Family:
+        """Return the same queries, in the same order, as one block over all attributes."""
+        attributes = tuple(a for block in self.blocks for a in block.attributes)
+        shape = tuple(n for block in self.blocks for n in block.shape)
+        one = Block(attributes, shape, DenseQueries(self.written_out()))
+        return replace(self, blocks=(one,), hidden=frozenset())
+
+    def emphasised(self, weights: Sequence[NDArray[np.float64]]) -> Family:
+        """Return the queries with further weights: the product of one for the row of each block.
+
+        A query has its weight as a factor, its root, since errors are of its square; what all of
+        a block have in common goes to the weight of the family.
+
+        Args:
+            weights: one positive number for each row, for each block.
+        """
+        if not self.count:
+            return self
+        blocks, weight = [], self.weight
+        for block, own in zip(self.blocks, weights, strict=True):
+            mean = float(own.mean())
+            weight *= mean
+            queries = block.queries
+            if own.max() > own.min() * (1 + EQUAL):
+                queries = DenseQueries(np.sqrt(own / mean)[:, None] * queries.matrix)
+            blocks.append(replace(block, queries=queries))
+        return replace(self, blocks=tuple(blocks), weight=weight)
 
     def check_held(self) -> None:
         """Refuse to hold all answers at once, where they are too many.
