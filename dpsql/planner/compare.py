@@ -162,7 +162,7 @@ def _measured(
 def _bound(planned: Plan, bound: Bound) -> tuple[str, float]:
     """Return the plan's own certificate, or else the bound that holds for all mechanisms."""
     if math.isfinite(planned.gap):
-        kind = "of all mechanisms" if planned.whole else "of its residual spaces"
+        kind = "of all mechanisms" if planned.least else "of its residual spaces"
         return f"certified bound {kind}", planned.rmse / math.sqrt(1 + planned.gap)
     total = bound.at(planned.budget, planned.contributions)
     return "SVD bound" if bound.exact else "below the SVD bound", math.sqrt(

@@ -147,6 +147,9 @@ class Plan:
     real: float = 0.0
     """The sum of weight·variance if its strategies were not rounded to integers; 0 if there is
     nothing to compare with."""
+    least: float = 0.0
+    """No matrix mechanism has a smaller sum of weight·variance at this budget; 0 if no such bound
+    is known."""
     tried: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """What else was planned → the RMSE of that."""
 
@@ -202,10 +205,11 @@ class Plan:
     def gap(self) -> float:
         """How far the total is from the best: relative, certified; infinite if no bound is known.
 
-        The best is that of plans with these residual spaces, or, where the domain is planned as
-        a whole, of all matrix mechanisms.
+        The best is that of all matrix mechanisms, where the domain is planned as a whole or the
+        workload is a Kronecker product (`least` is known then); else of plans with these residual
+        spaces.
 
-        The lower bound is (Σ_A √lower_A)² · k² / μ² (QuerySmasher, §6.4), with k the
+        The lower bound is `least`, or (Σ_A √lower_A)² · k² / μ² (QuerySmasher, §6.4), with k the
         `contributions`; the upper bound is the
         total of the variances above, so rounding and the share of each space are included.
         """
@@ -217,6 +221,8 @@ class Plan:
             return self.objective.gap
         if self.given is not None:
             return self.given.gap
+        if self.least:
+            return max(0.0, self._total / self.least - 1.0)
         cost = float(self.budget.mu_squared / self.contributions**2)
         if not all(block.lower > 0 for block in self.planned):
             return math.inf

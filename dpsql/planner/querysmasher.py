@@ -36,6 +36,7 @@ from dpsql.planner.solvers.base import StrategyFamily
 from dpsql.planner.solvers.choose import Solutions
 from dpsql.planner.solvers.dual import MAX_RANK
 from dpsql.planner.threads import one_thread
+from dpsql.planner.weighted.product import closed_form
 from dpsql.planner.weighted.search import choose_references, uniform_is_best
 from dpsql.planner.whole import (
     MAX_CELLS,
@@ -180,6 +181,12 @@ def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Res
             return whole  # no mechanism does better by more
         if whole is not None:
             plans["the whole domain at once"] = whole
+    if residuals == "weighted":
+        product = _product(workload, cost, tolerance)
+        if product is not None and product.gap <= ENOUGH * tolerance:
+            return product  # nor here
+        if product is not None:
+            plans["residual spaces of a product"] = product
     if weigh:
         return _best(plans | _weighted(workload, cost, tolerance))
     return stitch(workload, cost, _uniform(workload, tolerance))
@@ -214,12 +221,25 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
     recovery = WholeRecovery(Space.of_block(block.spaces[0], block))
     planned = PlannedBlock(block, recovery.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
-    real = solution.upper / float(cost.per_record)
-    return Plan(workload.copy(), cost.budget, (planned,), certified, recovery, {}, real=real)
+    real, least = (e / float(cost.per_record) for e in (solution.upper, solution.lower))
+    return Plan(
+        workload.copy(), cost.budget, (planned,), certified, recovery, {}, real=real, least=least
+    )
 
 
 def _uniform(workload: Workload, tolerance: float) -> Divided:
     return divide_and_conquer(workload, by_size(workload), None, tolerance)
+
+
+def _product(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
+    """Plan what is one Kronecker product with the references of its factors; None if it isn't."""
+    closed = closed_form(workload, tolerance / 8)
+    if closed is None:
+        return None
+    colouring, references = by_reference(closed.references, workload.domain)
+    divided = divide_within(Solutions(tolerance, closed.starts), workload, colouring, references)
+    least = closed.error / float(cost.per_record)
+    return replace(stitch(workload, cost, divided), least=least)
 
 
 def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Plan]:

@@ -141,6 +141,18 @@ def test_queries_that_vanish_end_the_search():
         evaluation._solve((0, 0), nothing)
 
 
+def test_where_nothing_can_be_searched_a_guess_is_planned_too(monkeypatch, never_whole):
+    """One space of high rank used to leave uniform references: HDMM was 2 percent better."""
+    workload = Workload({"a": 12, "b": 12}).add(["a", "b"], [AllRange(), Identity()], 5.0)
+    workload.add(["a", "b"], [Matrix(np.eye(12)[3:]), Prefix()])
+    searched = plan(workload, BUDGET)
+    monkeypatch.setattr(weighted, "STEPS", 1e9)
+    guessed, uniform = (plan(workload, BUDGET, residuals=r) for r in ("weighted", "uniform"))
+    assert guessed.rmse < uniform.rmse * 0.99
+    assert guessed.rmse < searched.rmse * 1.01
+    assert guessed.tried == {"uniform residual spaces": uniform.rmse}
+
+
 def test_attributes_in_one_role_share_a_colour():
     workload = prefixes(4, 3)
     assert by_role(workload).colours == (0, 0, 0)

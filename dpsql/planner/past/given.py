@@ -179,7 +179,13 @@ class Rounds:
         certified = self.cost.certified(tuple(block.strategy for block in blocks))
         # What the plan would lose alone, to rounding or to others, says nothing of these shares.
         return replace(
-            self.alone, planned=blocks, certified=certified, references=own, real=0.0, tried={}
+            self.alone,
+            planned=blocks,
+            certified=certified,
+            references=own,
+            real=0.0,
+            least=0.0,
+            tried={},
         )
 
     def combined(self, plan: Plan, least: float | Sequence[tuple[float, tuple[str, ...]]]) -> Plan:

@@ -69,10 +69,17 @@ class Solver(ABC):
         """Tell whether the component has the structure that this solver needs."""
 
     @abstractmethod
-    def solve(self, component: Component, tolerance: float, work: float) -> Solution:
+    def solve(
+        self,
+        component: Component,
+        tolerance: float,
+        work: float,
+        start: NDArray[np.float64] | None = None,
+    ) -> Solution:
         """Find a strategy whose relative gap is at most `tolerance`, or as near as it gets.
 
-        It takes no more than about `work` multiplications.
+        It takes no more than about `work` multiplications, and may begin at a dual δ, of shape
+        (cells,).
         """
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.divide.component import Component
@@ -42,10 +47,14 @@ class Solutions(StrategyFamily):
 
     Every component gets an eighth of the plan's tolerance: gaps of up to three factors multiply,
     and rounding needs room. Large ones, which are seldom factors of others, get a quarter.
+    Those over one attribute may begin at a dual δ that is known for its reference, by the key.
     """
 
-    def __init__(self, tolerance: float) -> None:
+    def __init__(
+        self, tolerance: float, starts: Mapping[bytes, NDArray[np.float64]] = MappingProxyType({})
+    ) -> None:
         self._tolerance = tolerance
+        self._starts = starts
         self._left = PLAN_WORK
         self._known: dict[tuple[tuple[int, ...], bytes], Solution] = {}
 
@@ -99,7 +108,9 @@ class Solutions(StrategyFamily):
                 hint="use a coarser domain, or ask for fewer different ranges.",
             )
         share = 8 if component.dimension < LARGE else 4
-        solution = solver.solve(component, self._tolerance / share, min(WORK, self._left))
+        alone = component.references[0].key if len(component.references) == 1 else b""
+        work, start = min(WORK, self._left), self._starts.get(alone)
+        solution = solver.solve(component, self._tolerance / share, work, start)
         self._left -= solution.work
         return solution
 

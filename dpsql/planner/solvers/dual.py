@@ -76,10 +76,16 @@ class DualSolver(Solver):
         """Whether no factorisation can exceed `MAX_RANK`."""
         return min(component.dimension, len(component.rows)) <= MAX_RANK
 
-    def solve(self, component: Component, tolerance: float, work: float = WORK) -> Solution:
+    def solve(
+        self,
+        component: Component,
+        tolerance: float,
+        work: float = WORK,
+        start: Vector | None = None,
+    ) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
         dual = Dual.of(component.rows, component.shape)
-        best = maximise(dual, tolerance, work=work)
+        best = maximise(dual, tolerance, start, work)
         basis = _integer_basis(component, dual.rank)
         full = len(basis) == component.dimension
         express = partial(over_residual_basis, component=component) if full else None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpsql.planner.divide.component import Component
 from dpsql.planner.solvers.base import Centred, Solution, Solver
 
@@ -28,7 +31,13 @@ class IdentitySolver(Solver):
         """Whether the component is known to ask for single cells."""
         return component.identity is not None
 
-    def solve(self, component: Component, tolerance: float, work: float) -> Solution:
+    def solve(
+        self,
+        component: Component,
+        tolerance: float,
+        work: float,
+        start: NDArray[np.float64] | None = None,
+    ) -> Solution:
         """Return the exact optimum."""
         error = identity_error(component)
         return Solution(Centred(component.shape[0]), error, error, self.name)

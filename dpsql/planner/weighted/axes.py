@@ -142,7 +142,7 @@ def _stacked(parts: Sequence[tuple[float, Block, int]], cells: int) -> Array | N
             its = _gram(block, axis)
             size = float(np.trace(its))
             gram += weight / size * its if size else 0.0
-        return _root(gram)
+        return root_of(gram)
     tables = []
     for weight, block, axis in parts:
         rows = _few_rows(block, axis)
@@ -152,7 +152,7 @@ def _stacked(parts: Sequence[tuple[float, Block, int]], cells: int) -> Array | N
     rows = np.vstack(tables)
     if len(rows) > LOW or rows.size > MOST_ENTRIES:
         return None
-    return _compressed(rows)
+    return compressed(rows)
 
 
 def _gram(block: Block, axis: int) -> Array:
@@ -174,17 +174,18 @@ def _few_rows(block: Block, axis: int) -> Array | None:
     if len(block.attributes) == 1:
         return block.queries.matrix if block.queries.rows <= LOW else None
     along = _along(block, axis)
-    return _compressed(along) if len(along) <= MAX_CELLS else None
+    return compressed(along) if len(along) <= MAX_CELLS else None
 
 
-def _compressed(rows: Array) -> Array:
+def compressed(rows: Array) -> Array:
     """Return rows of full rank with the same Gram matrix, of fewer rows than cells."""
     values, vectors = np.linalg.eigh(rows @ rows.T)
     kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(rows)
     return np.asarray(vectors[:, kept].T @ rows)
 
 
-def _root(gram: Array) -> Array:
+def root_of(gram: Array) -> Array:
+    """Return rows of full rank with this Gram matrix."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(gram)
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
@@ -202,7 +203,7 @@ def _vertices(rows: Array) -> Cells:
     points = (left[:, kept] / np.sqrt(values[kept])).T @ centred
     if len(points) == 1:
         return np.unique([int(points[0].argmin()), int(points[0].argmax())])
-    if len(points) > FLAT:
+    if not 0 < len(points) <= FLAT:  # many dimensions; or none, as all columns are equal
         return np.arange(cells)
     from scipy.spatial import ConvexHull  # slow to import, and seldom needed
 

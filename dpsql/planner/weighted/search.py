@@ -68,11 +68,11 @@ class Choice:
     references: list[Reference]
     """One for each colour."""
     uniform_roots: float
-    """A lower bound on Σ_A √E_A with uniform references."""
+    """A lower bound on Σ_A √E_A with uniform references; 0 if none is known."""
 
 
 def choose_references(workload: Workload) -> Choice | None:
-    """Search for the best references; None if uniform ones are best or others too dear."""
+    """Search for the best references; None if uniform ones are best."""
     colouring = by_role(workload)
     free = _free(workload, colouring)
     if not free:
@@ -86,8 +86,8 @@ def choose_references(workload: Workload) -> Choice | None:
             colouring, search = coarse, shared
     try:
         found = search.minimise()
-    except _TooMuchError:
-        return None
+    except _TooMuchError:  # a guess, to be planned beside uniform references
+        found = search.each_alone(), 0.0
     if found is None:
         return None
     best, uniform_roots = found
@@ -188,7 +188,7 @@ class _Search:
         best = (least[0], uniform)
         with suppress(_TooMuchError):
             ended = math.inf
-            alone = self._each_alone()
+            alone = self.each_alone()
             found = self.objective(alone)
             if found is not None and found[0] < least[0] * (1 + WORSE):
                 ended, _ = reached = self._descend(alone, least[0])
@@ -292,7 +292,7 @@ class _Search:
             gradient.add(slopes, its, count / (2 * math.sqrt(error)))
         return total, slopes
 
-    def _each_alone(self) -> list[Array]:
+    def each_alone(self) -> list[Array]:
         """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
         result = self._on_support([r.weights for r in self._small.uniform])
         for c, axis in self.free.items():
