@@ -210,8 +210,7 @@ class Plan:
         spaces.
 
         The lower bound is `least`, or (Σ_A √lower_A)² · k² / μ² (QuerySmasher, §6.4), with k the
-        `contributions`; the upper bound is the
-        total of the variances above, so rounding and the share of each space are included.
+        `contributions`; the upper one the total of the variances above, rounding included.
         """
         if self.aside:
             return math.inf

@@ -40,6 +40,7 @@ from dpsql.planner.weighted.product import closed_form
 from dpsql.planner.weighted.search import choose_references, uniform_is_best
 from dpsql.planner.whole import (
     MAX_CELLS,
+    MODERATE_CELLS,
     WholeRecovery,
     cells,
     is_quick,
@@ -110,8 +111,7 @@ def plan(
         tolerance: the relative gap to aim for, between 1e-8 and 1.
         residuals: `weighted` chooses the references that need the least error; `uniform` takes
             means, as the paper does; `none` plans the whole domain at once, which is best and
-            possible up to 2,000 joint cells; `weighted` does so by itself up to 400, or 1,200 of
-            one attribute.
+            possible up to 2,000 joint cells; `weighted` does so by itself up to 400, or 1,500.
         objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
         targets: family name → the largest standard error that its answers may have, in rows.
             The budget is then the least one found that meets them all.
@@ -175,18 +175,17 @@ def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Res
         )
     plans: dict[str, Plan] = {}
     weigh = residuals == "weighted" and not uniform_is_best(workload)
-    if residuals == "none" or (weigh and is_quick(workload)):
-        whole = _plan_whole(workload, cost, tolerance)
-        if whole is not None and (residuals == "none" or whole.gap <= ENOUGH * tolerance):
-            return whole  # no mechanism does better by more
-        if whole is not None:
-            plans["the whole domain at once"] = whole
-    if residuals == "weighted":
-        product = _product(workload, cost, tolerance)
-        if product is not None and product.gap <= ENOUGH * tolerance:
-            return product  # nor here
-        if product is not None:
-            plans["residual spaces of a product"] = product
+    quick, moderate = is_quick(workload), count <= MODERATE_CELLS
+    for name, wanted, planner in (
+        ("the whole domain at once", residuals == "none" or (weigh and quick), _plan_whole),
+        ("residual spaces of a product", residuals == "weighted", _product),
+        ("the whole domain at once", weigh and moderate and not quick, _plan_whole),
+    ):
+        found = planner(workload, cost, tolerance) if wanted else None
+        if found is not None:
+            if residuals == "none" or found.gap <= ENOUGH * tolerance:
+                return found  # no mechanism does better by more
+            plans[name] = found
     if weigh:
         return _best(plans | _weighted(workload, cost, tolerance))
     return stitch(workload, cost, _uniform(workload, tolerance))

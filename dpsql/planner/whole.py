@@ -32,6 +32,9 @@ QUICK_CELLS = 400
 ALONE_CELLS = 1200
 """Cells of a single attribute up to which it doesn't: the search for its reference solves problems
 of that size many times."""
+MODERATE_CELLS = 1500
+"""Joint cells up to which that takes some seconds, and is done where no other plan is certified
+against all mechanisms."""
 FEW = 64
 """Queries that are written out over larger domains too: their dual is of low rank."""
 FEW_ENTRIES = 2**22

@@ -88,10 +88,7 @@ def choose_references(workload: Workload) -> Choice | None:
         found = search.minimise()
     except _TooMuchError:  # a guess, to be planned beside uniform references
         found = search.each_alone(), 0.0
-    if found is None:
-        return None
-    best, uniform_roots = found
-    return Choice(colouring, search.rounded(best), uniform_roots)
+    return None if found is None else Choice(colouring, search.rounded(found[0]), found[1])
 
 
 def uniform_is_best(workload: Workload) -> bool:
@@ -158,7 +155,7 @@ def _irregular(cells: int) -> Reference:
 
 
 class _TooMuchError(Exception):
-    """The search would take too long."""
+    """The search would take too long, or no solver takes what is asked."""
 
 
 @dataclass(slots=True)
@@ -181,8 +178,9 @@ class _Search:
     def minimise(self) -> tuple[list[Array], float] | None:
         """Return the best references found, and Σ √E for uniform ones; None if those are best."""
         uniform = [r.weights for r in self._small.uniform]
-        least = self.objective(uniform)
-        if least is None or not least[0]:  # nothing is asked of any space
+        if (least := self.objective(uniform)) is None:
+            raise _TooMuchError
+        if not least[0]:  # nothing is asked of any space
             return None
         self._spent.limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
         best = (least[0], uniform)
