@@ -10,5 +10,16 @@ def quick_cells(request):
     """Small domains are planned as a whole by default; weighted residuals are tested as well."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.param:
-            patch.setattr(querysmasher, "is_quick", lambda workload: False)
+            _leave_whole_plans_out(patch)
         yield
+
+
+@pytest.fixture
+def never_whole(monkeypatch):
+    """Domains are planned by residual spaces, however small they are."""
+    _leave_whole_plans_out(monkeypatch)
+
+
+def _leave_whole_plans_out(patch):
+    patch.setattr(querysmasher, "is_quick", lambda workload: False)
+    patch.setattr(querysmasher, "MODERATE_CELLS", 0)

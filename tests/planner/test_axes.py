@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.planner import querysmasher
 from dpsql.planner.divide.colours import by_role
 from dpsql.planner.solvers import dual
 from dpsql.planner.weighted import search as weighted
@@ -59,11 +58,6 @@ def test_the_vertices_have_the_longest_columns(table):
         assert set(np.flatnonzero(same)) <= set(axis.support)
     if len(rows) < 3:
         assert len(axis.vertices) == len(rows) + 1
-
-
-@pytest.fixture
-def never_whole(monkeypatch):
-    monkeypatch.setattr(querysmasher, "is_quick", lambda workload: False)
 
 
 def sums() -> Workload:

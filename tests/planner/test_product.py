@@ -8,7 +8,6 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from dpsql.planner import querysmasher
 from dpsql.planner.past.determined import missing
 from dpsql.planner.querysmasher import plan
 from dpsql.planner.weighted import search
@@ -28,9 +27,8 @@ def total(planned) -> float:
 
 
 @pytest.fixture
-def only_products(monkeypatch):
+def only_products(never_whole, monkeypatch):
     """Leave no way but the closed form."""
-    monkeypatch.setattr(querysmasher, "is_quick", lambda workload: False)
     monkeypatch.setattr(search._Search, "minimise", lambda self: pytest.fail("searched"))
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.planner import querysmasher
 from dpsql.planner.divide.basis import axis_basis
 from dpsql.planner.divide.colours import by_role, by_size
 from dpsql.planner.divide.component import Component
@@ -40,11 +39,6 @@ def affine(n: int) -> Matrix:
 
 def total(planned) -> float:
     return planned.rmse**2 * planned.workload.count
-
-
-@pytest.fixture
-def never_whole(monkeypatch):
-    monkeypatch.setattr(querysmasher, "is_quick", lambda workload: False)
 
 
 @pytest.mark.parametrize(
