@@ -188,7 +188,8 @@ def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Res
             plans[name] = found
     if weigh:
         return _best(plans | _weighted(workload, cost, tolerance))
-    return stitch(workload, cost, _uniform(workload, tolerance))
+    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
+    return stitch(workload, cost, uniform)
 
 
 def _best(plans: Mapping[str, Plan]) -> Plan:
@@ -226,17 +227,12 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
     )
 
 
-def _uniform(workload: Workload, tolerance: float) -> Divided:
-    return divide_and_conquer(workload, by_size(workload), None, tolerance)
-
-
 def _product(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
     """Plan what is one Kronecker product with the references of its factors; None if it isn't."""
-    closed = closed_form(workload, tolerance / 8)
-    if closed is None:
+    if (closed := closed_form(workload, tolerance / 8)) is None:
         return None
-    colouring, references = by_reference(closed.references, workload.domain)
-    divided = divide_within(Solutions(tolerance, closed.starts), workload, colouring, references)
+    how = by_reference(closed.references, workload.domain)
+    divided = divide_within(Solutions(tolerance, closed.starts), workload, *how)
     least = closed.error / float(cost.per_record)
     return replace(stitch(workload, cost, divided), least=least)
 
@@ -252,7 +248,8 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
         least = choice.uniform_roots**2 / float(cost.per_record)
         if weighted.rmse**2 * workload.count <= least:
             return plans
-    plans["uniform residual spaces"] = stitch(workload, cost, _uniform(workload, tolerance))
+    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
+    plans["uniform residual spaces"] = stitch(workload, cost, uniform)
     return plans
 
 
