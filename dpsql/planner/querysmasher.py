@@ -249,8 +249,7 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
         if weighted.rmse**2 * workload.count <= least:
             return plans
     uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
-    plans["uniform residual spaces"] = stitch(workload, cost, uniform)
-    return plans
+    return plans | {"uniform residual spaces": stitch(workload, cost, uniform)}
 
 
 def divide_and_conquer(
