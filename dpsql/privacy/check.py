@@ -2,8 +2,9 @@
 
 Guarantees:
     1. `read_history` returns a history only if the tables that decisions rest on are intact, are
-       the tables of this format and hold an unbroken chain of possible events, none missing at
-       the end. Contents are not read, so that a decision is as fast as the history is short.
+       the tables of the formats that the ledger was written in and hold an unbroken chain of
+       possible events, none missing at the end. Contents are not read, so that a decision is as
+       fast as the history is short.
     2. `read_content` returns nothing but the bytes whose digest is in that chain.
     3. `audit` checks everything there is.
 """
@@ -11,16 +12,24 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import LedgerError
-from dpsql.privacy.history import Entry, Event, History, damaged
-from dpsql.privacy.store import DDL, FORMAT
+from dpsql.privacy import format2
+from dpsql.privacy.event import FORMAT, Line, Row, damaged
+from dpsql.privacy.history import Entry, History
+from dpsql.privacy.store import DDL
 
-_DECISIVE = ("sqlite_schema", "sqlite_sequence", "meta", "event", "probe")
-"""All tables but the one with the contents."""
+_LAYOUTS = {
+    (FORMAT,): DDL,
+    (FORMAT, format2.FORMAT): (*DDL, *format2.KEPT),
+    (format2.FORMAT,): format2.DDL,
+}
+"""The formats that a ledger was written in, the newest first → its tables and triggers."""
+_CONTENTS = "measurement"
+"""The only table on which no decision rests."""
 _SEQUENCE = "CREATE TABLE sqlite_sequence(name,seq)"
 """SQLite's own table of the last number given out."""
 
@@ -32,7 +41,7 @@ class Audit:
     entries: int
     """Charges."""
     events: int
-    """Rows of the chain: totals, bindings, charges, releases, deliveries."""
+    """Rows of the chain: totals, bindings, charges, releases, deliveries, and an upgrade."""
     contents: int
     """Releases whose noisy integers are kept."""
     content_bytes: int
@@ -57,17 +66,24 @@ def read_history(connection: sqlite3.Connection, seen: tuple[int, str]) -> tuple
     Raises:
         LedgerError: the file is damaged, is no ledger, or has another format.
     """
-    _check_tables(connection)
-    identity = Identity(*connection.execute("SELECT ledger, dataset FROM meta").fetchone())
-    history = History(json.dumps([FORMAT, identity.ledger, identity.dataset]))
-    for row in connection.execute("SELECT * FROM event ORDER BY seq"):
-        history.add(Event(*row))
+    identity, formats = _checked_tables(connection)
+    history = History(formats[-1], identity.ledger, identity.dataset)
+    for row in _rows(connection, formats):
+        history.add(row)
         if history.seq == seen[0] and history.hash != seen[1]:
             raise damaged("its history was changed")
     (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
-    if history.seq < seen[0] or history.seq != last:
+    if history.seq < seen[0] or history.seq != last or history.format != formats[0]:
         raise damaged("entries are missing")
     return identity, history
+
+
+def _rows(connection: sqlite3.Connection, formats: Sequence[int]) -> Iterator[Row]:
+    """Yield all events, oldest first."""
+    if format2.FORMAT in formats:
+        yield from format2.rows(connection)
+    if FORMAT in formats:
+        yield from map(Line._make, connection.execute("SELECT * FROM chain ORDER BY seq"))
 
 
 def read_content(connection: sqlite3.Connection, entry: Entry) -> bytes:
@@ -99,21 +115,25 @@ def audit(connection: sqlite3.Connection, history: History) -> Audit:
     return Audit(len(history.entries), history.seq, len(kept), size)
 
 
-def _check_tables(connection: sqlite3.Connection) -> None:
-    found = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
-    if "meta" not in {name for name, _ in found}:
+def _checked_tables(connection: sqlite3.Connection) -> tuple[Identity, tuple[int, ...]]:
+    """Check the tables; say which ledger it is, and in which formats it was written."""
+    found = connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall()
+    tables = {name for name, kind, _ in found if kind == "table"}
+    if "meta" not in tables:
         raise damaged("the file is not a ledger")
-    versions = connection.execute("SELECT format FROM meta").fetchall()
-    if versions != [(FORMAT,)]:
-        raise _wrong_format(versions)
-    if sorted(str(sql) for _, sql in found) != sorted([*DDL, _SEQUENCE]):
+    meta = connection.execute("SELECT format, ledger, dataset FROM meta ORDER BY rowid").fetchall()
+    formats = tuple(row[0] for row in meta)
+    if formats not in _LAYOUTS or len({row[1:] for row in meta}) != 1:
+        raise _wrong_format(formats)
+    if sorted(str(sql) for *_, sql in found) != sorted([*_LAYOUTS[formats], _SEQUENCE]):
         raise damaged("its tables were changed")
     # Rows are only ever appended, so no page is ever freed. If pages in use were listed as free,
     # SQLite would write over them, and the checks of single tables don't compare the two.
     if connection.execute("PRAGMA freelist_count").fetchone() != (0,):
         raise damaged("the file is not intact")
-    for table in _DECISIVE:
+    for table in [*sorted(tables - {_CONTENTS}), "sqlite_schema"]:
         _check_intact(connection, f"PRAGMA integrity_check({table})")
+    return Identity(*meta[0][1:]), formats
 
 
 def _check_intact(connection: sqlite3.Connection, pragma: str) -> None:
@@ -121,17 +141,19 @@ def _check_intact(connection: sqlite3.Connection, pragma: str) -> None:
         raise damaged("the file is not intact")
 
 
-def _wrong_format(versions: list[tuple[object]]) -> LedgerError:
-    found = versions[0][0] if versions else None
+def _wrong_format(formats: tuple[object, ...]) -> LedgerError:
+    found = formats[0] if formats else None
     if not isinstance(found, int) or found < 1:
         return damaged("its format version is wrong")
-    if found < FORMAT:
+    if found > FORMAT:
+        return LedgerError(
+            f"The ledger has format version {found}; this dpsql knows version {FORMAT}.",
+            hint="update dpsql.",
+        )
+    if found < format2.FORMAT:
         return LedgerError(
             f"The ledger has format version {found}: it was made by an earlier development "
             "version of dpsql, which this one can't continue.",
             hint="go on with the version that made it. A new ledger would forget what was spent.",
         )
-    return LedgerError(
-        f"The ledger has format version {found}; this dpsql knows version {FORMAT}.",
-        hint="update dpsql.",
-    )
+    return damaged("its format version is wrong")

@@ -11,55 +11,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from dpsql.errors import LedgerError, StaleSchemaError
 from dpsql.hints import Hint, option
+from dpsql.privacy.amount import EVERY, Amount
+from dpsql.privacy.event import Event, Line, Row, Rows, damaged
 from dpsql.privacy.purpose import EACH_ROW, Purpose
 
-_AMOUNT = re.compile(r"(0|[1-9][0-9]{0,3999})/([1-9][0-9]{0,3999})")
-
-
-class Event(NamedTuple):
-    """A row of the ledger. Texts that an event does not need are empty."""
-
-    seq: int
-    kind: str
-    request: str
-    mu_squared: str
-    """An exact fraction in lowest terms, "p/q"."""
-    plan: str = ""
-    script: str = ""
-    table: str = ""
-    schema: str = ""
-    unit: str = ""
-    vintage: str = ""
-    content: str = ""
-    """SHA-256 of the content that is kept for a release."""
-    owner: str = ""
-    """The process that charged."""
-    time: str = ""
-    hash: str = ""
-
-
-_ALWAYS = frozenset({"seq", "kind", "mu_squared", "time", "hash"})
-_BOUND = frozenset({"request", "table", "schema", "unit"})
-_FIELDS: dict[str, list[frozenset[str]]] = {
-    "total": [frozenset()],
-    "bound": [_BOUND],
-    "charged": [_BOUND | {"plan", "script", "vintage", "owner"}],
+_FIELDS = {
+    "upgraded": [frozenset[str]()],
+    "total": [frozenset({"amounts"})],
+    "bound": [frozenset({"request", "rows"})],
+    "charged": [frozenset({"request", "amounts", "rows", "plan", "script", "owner"})],
     "released": [frozenset({"request"}), frozenset({"request", "content"})],
     "delivered": [frozenset({"request"})],
 }
 """Kind of event → the fields that it may have besides those that all have."""
-_FORMS = {
-    kind: {tuple(name in _ALWAYS | fields for name in Event._fields) for fields in choices}
-    for kind, choices in _FIELDS.items()
-}
-_WITH_AMOUNT = ("total", "charged")
+_OPTIONAL = tuple(f.name for f in fields(Event) if f.name not in ("kind", "time"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +73,8 @@ class _Binding:
     beside_units: bool
     """Whether other tables had units then. Of a table without one, the owner has said so since."""
 
-    @classmethod
-    def of(cls, event: Event, *, beside_units: bool) -> _Binding:
-        return cls(event.schema, event.unit, event.seq, event.time, beside_units)
-
-    def agrees(self, event: Event) -> bool:
-        return (self.schema, self.unit) == (event.schema, event.unit)
+    def agrees(self, rows: Rows) -> bool:
+        return (self.schema, (self.unit,)) == (rows.schema, rows.roots)
 
 
 class Protected(NamedTuple):
@@ -136,24 +103,25 @@ def _tables(count: int) -> str:
 class History:
     """Events read so far: `seq` and `hash` of the last, and what they add up to."""
 
-    def __init__(self, identity: str) -> None:
-        """Start before the first event of the ledger with this identity."""
+    def __init__(self, format_: int, ledger: str, dataset: str) -> None:
+        """Start before the first event of a ledger that was begun in a format."""
+        self.format = format_
         self.seq = 0
-        self.hash = hashlib.sha256(identity.encode()).hexdigest()
-        self.total: Fraction | None = None
-        self.spent = Fraction(0)
+        self.hash = hashlib.sha256(json.dumps([format_, ledger, dataset]).encode()).hexdigest()
+        self.total: Amount | None = None
+        self.spent = Amount()
         self.entries: dict[str, Entry] = {}
         self._bound: dict[str, _Binding] = {}
         self._has_units = False
 
     @property
     def remaining(self) -> Fraction | None:
-        """What is left of the total, if that was fixed."""
-        return None if self.total is None else self.total - self.spent
+        """The μ² that is left of the total, if that was fixed."""
+        return None if self.total is None else self.total.of(EVERY) - self.spent.of(EVERY)
 
-    def link(self, *fields: int | str) -> str:
-        """Hash the fields of the next event (all but its hash) together with the last hash."""
-        return hashlib.sha256(json.dumps([self.hash, *fields]).encode()).hexdigest()
+    def covers(self, cost: Amount) -> bool:
+        """Tell whether that much more can be spent within the total."""
+        return self.total is None or self.spent + cost <= self.total
 
     @property
     def protected(self) -> Protected:
@@ -196,44 +164,75 @@ class History:
             )
         return bound.schema != purpose.schema
 
-    def add(self, event: Event) -> None:
+    def follow(self, event: Event) -> Line:
+        """Take a new event, and return the line to be written for it.
+
+        Raises:
+            LedgerError: it is impossible.
+        """
+        line = Line(self.seq + 1, event.text, "")
+        line = line._replace(hash=line.linked(self.hash))
+        self.add(line)
+        return line
+
+    def add(self, row: Row) -> None:
         """Take the next event.
 
         Raises:
             LedgerError: it does not follow.
         """
-        if event.seq != self.seq + 1:
+        if row.seq != self.seq + 1:
             raise damaged("entries are missing")
-        if event.hash != self.link(*event[:-1]):
-            raise damaged(f"entry {event.seq} was changed")
-        amount = _amount(event)
-        if not (_is_well_formed(event, amount) and self._take(event, amount)):
-            raise damaged(f"entry {event.seq} is impossible")
-        if self.total is not None and self.spent > self.total:
+        if row.hash != row.linked(self.hash):
+            raise damaged(f"entry {row.seq} was changed")
+        event = row.event
+        step = row.format > self.format
+        if row.format < self.format or step != (event.kind == "upgraded"):
+            raise damaged(f"entry {row.seq} has another format than those before")
+        if not (_is_well_formed(event) and self._take(row.seq, event)):
+            raise damaged(f"entry {row.seq} is impossible")
+        if self.total is not None and not self.spent <= self.total:
             raise damaged("more was spent than its total")
-        self.seq, self.hash = event.seq, event.hash
+        self.seq, self.hash, self.format = row.seq, row.hash, row.format
 
-    def _take(self, event: Event, amount: Fraction) -> bool:
+    def _take(self, seq: int, event: Event) -> bool:
         """Count an event in, if it is possible now."""
-        entry, bound = self.entries.get(event.request), self._bound.get(event.table)
-        binding = _Binding.of(event, beside_units=self._has_units)
+        entry = self.entries.get(event.request)
         if event.kind == "total" and self.total is None:
-            self.total = amount
-        elif event.kind == "bound" and (bound is None or _is_rebinding(event, bound)):
-            self._bound[event.table] = binding
-            self._has_units |= event.unit != EACH_ROW
-        elif event.kind == "charged" and entry is None and bound and bound.agrees(event):
-            self.spent += amount
-            self.entries[event.request] = _charged(event, amount)
-            self._bound[event.table] = binding
+            self.total = event.amounts
+        elif event.kind == "bound":
+            return self._bind(seq, event)
+        elif event.kind == "charged" and entry is None:
+            return self._charge(seq, event)
         elif event.kind == "released" and entry and entry.state == "charged":
             self.entries[event.request] = replace(
-                entry, state="released", content=event.content, released=event.seq
+                entry, state="released", content=event.content, released=seq
             )
         elif event.kind == "delivered" and entry and entry.state == "released":
             self.entries[event.request] = replace(entry, state="delivered")
         else:
+            return event.kind == "upgraded"
+        return True
+
+    def _bind(self, seq: int, event: Event) -> bool:
+        (rows,) = event.rows
+        bound, (unit,) = self._bound.get(rows.table), rows.roots
+        if bound is not None and (bound.unit != unit or bound.schema == rows.schema):
             return False
+        self._bound[rows.table] = _Binding(rows.schema, unit, seq, event.time, self._has_units)
+        self._has_units |= unit != EACH_ROW
+        return True
+
+    def _charge(self, seq: int, event: Event) -> bool:
+        (rows,) = event.rows
+        bound = self._bound.get(rows.table)
+        if bound is None or not bound.agrees(rows):
+            return False
+        self.spent += event.amounts
+        self.entries[event.request] = _charged(seq, event, rows)
+        self._bound[rows.table] = _Binding(
+            bound.schema, bound.unit, seq, event.time, self._has_units
+        )
         return True
 
 
@@ -248,35 +247,24 @@ def _without_unit(*, begun: bool) -> LedgerError:
     )
 
 
-def damaged(why: str) -> LedgerError:
-    """Word that a ledger can't be trusted."""
-    return LedgerError(
-        f"The ledger is damaged: {why}.",
-        hint="restore the newest copy of the ledger; nothing can be answered without it.",
-    )
+def _is_well_formed(event: Event) -> bool:
+    """Tell whether an event has the fields that its kind needs and no others."""
+    given = {name for name in _OPTIONAL if getattr(event, name)}
+    return (
+        given in _FIELDS.get(event.kind, [])
+        and bool(event.time)
+        and all(
+            rows.table and rows.schema and all(rows.roots) and rows.roots
+            and bool(rows.version) == (event.kind == "charged")
+            for rows in event.rows
+        )
+    )  # fmt: skip
 
 
-def _amount(event: Event) -> Fraction:
-    match = _AMOUNT.fullmatch(event.mu_squared)
-    if match is None:
-        raise damaged(f"entry {event.seq} has no amount")
-    return Fraction(int(match[1]), int(match[2]))
-
-
-def _is_well_formed(event: Event, amount: Fraction) -> bool:
-    """Tell whether an event has the fields that its kind needs and no others, and an amount."""
-    if event.kind not in _FORMS or (amount > 0) != (event.kind in _WITH_AMOUNT):
-        return False
-    return tuple(map(bool, event)) in _FORMS[event.kind]
-
-
-def _is_rebinding(event: Event, bound: _Binding) -> bool:
-    return event.unit == bound.unit and event.schema != bound.schema
-
-
-def _charged(event: Event, amount: Fraction) -> Entry:
+def _charged(seq: int, event: Event, rows: Rows) -> Entry:
+    (unit,) = rows.roots
     return Entry(
-        event.seq, event.request, amount, "charged",
-        event.plan, event.script, event.table, event.schema, event.unit, event.vintage,
+        seq, event.request, event.amounts.of(EVERY), "charged",
+        event.plan, event.script, rows.table, rows.schema, unit, rows.version,
         content="", released=0, owner=event.owner, time=event.time,
     )  # fmt: skip

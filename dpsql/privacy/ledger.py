@@ -8,13 +8,14 @@ Guarantees:
        crash before loses at most the answer; a crash after keeps the charge.
     2. Reading what was spent, deciding and writing are one IMMEDIATE transaction, so that any
        number of threads and processes together never pass the total. Amounts are exact
-       fractions.
+       (`amount`); all that is charged today counts for the units of every table.
     3. Before each decision the whole history is read and checked: format, tables and triggers
        and whether they are intact, hash chain, sums, and that what this object saw before is
        still there. If anything is amiss, or the file can't be written, `LedgerError` is raised
        and nothing is released. (A failing disk may keep a charge that was reported as failed,
        never lose one that was reported as made.)
-    4. Rows are only ever appended; triggers forbid the rest.
+    4. Rows are only ever appended; triggers forbid the rest. Ledgers of format 2 are read, and
+       written on in the present format (`format2`).
     5. A charge is released at most once, with at most one content. What is kept of a release
        and its note are one commit, so that the content is there if the release counts as made.
     6. `undelivered`, `measurements` and `content` return only bytes that were stored with a
@@ -31,20 +32,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
 import uuid
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import owner, pointer, refusals
+from dpsql.privacy.amount import EVERY, Amount
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.check import Audit, audit, read_content
-from dpsql.privacy.history import Entry, Event, History, Protected
+from dpsql.privacy.event import Event, Rows
+from dpsql.privacy.history import Entry, History, Protected
 from dpsql.privacy.purpose import Purpose, Receipt
-from dpsql.privacy.store import MAX_CONTENT, create_file, ledger_errors
+from dpsql.privacy.store import MAX_CONTENT, append, create_file, ledger_errors
 from dpsql.privacy.transactions import Transactions, check_dataset
 
 _GRID = 10**30
@@ -114,12 +115,13 @@ class Ledger:
     @property
     def total(self) -> Fraction | None:
         """The most μ² that may be spent, if that was fixed."""
-        return self._read().total
+        total = self._read().total
+        return None if total is None else total.of(EVERY)
 
     @property
     def spent(self) -> Fraction:
         """The μ² spent so far."""
-        return self._read().spent
+        return self._read().spent.of(EVERY)
 
     @property
     def remaining(self) -> Fraction | None:
@@ -139,14 +141,16 @@ class Ledger:
         """
         if budget.pure:
             raise refusals.pure_total(budget)
+        total = Amount({EVERY: budget.mu_squared})
         with self._transactions.writing() as (connection, history):
-            if history.total == budget.mu_squared:
+            if history.total == total:
                 return
             if history.total is not None:
-                raise refusals.other_total(self.dataset, self.path, budget, history.total)
-            if history.spent > budget.mu_squared:
-                raise refusals.total_too_small(self.dataset, budget, history.spent)
-            self._append(connection, history, "total", mu_squared=budget.mu_squared)
+                found = history.total.of(EVERY)
+                raise refusals.other_total(self.dataset, self.path, budget, found)
+            if not history.spent <= total:
+                raise refusals.total_too_small(self.dataset, budget, history.spent.of(EVERY))
+            append(connection, history, Event("total", amounts=total))
 
     @property
     def protected(self) -> Protected:
@@ -190,22 +194,21 @@ class Ledger:
                 charge can't be recorded.
         """
         cost = _recorded(mu_squared, asked)
+        table = Rows(purpose.table, purpose.schema, (purpose.unit,))
+        charge = Event(
+            "charged", uuid.uuid4().hex, Amount({EVERY: cost}),
+            (replace(table, version=purpose.vintage),),
+            plan=purpose.plan, script=purpose.script, owner=owner.this_process(),
+        )  # fmt: skip
         with self._transactions.writing() as (connection, history):
             if history.must_bind(purpose, accept_schema=accept_schema, each_row=each_row):
-                self._append(
-                    connection, history, "bound", uuid.uuid4().hex,
-                    table=purpose.table, schema=purpose.schema, unit=purpose.unit,
-                )  # fmt: skip
+                append(connection, history, Event("bound", uuid.uuid4().hex, rows=(table,)))
             left = history.remaining
-            if left is not None and cost > left:
+            if left is not None and not history.covers(charge.amounts):
                 raise refusals.too_much(asked, cost, left)
-            request = uuid.uuid4().hex
-            event = self._append(
-                connection, history, "charged", request, cost,
-                owner=owner.this_process(), **asdict(purpose),
-            )  # fmt: skip
-        owner.begin(request)
-        return Receipt(self.id, event.seq, request, cost, purpose)
+            seq = append(connection, history, charge)
+        owner.begin(charge.request)
+        return Receipt(self.id, seq, charge.request, cost, purpose)
 
     def release(self, receipt: Receipt, content: bytes | None) -> None:
         """Keep what was measured for a receipt, and note that it is released, in one commit.
@@ -227,9 +230,10 @@ class Ledger:
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
         with self._transactions.writing() as (connection, history):
             _refuse_used(self._entry(history, receipt))
-            event = self._append(connection, history, "released", receipt.request, content=digest)
+            event = Event("released", receipt.request, content=digest)
+            seq = append(connection, history, event)
             if content is not None:
-                connection.execute("INSERT INTO measurement VALUES (?, ?)", (event.seq, content))
+                connection.execute("INSERT INTO measurement VALUES (?, ?)", (seq, content))
 
     def deliver(self, receipt: Receipt) -> None:
         """Note that a release was handed out. To note it twice is fine.
@@ -244,7 +248,7 @@ class Ledger:
                     "Nothing was released for this receipt.", hint="call release first."
                 )
             if entry.state == "released":
-                self._append(connection, history, "delivered", receipt.request)
+                append(connection, history, Event("delivered", receipt.request))
         owner.end(receipt.request)
 
     def abandon(self, receipt: Receipt) -> None:
@@ -336,24 +340,6 @@ class Ledger:
                 hint="restore the newest copy of the ledger that the receipt is from.",
             )
         return entry
-
-    def _append(
-        self, connection: sqlite3.Connection, history: History, kind: str, request: str = "",
-        mu_squared: Fraction = Fraction(0), **texts: str,
-    ) -> Event:  # fmt: skip
-        event = Event(
-            seq=history.seq + 1,
-            kind=kind,
-            request=request,
-            mu_squared=f"{mu_squared.numerator}/{mu_squared.denominator}",
-            time=datetime.now(UTC).isoformat(timespec="seconds"),
-            **texts,
-        )
-        event = event._replace(hash=history.link(*event[:-1]))
-        history.add(event)
-        marks = ", ".join("?" * len(event))
-        connection.execute(f"INSERT INTO event VALUES ({marks})", event)
-        return event
 
     def _read(self) -> History:
         with self._transactions.reading() as (_, history):

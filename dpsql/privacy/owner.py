@@ -43,9 +43,10 @@ def is_gone(owner: str, request: str) -> bool:
     """
     if owner == this_process():
         return request not in _in_flight
-    host, pid, start = owner.split(":")
-    if host != _host() or start == _UNKNOWN:
+    host, *process = owner.split(":")
+    if host != _host() or len(process) != 2 or process[1] == _UNKNOWN:
         return False
+    pid, start = process
     try:
         return _start(int(pid)) != start
     except PermissionError:

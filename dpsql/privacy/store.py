@@ -16,39 +16,52 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dpsql.errors import LedgerError, printable
-from dpsql.privacy.history import damaged
+from dpsql.privacy.event import FORMAT, Event, damaged
+from dpsql.privacy.history import History
 
-FORMAT = 2
 MAX_CONTENT = 2**29
 """The most bytes that are kept of one release."""
 _TIMEOUT_SECONDS = 30.0
 
-# No indexes: tables that grow at the end only never free a page (see `check`), and each event is
-# checked when the chain is read.
-DDL = (
-    "CREATE TABLE meta (format INTEGER NOT NULL, ledger TEXT NOT NULL, dataset TEXT NOT NULL)"
-    " STRICT",
-    "CREATE TABLE event (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " kind TEXT NOT NULL CHECK (kind IN ('total', 'bound', 'charged', 'released', 'delivered')),"
-    " request TEXT NOT NULL,"
-    " mu_squared TEXT NOT NULL CHECK (mu_squared NOT GLOB '*[^0-9/]*'),"
-    " plan TEXT NOT NULL, script TEXT NOT NULL,"
-    ' "table" TEXT NOT NULL, schema TEXT NOT NULL, unit TEXT NOT NULL, vintage TEXT NOT NULL,'
-    " content TEXT NOT NULL, owner TEXT NOT NULL, time TEXT NOT NULL,"
-    " hash TEXT NOT NULL CHECK (length(hash) = 64)) STRICT",
-    "CREATE TABLE measurement (seq INTEGER PRIMARY KEY, content BLOB NOT NULL"
-    f" CHECK (length(content) <= {MAX_CONTENT})) STRICT",
-    "CREATE TABLE probe (opened INTEGER NOT NULL) STRICT",
-    *(
+
+def guards(table: str, *verbs: str) -> tuple[str, ...]:
+    """Write triggers that forbid to change a table."""
+    return tuple(
         f"CREATE TRIGGER {table}_{verb} BEFORE {verb.upper()} ON {table}"
         f" BEGIN SELECT RAISE(ABORT, 'a ledger is only appended to'); END"
-        for table in ("meta", "event", "measurement")
-        for verb in ("delete", "update")
-    ),
+        for verb in verbs
+    )
+
+
+META = "CREATE TABLE meta (format INTEGER NOT NULL, ledger TEXT NOT NULL, dataset TEXT NOT NULL)"
+META += " STRICT"
+MEASUREMENT = "CREATE TABLE measurement (seq INTEGER PRIMARY KEY, content BLOB NOT NULL"
+MEASUREMENT += f" CHECK (length(content) <= {MAX_CONTENT})) STRICT"
+PROBE = "CREATE TABLE probe (opened INTEGER NOT NULL) STRICT"
+COMMON = (
+    META,
+    MEASUREMENT,
+    PROBE,
+    *guards("meta", "delete", "update"),
+    *guards("measurement", "delete", "update"),
 )
+"""What ledgers of formats 2 and 3 have in common: the contents have the number of the event that
+holds their digest."""
+
+# No indexes: tables that grow at the end only never free a page (see `check`), and each event is
+# checked when the chain is read. No text of an event begins with a minus: amounts aren't negative.
+CHAIN = (
+    "CREATE TABLE chain (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " event TEXT NOT NULL CHECK (event NOT GLOB '*\"-*'),"
+    " hash TEXT NOT NULL CHECK (length(hash) = 64)) STRICT",
+    *guards("chain", "delete", "update"),
+)
+DDL = (*COMMON, *CHAIN)
 
 _HINTS = {
     "SQLITE_READONLY": "make the ledger and its folder writable for this user.",
@@ -98,6 +111,21 @@ def create(connection: sqlite3.Connection, dataset: str) -> None:
     connection.execute("INSERT INTO meta VALUES (?, ?, ?)", (FORMAT, uuid.uuid4().hex, dataset))
     connection.execute("INSERT INTO probe VALUES (0)")
     connection.execute("COMMIT")
+
+
+def append(connection: sqlite3.Connection, history: History, event: Event) -> int:
+    """Write an event, with the time, in a transaction that began with this history.
+
+    Returns:
+        Its number.
+
+    Raises:
+        LedgerError: it is impossible.
+    """
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    line = history.follow(replace(event, time=time))
+    connection.execute("INSERT INTO chain VALUES (?, ?, ?)", line)
+    return line.seq
 
 
 def create_file(path: Path, dataset: str) -> None:

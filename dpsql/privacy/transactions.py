@@ -4,7 +4,8 @@ Guarantees:
     1. The history that a transaction starts with was read and checked in it, and holds what this
        object saw before.
     2. When the block of `writing` has ended, what was written in it is on disk; if the block
-       raises, nothing of it is.
+       raises, nothing of it is. A ledger of format 2 becomes one of the present format with what
+       is written first.
     3. Nothing but `LedgerError` comes from the file.
 """
 
@@ -19,9 +20,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import refusals
+from dpsql.privacy import format2, refusals
 from dpsql.privacy.check import read_history
-from dpsql.privacy.history import History, damaged
+from dpsql.privacy.event import damaged
+from dpsql.privacy.history import History
 from dpsql.privacy.store import connect, create, ledger_errors
 
 
@@ -57,8 +59,11 @@ class Transactions:
     @contextmanager
     def writing(self) -> Iterator[tuple[sqlite3.Connection, History]]:
         """Open a transaction for writing; it is on disk when the block has ended."""
-        with self._begun("BEGIN IMMEDIATE") as begun:
-            yield begun
+        with self._begun("BEGIN IMMEDIATE") as (connection, history):
+            if history.format == format2.FORMAT:
+                format2.upgrade(connection, history)
+                self._checked(connection, (history.seq, history.hash))  # it reads as it should
+            yield connection, history
 
     def probe(self) -> None:
         """Check everything, and really write: a read-only file passes BEGIN IMMEDIATE.

@@ -120,8 +120,8 @@ def test_a_release_of_another_ledger_is_refused(commands):
 def test_a_damaged_ledger_is_refused(commands):
     ask(commands, "0.1")
     with sqlite3.connect(commands.ledger) as connection:
-        connection.execute("DROP TRIGGER event_update")
-        connection.execute("UPDATE event SET mu_squared = '1/1000' WHERE kind = 'charged'")
+        connection.execute("DROP TRIGGER chain_update")
+        connection.execute("UPDATE chain SET event = replace(event, '\"1/', '\"1/1000')")
     connection.close()
     for command in (("ledger", commands.ledger), ("ledger", "verify", commands.ledger)):
         assert commands.run(*command).exit_code == Exit.LEDGER

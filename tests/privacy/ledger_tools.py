@@ -67,7 +67,7 @@ def unguarded(statement: str) -> list[str]:
     return [
         f"DROP TRIGGER {name}",
         statement,
-        next(sql for sql in store.DDL if sql.startswith(f"CREATE TRIGGER {name} ")),
+        *store.guards(table, words[0].lower()),
     ]
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from dataclasses import replace
 from fractions import Fraction as Q
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import Budget, Ledger
+from dpsql.privacy import Budget, Ledger, store
+from dpsql.privacy.amount import EVERY, Amount
+from dpsql.privacy.event import Event, Line, Rows
 from tests.privacy.ledger_tools import (
     CONTENT,
     PURPOSE,
@@ -23,40 +28,56 @@ from tests.privacy.ledger_tools import (
 
 FAR = "0" * 64
 OTHER = "ab" * 32
-EVENT = 'INSERT INTO event (seq, kind, request, mu_squared, plan, script, "table", schema, unit,'
-EVENT += " vintage, content, owner, time, hash) VALUES "
+TABLE = Rows(PURPOSE.table, PURPOSE.schema, (PURPOSE.unit,))
+CHARGE: dict[str, Any] = {
+    "request": "r", "amounts": Amount({EVERY: Q(1)}), "plan": "ab", "script": "ab", "owner": "o",
+    "rows": (replace(TABLE, version="ab"),),
+}  # fmt: skip
+
+
+def reworded(seq: int, old: str, new: str) -> list[str]:
+    """Change the text of an event."""
+    old, new = (text.replace("'", "''") for text in (old, new))
+    return unguarded(f"UPDATE chain SET event = replace(event, '{old}', '{new}') WHERE seq = {seq}")
+
+
+def added(seq: int, kind: str, amount: str) -> list[str]:
+    """Add an event with a false hash."""
+    text = f'{{"amounts":{{"mu_squared":{{"*":"{amount}"}}}},"format":3,"kind":"{kind}"'
+    return [f"INSERT INTO chain VALUES ({seq}, '{text},\"time\":\"now\"}}', '{FAR}')"]
 
 
 @pytest.mark.parametrize(
     "statements",
     [
-        ["DROP TRIGGER event_update"],
+        ["DROP TRIGGER chain_update"],
         ["DROP TRIGGER measurement_delete"],
-        unguarded("UPDATE event SET mu_squared = '1/100' WHERE seq = 3"),
-        unguarded("UPDATE event SET mu_squared = '-1/5' WHERE seq = 3"),
-        unguarded("UPDATE event SET mu_squared = '0.2' WHERE seq = 3"),
-        unguarded("UPDATE event SET mu_squared = '100/1' WHERE seq = 1"),
-        unguarded("UPDATE event SET time = 'earlier' WHERE seq = 3"),
-        unguarded(f"UPDATE event SET hash = '{FAR}' WHERE seq = 5"),
-        unguarded("UPDATE event SET kind = 'delivered' WHERE seq = 4"),
-        unguarded(f"UPDATE event SET schema = '{OTHER}' WHERE kind = 'bound'"),
-        unguarded(f"UPDATE event SET unit = '{OTHER}' WHERE kind = 'bound'"),
-        unguarded(f"UPDATE event SET unit = '{OTHER}' WHERE kind IN ('bound', 'charged')"),
-        unguarded(f"UPDATE event SET content = '{OTHER}' WHERE kind = 'released'"),
-        unguarded(f"UPDATE event SET owner = '{FAR}' WHERE seq = 3"),
-        unguarded("DELETE FROM event WHERE kind = 'bound'"),
-        unguarded("DELETE FROM event WHERE seq = 5"),
-        unguarded("DELETE FROM event WHERE seq = 3"),
-        unguarded("DELETE FROM event"),
-        [f"{EVENT} (6, 'charged', 'r', '-2/1', '', '', '', '', '', '', '', '', '', '{FAR}')"],
-        [f"{EVENT} (9, 'total', '', '1/1', '', '', '', '', '', '', '', '', '', '{FAR}')"],
+        reworded(3, '"1/5"', '"1/100"'),
+        reworded(3, '"1/5"', '"-1/5"'),
+        reworded(3, '"1/5"', '"0.2"'),
+        reworded(1, '"2/1"', '"100/1"'),
+        reworded(3, '"time":"', '"time":"about '),
+        unguarded(f"UPDATE chain SET hash = '{FAR}' WHERE seq = 5"),
+        reworded(4, '"released"', '"delivered"'),
+        reworded(2, PURPOSE.schema, OTHER),
+        reworded(2, PURPOSE.unit, OTHER),
+        [*reworded(2, PURPOSE.unit, OTHER), *reworded(3, PURPOSE.unit, OTHER)],
+        reworded(4, hashlib.sha256(CONTENT).hexdigest(), OTHER),
+        reworded(3, '"owner":"', '"owner":"0'),
+        unguarded("DELETE FROM chain WHERE seq = 2"),
+        unguarded("DELETE FROM chain WHERE seq = 5"),
+        unguarded("DELETE FROM chain WHERE seq = 3"),
+        unguarded("DELETE FROM chain"),
+        added(6, "charged", "-2/1"),
+        added(9, "total", "1/1"),
         unguarded("UPDATE meta SET format = 0"),
         unguarded("DELETE FROM meta WHERE true"),
         ["INSERT INTO meta VALUES (2, 'x', 'adult')"],
+        ["INSERT INTO meta SELECT 2, ledger, dataset FROM meta"],
         ["ALTER TABLE meta RENAME COLUMN format TO version"],
         ["CREATE TABLE more (x)"],
-        ["CREATE INDEX more ON event (hash)"],
-        ["DROP TABLE event"],
+        ["CREATE INDEX more ON chain (hash)"],
+        ["DROP TABLE chain"],
         ["DROP TABLE measurement"],
     ],
 )
@@ -84,37 +105,99 @@ def test_tampering_is_noticed(path: Path, statements: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        ("total", {"mu_squared": Q(2)}),  # a second one
-        ("bound", {"request": "r", "table": PURPOSE.table, "schema": "ab", "unit": "other"}),
-        ("bound", {"request": "r", "table": PURPOSE.table, "schema": PURPOSE.schema,
-                   "unit": PURPOSE.unit}),
-        ("bound", {"request": "r", "table": "ab", "schema": "ab"}),  # no unit
-        ("charged", {"request": "r", "mu_squared": Q(1), "table": "ab", "schema": "ab",
-                     "unit": "ab", "plan": "ab", "script": "ab", "vintage": "ab", "owner": "o"}),
-        ("charged", {"request": "r", "mu_squared": Q(1), "table": PURPOSE.table, "schema": "ab",
-                     "unit": PURPOSE.unit, "plan": "ab", "script": "ab", "vintage": "ab",
-                     "owner": "o"}),
+        ("total", {"amounts": Amount({EVERY: Q(2)})}),  # a second one
+        ("bound", {"request": "r", "rows": (replace(TABLE, roots=("other",)),)}),
+        ("bound", {"request": "r", "rows": (TABLE,)}),
+        ("bound", {"request": "r", "rows": (Rows("ab", "ab", ()),)}),  # no unit
+        ("bound", {"request": "r", "rows": (Rows("ab", "ab", ("ab",), version="ab"),)}),
+        ("charged", CHARGE | {"rows": (Rows("ab", "ab", ("ab",), version="ab"),)}),
+        ("charged", CHARGE | {"rows": (replace(TABLE, schema="ab", version="ab"),)}),
+        ("charged", CHARGE | {"rows": (TABLE,)}),  # of no version
+        ("charged", CHARGE | {"amounts": Amount()}),
         ("released", {"request": "unknown"}),
         ("released", {"request": "first"}),  # a second time
         ("delivered", {"request": "second"}),  # not released
         ("delivered", {"request": "first", "content": "ab"}),
-        ("delivered", {"request": "first", "mu_squared": Q(1)}),
+        ("delivered", {"request": "first", "amounts": Amount({EVERY: Q(1)})}),
         ("forgiven", {"request": "first"}),
     ],
-)  # fmt: skip
+)
 def test_an_impossible_event_is_refused_whatever_its_hash(
-    ledger: Ledger, kind: str, fields: dict[str, object]
+    ledger: Ledger, kind: str, fields: dict[str, Any]
 ) -> None:
     ledger.set_total(Budget(rho=1))
     requests = {"first": answer(ledger).request, "second": spend(ledger).request}
-    fields = {name: requests.get(str(value), value) for name, value in fields.items()}
+    if "request" in fields:
+        fields = fields | {"request": requests.get(fields["request"], fields["request"])}
     before = ledger.audit()
     with (
         pytest.raises(LedgerError, match="impossible"),
         ledger._transactions.writing() as (connection, history),
     ):
-        ledger._append(connection, history, kind, **fields)  # type: ignore[arg-type]
+        store.append(connection, history, Event(kind, **fields))
     assert ledger.audit() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ('{"format":4,"kind":"lent","to":"me"}', "of format version 4"),
+        (Event("charged", rows=(TABLE, TABLE)).text, "about several tables"),
+        (Event("bound", rows=(replace(TABLE, roots=("ab", "cd")),)).text, "several kinds of units"),
+        (Event("charged", amounts=Amount({"ab": Q(1)})).text, "several kinds of units"),
+        (Event("total", amounts=Amount({EVERY: Q(1), "ab": Q(1)})).text, "several kinds of units"),
+        (Event("charged", rows=(replace(TABLE, data="ab"),)).text, "that a catalog identifies"),
+        (Event("charged", amounts=Amount(delta=Q(1, 9))).text, "a probability of failing"),
+    ],
+)
+def test_what_a_later_version_writes_is_refused_by_name(path: Path, text: str, match: str) -> None:
+    ledger = Ledger.open(path, dataset="adult")
+    receipt = spend(ledger)
+    with ledger._transactions.writing() as (connection, history):
+        line = Line(history.seq + 1, text, "")
+        line = line._replace(hash=line.linked(history.hash))
+        connection.execute("INSERT INTO chain VALUES (?, ?, ?)", line)
+    for use in (lambda: spend(ledger), lambda: ledger.release(receipt, b""), lambda: ledger.spent):
+        with pytest.raises(LedgerError, match=match) as caught:
+            use()
+        assert caught.value.hint == "update dpsql."
+    refused(path, match)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "[]",
+        "{}",
+        '{"kind":"total","time":"now"}',
+        '{"format":"3","kind":"delivered","request":"r","time":"now"}',
+        '{"format":2,"kind":"delivered","request":"r","time":"now"}',
+        '{"format":true,"kind":"delivered","request":"r","time":"now"}',
+        '{"format":3,"kind":"delivered","request":"r","request":"s","time":"now"}',
+        '{"format":3,"kind":"delivered","time":"now","request":"r"}',
+        '{"format":3, "kind":"delivered","request":"r","time":"now"}',
+        '{"format":3,"kind":"delivered","plan":"","request":"r","time":"now"}',
+        '{"format":3,"kind":"delivered","more":"r","request":"r","time":"now"}',
+        '{"format":3,"kind":"delivered","request":5,"time":"now"}',
+        '{"format":3,"kind":"bound","request":"r","rows":{},"time":"now"}',
+        '{"format":3,"kind":"bound","request":"r","rows":["ab"],"time":"now"}',
+        '{"format":3,"kind":"bound","request":"r","rows":[{"roots":"ab","schema":"s",'
+        '"table":"t"}],"time":"now"}',
+        '{"amounts":{"mu_squared":{"*":"2/4"}},"format":3,"kind":"total","time":"now"}',
+        '{"amounts":{"mu_squared":{"*":"0/1"}},"format":3,"kind":"total","time":"now"}',
+        '{"amounts":{"mu_squared":{"*":"-1/4"}},"format":3,"kind":"total","time":"now"}',
+        '{"amounts":{"mu_squared":{"*":0.5}},"format":3,"kind":"total","time":"now"}',
+        '{"amounts":{"mu_squared":["*"]},"format":3,"kind":"total","time":"now"}',
+        '{"amounts":{"epsilon":"1/2"},"format":3,"kind":"total","time":"now"}',
+        '{"amounts":[],"format":3,"kind":"total","time":"now"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_text_that_no_event_has_can_not_be_read(text: str) -> None:
+    with pytest.raises(LedgerError, match="entry 7 can't be read"):
+        _ = Line(7, text, FAR).event
 
 
 # Damage to pages
@@ -150,7 +233,7 @@ def filled(path: Path) -> Ledger:
 
 def test_zeroed_pages_of_the_tables_that_count(path: Path, filled: Ledger) -> None:
     intact = path.read_bytes()
-    pages = [p for t in ("event", "meta", "sqlite_sequence", "probe") for p in pages_of(path, t)]
+    pages = [p for t in ("chain", "meta", "sqlite_sequence", "probe") for p in pages_of(path, t)]
     assert len(pages) > 6
     for page in pages:
         path.write_bytes(intact)
@@ -164,7 +247,7 @@ def test_single_changed_bytes_of_the_chain(path: Path, filled: Ledger) -> None:
     """Every 97th byte of the pages with events, unless it is unused space."""
     intact = path.read_bytes()
     noticed = 0
-    for page in pages_of(path, "event"):
+    for page in pages_of(path, "chain"):
         for offset in range((page - 1) * 4096, page * 4096, 97):
             path.write_bytes(intact)
             overwrite(path, offset, bytes([intact[offset] ^ 0x15]))
@@ -178,11 +261,11 @@ def test_single_changed_bytes_of_the_chain(path: Path, filled: Ledger) -> None:
 
 def test_a_false_list_of_free_pages(path: Path, filled: Ledger) -> None:
     """SQLite would write the next row over a page in use; checks of single tables miss that."""
-    used, new = pages_of(path, "event")[1], path.stat().st_size // 4096 + 1
+    used, new = pages_of(path, "chain")[1], path.stat().st_size // 4096 + 1
     with path.open("ab") as file:
         file.write(struct.pack(">III", 0, 1, used).ljust(4096, b"\0"))
     overwrite(path, 28, struct.pack(">III", new, new, 2))
-    for table in ("sqlite_schema", "event"):
+    for table in ("sqlite_schema", "chain"):
         assert rows(path, f"PRAGMA integrity_check({table})") == [("ok",)]
     refused(path, "not intact")
     with pytest.raises(LedgerError, match="not intact"):

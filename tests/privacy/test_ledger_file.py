@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
 from fractions import Fraction as Q
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpsql.errors import LedgerError
 from dpsql.privacy import Budget, Ledger, store, transactions
+from dpsql.privacy import ledger as module
 from tests.privacy.ledger_tools import (
     CONTENT,
     PURPOSE,
@@ -75,10 +78,9 @@ def test_a_ledger_is_read_without_knowing_its_data_set(path: Path) -> None:
 
 def test_no_amount_is_negative(path: Path) -> None:
     spend(Ledger.open(path, dataset="adult"))
-    others = 'plan, script, "table", schema, unit, vintage, content, owner, time, hash'
-    forged = f"SELECT seq + 2, kind, request, '-1/5', {others} FROM event WHERE seq = 1"
+    forged = "SELECT seq + 2, replace(event, '\"1/5', '\"-1/5'), hash FROM chain WHERE seq = 2"
     with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        rows(path, f"INSERT INTO event {forged}")
+        rows(path, f"INSERT INTO chain {forged}")
 
 
 def test_a_name_that_would_disguise_a_message(path: Path) -> None:
@@ -128,10 +130,10 @@ def test_truncation(path: Path, keep: float) -> None:
 def test_the_triggers_guard_the_rows(path: Path) -> None:
     answer(Ledger.open(path, dataset="adult"))
     for statement in (
-        "DELETE FROM event",
-        "UPDATE event SET mu_squared = '0/1'",
+        "DELETE FROM chain",
+        "UPDATE chain SET event = '{}'",
         "DELETE FROM meta",
-        "UPDATE meta SET format = 3",
+        "UPDATE meta SET format = 4",
         "DELETE FROM measurement",
         "UPDATE measurement SET content = x'00'",
     ):
@@ -142,7 +144,7 @@ def test_the_triggers_guard_the_rows(path: Path) -> None:
 def test_a_newer_format_is_named(path: Path) -> None:
     Ledger.open(path, dataset="adult")
     edit(path, *unguarded("UPDATE meta SET format = 7"))
-    assert "version 7" in str(refused(path, "this dpsql knows version 2"))
+    assert "version 7" in str(refused(path, "this dpsql knows version 3"))
 
 
 def test_an_older_format_is_named(path: Path) -> None:
@@ -281,20 +283,20 @@ def test_a_lock_that_others_hold_too_long(path: Path, monkeypatch: pytest.Monkey
 def test_a_failure_inside_a_transaction_changes_nothing(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = Ledger._append
+    append = store.append
 
-    def interrupted(self: Ledger, *arguments: object, **texts: object) -> None:
-        append(self, *arguments, **texts)  # type: ignore[arg-type]
+    def interrupted(*arguments: Any) -> None:
+        append(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Ledger, "_append", interrupted)
+    monkeypatch.setattr(module, "append", interrupted)
     with pytest.raises(KeyboardInterrupt):
         spend(ledger)
     monkeypatch.undo()
     assert ledger.spent == 0
     receipt = spend(ledger)
     assert ledger.entries()[0].seq == 2  # the binding went too
-    monkeypatch.setattr(Ledger, "_append", interrupted)
+    monkeypatch.setattr(module, "append", interrupted)
     for use in (lambda: ledger.release(receipt, CONTENT), lambda: ledger.release(receipt, None)):
         with pytest.raises(KeyboardInterrupt):
             use()
@@ -308,15 +310,26 @@ def test_nothing_but_amounts_and_digests_is_kept(path: Path) -> None:
     receipt = spend(ledger)
     ledger.release(receipt, b"noisy integers")
     ledger.deliver(receipt)
-    p, nothing = PURPOSE, ("",) * 6
-    binding = ("", "", p.table, p.schema, p.unit, "")
-    charge = (p.plan, p.script, p.table, p.schema, p.unit, p.vintage)
-    found = rows(path, "SELECT * FROM event")
-    assert [(row[1], row[3], row[4:10], row[10]) for row in found] == [
-        ("bound", "0/1", binding, ""),
-        ("charged", "1/5", charge, ""),
-        ("released", "0/1", nothing, digest("noisy integers")),
-        ("delivered", "0/1", nothing, ""),
+    table = {"roots": [PURPOSE.unit], "schema": PURPOSE.schema, "table": PURPOSE.table}
+    found = [json.loads(text) for (text,) in rows(path, "SELECT event FROM chain")]
+    kept = [
+        {name: value for name, value in event.items() if name not in ("owner", "request", "time")}
+        for event in found
     ]
-    assert [bool(row[11]) for row in found] == [False, True, False, False]  # the owner
+    assert kept == [
+        {"format": 3, "kind": "bound", "rows": [table]},
+        {
+            "format": 3,
+            "kind": "charged",
+            "amounts": {"mu_squared": {"*": "1/5"}},
+            "plan": PURPOSE.plan,
+            "rows": [table | {"version": PURPOSE.vintage}],
+            "script": PURPOSE.script,
+        },
+        {"format": 3, "kind": "released", "content": digest("noisy integers")},
+        {"format": 3, "kind": "delivered"},
+    ]
+    assert ["owner" in event for event in found] == [False, True, False, False]
+    assert all(event["time"] for event in found)
+    assert [e["request"] == receipt.request for e in found] == [False, True, True, True]
     assert rows(path, "SELECT * FROM measurement") == [(3, b"noisy integers")]
