@@ -167,12 +167,19 @@ def _read(text: str) -> Event:
     if type(version) is int and version > FORMAT:
         raise _later(f"of format version {version}")
     amounts = Amount.read(found.pop("amounts", {}))
-    rows = tuple(Rows(roots=tuple(r.pop("roots", ())), **_texts(r)) for r in found.pop("rows", []))
+    rows = tuple(map(_read_rows, found.pop("rows", [])))
     event = Event(amounts=amounts, rows=rows, **_texts(found))
     if event.text != text:
         raise ValueError("the same in other words")
     _refuse_later(event)
     return event
+
+
+def _read_rows(fields: dict[str, Any]) -> Rows:
+    roots = tuple(fields.pop("roots", ()))
+    if not all(isinstance(root, str) for root in roots):
+        raise TypeError("not a text")
+    return Rows(roots=roots, **_texts(fields))
 
 
 def _texts(fields: dict[str, Any]) -> dict[str, str]:

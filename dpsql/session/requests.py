@@ -69,7 +69,7 @@ class Asked:
         if how.budget is not None and how.budget.pure:  # else the noise has another law
             options.append("pure")
         if how.groups_above is not None:
-            options.append({"groups_above": how.groups_above})
+            options.append({"groups_above": float(how.groups_above)})  # 2 and 2.0 ask the same
         if how.targets is not None and how.assume is not None:
             options.append({"assume": how.assume})
         return _digest([self.statements, *options])

@@ -185,6 +185,10 @@ def test_what_a_later_version_writes_is_refused_by_name(path: Path, text: str, m
         '{"format":3,"kind":"bound","request":"r","rows":["ab"],"time":"now"}',
         '{"format":3,"kind":"bound","request":"r","rows":[{"roots":"ab","schema":"s",'
         '"table":"t"}],"time":"now"}',
+        '{"format":3,"kind":"bound","request":"r","rows":[{"roots":[1],"schema":"s",'
+        '"table":"t"}],"time":"now"}',
+        '{"format":3,"kind":"bound","request":"r","rows":[{"roots":[["ab"]],"schema":"s",'
+        '"table":"t"}],"time":"now"}',
         '{"amounts":{"mu_squared":{"*":"2/4"}},"format":3,"kind":"total","time":"now"}',
         '{"amounts":{"mu_squared":{"*":"0/1"}},"format":3,"kind":"total","time":"now"}',
         '{"amounts":{"mu_squared":{"*":"-1/4"}},"format":3,"kind":"total","time":"now"}',

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import duckdb
+import numpy as np
 import polars as pl
 import pytest
 
 import dpsql
 from dpsql.errors import ArgumentError, MechanismError
 from dpsql.mechanism import measure as measuring
+from dpsql.session.requests import Asked, How
 from tests.helpers.seeded import SeededBits
 
 BY_G = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
@@ -148,6 +150,22 @@ def test_what_is_no_number_of_standard_errors_is_refused(session, above):
     with pytest.raises(ArgumentError, match="number of standard errors"):
         session.query(COUNTS, budget=0, groups_above=above)
     assert session.ledger.spent == 0
+
+
+@pytest.mark.parametrize("above", [10, np.float64(10), np.float64(1e-7)])
+def test_any_float_is_a_number_of_standard_errors(session, above):
+    """NumPy's is one, and is written otherwise."""
+    frame = session.query(COUNTS, budget=PRECISE, groups_above=above)
+    assert frame.height == 12 if above > 1 else 12 < frame.height < 240
+    release = session.release(COUNTS, budget=0)
+    assert release.query(COUNTS, groups_above=above).height == frame.height
+
+
+def test_the_same_number_asks_the_same():
+    def digest(above):
+        return Asked.of(COUNTS, How(PRECISE, None, "total", None, True, groups_above=above)).digest
+
+    assert digest(2) == digest(2.0) == digest(np.float64(2)) != digest(3)
 
 
 def test_biased_answers_have_no_standard_errors(session):

@@ -101,7 +101,8 @@ class CoreBinder(RowBinder):
         they are a column of the answers' table, like keys.
         """
         count = self.statistic(Linear("COUNT(*)"))
-        least = exp.Mul(this=exp.Literal.number(repr(errors)), expression=column(f"__d{count}"))
+        times = exp.Literal.number(repr(float(errors)))  # NumPy's floats are written as calls
+        least = exp.Mul(this=times, expression=column(f"__d{count}"))
         left.where(exp.GTE(this=column(f"__s{count}"), expression=least), copy=False)
         return Floor(count, errors)
 
