@@ -189,11 +189,19 @@ class CoarseColumns:
         def value(text: str) -> str:
             return f"(({text}) IS TRUE)" if truth else f"({text})"
 
-        tests = " OR ".join(f"{value(sql)} IS DISTINCT FROM {value(other)}" for other in tried)
-        count = self._count(f"SELECT count(*) FROM {source} WHERE {tests}")
+        def caught(text: str) -> str:
+            return f"TRY(list_value({value(text)}))"  # NULL if it fails, which is no value then
+
+        def differing(of: Callable[[str], str]) -> int | None:
+            tests = " OR ".join(f"{of(sql)} IS DISTINCT FROM {of(other)}" for other in tried)
+            return self._count(f"SELECT count(*) FROM {source} WHERE {tests}")
+
+        count = differing(value)
         if count is None:
-            # Where it fails at the first value of a cell already, the evaluation itself will
-            # fail, and say where.
+            # Where it fails at the first value of a cell already, the evaluation itself will fail,
+            # and say where; unless other conditions rule that out, so the rest counts, too.
+            count = differing(caught)
+        if count is None:  # there is a query in it, which can't be tried
             return self._count(f"SELECT count(({sql})) FROM {source}") is not None
         return count > 0
 
