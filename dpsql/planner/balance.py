@@ -21,6 +21,8 @@ COLUMNS = 64
 """For each coefficient, up to which it is tried."""
 CHOICES = 6
 """Coefficients that are tried for a column at once."""
+DEAR = 2**27
+"""Numbers that are computed to try each column once, from which that takes seconds."""
 
 
 def balance(
@@ -45,6 +47,15 @@ def balance(
         if not work.improve():
             break
     return work.rounded.astype(np.int64)
+
+
+def is_dear(basis: NDArray[np.int64]) -> bool:
+    """Whether balancing takes seconds, as it does where vectors touch thousands of cells each.
+
+    To try a coefficient is to compute how each row would grow along its vector's support.
+    """
+    numbers: int = 2 * CHOICES * basis.shape[1] * int(np.count_nonzero(basis))
+    return numbers > DEAR
 
 
 class _Columns:

@@ -13,7 +13,9 @@ needs. It is much where the basis has large entries, as bases of few vectors hav
 make zero along several axes.
 
 A block gets 30 bits in all where its factors need no more. Else it is measured in wide integers
-(see `mechanism.wide`), unless it has too many measurements for these.
+(see `mechanism.wide`), unless it has too many measurements for these. So is a block that could
+do with 30 bits if its columns were balanced, but where that takes seconds: wide integers have bits
+enough to go without.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.balance import balance
+from dpsql.planner.balance import balance, is_dear
 from dpsql.planner.divide.component import Component
 from dpsql.planner.integer import (
     ENTRY_BITS,
@@ -89,12 +91,15 @@ class Rounding:
             ResourceLimitError: no width fits 64-bit integers.
         """
         needs = [self._needed(s) for _, s in solved]
-        if sum(needs) > _bits(cost):
+        strategies = [s.strategy for _, s in solved]
+        widths = _widths(strategies, needs, _bits(cost))
+        dear = any(map(_is_dear, strategies, widths, needs))
+        if sum(needs) > _bits(cost) or dear:
             wide = self._wide(spaces, solved, needs, cost)
             if wide is not None:
                 return wide
         for total in range(_bits(cost), 0, -2):
-            factors = self._factors(solved, _widths([s.strategy for _, s in solved], needs, total))
+            factors = self._factors(solved, _widths(strategies, needs, total))
             if not solved:
                 factors = (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
             variance = _variance(factors, cost)
@@ -203,6 +208,13 @@ def _is_free(strategy: Triangular | Centred) -> bool:
     return isinstance(strategy, Triangular) and len(strategy.basis) > 1
 
 
+def _is_dear(strategy: Triangular | Centred, bits: int, needed: int) -> bool:
+    """Whether the rounding to so many bits needs a balance that takes seconds."""
+    if not isinstance(strategy, Triangular) or not _is_free(strategy):
+        return False
+    return bits < needed + PLENTY and is_dear(strategy.basis)
+
+
 def _needed_bits(strategy: Triangular | Centred) -> int:
     """Return the width with which a strategy loses nothing, or hardly anything."""
     if isinstance(strategy, Centred):
@@ -225,7 +237,8 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
 
     Few bits are made the best of: rotated rows measure the same with smaller entries, the columns
     are balanced, and of several scales the one with the shortest columns is taken. A single row
-    loses nothing, whatever the scale.
+    loses nothing, whatever the scale. Where a balance takes seconds, the bits that are needed will
+    do: the longest column is a thousandth too long then.
 
     Args:
         strategy: the real one.
@@ -234,7 +247,8 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
     """
     if len(strategy.basis) == 1:
         return np.asarray(max(1, (1 << bits) // _largest(strategy.basis)) * strategy.basis)
-    if bits >= (_needed_bits(strategy) if needed is None else needed) + PLENTY:
+    needed = _needed_bits(strategy) if needed is None else needed
+    if bits >= needed + (0 if is_dear(strategy.basis) else PLENTY):
         return _round_triangular(strategy, bits)
     found: list[tuple[float, int, NDArray[np.int64]]] = []
     for coefficients in (strategy.coefficients, _rotated(strategy.coefficients)):

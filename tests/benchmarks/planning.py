@@ -20,7 +20,7 @@ from collections.abc import Callable
 import duckdb
 
 import dpsql
-from dpsql.workload import Identity, Prefix, Workload
+from dpsql.workload import Identity, Matrix, Prefix, Workload
 from examples.flights.flights import BUDGET, create_flights
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -90,6 +90,25 @@ def alone() -> str:
     return f"rmse {dpsql.plan(workload(250), budget=BUDGET).rmse:.6g}"
 
 
+def beside_sums() -> Workload:
+    """Ask how many sums are at most each value, beside running totals of one of the columns."""
+    made = Workload({"x": 40, "y": 40})
+    made.add(["x", "y"], Matrix.affine((40, 40), (1, 1)), name="sums")
+    return made.add(["x"], [Prefix()], name="totals")
+
+
+def sums() -> str:
+    """Plan comparisons of sums, whose bases have large entries in thousands of cells."""
+    plan = dpsql.plan(beside_sums(), budget=BUDGET)
+    return f"rmse {plan.rmse:.6g}, gap {plan.gap:.1e}"
+
+
+def aimed() -> str:
+    """Find the least budget for standard errors of 10 and 5."""
+    plan = dpsql.plan(beside_sums(), targets={"sums": 10, "totals": 5})
+    return f"rho {float(plan.budget.rho):.6g}, gap {plan.gap:.1e}"
+
+
 def compared() -> str:
     """Plan by every mechanism."""
     return f"best rmse {dpsql.compare(workload(60), budget=BUDGET).frame['rmse'].min():.6g}"
@@ -98,6 +117,8 @@ def compared() -> str:
 WORKLOADS: dict[str, Callable[[], str]] = {
     "running totals by 8": alone,
     "on earlier plans": again,
+    "sums": sums,
+    "targets for sums": aimed,
     "all mechanisms": compared,
 }
 
