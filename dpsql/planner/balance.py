@@ -68,7 +68,7 @@ class _Columns:
         self._enough = ENOUGH * float(target.max())
         self._excess = np.square(self._matrix).sum(axis=0) - target
         self._supports = [np.flatnonzero(row) for row in basis]
-        self._touching = [np.flatnonzero(column).tolist() for column in basis.T]
+        self._touching: dict[int, list[int]] = {}
 
     def improve(self) -> bool:
         """Mend one column, the most wrong that can be mended, by the best single move."""
@@ -87,7 +87,9 @@ class _Columns:
 
     def _choices(self, column: int) -> list[int]:
         """Return some coefficients that touch a column: others each time, if there are many."""
-        touching = self._touching[column]
+        touching = self._touching.get(column)
+        if touching is None:
+            touching = np.flatnonzero(self._basis[:, column]).tolist()
         self._touching[column] = touching[CHOICES:] + touching[:CHOICES]
         return touching[:CHOICES]
 

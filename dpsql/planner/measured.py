@@ -17,6 +17,7 @@ from dpsql.planner.integer import (
     IdentityFactor,
     IntegerFactor,
 )
+from dpsql.planner.narrow import narrow
 from dpsql.workload.queries import Queries
 
 Array = NDArray[np.float64]
@@ -104,9 +105,15 @@ def pseudo_inverse(factor: MeasuredFactor) -> Array:
     if isinstance(factor, ImplicitFactor):
         return apply_inverse(factor, np.eye(factor.cells), 0)
     matrix = factor.matrix.astype(np.float64)
-    if matrix.shape[0] <= matrix.shape[1]:
+    if (found := narrow(matrix, factor.shape)) is not None and _is_wide(found.small):
+        return np.ascontiguousarray(found.widen(independent_inverse(found.small).T).T)
+    if _is_wide(matrix):
         return independent_inverse(matrix)
     return independent_inverse(matrix.T).T
+
+
+def _is_wide(rows: Array) -> bool:
+    return len(rows) <= len(rows.T)
 
 
 def independent_inverse(rows: Array) -> Array:

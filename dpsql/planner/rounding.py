@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 import scipy.fft
@@ -42,6 +43,8 @@ from dpsql.planner.integer import (
 )
 from dpsql.planner.laws import VARIANCE_BITS, WIDE_VARIANCE_BITS, CoarseGaussian, Gaussian
 from dpsql.planner.solvers.base import Centred, Solution, Triangular
+
+T = TypeVar("T", np.int64, np.float64)
 
 MARGIN = 7
 """Bits beyond those of the coefficients: with them rounding loses less than 10^−5."""
@@ -223,7 +226,7 @@ def _needed_bits(strategy: Triangular | Centred) -> int:
         return _largest(strategy.basis).bit_length()
     upper = strategy.coefficients
     inverse, _ = scipy.linalg.lapack.dtrtri(upper)
-    largest = float(np.abs(_times(upper, strategy.basis)).max())
+    largest = float(np.abs(_times(upper, strategy.basis.astype(np.float64))).max())
     return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))))
 
 
@@ -272,7 +275,9 @@ def _round_triangular(strategy: Triangular, bits: int) -> NDArray[np.int64]:
     It has full rank, so the row space of its product with the basis, which is returned, is exactly
     that of the basis.
     """
-    scale = (1 << bits) / float(np.abs(_times(strategy.coefficients, strategy.basis)).max())
+    scale = (1 << bits) / float(
+        np.abs(_times(strategy.coefficients, strategy.basis.astype(np.float64))).max()
+    )
     while True:
         coefficients = np.rint(strategy.coefficients * scale).astype(np.int64)
         at = np.diag_indices(len(coefficients))
@@ -303,13 +308,13 @@ def _product(coefficients: NDArray[np.int64], basis: NDArray[np.int64]) -> NDArr
     """Multiply integer matrices, by the fast float product where all sums are exact in it."""
     bound = int(np.abs(coefficients).max()) * int(np.abs(basis).max()) * len(basis)
     if bound < 1 << 53:
-        return _times(coefficients.astype(np.float64), basis).astype(np.int64)
-    return coefficients @ basis
+        return _times(coefficients.astype(np.float64), basis.astype(np.float64)).astype(np.int64)
+    return _times(coefficients, basis)
 
 
-def _times(coefficients: NDArray[np.float64], basis: NDArray[np.int64]) -> NDArray[np.float64]:
+def _times(coefficients: NDArray[T], basis: NDArray[T]) -> NDArray[T]:
     """Multiply by a basis, most of whose vectors compare two cells of many."""
     if basis.size < SPARSE * np.count_nonzero(basis):
-        return np.asarray(coefficients @ basis.astype(np.float64))
-    sparse = scipy.sparse.csr_array(basis.T.astype(np.float64))
+        return np.asarray(coefficients @ basis)
+    sparse = scipy.sparse.csr_array(basis.T)
     return np.ascontiguousarray((sparse @ coefficients.T).T)

@@ -19,7 +19,8 @@ from dpsql.planner.divide.component import Component
 from dpsql.planner.divide.reference import Reference
 from dpsql.planner.measured import Noisy, Space, Values, pseudo_inverse, read
 from dpsql.planner.solvers.base import Solution
-from dpsql.planner.solvers.dual import Dual, maximise, over_basis
+from dpsql.planner.solvers.dual import Dual, maximise
+from dpsql.planner.solvers.express import over_basis
 from dpsql.workload import Family, Workload
 
 Array = NDArray[np.float64]

@@ -14,7 +14,8 @@ from dpsql.planner.laws import CoarseGaussian, Gaussian
 from dpsql.planner.querysmasher import plan
 from dpsql.planner.rounding import round_strategy
 from dpsql.planner.solvers.base import Triangular
-from dpsql.planner.solvers.dual import Dual, Part, compress, evaluate, maximise, over_basis
+from dpsql.planner.solvers.dual import Dual, Part, compress, evaluate, maximise
+from dpsql.planner.solvers.express import over_basis
 from dpsql.planner.solvers.symmetry import blocks, symmetries
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Workload

@@ -44,7 +44,7 @@ from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.querysmasher import Cost, Divided, divide_within, stitch
 from dpsql.planner.solvers.base import Conquered, Solution, StrategyFamily, Triangular
 from dpsql.planner.solvers.choose import named
-from dpsql.planner.solvers.dual import over_basis, over_residual_basis
+from dpsql.planner.solvers.express import over_basis, over_residual_basis
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 

@@ -37,14 +37,8 @@ from dpsql.planner.divide.structure import Product
 from dpsql.planner.plan import RECORD, Plan
 from dpsql.planner.querysmasher import Cost, Divided, divide_within, stitch
 from dpsql.planner.solvers.base import Conquered, Solution, StrategyFamily
-from dpsql.planner.solvers.dual import (
-    MAX_RANK,
-    Dual,
-    compress,
-    maximise,
-    over_basis,
-    over_residual_basis,
-)
+from dpsql.planner.solvers.dual import MAX_RANK, Dual, compress, maximise
+from dpsql.planner.solvers.express import over_basis, over_residual_basis
 from dpsql.planner.solvers.product import product_error
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.planner.divide.basis import axis_basis, row_basis
 from dpsql.planner.divide.component import Component, Key
 from dpsql.planner.divide.decompose import Subworkload
 from dpsql.planner.divide.pieces import Splitter, reorder
@@ -158,13 +159,30 @@ def multiply(pieces: tuple[Component, ...]) -> Component:
     order = sorted(range(len(axes)), key=axes.__getitem__)
     references = [r for p in pieces for r in p.references]
     rows = reorder(_kron([p.rows for p in pieces]), shape, order)
-    tables = [p.numerators for p in pieces if p.numerators is not None]
+    tables = [table for p in pieces if (table := _spanning(p)) is not None]
     numerators = None
     if len(tables) == len(pieces) and _fits(tables):
         numerators = reorder(_kron(tables), shape, order)
     content = hashlib.sha256(repr((order, [p.content for p in pieces])).encode()).digest()
     target = tuple(axes[i] for i in order)
     return Component(target, tuple(references[i] for i in order), content, rows, numerators)
+
+
+def _spanning(piece: Component) -> NDArray[np.int64] | None:
+    """Return small integer rows that span what a piece asks; None if none are known.
+
+    They are only multiplied with others, so they had better be short and sparse: a piece that asks
+    for all of a residual space of one attribute has the basis of that space.
+    """
+    if piece.identity is not None:
+        full = np.count_nonzero(piece.weights) >= piece.dimension
+        return axis_basis(piece.references[0]) if full else None
+    if piece.numerators is None:
+        return None
+    rows = row_basis(piece.numerators)
+    if len(piece.axes) == 1 and len(rows) == piece.dimension:
+        return axis_basis(piece.references[0])
+    return rows
 
 
 def _fits(tables: list[NDArray[np.int64]]) -> bool:

@@ -22,7 +22,7 @@ from dpsql.planner.querysmasher import Cost
 from dpsql.planner.recovery import Recovery
 from dpsql.planner.rounding import Rounding
 from dpsql.planner.solvers.base import Solution, Triangular
-from dpsql.planner.solvers.dual import over_basis
+from dpsql.planner.solvers.express import over_basis
 from dpsql.planner.whole import QUICK_CELLS, gram, integer_basis, root_of, touched
 from dpsql.workload import Workload
 

@@ -19,7 +19,6 @@ low-rank form: nothing here is N × N.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,13 +26,14 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.errors import ResourceLimitError
-from dpsql.planner.divide.basis import over_axis_basis, residual_basis, row_basis
 from dpsql.planner.divide.component import Component
+from dpsql.planner.narrow import Narrow, narrow
 from dpsql.planner.solvers.acceleration import Accelerated
 from dpsql.planner.solvers.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
-from dpsql.planner.solvers.base import Solution, Solver, Triangular
+from dpsql.planner.solvers.base import Solution, Solver
+from dpsql.planner.solvers.express import integer_basis, over_basis, over_residual_basis
 from dpsql.planner.solvers.symmetry import Block, Permutation, averaged, blocks, symmetries
+from dpsql.planner.weighted.axes import hull
 
 Vector = NDArray[np.float64]
 
@@ -53,18 +53,13 @@ ASTRAY = 3
 CHECK = 8
 PATIENCE = 25
 """Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
-MOST_ENTRIES = 2**26
-"""Of a basis of a residual space that is written out."""
-MOST_WORK = 2e10
-"""The cube of its dimension: a strategy is factorised over it."""
-WIDEST_ROW = 2**44
-"""Rows with larger integers would leave too few bits for the strategy's own coefficients."""
 LEAST = 3
 """Evaluations that are made at any rate."""
 MOST_STEPS = 600
 WORTHWHILE = 8
 """Ranks from which symmetries are looked for."""
-SPARE = 2.0**-7
+FEWER = 4
+"""How many times fewer cells there must be at corners to be solved alone."""
 
 
 class DualSolver(Solver):
@@ -84,12 +79,11 @@ class DualSolver(Solver):
         start: Vector | None = None,
     ) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
-        dual = Dual.of(component.rows, component.shape)
-        best = maximise(dual, tolerance, start, work)
-        basis = _integer_basis(component, dual.rank)
+        dual, best = solve_dual(component, tolerance, work, start)
+        basis = integer_basis(component, dual.rank)
         full = len(basis) == component.dimension
         express = partial(over_residual_basis, component=component) if full else None
-        strategy = over_basis(best.root, basis, express)
+        strategy = over_basis(best.root, basis, express, component.shape)
         kind = "dense" if full else "low rank"
         parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
         name = f"dual ({kind}, rank {len(basis)}{parts})"
@@ -194,8 +188,7 @@ def evaluate(dual: Dual, delta: Vector) -> DualPoint:
     f, roots, diagonal = 0.0, [], np.zeros(dual.cells)
     for part in dual.parts:
         here = delta if part.block is None else delta[part.block.cells]
-        values, vectors = scipy.linalg.eigh((part.q * here) @ part.q.T, driver="evd")
-        values = np.maximum(values, values[-1] * 1e-15)
+        values, vectors = _eigen(part.q, here)
         root = values[:, None] ** -0.25 * (vectors.T @ part.q)
         squares = np.einsum("ij,ij->j", root, root)
         if part.block is not None:  # no two vectors share a cell
@@ -204,6 +197,12 @@ def evaluate(dual: Dual, delta: Vector) -> DualPoint:
         roots.append(root)
         diagonal += squares
     return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
+
+
+def _eigen(q: NDArray[np.float64], delta: Vector) -> tuple[Vector, NDArray[np.float64]]:
+    """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
+    values, vectors = scipy.linalg.eigh((q * delta) @ q.T, driver="evd")
+    return np.maximum(values, values[-1] * 1e-15), vectors
 
 
 def maximise(
@@ -227,6 +226,50 @@ def maximise(
         if few.gap <= tolerance:
             return few
     return _over_all_cells(dual, tolerance, start, steps)
+
+
+def solve_dual(
+    component: Component, tolerance: float, work: float, start: Vector | None
+) -> tuple[Dual, DualPoint]:
+    """Solve a component's dual, over its corners where these are few.
+
+    Returns:
+        The problem that was solved, and the best point for all cells.
+    """
+    rows, shape = component.rows, component.shape
+    found = narrow(rows, shape) if start is None else None
+    solved = None if found is None else _at_corners(found, tolerance, work)
+    if solved is not None:
+        return solved
+    dual = Dual.of(rows, shape)
+    return dual, maximise(dual, tolerance, start, work)
+
+
+def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, DualPoint] | None:
+    """Solve the dual of rows in few coordinates, over the cells that decide.
+
+    The column of a joint cell is linear in the coordinates that it has along each axis, so the
+    diagonal of X is convex in them, and largest at a vertex of their convex hull. The certificate
+    is that of all cells. None if most cells decide.
+    """
+    shape = tuple(len(v) for v in given.along)
+    kept = [hull(v.T) if v.shape[1] < len(v) else np.arange(len(v)) for v in given.along]
+    if FEWER * math.prod(map(len, kept)) > math.prod(shape):
+        return None
+    few = np.ravel_multi_index(np.ix_(*kept), shape).ravel()
+    q = compress(given.small)
+    spread = given.widen(q)
+    here = np.ascontiguousarray(spread[:, few])
+    dual = Dual.of(here, tuple(map(len, kept)))
+    best = maximise(dual, tolerance, None, work)
+    values, vectors = _eigen(here, best.delta)
+    root = given.widen(values[:, None] ** -0.25 * (vectors.T @ q))
+    delta = np.zeros(math.prod(shape))
+    delta[few] = best.delta
+    diagonal = np.einsum("ij,ij->j", root, root)
+    f = float(np.sqrt(values).sum())
+    part = Part(spread, None)
+    return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)
 
 
 def _over_few_cells(dual: Dual, tolerance: float, start: Vector | None) -> DualPoint:
@@ -310,65 +353,3 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
 
 def _normalise(delta: Vector) -> Vector:
     return np.asarray(delta / delta.sum())
-
-
-def _integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
-    """Take the queries' own integer rows where they span less than the residual space."""
-    if rank < component.dimension and component.numerators is not None:
-        rows = row_basis(component.numerators)
-        few = rank <= len(rows) < component.dimension
-        if few and int(np.abs(rows).max()) < WIDEST_ROW:
-            return rows
-    cells = math.prod(component.shape)
-    if component.dimension * cells > MOST_ENTRIES or component.dimension**3 > MOST_WORK:
-        raise ResourceLimitError(
-            f"The queries over {cells:,} cells have coefficients that are no small whole numbers.",
-            hint="use a coarser domain, or round the coefficients.",
-        )
-    return residual_basis(component.references)
-
-
-def over_basis(
-    root: NDArray[np.float64],
-    basis: NDArray[np.int64],
-    express: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
-) -> Triangular:
-    """Return upper triangular L of full rank with X = basisᵀ LᵀL basis, diag(X) <= 1.
-
-    Queries that are not integers may span less than the basis does. The directions that they
-    don't need are then measured too, at `SPARE` of the precision: it costs SPARE² and keeps the
-    rounding error of the other directions answerable.
-
-    Args:
-        root: R with RᵀR = X up to a factor.
-        basis: integer rows that span those of R.
-        express: gives the coefficients of rows over the basis, if there is a fast way.
-    """
-    scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
-    if len(scaled) < len(basis):
-        scaled = np.vstack([scaled, SPARE * _complement(scaled, basis)])
-    if express is None:
-        # basis = TᵀOᵀ with orthonormal columns O, so inner·TᵀOᵀ = scaled says T·innerᵀ = Oᵀscaledᵀ.
-        columns, t = scipy.linalg.qr(basis.T.astype(np.float64), mode="economic")
-        inner = scipy.linalg.solve_triangular(t, (scaled @ columns).T).T
-    else:
-        inner = express(scaled)
-    upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]
-    upper = upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
-    return Triangular(np.asarray(upper, dtype=np.float64), basis)
-
-
-def _complement(rows: NDArray[np.float64], basis: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return orthonormal rows in the span of the basis that are orthogonal to some of its rows."""
-    spanning = scipy.linalg.qr(basis.T.astype(np.float64), mode="economic")[0].T
-    return np.asarray(scipy.linalg.null_space(rows @ spanning.T).T @ spanning)
-
-
-def over_residual_basis(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
-    """Return the coefficients of rows over the basis ⊗S_i of the residual space, axis by axis."""
-    tensor: NDArray[np.float64] = root.reshape(-1, *component.shape)
-    for axis, reference in enumerate(component.references):
-        moved = np.moveaxis(tensor, axis + 1, -1)
-        over = over_axis_basis(moved.reshape(-1, moved.shape[-1]), reference)
-        tensor = np.moveaxis(over.reshape(*moved.shape[:-1], -1), -1, axis + 1)
-    return np.asarray(tensor.reshape(len(root), -1))

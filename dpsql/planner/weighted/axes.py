@@ -67,7 +67,7 @@ class Axis:
         every = np.arange(cells)
         if SPARE * (len(rows) + 1) > cells:
             return Axis(rows, every, every)
-        vertices = _vertices(rows)
+        vertices = hull(rows)
         return Axis(rows, vertices, vertices[_basis(_with_ones(rows)[:, vertices])])
 
     @property
@@ -191,7 +191,7 @@ def root_of(gram: Array) -> Array:
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 
-def _vertices(rows: Array) -> Cells:
+def hull(rows: Array) -> Cells:
     """Return the cells at the vertices of the convex hull of the columns; all in many dimensions.
 
     The hull is looked for in coordinates of the affine space that the columns span.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpsql.planner.baselines.hdmm.strategies import Even, Noise, Strategy, Written
 from dpsql.planner.integer import DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.rounding import round_strategy
-from dpsql.planner.solvers.dual import over_basis
+from dpsql.planner.solvers.express import over_basis
 from dpsql.workload.queries import check_entries
 
 Ints = NDArray[np.int64]

@@ -1,0 +1,85 @@
+"""Rows over joint cells in fewer coordinates, where little is asked along an axis.
+
+A sum over one column by groups of another asks for one row of values along the first, whatever the
+group. If rows over joint cells are linear combinations of r_i rows along axis i, B = S·(⊗V_i)ᵀ for
+V_i with r_i orthonormal columns. Gram matrices, factorisations and inverses of B are those of S:
+B Bᵀ = S Sᵀ, and B⁺ = (⊗V_i) S⁺.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FEW = 4
+"""Rows along an axis up to which it is narrowed; one less is found to be all there are."""
+WORTHWHILE = 4000
+"""Cells from which it is."""
+EXACT = 1e-12
+"""How much may be left over, relative to the largest entry."""
+DEPENDENT = 1e-11
+"""Directions that are shorter than this, relatively, are rounding errors."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Narrow:
+    """Rows B = S·(⊗V_i)ᵀ."""
+
+    small: Array
+    """S, of shape (rows, ∏ r_i)."""
+    along: tuple[Array, ...]
+    """V_i, of shape (cells, r_i); the unit matrix of an axis that is not narrowed."""
+
+    def project(self, rows: Array) -> Array:
+        """Return R·(⊗V_i): the coordinates of further rows in the same space."""
+        return _times(rows, [v.T for v in self.along])
+
+    def widen(self, small: Array) -> Array:
+        """Return S·(⊗V_i)ᵀ: what has these coordinates, over all cells."""
+        return _times(small, self.along)
+
+
+def narrow(rows: Array, shape: Sequence[int]) -> Narrow | None:
+    """Find few rows along some axes that say it all; None if there are none, or few cells."""
+    if len(shape) < 2 or rows.shape[1] < WORTHWHILE:
+        return None
+    along = tuple(_directions(rows, shape, axis) for axis in range(len(shape)))
+    if all(len(v) == v.shape[1] for v in along):
+        return None
+    small = _times(rows, [v.T for v in along])
+    left = np.abs(rows - _times(small, along)).max(initial=0.0)
+    return Narrow(small, along) if left <= EXACT * np.abs(rows).max(initial=0.0) else None
+
+
+def _directions(rows: Array, shape: Sequence[int], axis: int) -> Array:
+    """Return orthonormal columns that span what is asked along one axis, if it is little.
+
+    Irregular combinations of all rows along the axis span the same; `narrow` looks whether they do.
+    Each row counts by its direction, not by its size.
+    """
+    n = shape[axis]
+    if n <= 2 * FEW:
+        return np.eye(n)
+    tensor = np.moveaxis(rows.reshape(-1, *shape), axis + 1, -1).reshape(-1, n)
+    lengths = np.sqrt(np.einsum("ij,ij->i", tensor, tensor))
+    shares = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    angles = np.outer(np.arange(1, FEW + 1), 1 + 0.37 * np.arange(len(tensor)) ** 2)
+    combined = (np.cos(angles) * shares) @ tensor
+    _, sizes, found = np.linalg.svd(combined, full_matrices=False)
+    rank = int((sizes > DEPENDENT * sizes[0]).sum())
+    return np.ascontiguousarray(found[:rank].T) if 0 < rank < FEW else np.eye(n)
+
+
+def _times(rows: Array, tables: Sequence[Array]) -> Array:
+    """Multiply by the transpose of a table along each axis."""
+    tensor = rows.reshape(-1, *(t.shape[1] for t in tables))
+    for axis, table in enumerate(tables):
+        if table.shape[0] != table.shape[1]:
+            tensor = np.moveaxis(np.tensordot(tensor, table, (axis + 1, 1)), -1, axis + 1)
+    return np.ascontiguousarray(tensor.reshape(len(rows), math.prod(len(t) for t in tables)))
