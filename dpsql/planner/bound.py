@@ -282,7 +282,7 @@ class _Turned:
     def of(cls, gram: Gram) -> _Turned:
         basis = _basis_with_ones(gram.cells)
         turned = basis.T @ gram.matrix @ basis
-        g, c, across = float(turned[0, 0]), turned[1:, 0], turned[1:, 1:]
+        g, c, across = max(0.0, float(turned[0, 0])), turned[1:, 0], turned[1:, 1:]
         if np.abs(c).max(initial=0.0) <= 1e-12 * gram.trace:
             return cls(g, np.zeros_like(c), across, g)
         values, vectors = np.linalg.eigh(across)

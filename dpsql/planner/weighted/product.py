@@ -58,7 +58,7 @@ Along = tuple[tuple[float, Queries], ...]
 MOST_TERMS = 2**16
 """Families × attributes up to which it is seen whether they are a product."""
 COARSEST, RESOLUTION = 128, 16
-"""References are rounded to multiples of 1/COARSEST, or of 1/(RESOLUTION · cells)."""
+"""References are rounded to multiples of 1/COARSEST, those on many cells to finer ones."""
 MIXED = 1e-4
 """How much of the uniform δ is mixed into one that is begun with: none may be zero then."""
 EXACT = 1e-10
@@ -178,7 +178,8 @@ def _solved(along: Along, cells: int, tolerance: float) -> _Solved | None:
     weights, delta = np.zeros(cells), np.full(cells, MIXED / cells)
     weights[axis.vertices] = reference_of(best.root)
     delta[axis.vertices] += (1 - MIXED) * best.delta
-    fine = COARSEST if axis.sparse else max(COARSEST, RESOLUTION * cells)
+    # A multiple of the cells, so that the uniform reference is one of those.
+    fine = COARSEST if axis.sparse else cells * max(RESOLUTION, -(-COARSEST // cells))
     return _Solved(rounded(axis.on_support(weights), fine), delta, best.lower)
 
 

@@ -122,3 +122,13 @@ def test_large_workloads_are_bounded_quickly_and_in_little_memory():
 
 def test_nothing_asked_needs_nothing():
     assert svd_bound(Workload({"a": 3})).total == 0.0
+
+
+def test_sums_of_values_around_zero():
+    """Along the ones they are zero, which floats made just negative: two averages by group."""
+    values = np.append(180.0 - np.arange(361), 0.0)
+    workload = Workload({"g": 16, "x": 362, "y": 362})
+    for name in ("x", "y"):
+        workload.add(["g", name], [Identity(), Matrix(values[None])], 6e-5)
+        workload.add(["g", name], [Identity(), Ranges([(0, 360)])], 2.0)
+    assert svd_bound(workload).at(Budget(mu=1), 1) > 0
