@@ -108,3 +108,15 @@ def test_a_column_of_which_only_the_total_is_asked(only_products):
     workload.add(["a", "c"], [Total(), AllRange()])
     workload.add(["a", "c", "d"], [Total(), AllRange(), Matrix([[1, 0], [0, 0]])])
     assert plan(workload, BUDGET).gap <= 2e-3
+
+
+def test_few_rows_over_many_cells_need_no_matrix_of_cells_by_cells(only_products):
+    """Counts, sums and squares: their columns are no hull of few cells, as there are three rows."""
+    cells = 9_000
+    values = np.append(np.arange(cells - 1.0), 0.0)
+    counted = np.append(np.ones(cells - 1), 0.0)
+    workload = Workload({"g": 3, "x": cells})
+    workload.add(["g", "x"], [Identity(), Matrix(np.stack([counted, values, values**2]))])
+    planned = plan(workload, BUDGET)
+    assert planned.gap <= 2e-3
+    assert planned.least > 0

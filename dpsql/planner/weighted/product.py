@@ -42,6 +42,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.planner.divide.reference import Reference, rounded
@@ -61,8 +62,8 @@ COARSEST, RESOLUTION = 128, 16
 """References are rounded to multiples of 1/COARSEST, those on many cells to finer ones."""
 MIXED = 1e-4
 """How much of the uniform δ is mixed into one that is begun with: none may be zero then."""
-EXACT = 1e-10
-"""Eigenvalues that are smaller, relatively, are rounding errors."""
+EXACT = 1e-9
+"""Precision, relatively, that makes no difference and all matrices invertible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +203,20 @@ def reference_of(root: Array) -> Array:
     What a cell's diagonal entry lacks to the largest one can be added to it: that costs nothing,
     as a record is in one cell, and X tells more. So cells that nothing is asked of, NULL for
     example, are counted as well, and with them what further queries need: the total.
+
+    With a little more precision everywhere X has an inverse, and one formula does: if 1 is not in
+    the range of X, X⁻¹1 is nearly all outside of it. Few rows over many cells need no matrix of
+    cells × cells, by Woodbury's identity (S + RᵀR)⁻¹1 = S⁻¹1 − S⁻¹Rᵀ(I + RS⁻¹Rᵀ)⁻¹RS⁻¹1.
     """
     lengths = np.square(root).sum(axis=0)
-    values, vectors = np.linalg.eigh(root.T @ root + np.diag(lengths.max() - lengths))
-    kept = values > EXACT * values[-1]
-    values, vectors = values[kept], vectors[:, kept]
-    inside = vectors.sum(axis=0)
-    left = 1 - vectors @ inside
-    if float(left @ left) > EXACT * len(left):
-        return np.asarray(left / (left @ left))
-    weights = vectors @ (inside / values)
+    spare = (1 + EXACT) * lengths.max() - lengths
+    if root.shape[1] <= MAX_CELLS:
+        weights = scipy.linalg.solve(
+            root.T @ root + np.diag(spare), np.ones(len(spare)), assume_a="pos"
+        )
+    else:
+        scaled = root / spare
+        core = np.eye(len(root)) + scaled @ root.T
+        solved = scipy.linalg.solve(core, scaled.sum(axis=1), assume_a="pos")
+        weights = 1 / spare - solved @ scaled
     return np.asarray(weights / weights.sum())
