@@ -60,6 +60,8 @@ WORTHWHILE = 8
 """Ranks from which symmetries are looked for."""
 FEWER = 4
 """How many times fewer cells there must be at corners to be solved alone."""
+ROUNDING = 1e-13
+"""Of the length of all rows: what is shorter in a subspace isn't there but for rounding."""
 
 
 class DualSolver(Solver):
@@ -116,7 +118,8 @@ class Dual:
         n = rows.shape[1]
         if not found:
             return Dual(n, (Part(compress(rows), None),))
-        parts = [Part(compress(rows @ b.vectors), b) for b in blocks(found, n)]
+        least = (ROUNDING * float(np.linalg.norm(rows))) ** 2
+        parts = [Part(compress(rows @ b.vectors, least), b) for b in blocks(found, n)]
         return Dual(n, tuple(p for p in parts if len(p.q)), tuple(found))
 
     @property
@@ -170,15 +173,15 @@ class DualPoint:
         return self.upper / self.lower - 1.0
 
 
-def compress(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rows of full rank with the same Gram matrix."""
+def compress(rows: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float64]:
+    """Return rows of full rank with the same Gram matrix, whose eigenvalues are above `least`."""
     m, n = rows.shape
     if m > n:
         values, vectors = scipy.linalg.eigh(rows.T @ rows, driver="evd")
-        keep = values > values[-1] * 1e-13 * n
+        keep = values > max(values[-1] * 1e-13 * n, least)
         return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
     values, vectors = scipy.linalg.eigh(rows @ rows.T, driver="evd")
-    keep = values > values[-1] * 1e-13 * m
+    keep = values > max(values[-1] * 1e-13 * m, least)
     return np.ascontiguousarray(vectors[:, keep].T @ rows)
 
 
