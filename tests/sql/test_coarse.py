@@ -138,6 +138,19 @@ def test_what_fails_for_values_that_are_ruled_out_is_tried_for_the_others(con, s
         dpsql.query(con, cut, budget=budget, schema=SCHEMA)
 
 
+def test_what_fails_and_can_not_be_tried_is_refused(con):
+    """DuckDB has no TRY of what has a query in it."""
+    sql = (
+        "SELECT COUNT(*) AS n FROM t SEMI JOIN (VALUES (1, '2020-03-15'), (5, 'none')) AS b(q, u) "
+        "ON quarter(t.day) = b.q AND (t.day < (b.u || (SELECT max(x) FROM (VALUES ('')) AS v(x)))"
+        "::DATE) = (b.q = quarter(t.day))"
+    )
+    with pytest.raises(dpsql.SqlError, match="known by ranges only"):
+        dpsql.query(con, sql, budget=dpsql.Budget(rho=1), schema=SCHEMA)
+    with pytest.raises(dpsql.SqlError, match="Could not choose"):  # it isn't even bound
+        count(con, "day + 'abc' > 5")
+
+
 # ── timestamps by days ─────────────────────────────────────────────────────────────────────
 
 

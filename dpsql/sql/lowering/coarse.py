@@ -201,9 +201,19 @@ class CoarseColumns:
             # Where it fails at the first value of a cell already, the evaluation itself will fail,
             # and say where; unless other conditions rule that out, so the rest counts, too.
             count = differing(caught)
-        if count is None:  # there is a query in it, which can't be tried
-            return self._count(f"SELECT count(({sql})) FROM {source}") is not None
+        if count is None:  # there is a query in it, which can't be tried: it isn't known
+            return self._is_bound(f"SELECT ({sql}) FROM {source}")
         return count > 0
+
+    def _is_bound(self, query: str) -> bool:
+        """Whether DuckDB can bind a query; else the evaluation will say why not."""
+        try:
+            self._sandbox.types(query)
+        except SandboxLimitError:
+            raise _too_many() from None
+        except SandboxError:
+            return False
+        return True
 
     def _count(self, query: str) -> int | None:
         """Return a count; None if an expression fails for some value.
