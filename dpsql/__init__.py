@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         UndeterminedError,
         WorkloadError,
     )
-    from dpsql.planner.compare import Comparison
-    from dpsql.planner.plan import Plan
+    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.release import Release
     from dpsql.schema import EACH_ROW, Domain, Schema, Unit
@@ -66,10 +66,10 @@ __all__ = [
 
 _ROOMS = {
     "Budget": "privacy",
-    "Comparison": "planner.compare",
+    "Comparison": "planner.comparison.compare",
     "Domain": "schema",
     "EACH_ROW": "schema",
-    "Plan": "planner.plan",
+    "Plan": "planner.plans.plan",
     "Release": "release",
     "Schema": "schema",
     "Session": "session",

@@ -14,14 +14,15 @@ from dpsql.calls import check_above, checked
 from dpsql.engines.public import PublicTables
 from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.hints import option
-from dpsql.planner import mechanisms, querysmasher
-from dpsql.planner.baselines.arguments import Basis, Loss
-from dpsql.planner.compare import Comparison
-from dpsql.planner.compare import compare as compare_workload
-from dpsql.planner.mechanisms import Options
-from dpsql.planner.past.given import Past, plan_given, source_of
-from dpsql.planner.plan import RECORD, Plan
-from dpsql.planner.titles import QUERYSMASHER
+from dpsql.planner.comparison.compare import Comparison
+from dpsql.planner.comparison.compare import compare as compare_workload
+from dpsql.planner.mechanisms import querysmasher
+from dpsql.planner.mechanisms import registry as mechanisms
+from dpsql.planner.mechanisms.arguments import Basis, Loss
+from dpsql.planner.mechanisms.registry import Options
+from dpsql.planner.plans.names import QUERYSMASHER
+from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.reuse.given import Past, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.release.assumed import assuming

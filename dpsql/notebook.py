@@ -22,8 +22,8 @@ from dpsql import views
 from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
 from dpsql.hints import for_cell
-from dpsql.planner.plan import Plan
-from dpsql.planner.titles import QUERYSMASHER, TITLES
+from dpsql.planner.plans.names import QUERYSMASHER, TITLES
+from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.schema import EACH_ROW

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.mechanism.measure import NoisyMeasurements
-from dpsql.mechanism.reconstruct import reconstruct
-from dpsql.planner.integer import BlockStrategy
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.release.reconstruct import reconstruct
 from dpsql.workload import Family
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from dpsql.planner.compare import Comparison
-    from dpsql.planner.plan import Plan
+    from dpsql.planner.comparison.compare import Comparison
+    from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
     from dpsql.schema import Schema
     from dpsql.session import Session

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from dpsql.planner.titles import QUERYSMASHER, TITLES
+from dpsql.planner.plans.names import QUERYSMASHER, TITLES
 
 if TYPE_CHECKING:
     from dpsql.privacy import Budget

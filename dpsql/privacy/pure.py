@@ -4,7 +4,7 @@ A mechanism that is ε-differentially private has the trade-off function
 
     f(α) = max(0, 1 − e^ε·α, e^−ε·(1 − α))
 
-or a greater one (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383, §2.1): the
+or a greater one (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383, 2.1): the
 line from (0, 1) to the point (α*, α*), α* = 1/(1 + e^ε), and its mirror image. That of μ-GDP,
 G(α) = Φ(Φ⁻¹(1 − α) − μ), is convex, is its own mirror image, begins in (0, 1) and passes through
 (Φ(−μ/2), Φ(−μ/2)). With Φ(−μ/2) = α* both meet in these points, so that G ≤ f between them by

@@ -14,13 +14,13 @@ import numpy as np
 import polars as pl
 
 from dpsql.errors import InternalError
-from dpsql.mechanism.adaptive import Estimates, Measured
-from dpsql.planner.baselines.aim.conditional import block_of
-from dpsql.planner.baselines.aim.plan import AdaptivePlan
-from dpsql.planner.divide.reference import Reference
-from dpsql.planner.laws import Gaussian
-from dpsql.planner.past.source import Source
-from dpsql.planner.plan import EXPECTED
+from dpsql.measurement.distributions import Gaussian
+from dpsql.planner.mechanisms.aim.conditional import block_of
+from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+from dpsql.planner.mechanisms.aim.run import Estimates, Measured
+from dpsql.planner.plans.plan import EXPECTED
+from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.residuals.averaging import Reference
 from dpsql.privacy import Receipt
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Facts, guards_of, notes_of, now, versions

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
-from dpsql.planner.threads import one_thread
+from dpsql.linalg.threads import one_thread
 from dpsql.release.cells import Component, Factor, Rows, Tables
 from dpsql.release.leastsquares import known_sum, least_squares
 from dpsql.release.rounding import evenly, whole_table

@@ -13,12 +13,12 @@ from functools import cached_property
 import polars as pl
 
 from dpsql.errors import SqlError, printable
-from dpsql.mechanism.reconstruct import Marginal
-from dpsql.planner.integer import BlockStrategy
-from dpsql.planner.past.entries import entries
-from dpsql.planner.past.source import Ground, Source
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.reconstruction.entries import entries
+from dpsql.planner.reconstruction.sources import Ground, Source
 from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
 from dpsql.release.frames import DESCRIBED, AnsweredFrames
+from dpsql.release.reconstruct import Marginal
 from dpsql.sql.compiled import Script, Statement
 from dpsql.workload.cells import Ints
 

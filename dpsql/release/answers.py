@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.mechanism.reconstruct import Marginal, Reconstruction
-from dpsql.planner.covariance import Aligned
-from dpsql.planner.mixed import AnyRecovery
+from dpsql.planner.reconstruction.covariance import Aligned
+from dpsql.planner.reconstruction.mixed import AnyRecovery
 from dpsql.release.order import in_group_order
 from dpsql.release.quantiles import Quantiles, distribution, quantiles
+from dpsql.release.reconstruct import Marginal, Reconstruction
 from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes

@@ -18,7 +18,7 @@ import polars as pl
 
 from dpsql.errors import WorkloadError, printable
 from dpsql.hints import option
-from dpsql.planner.plan import Plan
+from dpsql.planner.plans.plan import Plan
 from dpsql.release.answers import Answers, Array, whole
 from dpsql.release.counted import Counts, even_shares
 from dpsql.release.expected import Column, Expected, columns_of

@@ -10,11 +10,11 @@ from fractions import Fraction
 import polars as pl
 
 from dpsql.errors import InternalError
-from dpsql.mechanism.measure import NoisyMeasurements
-from dpsql.planner.certify import is_laplace, privacy_cost
-from dpsql.planner.past.given import source_of
-from dpsql.planner.past.source import Source
-from dpsql.planner.plan import Plan, error_table
+from dpsql.measurement.certify import is_laplace, privacy_cost
+from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.planner.plans.plan import Plan, error_table
+from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reuse.given import source_of
 from dpsql.privacy import Budget, Receipt
 from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
 from dpsql.release.answers import Answers

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.integer import CentredFactor
+from dpsql.measurement.integer import CentredFactor
 
 Array = NDArray[np.float64]
 

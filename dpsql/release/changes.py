@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpsql.errors import StaleSchemaError, printable
-from dpsql.planner.past.source import Source
+from dpsql.planner.reconstruction.sources import Source
 from dpsql.schema import Table
 
 LISTED = 5

@@ -19,9 +19,9 @@ from functools import reduce
 import numpy as np
 
 from dpsql.errors import ResourceLimitError, printable
-from dpsql.planner.past.determined import missing
-from dpsql.planner.past.given import Past, put_together
-from dpsql.planner.past.source import Source
+from dpsql.planner.reconstruction.determined import missing
+from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reuse.given import Past, put_together
 from dpsql.release.answers import Answers, Array, whole
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn

@@ -14,8 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, SqlError
-from dpsql.planner.certify import is_laplace
-from dpsql.planner.plan import Plan
+from dpsql.measurement.certify import is_laplace
+from dpsql.planner.plans.plan import Plan
 from dpsql.release.answers import Answers, Array, Part, table_frame, whole
 from dpsql.release.confidence import CONFIDENCE, reach
 from dpsql.release.frames import quotients

@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 import polars as pl
 
-from dpsql.planner.certify import is_laplace
-from dpsql.planner.past.source import RESIDUALS, Source
-from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER
+from dpsql.measurement.certify import is_laplace
+from dpsql.planner.plans.names import AIM, OF_MARGINALS, QUERYSMASHER
+from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Receipt
 from dpsql.schema import Table
 from dpsql.sql.compiled import Script

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, printable
-from dpsql.planner.past.source import Source
+from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Entry, Ledger
 from dpsql.release.changes import unchanged
 from dpsql.release.document import MAX_BYTES, malformed, read, write

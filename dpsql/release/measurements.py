@@ -22,16 +22,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
-from dpsql.planner.divide.reference import Reference
-from dpsql.planner.integer import (
+from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
+from dpsql.measurement.integer import (
     BlockStrategy,
     CentredFactor,
     DenseFactor,
     IdentityFactor,
     IntegerFactor,
 )
-from dpsql.planner.laws import CoarseGaussian, Gaussian, Laplace, Law
-from dpsql.planner.past.source import Reading, Source
+from dpsql.planner.reconstruction.sources import Reading, Source
+from dpsql.planner.residuals.averaging import Reference
 from dpsql.release.parquet import read_parquet
 
 Ints = NDArray[np.int64]

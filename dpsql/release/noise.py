@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.planner.covariance import Aligned, combined_variances, covariances
+from dpsql.planner.reconstruction.covariance import Aligned, combined_variances, covariances
 from dpsql.release.answers import Answers, whole
 from dpsql.release.order import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement

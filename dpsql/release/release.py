@@ -9,9 +9,9 @@ from typing import Protocol
 import polars as pl
 
 from dpsql.calls import check_above
-from dpsql.planner.past.source import Source
-from dpsql.planner.plan import Plan
-from dpsql.planner.threads import one_thread
+from dpsql.linalg.threads import one_thread
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import folder
 from dpsql.release.confidence import check_confidence

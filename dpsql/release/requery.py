@@ -10,10 +10,10 @@ import polars as pl
 
 from dpsql.errors import ReleaseFormatError, SchemaError, SqlError, UndeterminedError, printable
 from dpsql.hints import spend
-from dpsql.planner.certify import is_laplace
-from dpsql.planner.past.determined import Missing, missing
-from dpsql.planner.past.given import Past, alone, known
-from dpsql.planner.past.source import Source, splits
+from dpsql.measurement.certify import is_laplace
+from dpsql.planner.reconstruction.determined import Missing, missing
+from dpsql.planner.reconstruction.sources import Source, splits
+from dpsql.planner.reuse.given import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.schema import Table

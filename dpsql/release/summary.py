@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from dpsql.errors import printable
-from dpsql.planner.titles import QUERYSMASHER, TITLES
+from dpsql.planner.plans.names import QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.release.facts import Facts
 

@@ -11,8 +11,8 @@ import duckdb
 from dpsql.engines.public import PublicReader, PublicTables
 from dpsql.errors import BudgetError, MechanismError, SchemaError, SqlError
 from dpsql.hints import ANY_BUDGET, FREE, Hint, option
-from dpsql.planner.mechanisms import check_name
-from dpsql.planner.titles import AIM, OF_MARGINALS, QUERYSMASHER, TITLES
+from dpsql.planner.mechanisms.registry import check_name
+from dpsql.planner.plans.names import AIM, OF_MARGINALS, QUERYSMASHER, TITLES
 from dpsql.privacy import Budget, Ledger
 from dpsql.release import Wishes
 from dpsql.schema import Domain, EachRow, Schema, Table, Unit

@@ -11,15 +11,15 @@ import duckdb
 
 from dpsql.errors import BudgetError, ResourceLimitError, StaleSchemaError
 from dpsql.hints import spend
-from dpsql.planner import mechanisms
-from dpsql.planner.baselines.aim.plan import AdaptivePlan
-from dpsql.planner.compare import Comparison, compare
-from dpsql.planner.mechanisms import Options
-from dpsql.planner.past.given import Past, plan_given
-from dpsql.planner.past.source import Source, splits
-from dpsql.planner.past.targets import least_budget_given
-from dpsql.planner.plan import Plan
-from dpsql.planner.titles import QUERYSMASHER
+from dpsql.planner.comparison.compare import Comparison, compare
+from dpsql.planner.mechanisms import registry as mechanisms
+from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+from dpsql.planner.mechanisms.registry import Options
+from dpsql.planner.plans.names import QUERYSMASHER
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.sources import Source, splits
+from dpsql.planner.reuse.given import Past, plan_given
+from dpsql.planner.reuse.targets import least_budget_given
 from dpsql.privacy import Budget, Entry, Ledger, Purpose
 from dpsql.release import Before
 from dpsql.release.changes import explained, goes_with, only_adds

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dpsql.errors import SchemaError
 from dpsql.hints import option
-from dpsql.planner import querysmasher
-from dpsql.planner.titles import QUERYSMASHER
+from dpsql.planner.mechanisms import querysmasher
+from dpsql.planner.plans.names import QUERYSMASHER
 from dpsql.privacy import Budget, Purpose
 from dpsql.privacy.purpose import EACH_ROW
 from dpsql.schema import Table

@@ -16,11 +16,11 @@ from dpsql.engines.interrupts import interruptible
 from dpsql.engines.public import PublicTables
 from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
-from dpsql.planner import querysmasher
-from dpsql.planner.compare import Comparison
-from dpsql.planner.plan import Plan
-from dpsql.planner.threads import one_thread
-from dpsql.planner.titles import QUERYSMASHER
+from dpsql.linalg.threads import one_thread
+from dpsql.planner.comparison.compare import Comparison
+from dpsql.planner.mechanisms import querysmasher
+from dpsql.planner.plans.names import QUERYSMASHER
+from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget, Ledger, data_id, open_ledger
 from dpsql.release import Release, Wishes
 from dpsql.release.assumed import assuming

@@ -20,12 +20,12 @@ from dpsql.errors import (
     StaleSchemaError,
     UndeterminedError,
 )
-from dpsql.mechanism.adaptive import run
-from dpsql.mechanism.measure import ChargedPlan, NoisyMeasurements, Payable, measure
-from dpsql.planner.certify import is_laplace
-from dpsql.planner.past.source import Source, splits
-from dpsql.planner.plan import Plan
-from dpsql.planner.titles import AIM
+from dpsql.measurement.certify import is_laplace
+from dpsql.measurement.measure import ChargedPlan, NoisyMeasurements, Payable, measure
+from dpsql.planner.mechanisms.aim.run import run
+from dpsql.planner.plans.names import AIM
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Receipt
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release import Before, Release, Wishes, adaptive, from_before, from_plan, rehearse

@@ -27,12 +27,13 @@ import polars as pl
 
 import dpsql
 from dpsql.engines.base import Counted
-from dpsql.mechanism.adaptive import Estimates, run
-from dpsql.mechanism.measure import measure
-from dpsql.mechanism.reconstruct import reconstruct
-from dpsql.planner.baselines import aim, residualplanner
+from dpsql.measurement.measure import measure
+from dpsql.planner.baselines import aim
+from dpsql.planner.mechanisms import residualplanner
+from dpsql.planner.mechanisms.aim.run import Estimates, run
+from dpsql.release.reconstruct import reconstruct
 from tests.helpers.charging import pay as pay_planner
-from tests.mechanism.adaptive.tools import all_marginals, marginals_of, pay
+from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay
 
 DOMAIN: dict[str, int | tuple[int, int]] = {
     "age": (16, 85), "workclass": 9, "fnlwgt_bin": (0, 100), "education_num": (1, 16),

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpsql.planner.baselines.hdmm import kronecker, marginals, union
-from dpsql.planner.baselines.hdmm.grams import Gram
-from dpsql.planner.baselines.hdmm.oracle import Oracle
-from dpsql.planner.baselines.hdmm.products import Products
-from dpsql.planner.baselines.hdmm.strategies import Noise
-from dpsql.planner.bound import svd_bound
+from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.mechanisms.hdmm import kronecker, marginals, union
+from dpsql.planner.mechanisms.hdmm.grams import Gram
+from dpsql.planner.mechanisms.hdmm.oracle import Oracle
+from dpsql.planner.mechanisms.hdmm.products import Products
+from dpsql.planner.mechanisms.hdmm.strategies import Noise
 from dpsql.workload import AllRange, Factor, Identity, Prefix, Ranges, Workload
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hdmm_tables.json"

@@ -17,10 +17,10 @@ from fractions import Fraction
 import numpy as np
 
 import dpsql
-from dpsql.mechanism.measure import apply
-from dpsql.planner.baselines.aim.candidates import subsets
-from dpsql.planner.baselines.aim.conditional import residual_block
-from dpsql.planner.baselines.aim.grem import Marginals, residual_of
+from dpsql.measurement.measure import apply
+from dpsql.planner.mechanisms.aim.candidates import subsets
+from dpsql.planner.mechanisms.aim.conditional import residual_block
+from dpsql.planner.mechanisms.aim.grem import Marginals, residual_of
 from dpsql.workload import Identity, Workload
 
 SHAPES = (

@@ -17,9 +17,9 @@ from itertools import combinations
 
 import numpy as np
 
-from dpsql.planner.baselines.aim.conditional import conditional_plan, residual_block
-from dpsql.planner.baselines.aim.grem import Marginals, residual_of
-from dpsql.planner.integer import BlockStrategy
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.mechanisms.aim.conditional import conditional_plan, residual_block
+from dpsql.planner.mechanisms.aim.grem import Marginals, residual_of
 from tests.benchmarks.aim_adult import SIZES
 
 TRIPLES = tuple(combinations(SIZES, 3))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from dpsql.mechanism.noise import rounded_gaussian
-from dpsql.mechanism.randomness import fresh_bits
+from dpsql.measurement.gaussian import rounded_gaussian
+from dpsql.measurement.randomness import fresh_bits
 
 
 def speed(sigma: int, count: int, repeats: int = 3) -> float:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpsql.planner.baselines import fourier, residualplanner_plus
-from dpsql.planner.querysmasher import Divided
+from dpsql.planner.mechanisms import fourier, residualplanner_plus
+from dpsql.planner.mechanisms.querysmasher import Divided
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from examples.paper_tables import SUBSTITUTED, build, one_and_two_way
 

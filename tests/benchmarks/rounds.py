@@ -18,8 +18,8 @@ from itertools import combinations
 import numpy as np
 
 import dpsql
-from dpsql.planner.past.given import Past, Rounds, source_of
-from dpsql.planner.past.source import Ground
+from dpsql.planner.reconstruction.sources import Ground
+from dpsql.planner.reuse.given import Past, Rounds, source_of
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 
 BUDGET = 0.1

@@ -16,8 +16,8 @@ import duckdb
 
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.mechanism.measure import measure
-from dpsql.mechanism.reconstruct import Reconstruction
+from dpsql.measurement.measure import measure
+from dpsql.release.reconstruct import Reconstruction
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Workload
 from examples.paper_tables import three_way

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dpsql.cli.exits import Exit
-from dpsql.planner.titles import TITLES
+from dpsql.planner.plans.names import TITLES
 
 PURE = ("--epsilon", "1", "--delta", "0")
 

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.planner.plan import Plan
+from dpsql.planner.plans.plan import Plan
 from tests.cli.conftest import BY_SEX, Commands
 
 EPSILON = ("--epsilon", "1", "--delta", "1e-9")

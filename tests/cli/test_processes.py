@@ -21,7 +21,7 @@ PAUSED = """
 import sys, time
 from pathlib import Path
 import dpsql.engines.duckdb as engine
-import dpsql.planner.querysmasher as querysmasher
+import dpsql.planner.mechanisms.querysmasher as querysmasher
 import dpsql.release.folder as folder
 from dpsql.cli import main
 

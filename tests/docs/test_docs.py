@@ -15,7 +15,7 @@ import dpsql
 import dpsql.cli
 import dpsql.workload
 from dpsql import errors
-from dpsql.planner.solvers import dual
+from dpsql.planner.strategies import dual
 from dpsql.sql.binding import bind
 from dpsql.sql.lowering import evaluate
 from dpsql.sql.text import limits

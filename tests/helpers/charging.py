@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.mechanism.measure import ChargedPlan
-from dpsql.planner.plan import Plan
+from dpsql.measurement.measure import ChargedPlan
+from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Ledger, Purpose, Receipt
 
 

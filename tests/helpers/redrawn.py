@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpsql
-from dpsql.mechanism.measure import NoisyMeasurements, _measure_space, apply
-from dpsql.mechanism.randomness import RandomBits
+from dpsql.measurement.measure import NoisyMeasurements, _measure_space, apply
+from dpsql.measurement.randomness import RandomBits
 from dpsql.release.build import from_plan
 from dpsql.session import work
 from tests.helpers.seeded import SeededBits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpsql.planner import querysmasher
+from dpsql.planner.mechanisms import querysmasher
 
 
 @pytest.fixture(params=[True, False], ids=["whole", "spaces"], scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.planner.solvers import acceleration, dual
+from dpsql.planner.strategies import acceleration, dual
 from dpsql.workload import AllRange, Matrix, Prefix
 
 RANDOM = np.random.default_rng(0).random((60, 70)) < 0.3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.planner.querysmasher import plan
+from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.oracle import exact_cost, generalised_least_squares, planned_estimator

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.planner.divide.colours import by_role
-from dpsql.planner.solvers import dual
-from dpsql.planner.weighted import search as weighted
-from dpsql.planner.weighted.axes import Axis
-from dpsql.planner.weighted.vertices import Vertices
+from dpsql.planner.residuals.equivalence import by_role
+from dpsql.planner.strategies import dual
+from dpsql.planner.weights import search as weighted
+from dpsql.planner.weights.axes import Axis
+from dpsql.planner.weights.vertices import Vertices
 from dpsql.workload import Identity, Matrix, Ranges, Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 

@@ -9,9 +9,9 @@ import pytest
 
 import dpsql
 from dpsql.errors import MechanismError, WorkloadError
-from dpsql.planner.compare import PeakMemory
-from dpsql.planner.mechanisms import able, refusal
-from dpsql.planner.titles import TITLES
+from dpsql.planner.comparison.compare import PeakMemory
+from dpsql.planner.mechanisms.registry import able, refusal
+from dpsql.planner.plans.names import TITLES
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 
@@ -173,7 +173,7 @@ def test_names_in_other_forms() -> None:
 
 
 def test_one_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpsql.planner.baselines import fourier
+    from dpsql.planner.mechanisms import fourier
 
     def fail(*arguments: object, **more: object) -> None:
         raise np.linalg.LinAlgError

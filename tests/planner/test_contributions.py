@@ -9,8 +9,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import InternalError, SchemaError, WorkloadError
-from dpsql.planner.certify import CertifiedPlan, privacy_cost
-from dpsql.planner.querysmasher import plan
+from dpsql.measurement.certify import CertifiedPlan, privacy_cost
+from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 

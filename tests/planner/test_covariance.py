@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.planner import covariance
-from dpsql.planner.covariance import Aligned, combined_variances, covariances
-from dpsql.planner.querysmasher import plan
+from dpsql.planner.mechanisms.querysmasher import plan
+from dpsql.planner.reconstruction import covariance
+from dpsql.planner.reconstruction.covariance import Aligned, combined_variances, covariances
 from dpsql.privacy import Budget
 from dpsql.workload import (
     AllRange,

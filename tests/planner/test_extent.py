@@ -10,8 +10,8 @@ from hypothesis import given
 
 import dpsql
 from dpsql.errors import ResourceLimitError
-from dpsql.planner import extent as extents
-from dpsql.planner.extent import extent, front
+from dpsql.planner.reconstruction import extent as extents
+from dpsql.planner.reconstruction.extent import extent, front
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Workload
 from tests.planner.strategies import RESIDUALS, some, workloads
 

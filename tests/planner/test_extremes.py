@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError
-from dpsql.mechanism.measure import apply
-from dpsql.planner.certify import CertifiedPlan
-from dpsql.planner.integer import ENTRY_BITS, BlockStrategy, DenseFactor
-from dpsql.planner.laws import VARIANCE_BITS, CoarseGaussian, Gaussian
-from dpsql.planner.querysmasher import plan
+from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.distributions import VARIANCE_BITS, CoarseGaussian, Gaussian
+from dpsql.measurement.integer import ENTRY_BITS, BlockStrategy, DenseFactor
+from dpsql.measurement.measure import apply
+from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 

@@ -32,7 +32,7 @@ def mixed() -> Workload:
 
 
 def least_largest_by_conic_program(workload: Workload) -> float:
-    """ResidualPlanner (arXiv 2305.08175, §5): the shares c_A are the only unknowns.
+    """ResidualPlanner (arXiv 2305.08175, 5): the shares c_A are the only unknowns.
 
     An answer of marginal B has the variance Σ_{A⊆B} ∏_A ((n−1)/n)² ∏_{B∖A} 1/n² / c_A.
     """

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InternalError
-from dpsql.mechanism.measure import draw
-from dpsql.planner.certify import CertifiedPlan, privacy_cost
-from dpsql.planner.integer import BlockStrategy, CentredFactor, DenseFactor
-from dpsql.planner.laws import Gaussian, Laplace
+from dpsql.measurement.certify import CertifiedPlan, privacy_cost
+from dpsql.measurement.distributions import Gaussian, Laplace
+from dpsql.measurement.integer import BlockStrategy, CentredFactor, DenseFactor
+from dpsql.measurement.measure import draw
 from dpsql.privacy import Budget
 from dpsql.privacy.pure import mu_squared_of_pure
 from tests.helpers.seeded import SeededBits

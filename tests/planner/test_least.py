@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 import dpsql
-from dpsql.planner.solvers.minimax import weigh
+from dpsql.planner.strategies.minimax import weigh
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 from tests.benchmarks.targets_bound import PLAIN, budget, largest, small
 

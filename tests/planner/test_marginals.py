@@ -10,19 +10,19 @@ import pytest
 
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
-from dpsql.mechanism.measure import measure
-from dpsql.mechanism.reconstruct import reconstruct
-from dpsql.planner.baselines import direct
-from dpsql.planner.baselines.cells import MarginalStrategy, Spending, assemble, shares
-from dpsql.planner.covariance import Aligned, combined_variances, covariances
-from dpsql.planner.extent import extent
-from dpsql.planner.integer import DenseFactor, IdentityFactor
-from dpsql.planner.marginals import MarginalRecovery
-from dpsql.planner.measured import Space
-from dpsql.planner.past.determined import missing
-from dpsql.planner.plan import Plan
-from dpsql.planner.pooled import PooledRecovery
+from dpsql.measurement.integer import DenseFactor, IdentityFactor
+from dpsql.measurement.measure import measure
+from dpsql.planner.mechanisms import direct
+from dpsql.planner.mechanisms.cells import MarginalStrategy, Spending, assemble, shares
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.covariance import Aligned, combined_variances, covariances
+from dpsql.planner.reconstruction.determined import missing
+from dpsql.planner.reconstruction.extent import extent
+from dpsql.planner.reconstruction.marginals import MarginalRecovery
+from dpsql.planner.reconstruction.measured import Space
+from dpsql.planner.reconstruction.pooled import PooledRecovery
 from dpsql.privacy import Budget
+from dpsql.release.reconstruct import reconstruct
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits

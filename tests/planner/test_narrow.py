@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.planner.divide.component import Component
-from dpsql.planner.divide.reference import Reference
-from dpsql.planner.integer import DenseFactor
-from dpsql.planner.measured import pseudo_inverse
-from dpsql.planner.narrow import WORTHWHILE, narrow
-from dpsql.planner.querysmasher import plan
-from dpsql.planner.solvers import dual
+from dpsql.linalg.narrow import WORTHWHILE, narrow
+from dpsql.measurement.integer import DenseFactor
+from dpsql.planner.mechanisms.querysmasher import plan
+from dpsql.planner.reconstruction.measured import pseudo_inverse
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.strategies import dual
 from dpsql.workload import Identity, Matrix, Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 

@@ -8,14 +8,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpsql.planner.divide.colours import by_size
-from dpsql.planner.divide.decompose import decompose
-from dpsql.planner.divide.pieces import Splitter
-from dpsql.planner.divide.reference import Reference
-from dpsql.planner.divide.structure import multiply, products
-from dpsql.planner.querysmasher import conquer, plan
-from dpsql.planner.solvers import choose
-from dpsql.planner.solvers.choose import Solutions
+from dpsql.planner.mechanisms.querysmasher import conquer, plan
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.decompose import decompose
+from dpsql.planner.residuals.equivalence import by_size
+from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.structure import multiply, products
+from dpsql.planner.strategies import choose
+from dpsql.planner.strategies.choose import Solutions
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 

@@ -8,11 +8,11 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from dpsql.planner.past.determined import missing
-from dpsql.planner.querysmasher import plan
-from dpsql.planner.weighted import search
-from dpsql.planner.weighted.product import closed_form, factors, reference_of
-from dpsql.planner.whole import gram
+from dpsql.planner.mechanisms.querysmasher import plan
+from dpsql.planner.reconstruction.determined import missing
+from dpsql.planner.reconstruction.whole import gram
+from dpsql.planner.weights import search
+from dpsql.planner.weights.product import closed_form, factors, reference_of
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Suffix, Total, Workload
 

@@ -8,7 +8,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import WorkloadError
-from dpsql.planner import recovery
+from dpsql.planner.reconstruction import residual as recovery
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Suffix, Workload, queries
 
 BUDGET = dpsql.Budget(mu=1)

@@ -7,16 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.planner.balance import balance
-from dpsql.planner.divide.basis import residual_basis, row_basis
-from dpsql.planner.divide.reference import Reference, rounded
-from dpsql.planner.laws import CoarseGaussian, Gaussian
-from dpsql.planner.querysmasher import plan
-from dpsql.planner.rounding import round_strategy
-from dpsql.planner.solvers.base import Triangular
-from dpsql.planner.solvers.dual import Dual, Part, compress, evaluate, maximise
-from dpsql.planner.solvers.express import over_basis
-from dpsql.planner.solvers.symmetry import blocks, symmetries
+from dpsql.measurement.distributions import CoarseGaussian, Gaussian
+from dpsql.planner.mechanisms.querysmasher import plan
+from dpsql.planner.residuals.averaging import Reference, rounded
+from dpsql.planner.residuals.basis import residual_basis, row_basis
+from dpsql.planner.strategies.balance import balance
+from dpsql.planner.strategies.base import Triangular
+from dpsql.planner.strategies.dual import Dual, Part, compress, evaluate, maximise
+from dpsql.planner.strategies.express import over_basis
+from dpsql.planner.strategies.rounding import round_strategy
+from dpsql.planner.strategies.symmetry import blocks, symmetries
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 
@@ -152,7 +152,7 @@ def test_no_budget_makes_wide_plans_lose(rho):
 
 def test_wide_integers_are_for_moderately_many_measurements(monkeypatch):
     """The others are rounded as well as narrow integers allow."""
-    monkeypatch.setattr("dpsql.planner.rounding.WIDE_MEASUREMENTS", 10)
+    monkeypatch.setattr("dpsql.planner.strategies.rounding.WIDE_MEASUREMENTS", 10)
     planned = plan(averaged(30, 100), Budget(rho=1))
     assert all(isinstance(b.law, Gaussian) for b in planned.certified.blocks)
     assert planned.gap <= 0.1
@@ -165,8 +165,8 @@ def test_columns_are_not_balanced_where_that_takes_seconds(monkeypatch, measurem
     def refuse(*_):
         raise AssertionError("the columns are balanced")
 
-    monkeypatch.setattr("dpsql.planner.rounding.balance", refuse)
-    monkeypatch.setattr("dpsql.planner.rounding.WIDE_MEASUREMENTS", measurements)
+    monkeypatch.setattr("dpsql.planner.strategies.rounding.balance", refuse)
+    monkeypatch.setattr("dpsql.planner.strategies.rounding.WIDE_MEASUREMENTS", measurements)
     workload = Workload({"x": 40, "y": 40}).add(["x", "y"], Matrix.affine((40, 40), (1, 1)))
     planned = plan(workload.add(["x"], [Identity()]), Budget(rho=0.5))
     (block,) = [b for b in planned.certified.blocks if len(b.spaces[0]) == 2]

@@ -8,9 +8,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import dpsql
-from dpsql.planner import whole
-from dpsql.planner.solvers import dual
-from dpsql.planner.threads import one_thread
+from dpsql.linalg.threads import one_thread
+from dpsql.planner.reconstruction import whole
+from dpsql.planner.strategies import dual
 from dpsql.workload import Prefix, Workload
 
 

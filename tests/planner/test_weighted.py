@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.planner.divide.basis import axis_basis
-from dpsql.planner.divide.colours import by_role, by_size
-from dpsql.planner.divide.component import Component
-from dpsql.planner.divide.reference import Reference, rounded
-from dpsql.planner.querysmasher import plan
-from dpsql.planner.weighted import search as weighted
+from dpsql.planner.mechanisms.querysmasher import plan
+from dpsql.planner.residuals.averaging import Reference, rounded
+from dpsql.planner.residuals.basis import axis_basis
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.equivalence import by_role, by_size
+from dpsql.planner.weights import search as weighted
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Suffix, Workload
 

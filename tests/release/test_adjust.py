@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.planner.integer import CentredFactor, DenseFactor
+from dpsql.measurement.integer import CentredFactor, DenseFactor
 from dpsql.release.adjust import MAX_JOINT_CELLS, Observation, fit_table
 from dpsql.release.leastsquares import LEAST_CELLS
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.mechanism import measure as measuring
+from dpsql.measurement import measure as measuring
 from tests.helpers.seeded import SeededBits
 
 BUDGET = dpsql.Budget(rho=0.002)

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 import dpsql
-from dpsql.mechanism import measure as measuring
+from dpsql.measurement import measure as measuring
 from tests.helpers.seeded import SeededBits
 from tests.release.adult import EXAMPLES, census_task, connect
 from tests.sql.reference import differences

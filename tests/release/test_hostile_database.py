@@ -16,7 +16,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine, Scan
 from dpsql.errors import InternalError, StaleSchemaError
-from dpsql.planner import querysmasher
+from dpsql.planner.mechanisms import querysmasher
 from dpsql.schema.catalog import read_table
 from dpsql.session import work as sessions
 

@@ -16,7 +16,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
-from dpsql.planner.past.source import Source
+from dpsql.planner.reconstruction.sources import Source
 from dpsql.release.measurements import SCHEMA, decode, encode
 from dpsql.release.requery import requery
 from dpsql.workload import Identity, Prefix, Workload
@@ -105,7 +105,7 @@ def test_extreme_numbers():
 
 
 def test_what_was_only_planned_is_not_written():
-    from dpsql.planner.past.given import source_of
+    from dpsql.planner.reuse.given import source_of
 
     workload = Workload({"a": 3}).add(["a"], [Identity()]).add(["a"], [Prefix()])
     planned = source_of(dpsql.plan(workload, budget=BUDGET))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.hints import for_command
-from dpsql.mechanism.measure import apply, measure
-from dpsql.mechanism.reconstruct import reconstruct
-from dpsql.planner import querysmasher
+from dpsql.measurement.measure import apply, measure
+from dpsql.planner.mechanisms import querysmasher
+from dpsql.release.reconstruct import reconstruct
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.charging import pay

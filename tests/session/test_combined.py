@@ -12,9 +12,9 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.mechanism import measure as measuring
-from dpsql.mechanism.measure import apply
-from dpsql.planner.past.source import Source, splits
+from dpsql.measurement import measure as measuring
+from dpsql.measurement.measure import apply
+from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.requery import answers_of
 from dpsql.sql.frontend import compile_script

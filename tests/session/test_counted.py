@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import WorkloadError
-from dpsql.mechanism import measure as measuring
+from dpsql.measurement import measure as measuring
 from tests.helpers.redrawn import Redrawn
 from tests.helpers.seeded import SeededBits
 

@@ -11,8 +11,8 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import BudgetError, MechanismError, UndeterminedError
-from dpsql.planner.certify import is_laplace
-from dpsql.planner.titles import TITLES
+from dpsql.measurement.certify import is_laplace
+from dpsql.planner.plans.names import TITLES
 from tests.session.tools import AGES, BY_SEX, TABLE, create
 
 GAUSSIAN, PURE = dpsql.Budget(rho=0.1), dpsql.Budget(epsilon=2, delta=0)

@@ -9,9 +9,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.planner import querysmasher, rounding
-from dpsql.planner.mechanisms import Options
-from dpsql.planner.mechanisms import plan as plan_by
+from dpsql.planner.mechanisms import querysmasher
+from dpsql.planner.mechanisms.registry import Options
+from dpsql.planner.mechanisms.registry import plan as plan_by
+from dpsql.planner.strategies import rounding
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Workload
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.planner.laws import CoarseGaussian
+from dpsql.measurement.distributions import CoarseGaussian
 from dpsql.release.measurements import decode, encode
 
 SCRIPT = {

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import ArgumentError, MechanismError
-from dpsql.mechanism import measure as measuring
+from dpsql.measurement import measure as measuring
 from dpsql.session.requests import Asked, How
 from tests.helpers.seeded import SeededBits
 

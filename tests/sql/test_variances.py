@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.mechanism import measure as measuring
-from dpsql.mechanism.measure import NoisyMeasurements
+from dpsql.measurement import measure as measuring
+from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.release import Before, Wishes, from_plan
 from dpsql.release.build import facts_of
 from dpsql.session import work

@@ -7,7 +7,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import ResourceLimitError, WorkloadError
-from dpsql.planner.querysmasher import plan
+from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import (
     AllRange,

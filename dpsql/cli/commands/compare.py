@@ -10,10 +10,10 @@ from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import Amounts, Source
 from dpsql.cli.progress import working
-from dpsql.planner.titles import TITLES
+from dpsql.planner.plans.names import TITLES
 
 if TYPE_CHECKING:
-    from dpsql.planner.compare import Comparison
+    from dpsql.planner.comparison.compare import Comparison
 
 
 @click.command(short_help="Compare mechanisms on a script.")

@@ -14,7 +14,7 @@ from dpsql.cli.options import Aims, Amounts, Source
 from dpsql.cli.progress import working
 
 if TYPE_CHECKING:
-    from dpsql.planner.plan import Plan
+    from dpsql.planner.plans.plan import Plan
 
 
 @click.command(short_help="Print the expected error of a script.")

@@ -9,9 +9,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpsql.planner.baselines.aim.candidates import subsets
-from dpsql.planner.baselines.aim.conditional import conditional_plan, residual_block, unit
-from dpsql.planner.certify import privacy_cost
+from dpsql.measurement.certify import privacy_cost
+from dpsql.planner.mechanisms.aim.candidates import subsets
+from dpsql.planner.mechanisms.aim.conditional import conditional_plan, residual_block, unit
 from tests.oracle import space_matrix
 
 SIZES = {"a": 3, "b": 2, "c": 4}

@@ -6,9 +6,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpsql.planner.baselines.aim.candidates import subsets
-from dpsql.planner.baselines.aim.fit import FittedMarginals, cut_off, shrunk
-from dpsql.planner.baselines.aim.grem import Marginals, Residual
+from dpsql.planner.mechanisms.aim.candidates import subsets
+from dpsql.planner.mechanisms.aim.fit import FittedMarginals, cut_off, shrunk
+from dpsql.planner.mechanisms.aim.grem import Marginals, Residual
 
 SIZES = {"a": 3, "b": 4, "c": 2}
 ALL = ("a", "b", "c")

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.planner.baselines.aim.candidates import subsets
-from dpsql.planner.baselines.aim.conditional import residual_block, unit
-from dpsql.planner.baselines.aim.grem import Marginals, residual_of
+from dpsql.planner.mechanisms.aim.candidates import subsets
+from dpsql.planner.mechanisms.aim.conditional import residual_block, unit
+from dpsql.planner.mechanisms.aim.grem import Marginals, residual_of
 from tests.oracle import space_matrix
 
 SIZES = {"a": 3, "b": 2, "c": 4}

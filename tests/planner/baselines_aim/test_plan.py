@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from dpsql.errors import InternalError
-from dpsql.planner.baselines import aim
+from dpsql.planner.mechanisms import aim
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.mechanism.selection import selection_cost
-from dpsql.planner.baselines.aim.schedule import (
+from dpsql.measurement.exponential import selection_cost
+from dpsql.planner.mechanisms.aim.schedule import (
     Price,
     expected_noise,
     first_price,

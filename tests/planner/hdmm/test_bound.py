@@ -8,9 +8,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpsql.planner import bound as bound_module
-from dpsql.planner import querysmasher
-from dpsql.planner.bound import svd_bound
+from dpsql.planner.comparison import bound as bound_module
+from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.mechanisms import querysmasher
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Ranges, Workload
 from tests.oracle import family_matrix

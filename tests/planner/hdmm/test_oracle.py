@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.baselines.hdmm import p_identity
-from dpsql.planner.baselines.hdmm.grams import MAX_CELLS, Gram, weighted_sum
-from dpsql.planner.baselines.hdmm.irregular import irregular
-from dpsql.planner.baselines.hdmm.oracle import Oracle, even
-from dpsql.planner.baselines.hdmm.strategies import Even, Written, sensitivity
+from dpsql.planner.mechanisms.hdmm import p_identity
+from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, weighted_sum
+from dpsql.planner.mechanisms.hdmm.irregular import irregular
+from dpsql.planner.mechanisms.hdmm.oracle import Oracle, even
+from dpsql.planner.mechanisms.hdmm.strategies import Even, Written, sensitivity
 from dpsql.workload import AllRange, Identity, Prefix, Ranges, Total
 from dpsql.workload.queries import DenseQueries
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpsql.errors import MechanismError
-from dpsql.planner.baselines.cells import Spending, assemble
-from dpsql.planner.baselines.hdmm import grams
-from dpsql.planner.baselines.hdmm import plan as hdmm
-from dpsql.planner.bound import svd_bound
+from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.mechanisms.cells import Spending, assemble
+from dpsql.planner.mechanisms.hdmm import grams
+from dpsql.planner.mechanisms.hdmm import plan as hdmm
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Total, Workload
 from tests.oracle import every_space, family_matrix, space_matrix

@@ -9,11 +9,11 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from dpsql.planner.baselines.hdmm import kronecker, marginals, union
-from dpsql.planner.baselines.hdmm.oracle import Oracle
-from dpsql.planner.baselines.hdmm.products import Products
-from dpsql.planner.baselines.hdmm.subsets import AllSubsets, ListedSubsets, closure, subsets
-from dpsql.planner.bound import svd_bound
+from dpsql.planner.comparison.bound import svd_bound
+from dpsql.planner.mechanisms.hdmm import kronecker, marginals, union
+from dpsql.planner.mechanisms.hdmm.oracle import Oracle
+from dpsql.planner.mechanisms.hdmm.products import Products
+from dpsql.planner.mechanisms.hdmm.subsets import AllSubsets, ListedSubsets, closure, subsets
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 from tests.oracle import family_matrix, over_full_domain
 

@@ -1,0 +1,1 @@
+"""The trusted core: integer strategies, their exact cost, exact noise, and measuring."""

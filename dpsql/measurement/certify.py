@@ -1,0 +1,107 @@
+"""Certify: recompute what a plan costs from its integer matrices alone.
+
+Trusted core. The planner, its solvers and its floating point are not trusted: whatever they
+hand over, the privacy cost is recomputed here in exact integers and rationals.
+
+Guarantees:
+    1. With Gaussian noise, `privacy_cost` of a `CertifiedPlan` is k² · Σ_A Δ_A² / σ_A² over the
+       attribute sets A of its blocks, exactly, where Δ_A is the largest change of the exact
+       answers in A when one record is added or removed, and k is `contributions`.
+    2. It is at most the budget's μ², compared as rationals, and the budget is not pure.
+    3. Measuring every space once with independent noise round(N(0, σ_A²)) is μ-GDP with
+       μ² = privacy_cost, for neighbours of which the counted records differ by at most k that
+       were added, or by at most k that were removed. Proof: the exact answers in A are a linear
+       map of the histogram, so that they change by a sum of at most k of its columns, each of
+       norm at most Δ_A; by the triangle inequality the change has norm at most kΔ_A, and all k
+       records in the same cell reach that. The exact answers are integers, so answer +
+       round(noise) = round(answer + noise), and whatever is rounded off from it afterwards
+       (`laws.CoarseGaussian`), is post-processing of the Gaussian mechanism, which
+       is kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
+       Theorem 2.7); the squares add up under composition (Corollary 3.3).
+       Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
+       at most k of them, chosen by looking at that unit's records only: adding or removing a
+       unit with all of its records adds or removes those and changes nothing else.
+    4. With Laplace noise, ε = k · Σ_A Δ_A / b_A, exactly, with Δ_A the largest sum of absolute
+       changes, is at most that of a pure budget. Measuring every set once with independent noise
+       P(z) ∝ e^(−|z|/b_A) is ε-differentially private for the same neighbours: noise of one set
+       that has to make up for a change c has a probability that differs by a factor of at most
+       e^(‖c‖₁/b_A), ‖c‖₁ ≤ kΔ_A by the triangle inequality, and factors multiply (Dwork,
+       McSherry, Nissim and Smith, TCC 2006). `privacy_cost` is then the μ² of that ε (see
+       `privacy.pure`).
+    5. No `CertifiedPlan` exists for which these don't hold, and none with two kinds of noise: all
+       is checked at birth, by raising, never by `assert`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dpsql.errors import InternalError
+from dpsql.measurement.distributions import Laplace
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.privacy import Budget
+from dpsql.privacy.pure import mu_squared_of_pure
+
+
+def spent(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction:
+    """Return what measuring some blocks costs, exactly: as μ², or as ε with Laplace noise.
+
+    Raises:
+        InternalError: they have noise of two kinds.
+    """
+    pure = {isinstance(block.law, Laplace) for block in blocks}
+    if len(pure) > 1:
+        raise InternalError("a plan has noise of two kinds")
+    times = contributions if pure == {True} else contributions**2
+    return times * sum((block.privacy_cost for block in blocks), Fraction(0))
+
+
+def privacy_cost(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction:
+    """Return what measuring some blocks costs as μ²: exactly, or rounded up from an exact ε."""
+    amount = spent(blocks, contributions)
+    return mu_squared_of_pure(amount) if is_laplace(blocks) else amount
+
+
+def is_laplace(blocks: tuple[BlockStrategy, ...]) -> bool:
+    """Whether the noise is Laplace noise, which gives pure ε."""
+    return any(isinstance(block.law, Laplace) for block in blocks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CertifiedPlan:
+    """Blocks of integer measurements that provably fit a budget. Only this can be charged."""
+
+    blocks: tuple[BlockStrategy, ...]
+    budget: Budget
+    contributions: int = 1
+    """The most records of one privacy unit that are counted."""
+    privacy_cost: Fraction = field(init=False)
+    """As μ²."""
+
+    def __post_init__(self) -> None:
+        if type(self.contributions) is not int or self.contributions < 1:
+            raise InternalError("a unit contributes a whole number of records, at least one")
+        spaces = [frozenset(space) for block in self.blocks for space in block.spaces]
+        if len(set(spaces)) != len(spaces):
+            raise InternalError("an attribute set is measured twice in one plan")
+        cost = spent(self.blocks, self.contributions)
+        if self.blocks and is_laplace(self.blocks) != self.budget.pure:
+            raise InternalError("a pure budget is for Laplace noise, and for nothing else")
+        if cost > (self.budget.amount if self.budget.pure else self.budget.mu_squared):
+            raise InternalError("a plan costs more than its budget")
+        if is_laplace(self.blocks):
+            # It grows with ε; should two roundings differ, the budget's own is as true.
+            cost = min(mu_squared_of_pure(cost), self.budget.mu_squared)
+        object.__setattr__(self, "privacy_cost", cost)
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that will be measured, and for whom, for the ledger."""
+        digest = hashlib.sha256(repr(self.contributions).encode())
+        for block in self.blocks:
+            digest.update(repr((block.spaces, block.law)).encode())
+            for factor in block.factors:
+                digest.update(repr((factor.axes, factor.shape, factor.content)).encode())
+        return digest.hexdigest()

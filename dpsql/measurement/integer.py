@@ -1,0 +1,397 @@
+"""Integer strategies: what is measured, in numbers whose sensitivity is exact.
+
+Trusted core. Nothing here depends on how good a plan is.
+
+Guarantees:
+    1. The entries of a factor are integers of magnitude below 2^62, checked at birth, and
+       read-only. Where products over the factors of a block reach 2^31, all is computed in
+       integers of any size, see `mechanism.wide`.
+    2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor (proofs at
+       the functions), so `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1`
+       are exact: a column of a Kronecker product is a Kronecker product of columns, hence its
+       norms are the products of the norms, and the largest one is the product of the largest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError
+from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
+
+ENTRY_BITS = 31
+"""Products over the factors of a block are below 2^31, unless it is measured in wide integers."""
+WIDE_BITS = 62
+"""|entry| < 2^62: entries, and sums of two of them, fit a signed 64-bit integer."""
+ROW_BITS = 31
+"""Answers are exact for tables of up to 2^31 rows: 31 + 31 bits fit a signed 64-bit integer.
+
+A larger table would wrap around. That is a function of the exact answer plus noise, so it costs
+accuracy and not privacy; an error that depended on the number of rows would cost privacy.
+"""
+_LIMB = 21
+_LOW = (1 << _LIMB) - 1
+_HALF = (1 << 31) - 1
+
+
+class IntegerFactor(ABC):
+    """Integer measurements (rows) over the joint cells of some axes, cells in C order."""
+
+    def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        self._axes, self._shape = axes, shape
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the block's marginals, in the order of the cells."""
+        return self._axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells along each axis."""
+        return self._shape
+
+    @property
+    @abstractmethod
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements written out: shape (measurements, cells), read-only."""
+
+    @property
+    @abstractmethod
+    def measurements(self) -> int:
+        """The number of rows."""
+
+    @property
+    @abstractmethod
+    def largest_entry(self) -> int:
+        """The largest magnitude of an entry."""
+
+    @property
+    @abstractmethod
+    def largest_column_norm_squared(self) -> int:
+        """The largest squared Euclidean norm of a column, exact."""
+
+    @property
+    @abstractmethod
+    def largest_column_sum(self) -> int:
+        """The largest sum of the magnitudes of a column, exact."""
+
+    @property
+    @abstractmethod
+    def content(self) -> bytes:
+        """Everything that tells the matrix from others."""
+
+    @abstractmethod
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Return matrix·counts along one axis, modulo 2^64."""
+
+
+class DenseFactor(IntegerFactor):
+    """Measurements that are written out."""
+
+    def __init__(
+        self, axes: tuple[int, ...], shape: tuple[int, ...], given: NDArray[np.int64]
+    ) -> None:
+        super().__init__(axes, shape)
+        if given.flags.writeable or given.base is not None or not given.flags.c_contiguous:
+            given = np.array(given, order="C")  # nobody else may hold a way to change it
+        if given.dtype != np.int64 or given.ndim != 2:
+            raise InternalError("an integer factor must be a matrix of int64")
+        if given.shape[1] != math.prod(self.shape) or len(self.shape) != len(self.axes):
+            raise InternalError("an integer factor does not fit its axes")
+        # Not np.abs: the magnitude of the smallest int64 does not fit an int64.
+        limit = 1 << WIDE_BITS
+        if given.size and not (-limit < int(given.min()) and int(given.max()) < limit):
+            raise InternalError("an entry of an integer factor has 62 bits or more")
+        given.setflags(write=False)
+        self._matrix = given
+
+    @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements themselves."""
+        return self._matrix
+
+    @property
+    def measurements(self) -> int:
+        """The number of rows."""
+        return int(self._matrix.shape[0])
+
+    @cached_property
+    def largest_entry(self) -> int:
+        """The largest magnitude of an entry."""
+        return max(int(self._matrix.max(initial=0)), -int(self._matrix.min(initial=0)))
+
+    @cached_property
+    def largest_column_norm_squared(self) -> int:
+        """The largest squared Euclidean norm of a column, exact.
+
+        Where rows · largest² < 2^63, all sums fit an int64. Else write an entry as
+        b = 2^42·h + 2^21·m + l with 0 <= m, l < 2^21; as |b| < 2^62, |h| <= 2^20. Then
+
+            b² = l² + 2^21·2lm + 2^42·(m² + 2lh) + 2^63·2mh + 2^84·h².
+
+        Each of the five coefficients is at most 2^43 in magnitude, so its sum over fewer than
+        2^20 rows is at most 2^63 − 2^43, as `_largest_number` asks.
+        """
+        self._check_rows()
+        if self.measurements * self.largest_entry**2 < 1 << 63:
+            squares = np.einsum("ij,ij->j", self._matrix, self._matrix)
+            return int(squares.max(initial=0))
+        low, middle, high = self._matrix & _LOW, self._matrix >> _LIMB & _LOW, self._matrix >> 42
+
+        def products(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+            return np.asarray(np.einsum("ij,ij->j", first, second))
+
+        return _largest_number(
+            [
+                products(low, low),
+                2 * products(low, middle),
+                products(middle, middle) + 2 * products(low, high),
+                2 * products(middle, high),
+                products(high, high),
+            ],
+            _LIMB,
+        )
+
+    @cached_property
+    def largest_column_sum(self) -> int:
+        """The largest sum of the magnitudes of a column, exact.
+
+        Both halves of a magnitude are at most 2^31, and fewer than 2^20 of them stay below 2^51,
+        which is far inside of what `_largest_number` asks.
+        """
+        self._check_rows()
+        magnitudes = np.abs(self._matrix)
+        halves = [(magnitudes & _HALF).sum(axis=0), (magnitudes >> 31).sum(axis=0)]
+        return _largest_number(halves, 31)
+
+    def _check_rows(self) -> None:
+        if self._matrix.shape[0] >= 1 << 20:
+            raise InternalError("an integer factor has 2^20 rows or more")
+
+    @cached_property
+    def content(self) -> bytes:
+        """A digest of the shape and the entries."""
+        shape = repr(self._matrix.shape).encode()
+        return hashlib.sha256(b"dense" + shape + self._matrix.tobytes()).digest()
+
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Multiply."""
+        product: NDArray[np.int64] = np.tensordot(self._matrix, counts, (1, axis))
+        return np.moveaxis(product, 0, axis)
+
+
+def _largest_number(digits: list[NDArray[np.int64]], bits: int) -> int:
+    """Return the largest of some numbers Σ_k digits[k][j]·2^(bits·k) >= 0, exact; 0 of none.
+
+    Digits may be negative and larger than 2^bits: |digit| <= 2^63 − 2^43, and `bits` is 21 or
+    more. First carries bring all but the last into [0, 2^bits). They change no number, because
+    d = 2^bits·(d >> bits) + (d & (2^bits − 1)), where >> rounds down; and as |d >> bits| <= 2^42,
+    a digit and a carry fit an int64. What stands below digit k is then less than 2^(bits·k). So
+    the last digit of a number that isn't negative isn't either, and of two numbers that one is
+    larger whose last digit is, or, where these are equal, whose digit before it is, and so on.
+    """
+    digits = list(digits)
+    for k in range(len(digits) - 1):
+        digits[k + 1] = digits[k + 1] + (digits[k] >> bits)
+        digits[k] = digits[k] & ((1 << bits) - 1)
+    largest, among = 0, np.arange(len(digits[0]))
+    for digit in reversed(digits):
+        here = digit[among]
+        top = int(here.max(initial=0))
+        among = among[here == top]
+        largest = (largest << bits) + top
+    return largest
+
+
+class ScaledFactor(IntegerFactor):
+    """s times a matrix over the n cells of one axis that need not be written out."""
+
+    kind: bytes
+    least: int
+    """The fewest cells over which there is such a matrix."""
+
+    def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...], scale: int) -> None:
+        super().__init__(axes, shape)
+        if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < self.least:
+            raise InternalError("a factor that is not written out does not fit its axis")
+        if type(scale) is not int or scale < 1 or scale * self._largest >= 1 << WIDE_BITS:
+            raise InternalError("an entry of an integer factor has 62 bits or more")
+        self._scale = scale
+
+    @property
+    @abstractmethod
+    def _largest(self) -> int:
+        """No entry of the matrix itself is larger in magnitude."""
+
+    @property
+    def scale(self) -> int:
+        """How many times the matrix."""
+        return self._scale
+
+    @property
+    def cells(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def measurements(self) -> int:
+        """The number of rows."""
+        return self.cells
+
+    @property
+    def content(self) -> bytes:
+        """The kind, the size and the scale."""
+        return b"%s %d %d" % (self.kind, self.cells, self._scale)
+
+
+class CentredFactor(ScaledFactor):
+    """s·(n·I − J) over the n cells of one axis.
+
+    Every column has one entry s(n−1) and n−1 entries −s, so its squared norm is
+    s²((n−1)² + (n−1)) = s²n(n−1), and the sum of its magnitudes 2s(n−1).
+    """
+
+    kind = b"centred"
+    least = 2
+
+    @property
+    def _largest(self) -> int:
+        """A little more than the diagonal: n."""
+        return self.cells
+
+    @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements, written out."""
+        written = self._scale * (self.cells * np.eye(self.cells, dtype=np.int64) - 1)
+        written.setflags(write=False)
+        return written
+
+    @property
+    def largest_entry(self) -> int:
+        """The diagonal."""
+        return self._scale * (self.cells - 1)
+
+    @property
+    def largest_column_norm_squared(self) -> int:
+        """The squared norm that all columns have."""
+        return self._scale**2 * self.cells * (self.cells - 1)
+
+    @property
+    def largest_column_sum(self) -> int:
+        """The sum of the magnitudes that all columns have."""
+        return 2 * self._scale * (self.cells - 1)
+
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Take n times each cell less the sum of all, s times."""
+        total: NDArray[np.int64] = counts.sum(axis=axis, keepdims=True, dtype=np.int64)
+        return np.asarray(self._scale * (self.cells * counts - total))
+
+
+class IdentityFactor(ScaledFactor):
+    """s·I over the n cells of one axis. Every column has one entry, s."""
+
+    kind = b"identity"
+    least = 1
+
+    @property
+    def _largest(self) -> int:
+        return 1
+
+    @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements, written out."""
+        written = self._scale * np.eye(self.cells, dtype=np.int64)
+        written.setflags(write=False)
+        return written
+
+    @property
+    def largest_entry(self) -> int:
+        """The diagonal."""
+        return self._scale
+
+    @property
+    def largest_column_norm_squared(self) -> int:
+        """The square of the one entry."""
+        return self._scale**2
+
+    @property
+    def largest_column_sum(self) -> int:
+        """The one entry."""
+        return self._scale
+
+    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+        """Multiply by s."""
+        return np.asarray(self._scale * counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockStrategy:
+    """The same measurements of one or more attribute sets, each with noise of its own.
+
+    Each set is measured once, on its residual space or on all cells of its marginal: ⊗ factors,
+    plus noise.
+    """
+
+    spaces: tuple[tuple[str, ...], ...]
+    """The attributes of each, one for each axis of the factors."""
+    factors: tuple[IntegerFactor, ...]
+    law: Law
+
+    def __post_init__(self) -> None:
+        covered = sorted(axis for f in self.factors for axis in f.axes)
+        if covered != list(range(len(covered))):
+            raise InternalError("the factors of a block must partition its axes")
+        if not self.spaces or any(len(space) != len(covered) for space in self.spaces):
+            raise InternalError("the spaces of a block must have one attribute for each axis")
+        if any(len(set(space)) != len(space) for space in self.spaces):
+            raise InternalError("a space of a block has an attribute twice")
+        if not isinstance(self.law, CoarseGaussian) and self.largest_product >= 1 << ENTRY_BITS:
+            raise InternalError("the products of a block's entries have 31 bits or more")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells along each axis."""
+        sizes = {axis: n for f in self.factors for axis, n in zip(f.axes, f.shape, strict=True)}
+        return tuple(sizes[axis] for axis in range(len(sizes)))
+
+    @property
+    def largest_product(self) -> int:
+        """The largest magnitude of an entry of the Kronecker product."""
+        return math.prod(f.largest_entry for f in self.factors)
+
+    @property
+    def sensitivity_squared(self) -> int:
+        """The largest squared change of one set's answers by one record, exact."""
+        return math.prod(f.largest_column_norm_squared for f in self.factors)
+
+    @property
+    def sensitivity_1(self) -> int:
+        """The largest sum of the absolute changes of one set's answers by one record, exact."""
+        return math.prod(f.largest_column_sum for f in self.factors)
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest change of one set's answers by one record, in the norm of the noise."""
+        if isinstance(self.law, Laplace):
+            return float(self.sensitivity_1)
+        return math.sqrt(self.sensitivity_squared)
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
+        pure = isinstance(self.law, Laplace)
+        change = self.sensitivity_1 if pure else self.sensitivity_squared
+        return len(self.spaces) * Fraction(change, self.law.width)
+
+    @property
+    def measurements(self) -> int:
+        """The number of noisy integers of one set."""
+        return math.prod(f.measurements for f in self.factors)

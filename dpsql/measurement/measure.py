@@ -1,0 +1,172 @@
+"""Measure: exact integer answers plus exact noise. The only place where counts meet noise.
+
+Trusted core.
+
+Guarantees:
+    1. Only a `ChargedPlan` can be measured, and only once: a certified plan together with a
+       receipt for at least its cost, which its ledger holds on disk and has not noted as used.
+       Its cost is for as many rows of one privacy unit as the counts hold: counts that hold
+       another number of them are refused.
+    2. Each space of a block is measured once, with noise of its own from a generator keyed for this
+       release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
+       integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
+       a function of (B x + noise) modulo 2^64, that is post-processing. Blocks whose entries need
+       more bits are measured in integers of any size, see `wide`.
+    3. The order, number and shape of the operations depend on the plan only, never on counts.
+    4. Counts are not kept: `NoisyMeasurements` holds the noisy integers and the public plan.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.engines.base import Counted, Counts
+from dpsql.errors import InternalError
+from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
+from dpsql.measurement.gaussian import rounded_gaussian
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.laplace import discrete_laplace
+from dpsql.measurement.randomness import RandomBits, fresh_bits
+from dpsql.measurement.wide import measure_wide
+from dpsql.privacy import Ledger, Receipt
+
+
+class Payable(Protocol):
+    """What can be paid for: a certified plan, or one that chooses what it measures on the way."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides what may be measured, and for whom."""
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """The most that it spends, as μ²."""
+
+    @property
+    def contributions(self) -> int:
+        """How many rows of one privacy unit may be among those counted, at that cost."""
+
+
+class ChargedPlan:
+    """A certified plan that has been paid for. Only this can be measured.
+
+    Raises:
+        InternalError: the receipt is for another plan, or for less than it costs.
+        LedgerError: the ledger doesn't hold the receipt, or it was used before.
+    """
+
+    def __init__(self, certified: Payable, receipt: Receipt, ledger: Ledger) -> None:
+        if receipt.plan != certified.digest:
+            raise InternalError("the receipt is for another plan")
+        if receipt.mu_squared < certified.privacy_cost:
+            raise InternalError("the receipt is for less than the plan costs")
+        ledger.verify(receipt, unused=True)
+        self.certified = certified
+        self.receipt = receipt
+        self._use = threading.Lock()
+
+    def use_up(self, counted: Counted) -> None:
+        """Let the first call pass, of any number and from any threads.
+
+        Raises:
+            InternalError: these counts, or a second measurement, would give away more than was
+                paid for.
+        """
+        if counted.contributions != self.certified.contributions:
+            raise InternalError("the counts hold another number of rows of a unit than is paid for")
+        if not self._use.acquire(blocking=False):
+            raise InternalError("a charged plan can be measured once only")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyMeasurements:
+    """The noisy integers of one release. Everything made from them is post-processing."""
+
+    certified: CertifiedPlan
+    values: Mapping[frozenset[str], NDArray[np.int64]]
+    """Residual space → measurements, of shape (measurements of the first factor, …)."""
+
+
+def measure(
+    charged: ChargedPlan,
+    marginals: Counted,
+    *,
+    _bits: RandomBits | None = None,
+) -> NoisyMeasurements:
+    """Measure every residual space of a charged plan.
+
+    Args:
+        charged: what to measure.
+        marginals: for each space's attributes, in its order, the exact counts as int64 of shape
+            (cells of the first attribute, …).
+        _bits: a source of random bits for tests. The default is keyed by the operating system
+            for this call alone.
+
+    Raises:
+        InternalError: the plan was measured before, or is for another number of rows of a unit;
+            or a marginal is missing or has the wrong shape.
+    """
+    certified = charged.certified
+    if not isinstance(certified, CertifiedPlan):
+        raise InternalError("a plan that is not certified can't be measured")
+    charged.use_up(marginals)
+    bits = fresh_bits() if _bits is None else _bits
+    return NoisyMeasurements(
+        certified,
+        {
+            frozenset(space): _measure_space(block, space, marginals, bits)
+            for block in certified.blocks
+            for space in block.spaces
+        },
+    )
+
+
+def _measure_space(
+    block: BlockStrategy,
+    space: tuple[str, ...],
+    marginals: Mapping[tuple[str, ...], Counts],
+    bits: RandomBits,
+) -> NDArray[np.int64]:
+    counts = marginals.get(space)
+    if counts is None:
+        raise InternalError("a marginal is missing")
+    if isinstance(block.law, CoarseGaussian):
+        return measure_wide(block, counts, bits)
+    exact = apply(block, counts)
+    noise = draw(block.law, exact.size, bits)
+    # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
+    return exact + noise.reshape(exact.shape)
+
+
+def draw(law: Law, count: int, bits: RandomBits) -> Counts:
+    """Draw independent integers of a law, exactly."""
+    if isinstance(law, Laplace):
+        return discrete_laplace(law.scale, count, bits)
+    if not isinstance(law, Gaussian):
+        raise InternalError("noise of this law does not fit 64 bits")
+    return rounded_gaussian(law.squared, count, bits)
+
+
+def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:
+    """Return (⊗ factors) counts in int64, one factor at a time.
+
+    Nothing overflows for tables of up to 2^31 rows: a record lies in one cell, so each partial
+    sum is at most the product of the factors' largest entries, below 2^31, times the number of
+    rows.
+    """
+    if counts.dtype != np.int64 or counts.shape != block.shape:
+        raise InternalError("a marginal has the wrong shape or type")
+    order = [axis for f in block.factors for axis in f.axes]
+    result = counts.transpose(order).reshape([math.prod(f.shape) for f in block.factors])
+    for axis, factor in enumerate(block.factors):
+        result = factor.apply(result, axis)
+    return np.ascontiguousarray(result)

@@ -1,0 +1,185 @@
+"""Measuring in integers of any size, where the entries of a strategy need more than 31 bits.
+
+Trusted core.
+
+A strategy that is rounded to entries of some bits loses accuracy if they are too few: its rows may
+only lie in one space, and where that space has no short integer vectors, most of the bits go into
+its basis. So a block may have entries of up to 62 bits in each factor. Then
+
+    y = round((B x + round(N(0, σ²)))/2^s)
+
+is measured, with B x and the noise as integers without a width, and only y has to fit an int64.
+
+Guarantees:
+    1. B x is exact, for any counts: products are FLINT's of integer matrices, and the rest is
+       arithmetic of Python's integers. Nothing wraps around.
+    2. The noise is drawn exactly from its law, independently of counts, and it is added before
+       anything is rounded off; what comes after is a function of noisy answers only.
+    3. The order and number of the operations depend on the plan and on the noise only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import flint
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError
+from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian
+from dpsql.measurement.integer import (
+    BlockStrategy,
+    CentredFactor,
+    DenseFactor,
+    IdentityFactor,
+    IntegerFactor,
+)
+from dpsql.measurement.randomness import RandomBits
+from dpsql.privacy.conversions import precision
+
+Counts = NDArray[np.int64]
+Wide = NDArray[np.object_]
+"""Integers of any size, FLINT's or Python's."""
+
+_WORD_BITS = 64
+_SPARE_BITS = 40
+"""Of a uniform number, beyond those of σ: a ball that spans two integers is seldom met."""
+_GUARD_BITS = 64
+_HELD = 2**20
+"""Entries that are multiplied at a time."""
+_LARGEST = 2**63 - 1
+
+
+def measure_wide(block: BlockStrategy, counts: Counts, bits: RandomBits) -> Counts:
+    """Measure one space of a block, with noise of its own.
+
+    Args:
+        block: with a `CoarseGaussian` law.
+        counts: of shape `block.shape`.
+        bits: where the noise comes from.
+
+    Returns:
+        The integers to be kept, of shape (measurements of the first factor, …). They would
+        saturate at ±(2^63 − 1).
+    """
+    if not isinstance(block.law, CoarseGaussian):
+        raise InternalError("a block of narrow integers is measured in 64 bits")
+    exact = exact_answers(block, counts)
+    noise = wide_gaussian(block.law.squared, exact.size, bits)
+    shift = block.law.shift
+    kept = [
+        max(-_LARGEST, min(_LARGEST, _round_off(int(a) + z, shift)))
+        for a, z in zip(exact.ravel().tolist(), noise, strict=True)
+    ]
+    return np.array(kept, dtype=np.int64).reshape(exact.shape)
+
+
+def _round_off(value: int, shift: int) -> int:
+    """Return value/2^shift, rounded to the nearest integer, of two to the even one."""
+    quotient, rest = divmod(value, 1 << shift)
+    twice = 2 * rest - (1 << shift)
+    return quotient + (twice > 0 or (twice == 0 and quotient % 2))
+
+
+def exact_answers(block: BlockStrategy, counts: Counts) -> Wide:
+    """Return (⊗ factors) counts in integers of any size."""
+    if counts.dtype != np.int64 or counts.shape != block.shape:
+        raise InternalError("a marginal has the wrong shape or type")
+    order = [axis for f in block.factors for axis in f.axes]
+    shape = [math.prod(f.shape) for f in block.factors]
+    result: Wide = counts.transpose(order).reshape(shape).astype(object)
+    # Those first that leave the fewest numbers for the others.
+    ratios = [f.measurements / math.prod(f.shape) for f in block.factors]
+    for axis in sorted(range(len(ratios)), key=ratios.__getitem__):
+        result = _apply(block.factors[axis], result, axis)
+    return result
+
+
+def _apply(factor: IntegerFactor, values: Wide, axis: int) -> Wide:
+    """Return matrix·values along one axis."""
+    if isinstance(factor, CentredFactor):
+        total = values.sum(axis=axis, keepdims=True)
+        return np.asarray(factor.scale * (factor.cells * values - total))
+    if isinstance(factor, IdentityFactor):
+        return np.asarray(factor.scale * values)
+    if not isinstance(factor, DenseFactor):
+        raise InternalError("there is no such factor")
+    front = np.moveaxis(values, axis, 0)
+    flat = front.reshape(len(front), -1)
+    rows, cells = factor.matrix.shape
+    matrix = flint.fmpz_mat(rows, cells, _listed(factor.matrix))
+    step = max(1, _HELD // cells)
+    parts = [
+        _multiply(matrix, flat[:, start : start + step]) for start in range(0, flat.shape[1], step)
+    ]
+    return np.moveaxis(np.hstack(parts).reshape(rows, *front.shape[1:]), 0, axis)
+
+
+def _multiply(matrix: flint.fmpz_mat, values: Wide) -> Wide:
+    product = matrix * flint.fmpz_mat(len(values), values.shape[1], _listed(values))
+    found = np.empty(product.nrows() * product.ncols(), dtype=object)
+    found[:] = product.entries()
+    return found.reshape(product.nrows(), product.ncols())
+
+
+def _listed(values: Counts | Wide) -> list[int]:
+    """Return all entries, as they are."""
+    listed: list[int] = values.ravel().tolist()
+    return listed
+
+
+def wide_gaussian(sigma_squared: int, count: int, bits: RandomBits) -> list[int]:
+    """Draw independent integers distributed exactly as round(N(0, σ²)), of any size.
+
+    With U and V uniform on (0, 1), σ√(−2 ln U)·cos 2πV and σ√(−2 ln U)·sin 2πV are independent
+    N(0, σ²) (Box and Muller, "A note on the generation of random normal deviates", 1958). Of U
+    and V some leading bits are drawn, so that each is known to lie in an interval; ball arithmetic
+    encloses both results for all points of the intervals. If each enclosure rounds to one integer,
+    those are the integers; else more bits are drawn. That ends with probability 1. How many bits
+    and how much time are used depends on the noise alone.
+
+    Raises:
+        InternalError: σ² is out of range.
+        RandomnessError: there are no random bits.
+    """
+    if type(sigma_squared) is not int or not 1 <= sigma_squared < 1 << WIDE_VARIANCE_BITS:
+        raise InternalError("noise was asked for with a parameter out of range")
+    words = -(-(sigma_squared.bit_length() // 2 + _SPARE_BITS) // _WORD_BITS)
+    drawn: list[int] = []
+    while len(drawn) < count:
+        drawn += _pair(sigma_squared, words, bits)
+    return drawn[:count]
+
+
+def _pair(sigma_squared: int, words: int, bits: RandomBits) -> tuple[int, int]:
+    """Draw two of them, from uniforms of so many words at first."""
+    u, v = _more(0, words, bits), _more(0, words, bits)
+    while True:
+        known = words * _WORD_BITS
+        with precision(known + _GUARD_BITS):
+            radius = (-2 * sigma_squared * _between(u, known).log()).sqrt()
+            for_sine, for_cosine = (2 * _between(v, known)).sin_cos_pi()
+            first, second = _nearest(radius * for_sine), _nearest(radius * for_cosine)
+        if first is not None and second is not None:
+            return int(first), int(second)
+        u, v, words = _more(u, 1, bits), _more(v, 1, bits), words + 1
+
+
+def _more(uniform: int, words: int, bits: RandomBits) -> int:
+    """Append random words."""
+    for word in bits.words(words).tolist():
+        uniform = (uniform << _WORD_BITS) | word
+    return uniform
+
+
+def _between(uniform: int, known: int) -> arb:
+    """Enclose all numbers whose binary digits begin with these `known` ones."""
+    scale = arb(2) ** known
+    return (arb(uniform) / scale).union(arb(uniform + 1) / scale)
+
+
+def _nearest(value: arb) -> flint.fmpz | None:
+    """Return the integer to which all of a ball rounds; None if there are several."""
+    return (value + arb(1) / 2).floor().unique_fmpz() if value.is_finite() else None

@@ -1,0 +1,1 @@
+"""Mechanisms side by side, and lower bounds for those without a certificate."""

@@ -1,0 +1,218 @@
+"""All mechanisms side by side, on one workload and budget."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import polars as pl
+import psutil
+
+from dpsql.errors import DpsqlError, MechanismError, WorkloadError
+from dpsql.hints import Hint
+from dpsql.linalg.threads import one_thread
+from dpsql.markup import card, table
+from dpsql.planner.comparison.bound import Bound, svd_bound
+from dpsql.planner.mechanisms.registry import DEFAULT, Options, check_name, planned, refusal
+from dpsql.planner.plans.names import AIM, QUERYSMASHER, TITLES
+from dpsql.planner.plans.plan import Plan
+from dpsql.privacy import Budget
+from dpsql.workload import Workload
+
+UNIFORM = f"{QUERYSMASHER} (uniform)"
+EVERY = 0.002
+"""Seconds between two looks at the memory in use."""
+ADAPTIVE = "chooses what it measures by the data: no expected errors; answers are biased"
+
+SCHEMA = {
+    "mechanism": pl.String(),
+    "rmse": pl.Float64(),
+    "worst_standard_error": pl.Float64(),
+    "lower_bound": pl.Float64(),
+    "bound": pl.String(),
+    "seconds": pl.Float64(),
+    "peak_mb": pl.Float64(),
+    "note": pl.String(),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Comparison:
+    """Mechanisms side by side, the most accurate first. Shown as text, or as HTML in a notebook."""
+
+    workload: Workload
+    budget: Budget
+    frame: pl.DataFrame
+    """Columns: `mechanism`, `rmse` and `worst_standard_error` (in rows; null where there are none),
+    `lower_bound` (no plan of the kind that `bound` names has a smaller RMSE), `bound`, `seconds`
+    (of planning), `peak_mb` (memory that planning took), `note` (why a mechanism does not apply).
+    """
+
+    @property
+    def title(self) -> str:
+        """What was planned."""
+        queries, families = self.workload.count, len(self.workload.families)
+        counted = f"{queries:,} {'query' if queries == 1 else 'queries'}"
+        return (
+            f"{counted} in {families:,} {'family' if families == 1 else 'families'}, {self.budget}"
+        )
+
+    def __repr__(self) -> str:
+        rows = [[*SHOWN], *(_shown(row) for row in self.frame.iter_rows(named=True))]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(SHOWN))]
+        lines = [self.title, ""]
+        for *cells, note in rows:
+            left = cells[0].ljust(widths[0])
+            right = "  ".join(c.rjust(w) for c, w in zip(cells[1:], widths[1:-1], strict=True))
+            lines.append(f"{left}  {right}  {note}".rstrip())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [_shown(row) for row in self.frame.iter_rows(named=True)]
+        return card(self.title, table(SHOWN, rows))
+
+
+SHOWN = ("mechanism", "rmse", "largest se", "lower bound", "seconds", "peak MB", "note")
+
+
+@one_thread
+def compare(
+    workload: Workload,
+    budget: Budget,
+    mechanisms: Sequence[str] | None = None,
+    options: Options = DEFAULT,
+) -> Comparison:
+    """Plan a workload by several mechanisms, one after the other.
+
+    Args:
+        workload: what to answer.
+        budget: what each may spend.
+        mechanisms: their names; all by default.
+        options: whom to protect, and how closely QuerySmasher is to be solved.
+
+    Raises:
+        MechanismError: there is no mechanism of that name.
+        WorkloadError: the workload is empty.
+    """
+    if isinstance(mechanisms, str):
+        mechanisms = [mechanisms]
+    if mechanisms is not None and not isinstance(mechanisms, Sequence):
+        raise MechanismError(
+            "Mechanisms are given as a list of names.", hint='for example mechanisms=["hdmm"].'
+        )
+    for name in mechanisms or ():
+        check_name(name)
+    if mechanisms is not None and not mechanisms:
+        raise MechanismError(
+            "No mechanism is named.",
+            hint="leave " + Hint("mechanisms=", "--mechanism") + " out to compare all.",
+        )
+    if not workload.count:
+        raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
+    names = [*TITLES] if mechanisms is None else list(dict.fromkeys(mechanisms))
+    tried = [(name, name, options) for name in names]
+    if QUERYSMASHER in names:
+        tried.insert(
+            names.index(QUERYSMASHER) + 1,
+            (UNIFORM, QUERYSMASHER, replace(options, residuals="uniform")),
+        )
+    bound = svd_bound(workload)
+    rows = [
+        {"mechanism": label, **_measured(name, workload, budget, how, bound)}
+        for label, name, how in tried
+    ]
+    # What differs in the tenth digit is equally good.
+    order = pl.col("rmse").round_sig_figs(6)
+    frame = pl.DataFrame(rows, schema=SCHEMA).sort(order, nulls_last=True, maintain_order=True)
+    return Comparison(workload, budget, frame)
+
+
+def _measured(
+    name: str, workload: Workload, budget: Budget, options: Options, bound: Bound
+) -> dict[str, object]:
+    """Plan, and return what goes into the columns."""
+    reason = ADAPTIVE if name == AIM else None
+    reason = refusal(name, workload, budget) or reason
+    if reason is not None:
+        return {"note": reason}
+    with PeakMemory() as memory:
+        start = time.perf_counter()
+        try:
+            found = planned(workload, budget, name, options)
+        except DpsqlError as error:
+            return {"note": error.message}
+        except (ArithmeticError, ValueError):  # also what numpy raises of singular matrices
+            return {"note": "its numbers are too far apart to be computed with"}
+        seconds = time.perf_counter() - start
+    kind, least = _bound(found, bound)
+    return {
+        "rmse": found.rmse,
+        "worst_standard_error": found.expected_error()["worst_standard_error"].max(),
+        "lower_bound": least,
+        "bound": kind,
+        "seconds": seconds,
+        "peak_mb": memory.peak_mb,
+    }
+
+
+def _bound(planned: Plan, bound: Bound) -> tuple[str, float]:
+    """Return the plan's own certificate, or else the bound that holds for all mechanisms."""
+    if math.isfinite(planned.gap):
+        kind = "of all mechanisms" if planned.least else "of its residual spaces"
+        return f"certified bound {kind}", planned.rmse / math.sqrt(1 + planned.gap)
+    total = bound.at(planned.budget, planned.contributions)
+    return "SVD bound" if bound.exact else "below the SVD bound", math.sqrt(
+        total / planned.workload.count
+    )
+
+
+def _shown(row: dict[str, object]) -> list[str]:
+    """Write the cells of a row."""
+    errors = [_number(row[k], ".4g") for k in ("rmse", "worst_standard_error", "lower_bound")]
+    work = [_number(row["seconds"], ".2f"), _number(row["peak_mb"], ".0f")]
+    return [str(row["mechanism"]), *errors, *work, str(row["note"] or row["bound"] or "")]
+
+
+def _number(value: object, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+class PeakMemory:
+    """How much more memory the process used at most, while this was entered."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._before = self._most = 0
+
+    def __enter__(self) -> PeakMemory:
+        self._before = self._most = self._process.memory_info().rss
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._look()
+
+    @property
+    def peak_mb(self) -> float:
+        """In units of 2^20 bytes."""
+        return (self._most - self._before) / 2**20
+
+    def _watch(self) -> None:
+        while not self._stop.wait(EVERY):
+            self._look()
+
+    def _look(self) -> None:
+        self._most = max(self._most, self._process.memory_info().rss)

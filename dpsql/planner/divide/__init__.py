@@ -1,1 +1,0 @@
-"""Divide: residual spaces, and what the queries ask of each."""

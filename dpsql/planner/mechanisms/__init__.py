@@ -1,0 +1,1 @@
+"""Mechanisms: each says why it cannot answer a workload, and plans it."""

@@ -1,0 +1,142 @@
+"""GReM-MLE, updated lazily: all marginals from noisy residuals, by weighted least squares.
+
+A residual space A that was measured several times has one estimate, the mean weighted by the
+precisions, and the precision that they sum to. Unmeasured ones have the estimate 0. The marginal
+over B is Σ_{A⊆B} t_A, spread evenly over the other attributes; these marginals agree with each
+other, and fit the measurements best among those that do (Mullins, Fuentes, Xiao, Kifer, Musco and
+Sheldon, "Efficient and private marginal reconstruction with local non-negativity", NeurIPS 2024).
+
+A new measurement changes t_A only. So a marginal that is kept changes by the spread of the
+difference if A ⊆ B, and not at all otherwise ("AIM+GReM", Proposition 4.2).
+
+All is done in axes: centring along an axis, and adding an array with axes of length one to a larger
+one, which take time in proportion to the cells (3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.mechanisms.aim.candidates import Attributes, subsets
+from dpsql.planner.mechanisms.aim.conditional import unit
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residual:
+    """What is known of one residual space."""
+
+    estimate: Array
+    """t_A over the cells of its attributes: sums to zero along each axis."""
+    precision: float
+    """p_A = Δ_A²/V, what it was measured for as μ² of one record."""
+
+    def joined(self, other: Residual) -> Residual:
+        """Return the mean of two estimates, weighted by their precisions."""
+        precision = self.precision + other.precision
+        change = (other.estimate - self.estimate) * (other.precision / precision)
+        return Residual(self.estimate + change, precision)
+
+
+def residual_of(block: BlockStrategy, measured: NDArray[np.int64]) -> Residual:
+    """Return the estimate that measurements of `conditional.residual_block` give.
+
+    (s(nI − J))⁺ = (I − J/n)/(sn) along each axis.
+    """
+    estimate = measured.reshape(block.shape) / unit(block)
+    for axis in range(estimate.ndim):
+        estimate = estimate - estimate.mean(axis=axis, keepdims=True)
+    return Residual(estimate, block.sensitivity_squared / block.law.variance)
+
+
+class Marginals:
+    """All marginals of a table, as far as its residuals were measured.
+
+    Args:
+        sizes: attribute → its number of cells, at least 2, in domain order.
+    """
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self._residuals: dict[Attributes, Residual] = {}
+        self._kept: dict[Attributes, Array] = {}
+
+    def measured(self, attributes: Attributes) -> bool:
+        """Whether something is known of a residual space."""
+        return attributes in self._residuals
+
+    def precision(self, attributes: Attributes) -> float:
+        """Return p_A; 0 if nothing is known."""
+        found = self._residuals.get(attributes)
+        return 0.0 if found is None else found.precision
+
+    def add(self, attributes: Attributes, measured: Residual) -> None:
+        """Add a measurement; marginals that are kept change where they contain its space."""
+        before = self._residuals.get(attributes)
+        after = measured if before is None else before.joined(measured)
+        self._residuals[attributes] = after
+        change = after.estimate if before is None else after.estimate - before.estimate
+        inside = frozenset(attributes)
+        for names, marginal in self._kept.items():
+            if inside.issubset(names):
+                marginal += self._spread(change, attributes, names)
+
+    def marginal(self, attributes: Attributes) -> Array:
+        """Return the estimate over attributes in domain order, and keep it up to date.
+
+        Returns:
+            An array of shape (cells of the first attribute, …), which later measurements change.
+        """
+        if attributes not in self._kept:
+            self._kept[attributes] = self.rebuilt(attributes)
+        return self._kept[attributes]
+
+    def rebuilt(self, attributes: Attributes) -> Array:
+        """Return the estimate, put together from all residuals.
+
+        Axis by axis: along one axis, what is known of a set without that attribute is spread and
+        added to what is known of the set with it. That takes about as many additions of the
+        marginal's size as it has axes, where each residual on its own would take one.
+        """
+        parts = {
+            frozenset(part): self._along(self._residuals[part].estimate, part, attributes)
+            for part in subsets(attributes)
+            if part in self._residuals
+        }
+        for name in attributes:
+            merged: dict[frozenset[str], Array] = {}
+            for part, array in parts.items():
+                spread = array if name in part else array / self.sizes[name]
+                rest = part - {name}
+                merged[rest] = merged[rest] + spread if rest in merged else spread
+            parts = merged
+        total = np.zeros([self.sizes[a] for a in attributes])
+        for array in parts.values():
+            total += array
+        return total
+
+    def variance(self, attributes: Attributes) -> float:
+        """Return the variance of each cell that the noise of the measured residuals gives."""
+        return math.fsum(
+            math.prod((1 - 1 / self.sizes[a]) ** 2 for a in part)
+            / self.precision(part)
+            / math.prod(self.sizes[a] for a in attributes if a not in part) ** 2
+            for part in subsets(attributes)
+            if part in self._residuals
+        )
+
+    def _spread(self, residual: Array, inside: Attributes, attributes: Attributes) -> Array:
+        """Spread a residual evenly over further axes, of length one: adding broadcasts them."""
+        others = math.prod(self.sizes[a] for a in attributes if a not in inside)
+        return self._along(residual, inside, attributes) / others
+
+    def _along(self, residual: Array, inside: Attributes, attributes: Attributes) -> Array:
+        """Give a residual axes of length one for further attributes."""
+        return residual.reshape([self.sizes[a] if a in inside else 1 for a in attributes])

@@ -1,0 +1,132 @@
+"""What is public about a data-adaptive release before it begins: what is counted and charged."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from dpsql.errors import InternalError
+from dpsql.planner.mechanisms.aim.candidates import Attributes, Targets
+from dpsql.planner.plans.plan import RECORD
+from dpsql.privacy import Budget
+from dpsql.workload import Workload
+
+MAX_CELLS = 1 << 26
+"""Of all marginals together, which are held at once."""
+MAX_PARTS = 1 << 18
+"""Pairs of an attribute set and one inside it, which is the work of a round."""
+MAX_SETS = 1 << 16
+"""Attribute sets inside those of the workload: each is a candidate in every round."""
+MAX_LISTED = 1 << 20
+"""Subsets that are listed to find them."""
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptivePlan:
+    """A workload and the budget that `mechanism.adaptive.run` may spend on it.
+
+    What will be measured is chosen on the way, by what was measured before. So there are no
+    expected errors, and the answers have no variances. An allowance sees to it that the cost stays
+    within the budget's μ².
+
+    Raises:
+        InternalError: the workload can't be answered; see `refusal`.
+    """
+
+    workload: Workload
+    budget: Budget
+    contributions: int = 1
+    """The most records of one privacy unit that are counted."""
+    neighbours: str = RECORD
+    """In what data sets differ that can hardly be told apart: whom the plan protects."""
+
+    def __post_init__(self) -> None:
+        if type(self.contributions) is not int or self.contributions < 1:
+            raise InternalError("a unit contributes a whole number of records, at least one")
+        if refusal(self.workload, self.budget) is not None:
+            raise InternalError("a workload was planned that can't be answered")
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism's name."""
+        return "aim"
+
+    @cached_property
+    def targets(self) -> Targets:
+        """The attribute sets that are asked about."""
+        return Targets.of(self.workload)
+
+    @property
+    def marginals(self) -> tuple[Attributes, ...]:
+        """The attribute sets whose marginals have to be counted, in domain order."""
+        return self.targets.largest
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """What is charged as μ², exactly: the whole budget. No more is spent."""
+        return self.budget.mu_squared
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides what may be measured, and for whom, for the ledger."""
+        targets = self.targets
+        public = (
+            self.mechanism,
+            self.contributions,
+            self.privacy_cost,
+            tuple(targets.sizes.items()),
+            tuple(sorted(targets.weights.items())),
+        )
+        return hashlib.sha256(repr(public).encode()).hexdigest()
+
+    def explain(self) -> str:
+        """Describe what will happen."""
+        cells = sum(map(self.targets.cells, self.marginals))
+        return "\n".join(
+            [
+                f"AIM+GReM plan: {self.workload.count:,} queries in "
+                f"{len(self.workload.families)} families, {len(self.marginals):,} marginals of "
+                f"{cells:,} cells in all",
+                f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
+                f"neighbours: {self.neighbours}",
+                "what is measured depends on the data; answers are biased and have no variance",
+            ]
+        )
+
+
+def plan(
+    workload: Workload, budget: Budget, *, contributions: int = 1, neighbours: str = RECORD
+) -> AdaptivePlan:
+    """Plan a data-adaptive release of a workload; `refusal` must have found nothing.
+
+    Args:
+        workload: families over attribute sets, of any queries.
+        budget: what may be spent; not a pure one.
+        contributions: the most records of one privacy unit that are counted.
+        neighbours: whom the plan protects, in words.
+
+    Raises:
+        InternalError: the workload can't be answered.
+    """
+    return AdaptivePlan(workload, budget, contributions, neighbours)
+
+
+def refusal(workload: Workload, budget: Budget) -> str | None:
+    """Say why the mechanism can't answer, as a clause; None if it can."""
+    if budget.pure:
+        return "its Gaussian noise gives no pure ε"
+    if not workload.families:
+        return "there are no queries"
+    targets = Targets.of(workload)
+    widest = max(map(len, targets.weights))
+    listed = 1 << widest <= MAX_SETS and targets.closure_bound <= MAX_LISTED
+    if not listed or len(targets.closure) > MAX_SETS:
+        return f"there would be more than {MAX_SETS:,} attribute sets to choose from"
+    if sum(1 << len(part) for part in targets.closure) > MAX_PARTS:
+        return "its marginals have too many attributes: each is made of all that are inside of it"
+    cells = sum(map(targets.cells, targets.largest))
+    if cells > MAX_CELLS:
+        return f"its marginals have {cells:,} cells in all, above the limit of {MAX_CELLS:,}"
+    return None

@@ -1,0 +1,158 @@
+"""Plans that measure marginals as they are, not residual spaces: from real shares to integers."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from dpsql.errors import ResourceLimitError
+from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
+from dpsql.measurement.integer import BlockStrategy, IntegerFactor
+from dpsql.planner.plans.plan import RECORD, Objective, Plan, PlannedBlock
+from dpsql.planner.reconstruction.extent import errors, extent
+from dpsql.planner.reconstruction.marginals import MarginalRecovery
+from dpsql.planner.reconstruction.measured import Space
+from dpsql.planner.reconstruction.pooled import PooledRecovery
+from dpsql.privacy import Budget
+from dpsql.workload import Workload
+
+_GRAIN = 1 << 60
+LEAST_SHARE = 1e-4
+"""Of the budget, relative to the largest share."""
+
+Reading = Literal["marginals", "pooled"]
+"""How answers follow: each from one marginal, or from all of them by least squares."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MarginalStrategy:
+    """Integer measurements of all cells of one marginal."""
+
+    attributes: tuple[str, ...]
+    """One for each axis of the factors."""
+    factors: tuple[IntegerFactor, ...]
+    """Of full column rank."""
+    share: float
+    """Of the budget, in proportion: of μ², or of ε."""
+    solver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """For whom, and how much."""
+
+    budget: Budget
+    contributions: int = 1
+    neighbours: str = RECORD
+
+    @property
+    def per_record(self) -> Fraction:
+        """What may be spent if each record were a unit of its own: as μ², or as ε if pure."""
+        if self.budget.pure:
+            return self.budget.amount / self.contributions
+        return self.budget.mu_squared / self.contributions**2
+
+
+def assemble(
+    workload: Workload,
+    spending: Spending,
+    mechanism: str,
+    strategies: Sequence[MarginalStrategy],
+    reading: Reading,
+) -> Plan:
+    """Give each strategy its noise, certify what it costs, and find the variances.
+
+    The noise is Laplace noise if the budget is pure, else Gaussian. If answers are pooled, all
+    factors must be identities.
+
+    Raises:
+        ResourceLimitError: a budget is too small for noise that fits 64-bit integers.
+    """
+    blocks = _blocks(strategies, spending)
+    spaces = [Space.of_block(s.attributes, b) for s, b in zip(strategies, blocks, strict=True)]
+    certified = CertifiedPlan(blocks, spending.budget, spending.contributions)
+    if reading == "pooled":
+        pooled = PooledRecovery(spaces)
+        recovery: PooledRecovery | MarginalRecovery = pooled
+        by_marginal = _pooled_errors(pooled, workload)
+    else:
+        apart = recovery = MarginalRecovery(spaces, workload.families)
+        by_marginal = _errors(apart, workload)
+    planned = tuple(
+        PlannedBlock(block, by_marginal[frozenset(s.attributes)], 0.0, s.solver)
+        for s, block in zip(strategies, blocks, strict=True)
+    )
+    total = math.fsum(by_marginal.values())
+    return Plan(
+        workload.copy(),
+        spending.budget,
+        planned,
+        certified,
+        recovery,
+        recovery.references,
+        Objective("total weighted variance", (), math.inf, total),
+        spending.neighbours,
+        mechanism=mechanism,
+    )
+
+
+def shares(errors_: Sequence[float], *, pure: bool) -> list[float]:
+    """Return the shares that make Σ E/share (Gaussian) or Σ E/share² (pure) least.
+
+    They are in proportion to √E, or to the cube root of E (HDMM, JPC 2023, Definition 19).
+    """
+    return [math.cbrt(e) if pure else math.sqrt(e) for e in errors_]
+
+
+def _blocks(
+    strategies: Sequence[MarginalStrategy], spending: Spending
+) -> tuple[BlockStrategy, ...]:
+    # Queries that are always 0 have no error, and are measured all the same: with next to nothing.
+    largest = max(s.share for s in strategies) or 1.0
+    weights = [int(max(s.share / largest, LEAST_SHARE) * _GRAIN) for s in strategies]
+    unit = spending.per_record / sum(weights)
+    return tuple(
+        _block(s, w * unit, pure=spending.budget.pure)
+        for s, w in zip(strategies, weights, strict=True)
+    )
+
+
+def _block(strategy: MarginalStrategy, cost: Fraction, *, pure: bool) -> BlockStrategy:
+    """Give a strategy the least noise that its share of the cost allows."""
+    change = math.prod(
+        f.largest_column_sum if pure else f.largest_column_norm_squared for f in strategy.factors
+    )
+    width = max(1, math.ceil(change / cost))
+    if width >= 1 << (SCALE_BITS if pure else VARIANCE_BITS):
+        raise ResourceLimitError(
+            f"The queries over {' x '.join(strategy.attributes)} can't be measured in 64-bit "
+            "integers at this budget.",
+            hint="use fewer attributes, or a larger budget.",
+        )
+    law: Law = Laplace(width) if pure else Gaussian(width)
+    return BlockStrategy((strategy.attributes,), strategy.factors, law)
+
+
+def _errors(recovery: MarginalRecovery, workload: Workload) -> dict[frozenset[str], float]:
+    """Return the weighted sum of the variances of what is answered from each marginal."""
+    found: dict[frozenset[str], float] = defaultdict(float)
+    for family in workload.families:
+        if family.count:
+            place = recovery.place(family.attributes)
+            total, _ = extent(recovery, family, workload.domain)
+            found[frozenset(place.space.attributes)] += family.weight * total
+    return found
+
+
+def _pooled_errors(recovery: PooledRecovery, workload: Workload) -> dict[frozenset[str], float]:
+    """Return the weighted sum of variances that the noise in each marginal gives."""
+    found: dict[frozenset[str], float] = defaultdict(float)
+    for space, error in errors(recovery, workload):
+        for marginal, part in recovery.contributions(space):
+            found[marginal] += part * error
+    return found

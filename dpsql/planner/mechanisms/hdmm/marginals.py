@@ -1,0 +1,208 @@
+"""OPT_M: marginals with weights (HDMM, 7 and 8).
+
+The strategy θ_B·(marginal over B), for all attribute sets B, treats the cells of each attribute
+alike. So its Gram matrix has the residual spaces as eigenspaces, whatever the weights (Theorem
+9): on that of A, with n_B the number of cells over B and N that of all, its eigenvalue is
+
+    κ_A = N · Σ_{B⊇A} θ_B² / n_B .
+
+With g_A the trace there of the Gram matrix of what is asked, the error is
+
+    ‖θ‖² · Σ_A g_A / κ_A ,   ‖θ‖² = Σ θ_B² (Gaussian) or (Σ θ_B)² (Laplace) ,
+
+of any queries, also joint ones: g_A is Σ over the queries of ‖their part in A‖² (Theorem 11, in
+other words). N cancels. The problem is convex in θ² for Gaussian noise; for Laplace noise the
+search starts from several places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.mechanisms.hdmm.irregular import irregular
+from dpsql.planner.mechanisms.hdmm.strategies import Noise
+from dpsql.planner.mechanisms.hdmm.subsets import Subsets, parts, subsets
+from dpsql.planner.residuals.pieces import split_rows
+from dpsql.workload import Family, Workload
+from dpsql.workload.workload import Block
+
+Array = NDArray[np.float64]
+
+STARTS, SHAKES = 30, 30
+"""For Laplace noise."""
+STEPS = 3000
+PRECISION = 1e-10
+SMALLEST = 1e-6
+"""Shares of the sensitivity below which a marginal isn't measured, if it isn't needed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Marginals:
+    """Which marginals are measured, and with which weights: Σ θ² = 1, or Σ θ = 1."""
+
+    sets: tuple[tuple[str, ...], ...]
+    theta: tuple[float, ...]
+    error: float
+    """Σ weight·variance at unit noise and sensitivity 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spectrum:
+    """What is asked of each residual space, over a family of attribute sets."""
+
+    names: tuple[str, ...]
+    subsets: Subsets
+    asked: Array
+    """g_A / N."""
+    cells: Array
+    """n_B."""
+
+
+def spectrum(workload: Workload) -> Spectrum | None:
+    """Add up what is asked of each residual space; None if there are too many, or none."""
+    families = [f for f in workload.families if f.count]
+    used = frozenset().union(*(f.attributes for f in families))
+    names = tuple(name for name in workload.domain if name in used)
+    places = {name: i for i, name in enumerate(names)}
+    wanted = {tuple(sorted(places[a] for a in f.attributes)) for f in families}
+    found = subsets(len(names), wanted)
+    if found is None:
+        return None
+    asked = np.zeros(len(found.sets))
+    for family in families:
+        for at, value in parts_of(family, places):
+            asked[found.index(at)] += family.weight * value
+    if not asked.any():
+        return None
+    sizes = [workload.domain[name] for name in names]
+    cells = np.array([float(math.prod(sizes[i] for i in s)) for s in found.sets])
+    return Spectrum(names, found, asked, cells)
+
+
+def parts_of(family: Family, places: dict[str, int]) -> list[tuple[tuple[int, ...], float]]:
+    """Return, for each residual space A that the queries touch, Σ ‖q_A‖² over their own cells.
+
+    That is g_A · n_B / N, divided here by n_B once more: g_A / N.
+    """
+    found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    for block in family.blocks:
+        here = _block_parts(block)
+        found = [
+            (at + tuple(places[a] for a in kept), value * share)
+            for at, value in found
+            for kept, share in here
+        ]
+    cells = math.prod(n for block in family.blocks for n in block.shape)
+    return [(at, value / cells) for at, value in found if value > 0]
+
+
+def _block_parts(block: Block) -> list[tuple[tuple[str, ...], float]]:
+    """Return Σ ‖q_A‖² of one block's queries for each subset A of its attributes."""
+    queries = block.queries
+    if len(block.attributes) == 1:
+        along = float(np.square(queries.sums()).sum()) / queries.cells
+        across = max(0.0, float(queries.squares().sum()) - along)
+        return [((), along), (block.attributes, across)]
+    weights = [np.full(n, 1 / n) for n in block.shape]
+    result = []
+    for kept in parts(range(len(block.shape))):
+        part = split_rows(queries.matrix, weights, tuple(i in kept for i in range(len(weights))))
+        spread = math.prod(n for i, n in enumerate(block.shape) if i not in kept)
+        squares = float(np.square(part).sum()) * spread
+        result.append((tuple(block.attributes[i] for i in kept), squares))
+    return result
+
+
+def optimise(given: Spectrum, noise: Noise, largest: float = math.inf) -> Marginals:
+    """Search the best weights of marginals with at most `largest` cells.
+
+    Every residual space of which something is asked has to lie in a marginal that is measured:
+    `largest` is not below the cells of what the workload touches.
+    """
+    error = _Error(given, noise, given.cells <= largest)
+    best = min((_search(error, z) for z in _starts(len(given.asked), noise)), key=error)
+    for number in range(1, 1 + SHAKES * (noise == "laplace")):
+        best = min(best, _search(error, _shaken(best, number)), key=error)
+    weights = error.weights(best)
+    kept = np.flatnonzero(weights > 0)
+    names = [tuple(given.names[i] for i in given.subsets.sets[at]) for at in kept.tolist()]
+    return Marginals(tuple(names), tuple(weights[kept].tolist()), error.of(weights))
+
+
+class _Error:
+    """The logarithm of the error, as a function of z for each marginal, with θ² = z⁴ or θ = z²."""
+
+    def __init__(self, given: Spectrum, noise: Noise, allowed: NDArray[np.bool_]) -> None:
+        self._given, self._noise, self._allowed = given, noise, allowed
+        self._needed = given.asked > 0
+
+    def __call__(self, z: Array) -> float:
+        return self.with_gradient(z)[0]
+
+    def of(self, theta: Array) -> float:
+        """Return the error itself."""
+        norm = theta.sum() ** 2 if self._noise == "laplace" else np.square(theta).sum()
+        kappa = self._given.subsets.above(theta**2 / self._given.cells)
+        needed = self._needed
+        return float(norm * (self._given.asked[needed] / kappa[needed]).sum())
+
+    def weights(self, z: Array) -> Array:
+        """Return θ with norm 1, without what is of no use."""
+        laplace = self._noise == "laplace"
+        theta = np.where(self._allowed, z * z if laplace else np.abs(z), 0.0)
+        whole = self.of(theta)
+        spent = theta / theta.sum() if laplace else theta**2 / np.square(theta).sum()
+        without = np.where(spent > SMALLEST, theta, 0.0)
+        kappa = self._given.subsets.above(without)
+        if (kappa[self._needed] > 0).all() and self.of(without) <= whole * (1 + 1e-4):
+            theta = without
+        norm = theta.sum() if laplace else math.sqrt(float(np.square(theta).sum()))
+        return np.asarray(theta / norm)
+
+    def with_gradient(self, z: Array) -> tuple[float, Array]:
+        """Return log ‖θ‖² + log Σ g/κ and its gradient in z."""
+        given, laplace = self._given, self._noise == "laplace"
+        squared = np.where(self._allowed, z**4 if laplace else z**2, 0.0)  # θ²
+        norm = np.square(z[self._allowed]).sum()  # Σθ, or Σθ²
+        kappa = given.subsets.above(squared / given.cells)
+        ratio = np.divide(given.asked, kappa, out=np.zeros_like(kappa), where=self._needed)
+        error = float(ratio.sum())
+        inner = np.divide(ratio, kappa, out=np.zeros_like(kappa), where=self._needed)
+        slope = -given.subsets.below(inner) / given.cells / error  # in θ²
+        along = 4 * z**3 if laplace else 2 * z
+        power = 2.0 if laplace else 1.0
+        gradient = slope * along + power * 2 * z / norm
+        return power * math.log(norm) + math.log(error), np.where(self._allowed, gradient, 0.0)
+
+
+def _starts(sets: int, noise: Noise) -> Iterator[Array]:
+    """Yield weights that are all alike, and for Laplace noise irregular ones."""
+    yield np.ones(sets)
+    if noise == "laplace":
+        for number in range(1, STARTS + 1):
+            # θ = z² is then u^(1/2) or u: where all begin large, more of them stay.
+            yield irregular(sets, number) ** (1 / 4 if number % 3 else 1 / 2) + 1e-3
+
+
+def _shaken(z: Array, number: int) -> Array:
+    """Change a good point: all weights by some factor, and let some others in."""
+    factors, chosen = irregular(len(z), number), irregular(len(z), number + 1)
+    return np.asarray(z / z.max() * np.sqrt(2 * factors) + np.where(chosen < 0.3, factors**2, 0.0))
+
+
+def _search(error: _Error, start: Array) -> Array:
+    from scipy.optimize import minimize  # half a second to import, and not every plan needs it
+
+    found = minimize(
+        error.with_gradient,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": STEPS, "maxfun": 2 * STEPS, "ftol": PRECISION, "gtol": 0.0},
+    )
+    return np.asarray(found.x)

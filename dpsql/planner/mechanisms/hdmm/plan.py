@@ -1,0 +1,223 @@
+"""HDMM's plan: the best of OPT_0, OPT_⊗, OPT_+ and OPT_M, in integers (HDMM, 9 and 10).
+
+OPT_⊗ and OPT_0 measure all attributes that are touched jointly, OPT_+ and OPT_M several marginals.
+Answers follow by least squares, from the one marginal or from all of them; neither needs a matrix
+over all cells: (⊗B_i)⁺ = ⊗B_i⁺, and marginals have their eigenspaces in common.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from dpsql.errors import MechanismError, ResourceLimitError
+from dpsql.measurement.integer import ENTRY_BITS
+from dpsql.planner.mechanisms.cells import MarginalStrategy, Reading, Spending, assemble
+from dpsql.planner.mechanisms.hdmm import kronecker, marginals, union
+from dpsql.planner.mechanisms.hdmm.grams import Gram
+from dpsql.planner.mechanisms.hdmm.integers import joint, realised, rounded
+from dpsql.planner.mechanisms.hdmm.kronecker import Product
+from dpsql.planner.mechanisms.hdmm.oracle import Oracle
+from dpsql.planner.mechanisms.hdmm.products import Products, jointly_asked
+from dpsql.planner.mechanisms.hdmm.strategies import Even, Noise, Strategy
+from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.reconstruction.whole import cells, gram, touched
+from dpsql.privacy import Budget
+from dpsql.workload import Workload
+
+MOST_CELLS = 2**24
+"""Of one marginal that is measured."""
+MOST_MEASUREMENTS = 2**25
+"""In all."""
+MOST_PARTS = 2**17
+"""Residual spaces of marginals that are put together."""
+FEW_CELLS = 256
+"""Joint cells up to which OPT_0 is tried over all of them."""
+SPARE_CELLS = 2**20
+"""Marginals up to this size are considered even where no query is over so many cells."""
+NOISE_BITS = 40
+"""Noise stays below about 2^40: far from the end of what is drawn."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """One of the strategies among which the best is taken."""
+
+    error: float
+    """Σ weight·variance at unit noise and sensitivity 1; in integers where they make it worse."""
+    strategies: tuple[MarginalStrategy, ...]
+    reading: Reading
+
+
+def plan(
+    workload: Workload, budget: Budget, *, contributions: int = 1, neighbours: str = RECORD
+) -> Plan:
+    """Plan with Laplace noise if the budget is pure, else with Gaussian noise.
+
+    Args:
+        workload: what to answer.
+        budget: what may be spent.
+        contributions: the most records of one privacy unit that are counted.
+        neighbours: in what neighbouring data sets differ.
+
+    Raises:
+        MechanismError: none of the strategies can be measured.
+        ResourceLimitError: the budget is too small for noise that fits 64-bit integers.
+    """
+    reason = refusal(workload, budget)
+    spending = Spending(budget, contributions, neighbours)
+    # What nobody asks about plays no part, and has no residual spaces among those measured.
+    domain = {name: workload.domain[name] for name in touched(workload)}
+    largest = max((f.weight for f in workload.families), default=1.0)
+    scaled = [replace(f, weight=f.weight / largest) for f in workload.families]
+    asked = Workload.of(domain, scaled)
+    found = [] if reason else list(candidates(asked, spending))
+    if not found:
+        reason = reason or "none of its strategies for these queries can be measured"
+        raise MechanismError(f"HDMM can't answer this: {reason}.", hint="use another mechanism.")
+    best = min(found, key=lambda candidate: candidate.error)
+    return assemble(workload, spending, "hdmm", best.strategies, best.reading)
+
+
+def refusal(workload: Workload, budget: Budget) -> str | None:
+    """Say why HDMM can't answer a workload; None if it can. Both kinds of budget will do."""
+    families = [f for f in workload.families if f.count]
+    if not families:
+        return "the workload is empty"
+    sets = {f.attributes for f in families}
+    sizes = {s: math.prod(workload.domain[a] for a in s) for s in sets}
+    largest = max(sets, key=sizes.__getitem__)
+    if sizes[largest] > MOST_CELLS:
+        names = " x ".join(a for a in workload.domain if a in largest)
+        return f"it measures marginals, and that over {names} has {sizes[largest]:,} cells"
+    total = sum(n for s, n in sizes.items() if not any(s < other for other in sets))
+    if total > MOST_MEASUREMENTS and cells(workload) > MOST_CELLS:
+        return f"it measures marginals, and those that are asked have {total:,} cells"
+    return None
+
+
+def candidates(workload: Workload, spending: Spending) -> Iterator[Candidate]:
+    """Yield what can be measured of OPT_0, OPT_⊗, OPT_+ and OPT_M."""
+    noise: Noise = "laplace" if spending.budget.pure else "gaussian"
+    oracle = Oracle(noise)
+    searches: list[Callable[[], Candidate | None]] = []
+    if jointly_asked(workload) is None:
+        searches += [partial(f, workload, oracle, spending) for f in (_kronecker, _union)]
+    if len(touched(workload)) > 1 and cells(workload) <= FEW_CELLS:
+        searches.append(partial(_all_cells, workload, oracle, spending))
+    searches.append(partial(_marginals, workload, noise))
+    for search in searches:
+        # A Gram matrix may be too large, or its entries too far apart; others may need none.
+        found = None
+        with (
+            suppress(ResourceLimitError, np.linalg.LinAlgError, ArithmeticError, ValueError),
+            np.errstate(all="ignore"),
+        ):
+            found = search()
+        if found is not None and math.isfinite(found.error):
+            yield found
+
+
+def _kronecker(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate | None:
+    if cells(workload) > MOST_CELLS:
+        return None
+    product = kronecker.optimise(Products.of(workload), oracle)
+    return _products([product], [1.0], oracle.noise, spending, "one product")
+
+
+def _union(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate | None:
+    found = union.optimise(workload, oracle)
+    return _products(found.products, found.shares, oracle.noise, spending, "a union of products")
+
+
+def _products(
+    products: Sequence[Product],
+    shares: Sequence[float],
+    noise: Noise,
+    spending: Spending,
+    what: str,
+) -> Candidate | None:
+    """Round products, and see how well they do in integers; None if they are too many."""
+    if any(p.asked.cells > MOST_CELLS for p in products):
+        return None
+    bits = _bits(spending, min(shares))
+    strategies, errors = [], []
+    for product, share in zip(products, shares, strict=True):
+        factors = rounded(product.factors, noise, bits)
+        solver = f"{what}: {_described(product)}"
+        strategies.append(MarginalStrategy(product.asked.names, factors, share, solver))
+        pairs = zip(factors, product.factors, strict=False)
+        measured = tuple(realised(factor, found, noise) for factor, found in pairs)
+        errors.append(Product(product.asked, measured).error)
+    counts = (math.prod(f.measurements for f in s.factors) for s in strategies)
+    if sum(counts) > MOST_MEASUREMENTS:
+        return None
+    squared = [s if noise == "gaussian" else s * s for s in shares]
+    error = math.fsum(e / s for e, s in zip(errors, squared, strict=True))
+    return Candidate(error, tuple(strategies), "marginals")
+
+
+def _described(product: Product) -> str:
+    return ", ".join(sorted({_kind(factor) for factor in product.factors})) or "total"
+
+
+def _kind(factor: Strategy) -> str:
+    if not isinstance(factor, Even):
+        return "searched"
+    return "cells and total" if factor.total else "cells"
+
+
+def _all_cells(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate:
+    """OPT_0 over the joint cells."""
+    names = touched(workload)
+    asked = Gram(cells(workload), rest=gram(workload, names))
+    sizes = [workload.domain[name] for name in names]
+    found = oracle.solve(asked)
+    factor = joint(found, oracle.noise, sizes, _bits(spending, 1.0))
+    strategy = MarginalStrategy(names, (factor,), 1.0, "all joint cells: searched")
+    return Candidate(realised(factor, found, oracle.noise).error(asked), (strategy,), "marginals")
+
+
+def _marginals(workload: Workload, noise: Noise) -> Candidate | None:
+    """OPT_M, over marginals that can be measured; they are cells, so that nothing is rounded."""
+    spectrum = marginals.spectrum(workload)
+    if spectrum is None:
+        return None
+    asked = max(
+        math.prod(workload.domain[a] for a in f.attributes) for f in workload.families if f.count
+    )
+    for largest in sorted({max(asked, min(SPARE_CELLS, MOST_CELLS)), asked}, reverse=True):
+        found = marginals.optimise(spectrum, noise, largest)
+        sizes = [[workload.domain[a] for a in names] for names in found.sets]
+        # Answers that are pooled need each attribute to be measured, if only for its total.
+        whole = {a for names in found.sets for a in names} == set(touched(workload))
+        parts = sum(1 << len(names) for names in found.sets)
+        if whole and parts <= MOST_PARTS and sum(map(math.prod, sizes)) <= MOST_MEASUREMENTS:
+            break
+    else:
+        return None
+    strategies = tuple(
+        MarginalStrategy(
+            names,
+            rounded([Even(n, 1.0, 0.0) for n in shape], noise, 20),
+            theta if noise == "laplace" else theta**2,
+            "marginals with weights: cells",
+        )
+        for names, shape, theta in zip(found.sets, sizes, found.theta, strict=True)
+    )
+    return Candidate(found.error, strategies, "pooled")
+
+
+def _bits(spending: Spending, share: float) -> int:
+    """Choose the width of entries from public numbers only.
+
+    Wide ones keep rounding harmless, but at a small cost the noise would grow too wide.
+    """
+    cost = float(spending.per_record) * share
+    shrink = -math.log2(cost) / (1 if spending.budget.pure else 2)
+    return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - max(0.0, shrink))))

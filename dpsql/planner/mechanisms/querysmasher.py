@@ -1,0 +1,400 @@
+"""QuerySmasher (arXiv 2604.00868, Algorithm 1): divide, conquer, stitch.
+
+Where this differs from the paper: products of queries stay products, spaces of which the same is
+asked are planned once, every subworkload is solved to a certified gap by its dual, and what
+comes out is a strategy in integers. Residual spaces are weighted unless asked otherwise, which
+is more accurate than the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from dpsql.errors import ResourceLimitError, WorkloadError, shown
+from dpsql.hints import spend
+from dpsql.linalg.threads import one_thread
+from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.plans.objectives import Planner, least_budget, least_largest
+from dpsql.planner.plans.plan import RECORD, Plan, PlannedBlock
+from dpsql.planner.reconstruction.measured import Space
+from dpsql.planner.reconstruction.residual import Recovery
+from dpsql.planner.reconstruction.whole import (
+    MAX_CELLS,
+    MODERATE_CELLS,
+    WholeRecovery,
+    cells,
+    is_quick,
+    solve_whole,
+    touched,
+)
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.decompose import Subworkload, decompose
+from dpsql.planner.residuals.equivalence import Colouring, by_reference, by_size
+from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.structure import products
+from dpsql.planner.shares.proportional import allocate
+from dpsql.planner.strategies.base import Conquered as Conquered
+from dpsql.planner.strategies.base import StrategyFamily
+from dpsql.planner.strategies.choose import Solutions
+from dpsql.planner.strategies.dual import MAX_RANK
+from dpsql.planner.strategies.rounding import Rounding
+from dpsql.planner.weights.product import closed_form
+from dpsql.planner.weights.search import choose_references, uniform_is_best
+from dpsql.privacy import Budget
+from dpsql.workload import Workload
+from dpsql.workload.queries import IntervalQueries
+
+DEFAULT_TOLERANCE = 1e-3
+ENOUGH = 2
+"""Times the tolerance, up to which a gap to all mechanisms is as good as none."""
+SHARPER = 8
+"""By so much is the tolerance less where single answers count, and the whole domain is planned."""
+
+Residuals = Literal["weighted", "uniform", "none"]
+ObjectiveName = Literal["total", "largest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A workload split by references, with a strategy for each subworkload."""
+
+    references: Mapping[str, Reference]
+    conquered: tuple[Conquered, ...]
+
+    @property
+    def roots(self) -> float:
+        """Σ √E over all residual spaces: the root of the total error at privacy cost 1."""
+        return math.fsum(len(c.spaces) * math.sqrt(c.upper) for c in self.conquered)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a plan may spend, where several records may belong to one privacy unit."""
+
+    budget: Budget
+    contributions: int
+
+    @property
+    def per_record(self) -> Fraction:
+        """μ² / k²: what may be spent if each record were a unit of its own, exactly."""
+        return self.budget.mu_squared / self.contributions**2
+
+    def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:
+        """Check that these measurements cost no more."""
+        return CertifiedPlan(blocks, self.budget, self.contributions)
+
+
+@one_thread
+def plan(
+    workload: Workload,
+    budget: Budget | None = None,
+    *,
+    tolerance: float = DEFAULT_TOLERANCE,
+    residuals: Residuals = "weighted",
+    objective: ObjectiveName = "total",
+    targets: Mapping[str, float] | None = None,
+    contributions: int = 1,
+    neighbours: str = RECORD,
+) -> Plan:
+    """Plan the measurements that answer a workload with the least error, or at the least budget.
+
+    Args:
+        workload: what to answer.
+        budget: what may be spent; None if there are targets.
+        tolerance: the relative gap to aim for, between 1e-8 and 1.
+        residuals: `weighted` chooses the references that need the least error; `uniform` takes
+            means, as the paper does; `none` plans the whole domain at once, which is best and
+            possible up to 2,000 joint cells; `weighted` does so by itself up to 400, or 1,500.
+        objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
+        targets: family name → the largest standard error that its answers may have, in rows.
+            The budget is then the least one found that meets them all.
+        contributions: the most records of one privacy unit that are counted. With k of them the
+            same noise costs k² as much.
+        neighbours: in what neighbouring data sets differ, as `Plan.neighbours` is to say it.
+
+    Raises:
+        WorkloadError: the workload is empty, or an option is out of range.
+        ResourceLimitError: no solver can take a subworkload of this size.
+    """
+    if not workload.families:
+        raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
+    check_how(tolerance, residuals, objective)
+    _check_ranks(workload)
+    _check_contributions(contributions)
+
+    whole = residuals == "none" or (residuals == "weighted" and is_quick(workload))
+    if whole and (targets is not None or objective != "total"):
+        tolerance = tolerance / SHARPER  # a total that is nearly the least says less of its parts
+
+    def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
+        cost = Cost(at, contributions)
+        if like is None:
+            return _plan_total(weighted, cost, tolerance, residuals)
+        return _plan_like(weighted, cost, tolerance, like)
+
+    planned = _plan(workload, budget, objective, targets, planner, whole)
+    return replace(planned, neighbours=neighbours)
+
+
+def _plan(
+    workload: Workload,
+    budget: Budget | None,
+    objective: ObjectiveName,
+    targets: Mapping[str, float] | None,
+    planner: Planner,
+    whole: bool,
+) -> Plan:
+    if targets is not None:
+        if budget is not None:
+            raise WorkloadError("A plan has a budget or targets.", hint="leave one of them out.")
+        if objective != "total":
+            raise WorkloadError(
+                "A plan has targets or another objective.", hint="leave one of them out."
+            )
+        return least_budget(workload, targets, planner, whole)
+    if budget is None:
+        raise WorkloadError("A plan needs a budget.", hint="for example " + spend(rho="0.5") + ".")
+    if objective == "largest":
+        return least_largest(workload, budget, planner, whole)
+    return planner(workload, budget, None)
+
+
+def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Residuals) -> Plan:
+    count = cells(workload)
+    if residuals == "none" and count > MAX_CELLS:
+        raise ResourceLimitError(
+            f"The workload touches {count:,} joint cells, more than {MAX_CELLS:,}.",
+            hint='use residuals="weighted".',
+        )
+    plans: dict[str, Plan] = {}
+    weigh = residuals == "weighted" and not uniform_is_best(workload)
+    quick, moderate = is_quick(workload), count <= MODERATE_CELLS
+    for name, wanted, planner in (
+        ("the whole domain at once", residuals == "none" or (weigh and quick), _plan_whole),
+        ("residual spaces of a product", residuals == "weighted", _product),
+        ("the whole domain at once", weigh and moderate and not quick, _plan_whole),
+    ):
+        found = planner(workload, cost, tolerance) if wanted else None
+        if found is not None:
+            if residuals == "none" or found.gap <= ENOUGH * tolerance:
+                return found  # no mechanism does better by more
+            plans[name] = found
+    if weigh:
+        return _best(plans | _weighted(workload, cost, tolerance))
+    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
+    return stitch(workload, cost, uniform)
+
+
+def _best(plans: Mapping[str, Plan]) -> Plan:
+    """Return the plan whose integers have the least error, and note what else was tried."""
+    best = min(plans, key=lambda name: plans[name].rmse)
+    others = {name: planned.rmse for name, planned in plans.items() if name != best}
+    return replace(plans[best], tried=others)
+
+
+def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> Plan:
+    """Plan with the references of a plan for the same families with other weights."""
+    if isinstance(like.recovery, WholeRecovery):
+        whole = None
+        if is_quick(workload) or cells(workload) <= MAX_CELLS:
+            whole = _plan_whole(workload, cost, tolerance)
+        return whole or _plan_total(workload, cost, tolerance, "weighted")
+    colouring, references = by_reference(like.references, workload.domain)
+    divided = divide_and_conquer(workload, colouring, references, tolerance)
+    return stitch(workload, cost, divided)
+
+
+def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
+    """Plan all touched attributes as one space, without residuals; None if that can't be."""
+    found = solve_whole(workload, tolerance / 4)
+    if found is None:
+        return None
+    component, solution = found
+    block = Rounding().block((touched(workload),), (found,), cost.per_record)
+    recovery = WholeRecovery(Space.of_block(block.spaces[0], block))
+    planned = PlannedBlock(block, recovery.error(component.rows), solution.lower, solution.solver)
+    certified = cost.certified((block,))
+    real, least = (e / float(cost.per_record) for e in (solution.upper, solution.lower))
+    return Plan(
+        workload.copy(), cost.budget, (planned,), certified, recovery, {}, real=real, least=least
+    )
+
+
+def _product(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
+    """Plan what is one Kronecker product with the references of its factors; None if it isn't."""
+    if (closed := closed_form(workload, tolerance / 8)) is None:
+        return None
+    how = by_reference(closed.references, workload.domain)
+    divided = divide_within(Solutions(tolerance, closed.starts), workload, *how)
+    least = closed.error / float(cost.per_record)
+    return replace(stitch(workload, cost, divided), least=least)
+
+
+def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Plan]:
+    """Plan with the best references found, and with uniform ones unless those can't do better."""
+    choice = choose_references(workload)
+    plans: dict[str, Plan] = {}
+    if choice is not None:
+        divided = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
+        weighted = plans["weighted residual spaces"] = stitch(workload, cost, divided)
+        # The least total with uniform references, whatever the integers; see `allocate`.
+        least = choice.uniform_roots**2 / float(cost.per_record)
+        if weighted.rmse**2 * workload.count <= least:
+            return plans
+    uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
+    return plans | {"uniform residual spaces": stitch(workload, cost, uniform)}
+
+
+def divide_and_conquer(
+    workload: Workload,
+    colouring: Colouring,
+    references: Sequence[Reference] | None,
+    tolerance: float,
+) -> Divided:
+    """Split a workload by references, uniform if there are none, and solve each subworkload."""
+    return divide_within(Solutions(tolerance), workload, colouring, references)
+
+
+def divide_within(
+    family: StrategyFamily,
+    workload: Workload,
+    colouring: Colouring,
+    references: Sequence[Reference] | None = None,
+) -> Divided:
+    """Split a workload, and answer each subworkload by a strategy of some family."""
+    if references is None:
+        references = [Reference.of_cells(n) for n in colouring.sizes]
+    splitter = Splitter(references)
+    subworkloads = decompose(workload, colouring, splitter.squares)
+    conquered = tuple(
+        conquer(part, splitter, family) for s in subworkloads for part in _by_kind(s, family)
+    )
+    by_name = zip(workload.domain, colouring.colours, strict=True)
+    return Divided({name: references[colour] for name, colour in by_name}, conquered)
+
+
+def _by_kind(subworkload: Subworkload, family: StrategyFamily) -> Iterator[Subworkload]:
+    """Tell apart the spaces of a subworkload that a family of strategies does."""
+    groups: dict[Hashable, list[tuple[str, ...]]] = {}
+    for space in subworkload.spaces:
+        groups.setdefault(family.kind(space), []).append(space)
+    yield from (Subworkload(subworkload.terms, tuple(spaces)) for spaces in groups.values())
+
+
+def conquer(subworkload: Subworkload, splitter: Splitter, family: StrategyFamily) -> Conquered:
+    """Find a strategy for one subworkload.
+
+    Raises:
+        ResourceLimitError: no solver can take it.
+    """
+    return family.conquer(products(subworkload, splitter), subworkload.spaces)
+
+
+def stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
+    """Share the budget so that the total error is least, and round the strategies to integers."""
+    conquered = divided.conquered
+    counts = [len(c.spaces) for c in conquered]
+    shares = allocate([c.upper for c in conquered], counts, cost.per_record)
+    return stitch_shares(workload, cost, divided, shares)
+
+
+def stitch_shares(
+    workload: Workload, cost: Cost, divided: Divided, shares: Sequence[Fraction]
+) -> Plan:
+    """Round the strategies to integers, with a share of the budget for each space.
+
+    Args:
+        workload: what is planned.
+        cost: what may be spent.
+        divided: its subworkloads.
+        shares: for each subworkload what a single one of its spaces may cost.
+    """
+    conquered = divided.conquered
+    rounding = Rounding()
+    blocks = tuple(
+        rounding.block(c.spaces, c.solved, share)
+        for c, share in zip(conquered, shares, strict=True)
+    )
+    spaces = [Space.of_block(names, block) for block in blocks for names in block.spaces]
+    recovery = Recovery(spaces, divided.references)
+    planned = tuple(
+        PlannedBlock(block, recovery.error(c.terms, block), c.lower, c.solver)
+        for c, block in zip(conquered, blocks, strict=True)
+    )
+    certified, references = cost.certified(blocks), divided.references
+    real = math.fsum(
+        len(c.spaces) * c.upper / float(share) for c, share in zip(conquered, shares, strict=True)
+    )
+    return Plan(workload.copy(), cost.budget, planned, certified, recovery, references, real=real)
+
+
+def _check_contributions(contributions: int) -> None:
+    if type(contributions) is not int or contributions < 1:
+        raise WorkloadError(
+            f"A privacy unit can't contribute {contributions!r} records.",
+            hint="use a whole number from 1, for example contributions=3.",
+        )
+
+
+def _check_ranks(workload: Workload) -> None:
+    """Refuse runs along too many cells before their factorisation takes minutes to say so.
+
+    A run is an edge between the two places where it begins and ends, and the rank of some runs is
+    that of their graph: places less connected parts.
+    """
+    for block in (b for f in workload.families for b in f.blocks):
+        queries = block.queries
+        if not isinstance(queries, IntervalQueries) or min(queries.rows, queries.cells) <= MAX_RANK:
+            continue
+        if queries.cell_squares() is not None:  # cells are not factorised
+            continue
+        if _rank(queries) > MAX_RANK + 1:
+            raise ResourceLimitError(
+                f"The queries over {block.attributes[0]} have rank above {MAX_RANK:,} and no "
+                "structure that a solver knows.",
+                hint="use a coarser domain, or ask for fewer different ranges.",
+            )
+
+
+def _rank(queries: IntervalQueries) -> int:
+    """Return the rank of some runs; 0 if some go around, which are no graph."""
+    from scipy.sparse import coo_array  # slow to import, and seldom needed
+    from scipy.sparse.csgraph import connected_components
+
+    low, high = queries.ends
+    if (high > queries.cells).any():
+        return 0
+    places, ends = np.unique(np.concatenate([low, high]), return_inverse=True)
+    edges = (ends[: len(low)], ends[len(low) :])
+    graph = coo_array((np.ones(len(low)), edges), shape=(len(places),) * 2)
+    parts, _ = connected_components(graph, directed=False)
+    return len(places) - int(parts)
+
+
+def check_how(tolerance: float, residuals: str, objective: str) -> None:
+    """Refuse options that are none.
+
+    Raises:
+        WorkloadError: one is.
+    """
+    number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
+    if not number or not 1e-8 <= tolerance <= 1:
+        raise WorkloadError(
+            f"The tolerance {tolerance!r} is out of range.", hint="use 1e-8 to 1, e.g. 1e-3."
+        )
+    if not isinstance(residuals, str) or residuals not in ("weighted", "uniform", "none"):
+        raise WorkloadError(
+            f"There are no residuals {shown(residuals)}.",
+            hint='use "weighted", "uniform" or "none".',
+        )
+    if not isinstance(objective, str) or objective not in ("total", "largest"):
+        raise WorkloadError(
+            f"There is no objective {shown(objective)}.", hint='use "total" or "largest".'
+        )

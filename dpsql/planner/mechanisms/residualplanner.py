@@ -1,0 +1,148 @@
+"""ResidualPlanner (Xiao, He, Zhang and Kifer, arXiv 2305.08175): marginals, optimally.
+
+Every marginal is a sum of residuals, one for each subset of its attributes (4). The residual of A
+is measured by ⊗(I − J/n), with noise that leaves the whole loss to one number for each A, its
+share c_A of the privacy cost. One cell of the marginal over B has the variance
+
+    v_B = Σ_{A⊆B} m_BA / c_A ,   m_BA = ∏_{i∈A} ((n_i − 1)/n_i)² · ∏_{i∈B∖A} 1/n_i² ,
+
+and c_A is free: a closed form for the weighted total of all variances, a conic program for the
+largest one and for any other convex function of the v_B (5; `marginal_variances`).
+
+No matrix mechanism has a smaller total, or a smaller largest variance (4; Lebeda et al., "Weighted
+Fourier Factorizations", arXiv 2512.21499, 5).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from dpsql.errors import WorkloadError
+from dpsql.planner.mechanisms.arguments import Loss
+from dpsql.planner.mechanisms.marginal_variances import share_by_largest, share_by_loss
+from dpsql.planner.mechanisms.querysmasher import Cost, Divided, divide_within, stitch
+from dpsql.planner.mechanisms.restricted import IDENTITY, check, refusal_of_pure
+from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.residuals.equivalence import by_size
+from dpsql.planner.residuals.structure import Product, analyse
+from dpsql.planner.strategies.base import Conquered, StrategyFamily
+from dpsql.privacy import Budget
+from dpsql.workload import Block, Family, Identity, Workload
+from dpsql.workload.queries import CellQueries, DenseQueries, IntervalQueries
+
+MECHANISM = "residualplanner"
+
+
+class ClosedForm(StrategyFamily):
+    """⊗(I − J/n), which is optimal for all cells, equally weighted."""
+
+    def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
+        """Return the one strategy."""
+        structure = analyse(terms)
+        solved = tuple((c, IDENTITY.solve(c, 0.0, 0.0)) for c in structure.components)
+        error = structure.weight * math.prod(s.upper for _, s in solved)
+        asked = (Product(structure.weight, structure.components),)
+        return Conquered(spaces, asked, solved, error, error, "closed form")
+
+
+def plan(
+    workload: Workload,
+    budget: Budget,
+    *,
+    objective: Literal["total", "largest"] = "total",
+    loss: Loss | None = None,
+    contributions: int = 1,
+    neighbours: str = RECORD,
+) -> Plan:
+    """Plan marginals.
+
+    Args:
+        workload: families of all cells over some attributes.
+        budget: what may be spent.
+        objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
+        loss: or any other convex function that CVXPY takes, of the vector of variances: one entry
+            for each family of the workload, in order, the variance of any of its cells, in rows
+            squared. For example `lambda v: cvxpy.norm(v, 3)`.
+        contributions: the most records of one privacy unit that are counted.
+        neighbours: in what neighbouring data sets differ.
+
+    Raises:
+        MechanismError: the queries are no marginals, or the budget is for pure ε.
+        WorkloadError: the loss is not convex, or has no least value.
+        ResourceLimitError: there are too many residual spaces for a conic program.
+    """
+    check(MECHANISM, refusal(workload, budget))
+    if objective not in ("total", "largest"):
+        raise WorkloadError(
+            f"There is no objective {objective!r}.", hint='use "total" or "largest".'
+        )
+    cost = Cost(budget, contributions)
+    marginals = _marginals(workload)
+    divided = divide(marginals)
+    if loss is not None:
+        if objective != "total":
+            raise WorkloadError("A plan has a loss or an objective.", hint="leave one of them out.")
+        planned = share_by_loss(workload, marginals, cost, divided, loss)
+    elif objective == "largest":
+        planned = share_by_largest(workload, marginals, cost, divided)
+    else:
+        planned = stitch(workload, cost, divided)
+    return replace(planned, neighbours=neighbours, mechanism=MECHANISM)
+
+
+def refusal(workload: Workload, budget: Budget) -> str | None:
+    """Say why ResidualPlanner can't answer a workload; None if it can."""
+    if not workload.families:
+        return "the workload is empty"
+    if budget.pure:
+        return refusal_of_pure(budget)
+    for block in (b for family in workload.families for b in family.blocks):
+        if _attributes(block) is None:
+            names = " x ".join(block.attributes)
+            return f"its strategies are for marginals, and the queries over {names} are others"
+    return None
+
+
+def divide(marginals: Workload) -> Divided:
+    """Split products of all cells of single attributes."""
+    return divide_within(ClosedForm(), marginals, by_size(marginals))
+
+
+def _marginals(workload: Workload) -> Workload:
+    """Write the families as products of all cells of single attributes."""
+    families = [
+        Family(family.name, tuple(_cells(family, workload)), family.weight)
+        for family in workload.families
+    ]
+    return Workload.of(workload.domain, families)
+
+
+def _cells(family: Family, workload: Workload) -> list[Block]:
+    names = [name for block in family.blocks for name in _attributes(block) or ()]
+    sizes = [(name, workload.domain[name]) for name in names]
+    return [Block((name,), (n,), Identity().bind(n)) for name, n in sizes]
+
+
+def _attributes(block: Block) -> tuple[str, ...] | None:
+    """Return the attributes whose cells a block asks for; none for a total, None for others."""
+    queries = block.queries
+    if isinstance(queries, CellQueries):
+        return block.attributes
+    if isinstance(queries, IntervalQueries):
+        low, high = queries.ends
+        if queries.rows == 1 and (low[0], high[0]) == (0, queries.cells):
+            return ()
+        each = bool((high - low == 1).all()) and len(np.unique(low)) == queries.cells
+        return block.attributes if each and queries.rows == queries.cells else None
+    if isinstance(queries, DenseQueries) and queries.rows == queries.cells:
+        matrix = queries.matrix
+        one = bool(((matrix == 0) | (matrix == 1)).all())
+        permutes = one and bool((matrix.sum(0) == 1).all() and (matrix.sum(1) == 1).all())
+        return block.attributes if permutes else None
+    if isinstance(queries, DenseQueries) and queries.rows == 1:
+        return () if bool((queries.matrix == 1).all()) else None
+    return None

@@ -1,0 +1,100 @@
+"""What the mechanisms have in common that restrict the strategies of residual spaces."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from dpsql.errors import MechanismError
+from dpsql.planner.plans.names import TITLES
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.structure import Product, analyse
+from dpsql.planner.strategies.choose import Solutions
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, evaluate
+from dpsql.planner.strategies.identity import IdentitySolver, identity_error
+from dpsql.planner.strategies.product import least_error, least_error_of
+from dpsql.privacy import Budget
+
+CLOSE = 1e-2
+"""How close the optimum over all strategies is bounded, where that is quick."""
+QUICK = 256
+"""Ranks of queries over one attribute up to which it is."""
+
+IDENTITY = IdentitySolver()
+
+
+def check(mechanism: str, reason: str | None) -> None:
+    """Raise the reason for which a mechanism can't answer, if there is one.
+
+    Raises:
+        MechanismError: there is.
+    """
+    if reason is not None:
+        raise MechanismError(
+            f"{TITLES[mechanism]} can't answer this: {reason}.", hint="use another mechanism."
+        )
+
+
+def refusal_of_pure(budget: Budget) -> str | None:
+    """Say why a budget with δ = 0 can't be spent."""
+    return "its Gaussian noise gives no pure ε" if budget.pure else None
+
+
+class Bounds:
+    """Lower bounds on the error of any strategy for a residual space, at privacy cost 1.
+
+    A family's own optimum is no bound for other strategies. Queries over one attribute are
+    bounded by the dual (see `solvers.dual`), those over several by the dual at uniform δ, which is
+    (tr G^{1/2})²/N: the singular value bound (Li and Miklau, "Lower bounds on the error of query
+    sets under the differentially-private matrix mechanism", 2015) within the space. Bounds of
+    Kronecker factors multiply.
+    """
+
+    def __init__(self) -> None:
+        self._solutions = Solutions(CLOSE)
+        self._known: dict[tuple[tuple[int, ...], bytes], float] = {}
+
+    def of(self, terms: tuple[Product, ...]) -> float:
+        """Bound the least weighted variance that answers some terms."""
+        structure = analyse(terms)
+        if structure.rest:
+            return least_error(terms)
+        return structure.weight * math.prod(map(self._of_component, structure.components))
+
+    def _of_component(self, component: Component) -> float:
+        key = component.shape, component.content
+        if key not in self._known:
+            self._known[key] = self._bound(component)
+        return self._known[key]
+
+    def _bound(self, component: Component) -> float:
+        if component.identity is not None:
+            return identity_error(component)
+        rank = min(component.rows.shape)
+        if len(component.axes) == 1 and rank <= QUICK:
+            return self._solutions.of(component).lower
+        if rank > MAX_RANK:
+            return least_error_of(component.rows)
+        dual = Dual.of(component.rows, component.shape)
+        return evaluate(dual, np.full(dual.cells, 1 / dual.cells)).lower
+
+
+class FewRows:
+    """Writes queries with no more rows than cells; errors depend on their Gram matrices only."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], bytes], Component] = {}
+
+    def of(self, terms: tuple[Product, ...]) -> tuple[Product, ...]:
+        """Return terms with the same Gram matrices."""
+        return tuple(Product(t.weight, tuple(map(self._of_piece, t.pieces))) for t in terms)
+
+    def _of_piece(self, piece: Component) -> Component:
+        if piece.given is None or len(piece.given) <= piece.given.shape[1]:
+            return piece
+        key = piece.shape, piece.content
+        if key not in self._known:
+            self._known[key] = replace(piece, given=compress(piece.given), numerators=None)
+        return replace(self._known[key], axes=piece.axes)

@@ -1,1 +1,0 @@
-"""What was measured before: combining it with new measurements, and planning on it."""

@@ -1,0 +1,355 @@
+"""Other objectives: the largest variance, and the least budget that meets given errors.
+
+Let every answer of family f be allowed the variance l_f at privacy cost 1. For any weights w on
+the families, a plan of cost C has Σ_f w_f Σ_q Var_q >= E(w)/C with E(w) the least total weighted
+error, so that no plan meets the limits below
+
+    C >= E(w) / Σ_f w_f n_f l_f .
+
+The best weights make both sides equal if the answers of a family vary alike. They are found by
+raising the weights of families that are too noisy and planning again; every round gives a plan
+and a lower bound. Where they vary unequally, as running totals do, each answer needs a weight w_q
+of its own, with Σ w_q l_f for Σ w_f n_f l_f. Small domains are planned so, at once: see
+`solvers.minimax`. Families without a limit take no part in that. (Fitness for use: Xiao et al.,
+"Optimizing fitness-for-use of differentially private linear queries", VLDB 2021; the largest
+variance: ResidualPlanner, arXiv 2305.08175, 5.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError, WorkloadError
+from dpsql.hints import option
+from dpsql.planner.plans.plan import Objective, Plan
+from dpsql.planner.reconstruction.extent import LARGE, extent
+from dpsql.planner.reconstruction.whole import cells, touched, written_out
+from dpsql.planner.shares.proportional import total_error
+from dpsql.planner.strategies import minimax
+from dpsql.privacy import Budget
+from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED
+from dpsql.workload import Workload
+from dpsql.workload.workload import EQUAL
+
+Array = NDArray[np.float64]
+Planner = Callable[[Workload, Budget, Plan | None], Plan]
+"""Plans a workload; with the references of a plan for other weights, if one is given."""
+
+ROUNDS = 25
+CLOSE = 1e-3
+"""The rounds end when the bounds are this close, or the plan gets no better any more."""
+ENOUGH = 2 * CLOSE
+"""Weights of answers that lead so near to the bound are not compared with those of families."""
+STEP = 1.3
+"""Weights are raised by this power of how far a family is from its limit."""
+SMALLEST_WEIGHT = 1e-9
+"""Relative to the largest one."""
+SHARE = 3e-3
+"""What families without a target get, in √(privacy cost), relative to those that have one."""
+BINDING = 0.98
+_UNIT = Budget(mu=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    weighted: Workload
+    """The queries with the weights that were found."""
+    plan: Plan
+    """At privacy cost 1."""
+    ratios: list[float]
+    """Each family's largest variance in units of its limit."""
+    bound: float
+    """No plan meets the limits at a smaller privacy cost."""
+
+    @property
+    def needed(self) -> float:
+        """The privacy cost at which this plan meets all limits."""
+        return max(self.ratios)
+
+
+def least_largest(workload: Workload, budget: Budget, planner: Planner, whole: bool) -> Plan:
+    """Plan so that the largest weighted variance of any answer is as small as possible.
+
+    Args:
+        workload: what to answer.
+        budget: what may be spent.
+        planner: plans for the least total.
+        whole: whether the whole domain may be planned at once.
+    """
+    limits = [1 / family.weight for family in workload.families]
+    start = [family.weight for family in workload.families]
+    found = _find(workload, limits, start, planner, whole)
+    fitted = planner(found.weighted, budget, found.plan)
+    gap = found.needed / found.bound - 1
+    return _reported(workload, fitted, limits, "least largest variance", gap)
+
+
+def least_budget(
+    workload: Workload, targets: Mapping[str, float], planner: Planner, whole: bool
+) -> Plan:
+    """Find the least budget at which no answer's standard error is above its target.
+
+    Families without a target get a small share besides, so that they are answered at all.
+
+    Args:
+        workload: what to answer.
+        targets: family name → the largest standard error that its answers may have.
+        planner: plans for the least total.
+        whole: whether the whole domain may be planned at once.
+
+    Raises:
+        WorkloadError: a target is for no family, not a positive number, or can't be met.
+    """
+    limits = limits_of(workload, targets)
+    asked = workload.weighted([None if limit is None else 1.0 for limit in limits])
+    given = [limit for limit in limits if limit is not None]
+    start = [1 / (limit * max(1, f.count)) for limit, f in zip(given, asked.families, strict=True)]
+    found = _find(asked, given, start, planner, whole)
+    weighted = _with_the_others(workload, limits, found, planner)
+    mu_squared = found.needed
+    while True:
+        budget = rounded_up(mu_squared)
+        fitted = planner(weighted, budget, found.plan)
+        excess = max(_ratios(fitted, workload, limits))
+        if excess <= 1:
+            gap = float(budget.mu_squared) / found.bound - 1
+            return _reported(workload, fitted, limits, "least budget for the targets", gap)
+        mu_squared = float(budget.mu_squared) * excess * (1 + 1e-6)
+
+
+def limits_of(workload: Workload, targets: Mapping[str, float]) -> list[float | None]:
+    """Return the largest variance that each family's answers may have; None without a target.
+
+    Raises:
+        WorkloadError: a target is for no family, or not a positive number.
+    """
+    names = {family.name for family in workload.families}
+    if not isinstance(targets, Mapping) or not targets:
+        raise WorkloadError(
+            "Targets are a mapping of statements to standard errors.",
+            hint="for example " + option("targets", {"by_sex": 25}) + ".",
+        )
+    for name, target in targets.items():
+        if name not in names:
+            raise WorkloadError(
+                f"There is no statement {name!r} that could have a target.",
+                hint=f"the names are {', '.join(sorted(names)[:10])}.",
+            )
+        number = isinstance(target, (int, float)) and not isinstance(target, bool)
+        if not number or not 1e-6 <= target <= 1e12:
+            raise WorkloadError(
+                f"The target {target!r} of {name!r} is no standard error.",
+                hint="a target is a number of rows from 1e-6 to 1e12, for example 25.",
+            )
+    allowed = {name: float(target) ** 2 for name, target in targets.items()}
+    return [allowed.get(family.name) for family in workload.families]
+
+
+def _find(
+    workload: Workload, limits: list[float], start: list[float], planner: Planner, whole: bool
+) -> _Found:
+    """Find weights of answers if that is quick, and of families unless those do as well."""
+    found: list[_Found] = []
+    if whole and minimax.least_work(workload.count, cells(workload)) <= minimax.WORK:
+        found += _weigh_answers(workload, limits, planner)
+    elif workload.count <= LARGE and (emphasised := _weigh_rows(workload)) is not None:
+        found.append(_search(workload, emphasised, limits, start, planner))
+    if not any(each.needed <= each.bound * (1 + ENOUGH) for each in found):
+        found.append(_search(workload, workload, limits, start, planner))
+    return min(found, key=lambda each: each.needed)
+
+
+def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) -> list[_Found]:
+    """Let each answer have a weight of its own; none if nothing depends on data."""
+    pairs = zip(workload.families, limits, strict=True)
+    allowed = [replace(family, weight=1 / limit) for family, limit in pairs]
+    rows = written_out(Workload.of(workload.domain, allowed), touched(workload))
+    if not rows.any():
+        return []
+    found = minimax.weigh(rows, CLOSE / 20)
+    # A variance counts in units of its limit. No weight may be 0: the answer would be lost.
+    weights = found.weights / np.repeat(limits, [family.count for family in workload.families])
+    weights = np.maximum(weights / weights.max(), SMALLEST_WEIGHT)
+    families, start = [], 0
+    for family in workload.families:
+        own = weights[start : start + family.count]
+        start += family.count
+        alike = not len(own) or own.max() <= own.min() * (1 + EQUAL)
+        if alike:  # products stay products
+            families.append(replace(family, weight=float(own.mean()) if len(own) else 1.0))
+        else:
+            families.append(replace(family, weight=1.0).joined().emphasised([own]))
+    weighted = Workload.of(workload.domain, families)
+    plan = planner(weighted, _UNIT, None)
+    ratios = _ratios(plan, workload, limits)
+    return [_Found(weighted, plan, ratios, found.lower * plan.contributions**2)]
+
+
+def _weigh_rows(workload: Workload) -> Workload | None:
+    """Weigh the rows of each block as is best for the block alone; None if all are alike.
+
+    For a single family that is best for its products, too: γ₂ of a Kronecker product is the
+    product of the factors' (Lee, Shraibman and Špalek, "A direct product theorem for discrepancy",
+    CCC 2008). The weights of a block have the mean 1. Comparisons of columns are left as they are:
+    they are planned by symmetries and in integers, both of which weights would take away.
+    """
+    if any(len(block.attributes) > 1 for f in workload.families for block in f.blocks):
+        return None
+    asked = {b.queries.key: b.queries for f in workload.families for b in f.blocks}
+    weights, left = dict[bytes, Array](), minimax.WORK
+    for key, queries in asked.items():
+        work = minimax.least_work(queries.rows, queries.cells)
+        weights[key] = np.ones(queries.rows)
+        # Strategies for few rows are made of their integers, which weights would take away.
+        many = queries.rows >= queries.cells
+        if many and work <= left and queries.cell_squares() is None and queries.matrix.any():
+            left -= work
+            found = minimax.weigh(queries.matrix, CLOSE).weights
+            weights[key] = np.maximum(found / found.max(), SMALLEST_WEIGHT)
+    families = [f.emphasised([weights[b.queries.key] for b in f.blocks]) for f in workload.families]
+    blocks = (b for f in families for b in f.blocks)
+    changed = any(block.queries.key not in asked for block in blocks)
+    return Workload.of(workload.domain, families) if changed else None
+
+
+def _search(
+    workload: Workload,
+    emphasised: Workload,
+    limits: list[float],
+    start: list[float],
+    planner: Planner,
+) -> _Found:
+    """Change the weights until the families' largest variances stand as their limits do.
+
+    Args:
+        workload: what is asked.
+        emphasised: the same families, their answers with weights of the mean 1.
+        limits: the variance that the answers of each family may have.
+        start: a weight for each family.
+        planner: plans for the least total.
+    """
+    weights, best, like = _scaled(start), None, None
+    bound, stale = 0.0, 0
+    for _ in range(ROUNDS):
+        weighted = emphasised.weighted(weights)
+        like = planner(weighted, _UNIT, like)
+        ratios = _ratios(like, workload, limits)
+        if not max(ratios):
+            raise WorkloadError(
+                "The statements with targets have no error at any budget.",
+                hint="their answers are known without data; give a target to another one.",
+            )
+        bound = max(bound, _bound(like, weighted, limits))
+        if best is None or max(ratios) < best.needed * (1 - CLOSE / 10):
+            stale = 0
+        stale += 1
+        if best is None or max(ratios) < best.needed:
+            best = _Found(weighted, like, ratios, bound)
+        if max(ratios) <= bound * (1 + CLOSE) or stale > 5:
+            break
+        weights = _scaled(
+            [w * (ratio / max(ratios)) ** STEP for w, ratio in zip(weights, ratios, strict=True)]
+        )
+    if best is None:  # there is at least one round
+        raise InternalError("no plan was made")
+    return replace(best, bound=max(bound, _bound_of_binding(emphasised, limits, best, planner)))
+
+
+def _scaled(weights: list[float]) -> list[float]:
+    largest = max(weights)
+    return [max(w / largest, SMALLEST_WEIGHT) for w in weights]
+
+
+def _ratios(plan: Plan, workload: Workload, limits: Sequence[float | None]) -> list[float]:
+    """Return each family's largest variance in units of its limit; 0 where there is none.
+
+    For families of many answers it may be an upper bound (see `extent`), with which limits are
+    met and gaps hold as well.
+    """
+    ratios = []
+    for family, limit in zip(workload.families, limits, strict=True):
+        largest = extent(plan.recovery, family, workload.domain)[1] if limit else 0.0
+        ratios.append(largest / (limit or 1.0))
+    return ratios
+
+
+def _bound(plan: Plan, weighted: Workload, limits: Sequence[float]) -> float:
+    """Return E(w) / Σ w n l; all families have a limit.
+
+    With k records of one unit E(w) is k² times as large.
+    """
+    counts = [len(block.strategy.spaces) for block in plan.planned]
+    least = total_error([block.lower for block in plan.planned], counts, 1 / plan.contributions**2)
+    pairs = zip(weighted.families, limits, strict=True)
+    return least / math.fsum(f.weight * f.count * limit for f, limit in pairs)
+
+
+def _bound_of_binding(
+    workload: Workload, limits: list[float], found: _Found, planner: Planner
+) -> float:
+    """Bound by the families at their limits alone: the others may be far below theirs."""
+    binding = [ratio >= BINDING * found.needed for ratio in found.ratios]
+    if all(binding):
+        return 0.0
+    pairs = zip(found.weighted.families, binding, strict=True)
+    subset = workload.weighted([f.weight if binds else None for f, binds in pairs])
+    left = [limit for limit, binds in zip(limits, binding, strict=True) if binds]
+    return _bound(planner(subset, _UNIT, found.plan), subset, left)
+
+
+def _with_the_others(
+    workload: Workload, limits: list[float | None], found: _Found, planner: Planner
+) -> Workload:
+    """Add the families without a target, at weights that give them `SHARE`."""
+    pairs = list(zip(workload.families, limits, strict=True))
+    others = workload.weighted([f.weight if limit is None else None for f, limit in pairs])
+    error = _total(planner(others, _UNIT, None)) if others.families else 0.0
+    factor = SHARE**2 * _total(found.plan) / error if error else 1.0
+    given = iter(found.weighted.families)
+    families = [
+        replace(f, weight=f.weight * factor) if limit is None else next(given) for f, limit in pairs
+    ]
+    # All weights count relative to each other; within 1e-9 to 1e9 they are taken.
+    weights = [min(max(f.weight * 1e6, 1e-9), 1e9) for f in families]
+    return Workload.of(workload.domain, families).weighted(weights)
+
+
+def _total(plan: Plan) -> float:
+    return math.fsum(block.error for block in plan.planned)
+
+
+def rounded_up(mu_squared: float) -> Budget:
+    """Return a budget in ρ of six digits that is at least as large."""
+    if mu_squared >= LARGEST_MU_SQUARED:
+        raise WorkloadError(
+            "The targets are so small that no useful budget meets them.",
+            hint="give larger standard errors, in rows.",
+        )
+    mu_squared = max(mu_squared, float(SMALLEST_MU_SQUARED) * 1.001)
+    exponent = math.floor(math.log10(mu_squared / 2)) - 5
+    digits = math.ceil(Fraction(mu_squared) / 2 / Fraction(10) ** exponent)
+    return Budget(rho=digits * Fraction(10) ** exponent)
+
+
+def _reported(
+    workload: Workload, fitted: Plan, limits: Sequence[float | None], name: str, gap: float
+) -> Plan:
+    """Say what was reached, in the weights that were asked for."""
+    ratios = _ratios(fitted, workload, limits)
+    binding = dict.fromkeys(
+        family.name
+        for family, ratio in zip(workload.families, ratios, strict=True)
+        if ratio >= BINDING * max(ratios)
+    )
+    total = math.fsum(
+        family.weight * extent(fitted.recovery, family, workload.domain)[0]
+        for family in workload.families
+    )
+    objective = Objective(name, tuple(binding), max(0.0, gap), total)
+    return replace(fitted, workload=workload.copy(), objective=objective)

@@ -1,0 +1,400 @@
+"""A plan: what will be measured and how well every query will be answered, before any data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from types import MappingProxyType
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsql.errors import AccuracyError
+from dpsql.hints import option
+from dpsql.linalg.threads import one_thread
+from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.plans.names import QUERYSMASHER, TITLES
+from dpsql.planner.reconstruction.combine import Combination
+from dpsql.planner.reconstruction.extent import extent
+from dpsql.planner.reconstruction.measured import Noisy, Values
+from dpsql.planner.reconstruction.mixed import AnyRecovery
+from dpsql.planner.reconstruction.whole import WholeRecovery
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.shares.proportional import total_error
+from dpsql.privacy import Budget
+from dpsql.views import plan_card
+from dpsql.workload import Family, Workload
+
+MANY = 2**22
+LOUD = 0.05
+"""From so much avoidable variance on, relatively, a plan warns."""
+LOCKED = 1.0
+"""From so much on it is released only if that is accepted."""
+
+EXPECTED = {
+    "statement": pl.String(),
+    "rows": pl.Int64(),
+    "rmse": pl.Float64(),
+    "worst_standard_error": pl.Float64(),
+}
+"""The columns of `Plan.expected_error`."""
+
+RECORD = "add or remove one record"
+"""Neighbours, where nothing is known about whose records they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBlock:
+    """Residual spaces that are measured alike, with the certificate of their strategy."""
+
+    strategy: BlockStrategy
+    error: float
+    """The weighted sum of variances that their noise gives to all queries, rounding included."""
+    lower: float
+    """No strategy for one of them has a smaller weighted variance at privacy cost 1; 0 if no
+    bound is known."""
+    solver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a plan is best at, where that is not the total weighted variance."""
+
+    name: str
+    binding: tuple[str, ...]
+    """The statements without which less error, or a smaller budget, would be possible."""
+    gap: float
+    """How far the plan is from the best for this objective at most."""
+    total: float
+    """The sum of weight·variance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """Earlier measurements that answers rest on as well."""
+
+    combination: Combination
+    measured: tuple[Noisy, ...]
+    """The noisy integers of each source but the last, which is the plan itself; none of those
+    that were only planned."""
+    total: float
+    """The sum of weight·variance."""
+    lower: float
+    """No further measurements of this form, at this budget, make it less."""
+
+    @property
+    def gap(self) -> float:
+        """How far the total is from the bound, at most; infinite if there is no bound."""
+        return max(0.0, self.total / self.lower - 1.0) if self.lower else math.inf
+
+
+@dataclass(slots=True)
+class _Error:
+    """Sums over the variances of a statement."""
+
+    rows: int = 0
+    total: float = 0.0
+    largest: float = 0.0
+
+    def add(self, rows: int, total: float, largest: float) -> None:
+        self.rows += rows
+        self.total += total
+        self.largest = max(self.largest, largest)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """A certified plan for a workload. Reading it spends nothing and needs no data.
+
+    All variances are those of the integer measurements that will really be made, rounding
+    included. They are public: they depend on the workload, the domains and the budget.
+    """
+
+    workload: Workload
+    budget: Budget
+    planned: tuple[PlannedBlock, ...]
+    certified: CertifiedPlan
+    recovery: AnyRecovery
+    """How answers and variances follow from the measurements."""
+    references: Mapping[str, Reference]
+    """Attribute → the reference of its residual spaces; none if cells are measured directly."""
+    objective: Objective | None = None
+    neighbours: str = RECORD
+    """In what data sets differ that can hardly be told apart: whom the plan protects."""
+    given: Given | None = None
+    """What earlier measurements add to those of the plan."""
+    mechanism: str = QUERYSMASHER
+    """The name of the mechanism that planned it."""
+    expected_answers: pl.DataFrame | None = None
+    """The expected errors of what statements select, in its own units, if rows are assumed or were
+    counted before.
+
+    Columns: `statement`, `column`, `typical` (the mean of its values), `standard_error` (root of
+    the mean variance), `largest_standard_error`, `interval` (the mean width of the 95 %
+    intervals of quantiles, which have no variance), `left_out` (groups of which too few rows were
+    counted to say anything), and `rows_from` (what the rows are, in words)."""
+    held_for: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Statement with a target in its own units → the rows for which it holds, in words."""
+    aside: bool = False
+    """Whether it leaves earlier measurements aside, which might have helped: nothing is known then
+    of how far it is from the best."""
+    real: float = 0.0
+    """The sum of weight·variance if its strategies were not rounded to integers; 0 if there is
+    nothing to compare with."""
+    least: float = 0.0
+    """No matrix mechanism has a smaller sum of weight·variance at this budget; 0 if no such bound
+    is known."""
+    tried: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """What else was planned → the RMSE of that."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.workload.count:,} queries, {self.budget}, rmse {self.rmse:.4g}, "
+            f"gap {self.gap:.1e})"
+        )
+
+    def _repr_html_(self) -> str:
+        return plan_card(self)
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """What the plan costs as μ², exactly; at most `budget.mu_squared`."""
+        return self.certified.privacy_cost
+
+    @property
+    def contributions(self) -> int:
+        """The most rows of one privacy unit that are counted."""
+        return self.certified.contributions
+
+    @cached_property
+    @one_thread
+    def variances(self) -> tuple[NDArray[np.float64], ...]:
+        """The variance of every answer: one array per family, in the family's shape.
+
+        Raises:
+            ResourceLimitError: a family has more than 67,108,864 answers.
+        """
+        return tuple(self.recovery.variances(family) for family in self.workload.families)
+
+    @one_thread
+    def check_variances(self) -> None:
+        """Compute one variance of each family.
+
+        More of them, up to what is held at once, are computed some at a time, so that no size
+        can make them fail where one doesn't.
+
+        Raises:
+            ResourceLimitError: something in between is too large.
+        """
+        for family in self.workload.families:
+            self.recovery.variances(next(family.parts(1), family))
+
+    @property
+    def rmse(self) -> float:
+        """√(Σ weight·variance / number of queries) at the plan's budget, in rows."""
+        count = self.workload.count
+        return math.sqrt(self._total / count) if count else 0.0
+
+    @property
+    def gap(self) -> float:
+        """How far the total is from the best: relative, certified; infinite if no bound is known.
+
+        The best is that of all matrix mechanisms, where the domain is planned as a whole or the
+        workload is a Kronecker product (`least` is known then); else of plans with these residual
+        spaces.
+
+        The lower bound is `least`, or (Σ_A √lower_A)² · k² / μ² (QuerySmasher, 6.4), with k the
+        `contributions`; the upper one the total of the variances above, rounding included.
+        """
+        if self.aside:
+            return math.inf
+        if not self.planned:
+            return 0.0
+        if self.objective is not None:
+            return self.objective.gap
+        if self.given is not None:
+            return self.given.gap
+        if self.least:
+            return max(0.0, self._total / self.least - 1.0)
+        cost = float(self.budget.mu_squared / self.contributions**2)
+        if not all(block.lower > 0 for block in self.planned):
+            return math.inf
+        counts = [len(block.strategy.spaces) for block in self.planned]
+        least = total_error([block.lower for block in self.planned], counts, cost)
+        # Where the optimum is exact, rounding in floats could make this just negative.
+        return max(0.0, self._total / least - 1.0)
+
+    @cached_property
+    def _total(self) -> float:
+        if self.given is not None:
+            return self.given.total
+        if self.objective is not None:
+            return self.objective.total
+        return math.fsum(block.error for block in self.planned)
+
+    @property
+    def avoidable(self) -> float:
+        """How much variance could be avoided, relative to the least that is known to be possible.
+
+        That is what the plan measures before it is rounded to integers, or the best of the plans
+        that were `tried`, at the same budget. A `gap` that is loose because no good lower bound is
+        known is no part of it.
+        """
+        count = self.workload.count
+        least = min([rmse**2 * count for rmse in self.tried.values()], default=math.inf)
+        least = min(least, self.real or math.inf)
+        own = math.fsum(block.error for block in self.planned)
+        return max(0.0, own / least - 1.0) if 0 < least < math.inf else 0.0
+
+    @property
+    def warning(self) -> str | None:
+        """What is to be said loudly of the plan: that it loses more than 5 percent avoidably."""
+        if self.avoidable <= LOUD:
+            return None
+        before = [f"{math.sqrt(self.real / self.workload.count):.4g} before rounding to integers"]
+        others = [f"{rmse:.4g} with {name}" for name, rmse in self.tried.items()]
+        return (
+            f"The variance is {self.avoidable:,.0%} above what is possible: expected RMSE "
+            f"{self.rmse:.4g}, and {', '.join((before if self.real else []) + others)}."
+        )
+
+    def check_accuracy(self, *, accept_gap: bool) -> None:
+        """Refuse a plan with more than twice the variance that is known to be possible.
+
+        Raises:
+            AccuracyError: it is one, and that is not accepted.
+        """
+        if self.avoidable > LOCKED and not accept_gap:
+            raise AccuracyError(
+                f"Nothing was charged, as the plan loses accuracy that it need not. {self.warning}",
+                hint="ask for less at once, or accept it with " + option("accept_gap", True) + ".",
+            )
+
+    def values(self, measured: Noisy) -> Values:
+        """Return what `recovery` makes answers of: the plan's measurements, and earlier ones.
+
+        Args:
+            measured: the noisy integers of every space that the plan measures.
+        """
+        if self.given is None:
+            return self.recovery.values(measured)
+        return self.given.combination.values([*self.given.measured, measured])
+
+    def expected_error(self) -> pl.DataFrame:
+        """Return the expected error of each statement (or named family), in rows.
+
+        Columns: `statement`, `rows` (the number of answers), `rmse` (root of the mean variance)
+        and `worst_standard_error` (root of the largest variance). Only for a family of more than
+        4,194,304 answers may the last be an upper bound; see `extent`.
+        """
+        return error_table(self.recovery, self.workload)
+
+    def explain(self) -> str:
+        """Describe the plan: the residual spaces, their solvers and shares of the budget."""
+        count = sum(len(block.strategy.spaces) for block in self.planned)
+        kind = "residual spaces" if self.references else "marginals"
+        spaces = "over the whole domain" if self.whole else f"{count:,} {kind}"
+        lines = [
+            f"{TITLES[self.mechanism]} plan: {self.workload.count:,} queries in "
+            f"{len(self.workload.families)} families, {spaces}",
+            f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
+            f"neighbours: {self.neighbours}",
+            f"expected RMSE {self.rmse:.4g}; {self._explain_gap()}",
+            *([] if self.warning is None else [f"WARNING: {self.warning}"]),
+            *self._explain_objective(),
+            *self._explain_given(),
+            "",
+            f"{'share':>7}  {'measurements':>12}  {'noise sd':>9}  "
+            f"{'residual space' if self.references else 'marginal'}: solver",
+        ]
+        lines += [self._explain_block(block) for block in self.planned]
+        lines += ["", "marginals needed: " + _listed(self.marginals)]
+        return "\n".join(lines)
+
+    def _explain_gap(self) -> str:
+        known = math.isfinite(self.gap)
+        return f"certified gap {self.gap:.2e}" if known else "no certified gap"
+
+    def _explain_objective(self) -> list[str]:
+        if self.objective is None:
+            return []
+        binding = f"; binding: {', '.join(self.binding)}" if self.binding else ""
+        held = [f"target of {name}: for {said}" for name, said in self.held_for.items()]
+        return [f"objective: {self.objective.name}{binding}", *held]
+
+    def _explain_given(self) -> list[str]:
+        if self.given is None:
+            return []
+        used = {e.source for part in self.given.combination.parts for e in part.counted}
+        return [f"with the measurements of {len(used) - 1:,} earlier releases"]
+
+    def _explain_block(self, block: PlannedBlock) -> str:
+        strategy = block.strategy
+        share = float(strategy.privacy_cost / sum(b.strategy.privacy_cost for b in self.planned))
+        # The integers have a scale of their own; per unit of sensitivity the noise compares.
+        noise = math.sqrt(strategy.law.variance) / strategy.sensitivity
+        rows = len(strategy.spaces) * strategy.measurements
+        space = " x ".join(strategy.spaces[0]) or "total"
+        if len(strategy.spaces) > 1:
+            space += f" and {len(strategy.spaces) - 1:,} like it"
+        return f"{share:7.2%}  {rows:12,}  {noise:9.4g}  {space}: {block.solver}"
+
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """The statements that decide the budget, or the largest variance; see `targets`."""
+        return () if self.objective is None else self.objective.binding
+
+    @property
+    def whole(self) -> bool:
+        """Whether the domain is measured at once; `gap` is then to the best of all mechanisms."""
+        return isinstance(self.recovery, WholeRecovery)
+
+    @property
+    def marginals(self) -> tuple[tuple[str, ...], ...]:
+        """The largest attribute sets whose marginals have to be counted."""
+        spaces = [space for block in self.planned for space in block.strategy.spaces]
+        if sum(1 << len(space) for space in spaces) <= MANY:
+            parts = {
+                frozenset(part)
+                for space in spaces
+                for size in range(len(space))
+                for part in combinations(space, size)
+            }
+            return tuple(space for space in spaces if frozenset(space) not in parts)
+        largest: list[frozenset[str]] = []  # few wide ones, then
+        for space in sorted(map(frozenset, spaces), key=len, reverse=True):
+            if not any(space < other for other in largest):
+                largest.append(space)
+        return tuple(space for space in spaces if frozenset(space) in largest)
+
+    def families(self, name: str) -> tuple[Family, ...]:
+        """Return the families of one statement."""
+        return tuple(f for f in self.workload.families if f.name == name)
+
+
+@one_thread
+def error_table(recovery: AnyRecovery, workload: Workload) -> pl.DataFrame:
+    """Return the error of each statement; see `Plan.expected_error`."""
+    table: dict[str, _Error] = {}
+    for family in (family.shown for family in workload.families):
+        error = table.setdefault(family.name, _Error())
+        error.add(family.count, *extent(recovery, family, workload.domain))
+    return pl.DataFrame(
+        {
+            "statement": list(table),
+            "rows": [e.rows for e in table.values()],
+            "rmse": [math.sqrt(e.total / e.rows) if e.rows else 0.0 for e in table.values()],
+            "worst_standard_error": [math.sqrt(e.largest) for e in table.values()],
+        },
+        schema=EXPECTED,
+    )
+
+
+def _listed(marginals: tuple[tuple[str, ...], ...]) -> str:
+    return "; ".join(" x ".join(m) or "total" for m in marginals) or "none"

@@ -1,0 +1,1 @@
+"""How answers, variances and covariances follow from measurements."""

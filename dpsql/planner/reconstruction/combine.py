@@ -1,0 +1,295 @@
+"""Combine: one recovery from the measurements of several releases.
+
+All of it is weighted least squares, which is best among unbiased linear estimates. Measurements of
+one residual space with the precision matrices P_k = B_kᵀB_k/σ_k² have together P = Σ P_k and the
+estimate P⁺ Σ B_kᵀ y_k/σ_k². Other residual spaces don't matter for it (see `divide.decompose`).
+
+1. What was measured over joint cells, and all residual spaces inside of these, make one such
+   problem over the joint cells (see `mixed`).
+2. Measurements of equal rows are averaged, weighted by inverse variance.
+3. Residual spaces of moderate size are put together in full.
+4. Of larger ones, the estimates are averaged with one weight for all cells, by inverse variance:
+   exact where strategies are proportional, as those for one workload are, unbiased in any case.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.reconstruction.entries import Entry, agreed, entries
+from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values, pseudo_inverse
+from dpsql.planner.reconstruction.mixed import CombinedRecovery, MixedRecovery
+from dpsql.planner.reconstruction.residual import Recovery
+from dpsql.planner.reconstruction.sources import Ground, Source
+from dpsql.planner.reconstruction.whole import WholeRecovery
+from dpsql.planner.residuals.averaging import Reference
+
+Array = NDArray[np.float64]
+
+JOINT_CELLS = 2500
+"""Joint cells up to which a precision matrix is written out."""
+JOINT_ENTRIES = 2**24
+"""Rows × cells up to which few rows over more cells are put together."""
+MOST_ROWS = 2500
+DENSE_CELLS = 1500
+"""Cells of a residual space up to which several measurements are put together in full."""
+DENSE_WORK = 2e11
+"""Multiplications that may take, all residual spaces together."""
+NEGLIGIBLE = 1e-11
+"""Eigenvalues of a precision matrix that are smaller, relatively, are rounding errors."""
+
+
+class Part(ABC):
+    """One space of the recovery, and how its measurements follow from those of the sources."""
+
+    space: Space
+
+    @property
+    @abstractmethod
+    def counted(self) -> tuple[Entry, ...]:
+        """What it is made of."""
+
+    @abstractmethod
+    def values(self, given: Sequence[Noisy]) -> Array:
+        """Return the space's measurements; given are those of each source."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept(Part):
+    """Measurements as they are, times a weight."""
+
+    space: Space
+    entries: tuple[Entry, ...]
+    """All with the same rows."""
+    weights: tuple[float, ...]
+
+    @property
+    def counted(self) -> tuple[Entry, ...]:
+        """All of them."""
+        return self.entries
+
+    def values(self, given: Sequence[Noisy]) -> Array:
+        """Add up."""
+        parts = zip(self.entries, self.weights, strict=True)
+        return np.asarray(sum(weight * _of(entry, given) for entry, weight in parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined(Part):
+    """Least squares over the joint cells of some attributes; noise of variance 1."""
+
+    space: Space
+    entries: tuple[tuple[Entry, NDArray[np.int64]], ...]
+    """With the cell of each for every joint cell."""
+
+    @property
+    def counted(self) -> tuple[Entry, ...]:
+        """All of them."""
+        return tuple(entry for entry, _ in self.entries)
+
+    def values(self, given: Sequence[Noisy]) -> Array:
+        """Return R⁺ᵀ Σ B_kᵀ y_k/σ_k², for the space's rows R with RᵀR = P."""
+        (factor,) = self.space.factors
+        total = sum(e.projected(_of(e, given))[at] for e, at in self.entries)
+        return np.asarray(pseudo_inverse(factor).T @ total)
+
+
+def _of(entry: Entry, given: Sequence[Noisy]) -> Array:
+    return entry.space.read(given[entry.source][entry.attributes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combination:
+    """Sources put together."""
+
+    recovery: CombinedRecovery
+    parts: tuple[Part, ...]
+
+    def uses(self, number: int) -> bool:
+        """Whether anything of a source counts."""
+        return any(e.source == number for part in self.parts for e in part.counted)
+
+    def values(self, given: Sequence[Noisy]) -> Values:
+        """Return what the recovery needs, from the noisy integers of all sources."""
+        return {part.space: part.values(given) for part in self.parts}
+
+
+def combine(
+    sources: Sequence[Source],
+    ground: Ground,
+    references: Mapping[str, Reference],
+    first: int | None = None,
+) -> Combination:
+    """Put sources together over the cells of a ground.
+
+    A source's residual spaces count if it weighs their attributes as the references do, or if
+    they lie inside the joint cells of other sources; its joint cells count if they fit together
+    with those of the other sources that were measured so, those with the largest cost first.
+
+    Args:
+        sources: what was measured, or will be.
+        ground: cells as fine as those of every source that is to count.
+        references: one for every attribute of the ground.
+        first: the number of the source whose joint cells go before those of the others.
+    """
+    found = [list(entries(i, source, ground)) for i, source in enumerate(sources)]
+    joint = _joint_attributes(sources, found, ground, first)
+    inside: list[Entry] = []
+    apart: dict[frozenset[str], list[Entry]] = defaultdict(list)
+    for source, its in zip(sources, found, strict=True):
+        spoken = frozenset[str]() if source.whole else agreed(source, ground, references)
+        for entry in its:
+            if joint is not None and entry.attributes <= joint:
+                inside.append(entry)
+            elif entry.attributes <= spoken and not source.whole:
+                apart[entry.attributes].append(entry)
+    parts = _residual_parts(apart, first)
+    rest = Recovery([part.space for part in parts], references)
+    if joint is None:
+        return Combination(rest, tuple(parts))
+    names = tuple(name for name in ground.sizes if name in joint)
+    part = join(inside, names, ground.sizes)
+    whole = WholeRecovery(part.space)
+    if not parts and len(names) == len(ground.sizes):
+        return Combination(whole, (part,))
+    return Combination(MixedRecovery(whole, rest), (part, *parts))
+
+
+def _joint_attributes(
+    sources: Sequence[Source],
+    found: Sequence[Sequence[Entry]],
+    ground: Ground,
+    first: int | None,
+) -> frozenset[str] | None:
+    """Return the attributes whose joint cells are estimated at once; None if there are none."""
+    joint: frozenset[str] | None = None
+    order = sorted(range(len(sources)), key=lambda i: (i != first, -sources[i].cost))
+    for i in order:
+        if not sources[i].whole or not found[i]:
+            continue
+        wider = (joint or frozenset()) | sources[i].attributes
+        if _can_be_joined(wider, found, ground):
+            joint = wider
+    return joint
+
+
+def _can_be_joined(names: frozenset[str], found: Sequence[Sequence[Entry]], ground: Ground) -> bool:
+    cells = math.prod(ground.sizes[name] for name in names)
+    rows = sum(e.rows for its in found for e in its if e.attributes <= names)
+    return cells <= JOINT_CELLS or (rows <= MOST_ROWS and rows * cells <= JOINT_ENTRIES)
+
+
+def join(inside: Sequence[Entry], names: tuple[str, ...], sizes: Mapping[str, int]) -> Part:
+    """Put entries together over the joint cells of some attributes."""
+    if len(inside) == 1 and inside[0].space.attributes == names:
+        return Kept(inside[0].space, tuple(inside), (1.0,))
+    shape = tuple(sizes[name] for name in names)
+    placed = tuple((entry, entry.indices(names, sizes)) for entry in inside)
+    if math.prod(shape) <= JOINT_CELLS:
+        rows, inverse = _root(precision(placed, math.prod(shape)))
+    else:
+        rows, inverse = _compressed(np.vstack([e.whitened()[:, at] for e, at in placed]))
+    factor = RealFactor(tuple(range(len(names))), shape, rows, inverse)
+    return Joined(Space(names, (factor,), 1.0), placed)
+
+
+def precision(placed: Sequence[tuple[Entry, NDArray[np.int64]]], cells: int) -> Array:
+    """Return P = Σ BᵀB/σ² over the joint cells."""
+    total: Array = np.zeros((cells, cells))
+    for entry, at in placed:
+        total += entry.gram()[np.ix_(at, at)]
+    return total
+
+
+def _root(total: Array) -> tuple[Array, Array]:
+    """Return independent rows R with RᵀR = P, and their pseudo-inverse."""
+    values, vectors = np.linalg.eigh(total)
+    kept = values > NEGLIGIBLE * max(float(values[-1]), 0.0)
+    scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    return np.ascontiguousarray((vectors * scale).T), np.asarray(vectors / scale)
+
+
+def _compressed(rows: Array) -> tuple[Array, Array]:
+    """Return independent rows with the same Gram matrix, and their pseudo-inverse."""
+    _, scale, vectors = np.linalg.svd(rows, full_matrices=False)
+    kept = scale > math.sqrt(NEGLIGIBLE) * scale[0]
+    scale, vectors = scale[kept], vectors[kept]
+    return np.ascontiguousarray(scale[:, None] * vectors), np.asarray(vectors.T / scale)
+
+
+def _residual_parts(
+    apart: Mapping[frozenset[str], Sequence[Entry]], first: int | None
+) -> list[Part]:
+    """Put the measurements of each residual space together."""
+    parts: list[Part] = []
+    work = 0.0
+    for found in apart.values():
+        alike: dict[object, list[Entry]] = defaultdict(list)
+        for entry in found:
+            alike[entry.content].append(entry)
+        averaged = [_average(same) for same in alike.values()]
+        cost = 20.0 * found[0].cells ** 3
+        if len(averaged) == 1:
+            parts += averaged
+        elif found[0].cells <= DENSE_CELLS and work + cost <= DENSE_WORK:
+            work += cost
+            parts.append(_joined_space(found))
+        else:
+            parts += _weighted(averaged, first)
+    return parts
+
+
+def _joined_space(found: Sequence[Entry]) -> Part:
+    names = found[0].space.attributes
+    sizes = {
+        found[0].space.attributes[axis]: n
+        for f in found[0].space.factors
+        for axis, n in zip(f.axes, f.shape, strict=True)
+    }
+    return join(found, names, sizes)
+
+
+def _average(same: Sequence[Entry]) -> Kept:
+    """Average measurements of the same rows by inverse variance."""
+    if len(same) == 1:
+        return Kept(same[0].space, tuple(same), (1.0,))
+    precisions = [1 / entry.space.noise for entry in same]
+    total = math.fsum(precisions)
+    first = same[0].space
+    space = Space(first.attributes, first.factors, 1 / total)
+    return Kept(space, tuple(same), tuple(p / total for p in precisions))
+
+
+def _weighted(averaged: Sequence[Kept], first: int | None) -> list[Part]:
+    """Weigh the estimates of one residual space by their overall precision.
+
+    They can be mixed only if each answers all queries. Else one is taken: that of the first
+    source, whose queries are the ones to be answered, or the one with the most rows. It may not
+    answer all that the others together would, see `determined.missing`.
+    """
+    full = [part for part in averaged if part.entries[0].full]
+    if not full:
+        own = [part for part in averaged if any(e.source == first for e in part.entries)]
+        return [max(own or averaged, key=lambda part: part.entries[0].rows)]
+    precisions = [1 / _trace(part.space) for part in full]
+    total = math.fsum(precisions)
+    return [_scaled(part, p / total) for part, p in zip(full, precisions, strict=True)]
+
+
+def _trace(space: Space) -> float:
+    """Return the sum of the variances of all cells of the estimate."""
+    norms = (float(np.square(pseudo_inverse(f)).sum()) for f in space.factors)
+    return space.noise * math.prod(norms)
+
+
+def _scaled(part: Kept, weight: float) -> Kept:
+    """Take an estimate times a number: so is its noise, squared."""
+    space = Space(part.space.attributes, part.space.factors, weight**2 * part.space.noise)
+    return Kept(space, part.entries, tuple(weight * w for w in part.weights))

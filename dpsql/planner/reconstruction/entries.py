@@ -1,0 +1,165 @@
+"""Entries: the measurements of one space by one source, over the cells of the ground."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.measurement.integer import CentredFactor, IntegerFactor
+from dpsql.planner.reconstruction.measured import (
+    MeasuredFactor,
+    RealFactor,
+    Space,
+    independent_inverse,
+)
+from dpsql.planner.reconstruction.sources import Ground, Source, agrees
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.workload.cells import Ints
+
+Array = NDArray[np.float64]
+
+MOST_ENTRIES = 2**24
+"""Of a factor that is written out over finer cells."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One space of a source."""
+
+    source: int
+    """Which one."""
+    space: Space
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """Its attributes."""
+        return frozenset(self.space.attributes)
+
+    @property
+    def cells(self) -> int:
+        """The number of joint cells."""
+        return math.prod(n for f in self.space.factors for n in f.shape)
+
+    @property
+    def rows(self) -> int:
+        """The number of measurements."""
+        return math.prod(f.measurements for f in self.space.factors)
+
+    @property
+    def full(self) -> bool:
+        """Whether every query of the residual space can be answered."""
+        return all(
+            isinstance(f, CentredFactor) or f.measurements >= math.prod(n - 1 for n in f.shape)
+            for f in self.space.factors
+        )
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What the rows of two entries that are alike have in common."""
+        return tuple((f.axes, f.content) for f in self.space.factors)
+
+    def gram(self) -> Array:
+        """Return BᵀB/σ² over the cells, in the order of the attributes."""
+        product: Array = np.ones((1, 1))
+        for factor in self.space.factors:
+            rows = factor.matrix.astype(np.float64)
+            product = np.asarray(np.kron(product, rows.T @ rows))
+        return self._ordered(product / self.space.noise, both=True)
+
+    def whitened(self) -> Array:
+        """Return B/σ, written out: shape (measurements, cells in the order of the attributes)."""
+        product: Array = np.ones((1, 1))
+        for factor in self.space.factors:
+            product = np.asarray(np.kron(product, factor.matrix.astype(np.float64)))
+        return self._ordered(product / math.sqrt(self.space.noise), both=False)
+
+    def projected(self, values: Array) -> Array:
+        """Return Bᵀy/σ² over the cells, in the order of the attributes."""
+        result = values.reshape([f.measurements for f in self.space.factors])
+        for axis, factor in enumerate(self.space.factors):
+            rows = factor.matrix.astype(np.float64)
+            result = np.moveaxis(np.tensordot(rows, result, (0, axis)), 0, axis)
+        flat = result.reshape(1, -1) / self.space.noise
+        return np.asarray(self._ordered(flat, both=False)[0])
+
+    def _ordered(self, table: Array, *, both: bool) -> Array:
+        """Bring the cells, the last axis or both, from the factors' order to that of the axes."""
+        factors = self.space.factors
+        axes = [axis for f in factors for axis in f.axes]
+        if axes == sorted(axes):
+            return table
+        shape = [n for f in factors for n in f.shape]
+        numbers = np.arange(self.cells).reshape(shape).transpose(np.argsort(axes)).ravel()
+        return np.asarray(table[np.ix_(numbers, numbers)] if both else table[:, numbers])
+
+    def indices(self, names: Sequence[str], sizes: Mapping[str, int]) -> Ints:
+        """Return the cell of this space for each joint cell of more attributes."""
+        place = np.zeros([1] * len(names), dtype=np.int64)
+        for name in self.space.attributes:
+            along = [-1 if other == name else 1 for other in names]
+            place = place * sizes[name] + np.arange(sizes[name]).reshape(along)
+        shape = [sizes[name] for name in names]
+        return np.ascontiguousarray(np.broadcast_to(place, shape)).ravel()
+
+
+def entries(number: int, source: Source, ground: Ground) -> Iterator[Entry]:
+    """Yield what a source measured, over the ground's cells, as far as it can be seen there."""
+    coarse = {name: ground.coarse(source, name) for name in sorted(source.attributes)}
+    lifted: dict[tuple[object, ...], MeasuredFactor | None] = {}
+    for block in source.blocks:
+        for names in block.spaces:
+            factors = []
+            for factor in block.factors:
+                its = tuple(names[axis] for axis in factor.axes)
+                key = id(factor), its
+                if key not in lifted:
+                    lifted[key] = _lift(factor, [coarse[a] for a in its])
+                factors.append(lifted[key])
+            if all(f is not None for f in factors):
+                space = Space.of_block(names, block)
+                known = tuple(f for f in factors if f is not None)
+                yield Entry(number, Space(names, known, space.noise, space.unit))
+
+
+def agreed(source: Source, ground: Ground, references: Mapping[str, Reference]) -> frozenset[str]:
+    """Return the attributes that the source and the references weigh alike.
+
+    A space of such attributes is the same residual space for both.
+    """
+    found = []
+    for name, reference in source.references.items():
+        coarse = ground.coarse(source, name)
+        here = references.get(name)
+        if coarse is not None and here is not None and agrees(here, coarse, reference):
+            found.append(name)
+    return frozenset(found)
+
+
+def _lift(factor: IntegerFactor, coarse: Sequence[Ints | None]) -> MeasuredFactor | None:
+    """Look at a factor over finer cells; None if that can't be, or is too large."""
+    found = [of for of in coarse if of is not None]
+    if len(found) < len(coarse):
+        return None
+    shape = tuple(len(of) for of in found)
+    if shape == factor.shape and all((of == np.arange(len(of))).all() for of in found):
+        return factor
+    if factor.measurements * math.prod(shape) > MOST_ENTRIES:
+        return None
+    place = np.zeros([1] * len(found), dtype=np.int64)
+    for axis, (of, n) in enumerate(zip(found, factor.shape, strict=True)):
+        place = place * n + of.reshape([-1 if i == axis else 1 for i in range(len(found))])
+    if isinstance(factor, CentredFactor):
+        # Its rows add up to zero. All but one are independent and say the same.
+        return _independent(factor, shape, place.ravel())
+    matrix = np.ascontiguousarray(factor.matrix[:, place.ravel()].astype(np.float64))
+    return RealFactor(factor.axes, shape, matrix, independent_inverse(matrix))
+
+
+def _independent(factor: CentredFactor, shape: tuple[int, ...], place: Ints) -> RealFactor:
+    """Look at s(nI − J) over finer cells; the pseudo-inverse of dependent rows takes longer."""
+    matrix = np.ascontiguousarray(factor.matrix[:, place].astype(np.float64))
+    return RealFactor(factor.axes, shape, matrix, np.asarray(np.linalg.pinv(matrix)))

@@ -1,0 +1,185 @@
+"""Sources: the measurements of single releases, and the cells over which they can be combined.
+
+Each release merges the cells of a column that its queries don't tell apart, and weighs residual
+spaces by references of its own. Measurements can be looked at over finer cells: a row of a strategy
+then has the same coefficient for all parts of a cell. That it lies in a residual space stays true
+if the finer reference gives each coarse cell, with all its parts, the weight that it had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.reconstruction.measured import Noisy
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.workload.cells import Ints, coarsening, common_refinement
+
+Array = NDArray[np.float64]
+PARTS = 4
+"""A weight that is split among several cells gets this many units for each of them."""
+
+
+Reading = Literal["residuals", "marginals", "pooled", "adaptive"]
+"""How answers follow from a source that stands alone: from residual spaces (or all joint cells),
+each from one marginal, or from several marginals together; or not at all, because it is one round
+of a release that chose what to measure by the data."""
+RESIDUALS: Reading = "residuals"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """What one release measured."""
+
+    blocks: tuple[BlockStrategy, ...]
+    references: Mapping[str, Reference]
+    """Attribute → its reference; none where the whole domain was measured at once."""
+    sizes: Mapping[str, int]
+    """Attribute → the number of cells over which it was measured."""
+    merged: Mapping[str, Ints] = field(default_factory=lambda: MappingProxyType({}))
+    """For attributes whose cells were merged: the measured cell of each cell of the domain."""
+    values: Noisy | None = None
+    """None for what is only planned."""
+    guards: frozenset[str] = frozenset()
+    """Columns in which a row had to have a value of the domain to be counted, in releases before
+    format 3: these are about other rows, and go with no other source. None in later ones, which
+    count such rows in a cell of their own."""
+    described: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What was public about the table then, see `Table.described`; nothing if it isn't known."""
+    rests_on: tuple[str, ...] = ()
+    """Names of the earlier releases with which it was put together, in order."""
+    reading: Reading = RESIDUALS
+
+    @property
+    def whole(self) -> bool:
+        """Whether the joint cells of its attributes were measured, not residual spaces."""
+        return self.combines and not self.references
+
+    @property
+    def combines(self) -> bool:
+        """Whether it can be put together with others; else answers follow from it alone."""
+        return self.reading == RESIDUALS
+
+    def has_cells(self, name: str, cells: int | None, merged: Ints | None) -> bool:
+        """Whether an attribute was measured over just these cells, merged in the same way.
+
+        Args:
+            name: the attribute.
+            cells: how many they are; None if nothing is asked of it.
+            merged: the cell of each cell of the domain; None if each is one of its own.
+        """
+        if cells is None or self.sizes.get(name) != cells:
+            return False
+        each = np.arange(cells)
+        mine = self.merged.get(name, each)
+        return bool(np.array_equal(mine, each if merged is None else merged))
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """All attributes that something was measured over."""
+        return frozenset(a for block in self.blocks for space in block.spaces for a in space)
+
+    @property
+    def cost(self) -> float:
+        """The privacy cost of one record: how much there is to learn from it."""
+        return float(sum(block.privacy_cost for block in self.blocks))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ground:
+    """The cells over which sources are put together: at least as fine as those of each."""
+
+    sizes: Mapping[str, int]
+    merged: Mapping[str, Ints]
+
+    @classmethod
+    def of(
+        cls, sources: Sequence[Source], sizes: Mapping[str, int], merged: Mapping[str, Ints]
+    ) -> Ground:
+        """Take the given cells of some attributes; of others, those of the sources together."""
+        found, classes = dict(sizes), dict(merged)
+        for name in sorted({a for s in sources for a in s.sizes} - set(sizes)):
+            mine = [s for s in sources if name in s.sizes]
+            if all(name in s.merged for s in mine):
+                classes[name] = common_refinement([s.merged[name] for s in mine])
+                found[name] = int(classes[name].max()) + 1
+            else:
+                found[name] = max(s.sizes[name] for s in mine)
+        return cls(found, classes)
+
+    def coarse(self, source: Source, name: str) -> Ints | None:
+        """Return the source's cell of each cell; None if the source tells more of them apart."""
+        n = self.sizes[name]
+        if name in source.merged:
+            mine = source.merged[name]
+            fine = self.merged.get(name)
+            if fine is None:
+                return mine if len(mine) == n else None
+            return coarsening(fine, mine) if len(mine) == len(fine) else None
+        same = name not in self.merged and source.sizes[name] == n
+        return np.arange(n) if same else None
+
+
+def splits(sources: Sequence[Source]) -> dict[str, Ints]:
+    """Return the classes of cells that must be told apart to use all of the sources.
+
+    Columns that a source did not merge are told apart entirely.
+    """
+    found: dict[str, Ints] = {}
+    for name in sorted({a for s in sources for a in s.attributes}):
+        mine = [s for s in sources if name in s.attributes]
+        if all(name in s.merged for s in mine):
+            found[name] = common_refinement([s.merged[name] for s in mine])
+        else:
+            found[name] = np.arange(max(s.sizes[name] for s in mine if name not in s.merged))
+    return found
+
+
+def common_references(sources: Sequence[Source], ground: Ground) -> dict[str, Reference]:
+    """Return for every attribute that a source has a reference of, one over the ground's cells.
+
+    It agrees with that of the source which tells the most cells apart, the later of equal ones:
+    releases that were planned on others take over their references.
+    """
+    found: dict[str, tuple[int, Reference]] = {}
+    for source in sources:
+        for name, reference in source.references.items():
+            coarse = ground.coarse(source, name)
+            n = source.sizes[name]
+            if coarse is not None and (name not in found or n >= found[name][0]):
+                found[name] = n, _split(reference, coarse)
+    return {name: reference for name, (_, reference) in found.items()}
+
+
+def agrees(reference: Reference, coarse: Ints, other: Reference) -> bool:
+    """Whether a reference gives each coarse cell the weight that it has in another one."""
+    if reference.uniform and other.uniform and len(coarse) == len(other.weights):
+        return True
+    if reference.numerators is None or other.numerators is None:
+        return False
+    sums = np.zeros(len(other.weights), dtype=object)
+    np.add.at(sums, coarse, reference.numerators.astype(object))
+    return bool((sums * other.total == other.numerators.astype(object) * reference.total).all())
+
+
+def _split(reference: Reference, coarse: Ints) -> Reference:
+    """Divide the weight of each coarse cell among its parts, as evenly as small integers can."""
+    if len(coarse) == len(reference.weights) or reference.numerators is None:
+        return reference
+    parts = np.bincount(coarse, minlength=len(reference.weights))
+    largest = int(parts.max())
+    even = math.lcm(*(int(n) for n in set(parts.tolist())))
+    unit = even if even <= PARTS * largest else PARTS * largest
+    share, rest = np.divmod(reference.numerators * unit, parts)
+    order = np.argsort(coarse, kind="stable")
+    first = np.concatenate([[0], np.cumsum(parts)[:-1]])
+    rank = np.empty(len(coarse), dtype=np.int64)
+    rank[order] = np.arange(len(coarse)) - first[coarse[order]]
+    return Reference.of_integers(share[coarse] + (rank < rest[coarse]))

@@ -1,0 +1,1 @@
+"""Residual spaces: how queries fall into parts that can be measured apart."""

@@ -1,0 +1,145 @@
+"""Colours: which attributes a workload treats alike, so that they can share a reference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.workload import Block, Workload
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Colouring:
+    """A colour for each attribute. Attributes of one colour have one size and one reference."""
+
+    colours: tuple[int, ...]
+    """In domain order."""
+    sizes: tuple[int, ...]
+    """Of each colour."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Families that have equal queries, over any attributes of equal colours."""
+
+    blocks: tuple[Block, ...]
+    """Of one of them."""
+    attributes: Indices
+    """Shape (families, attributes of all blocks)."""
+    weights: NDArray[np.float64]
+    """Shape (families,)."""
+
+
+def by_size(workload: Workload) -> Colouring:
+    """Give all attributes of one size one colour."""
+    sizes = tuple(sorted(set(workload.domain.values())))
+    return Colouring(tuple(sizes.index(n) for n in workload.domain.values()), sizes)
+
+
+def by_reference(
+    references: Mapping[str, Reference], domain: Mapping[str, int]
+) -> tuple[Colouring, list[Reference]]:
+    """Give attributes that have equal references one colour; return the colours' references."""
+    distinct = {reference.key: reference for reference in references.values()}
+    keys = list(distinct)
+    colours = tuple(keys.index(references[name].key) for name in domain)
+    sizes = tuple(len(r.weights) for r in distinct.values())
+    return Colouring(colours, sizes), list(distinct.values())
+
+
+def by_role(workload: Workload) -> Colouring:
+    """Give attributes that occur in the same way in the same queries one colour.
+
+    Colours by size are refined until they are stable: attributes of one colour then occur
+    equally often at each place of families of each kind, weight and colours. Attributes that can
+    be exchanged always end up with one colour.
+    """
+    colouring = by_size(workload)
+    sorts = kinds(workload, colouring)
+    while True:
+        finer = _refine(colouring, sorts)
+        if len(finer.sizes) == len(colouring.sizes):
+            return colouring
+        colouring = finer
+
+
+def _refine(colouring: Colouring, sorts: list[Kind]) -> Colouring:
+    """Tell attributes of one colour apart by where they occur."""
+    colours = np.array(colouring.colours, dtype=np.int64)
+    seen: list[Counter[object]] = [Counter() for _ in colours]
+    for kind in sorts:
+        labels = [label for block in kind.blocks for label in _places(block)]
+        occurring = colours[kind.attributes]
+        for label in set(labels):  # what can be exchanged is put in order
+            columns = [i for i, other in enumerate(labels) if other == label]
+            occurring[:, columns] = np.sort(occurring[:, columns], axis=1)
+        values, weights = np.unique(kind.weights, return_inverse=True)
+        rows = np.column_stack([weights, occurring])
+        codes, distinct = distinct_rows(rows, max(len(values), len(colours)))
+        families = [
+            (values[row[0]], tuple(sorted(zip(labels, row[1:], strict=True))))
+            for row in distinct.tolist()
+        ]
+        for label, attributes in zip(labels, kind.attributes.T, strict=True):
+            events, counts = np.unique(codes * len(colours) + attributes, return_counts=True)
+            for event, count in zip(events.tolist(), counts.tolist(), strict=True):
+                code, attribute = divmod(event, len(colours))
+                seen[attribute][label, families[code]] += count
+    roles = [(c, frozenset(s.items())) for c, s in zip(colouring.colours, seen, strict=True)]
+    first = list(dict.fromkeys(roles))
+    return Colouring(
+        tuple(first.index(role) for role in roles),
+        tuple(colouring.sizes[c] for c, _ in first),
+    )
+
+
+def _places(block: Block) -> list[tuple[bytes, int]]:
+    """Label the axes of a block; those that can be exchanged get one label."""
+    labels: list[int] = []
+    for axis, n in enumerate(block.shape):
+        same = (i for i in labels if block.shape[i] == n and _exchangeable(block, i, axis))
+        labels.append(next(same, axis))
+    return [(block.queries.key, label) for label in labels]
+
+
+def _exchangeable(block: Block, one: int, other: int) -> bool:
+    """Whether every query of a block says the same of both axes."""
+    tensor = block.queries.matrix.reshape(-1, *block.shape)
+    return bool((tensor == tensor.swapaxes(one + 1, other + 1)).all())
+
+
+def kinds(workload: Workload, colouring: Colouring) -> list[Kind]:
+    """Sort the families that have any queries by kind."""
+    order = {name: i for i, name in enumerate(workload.domain)}
+    found: dict[object, tuple[tuple[Block, ...], list[list[int]], list[float]]] = {}
+    for family in workload.families:
+        if not family.count:
+            continue
+        row = [order[a] for block in family.blocks for a in block.attributes]
+        shape = tuple((len(block.attributes), block.queries.key) for block in family.blocks)
+        key = shape, tuple(colouring.colours[i] for i in row)
+        if key not in found:
+            found[key] = family.blocks, [], []
+        found[key][1].append(row)
+        found[key][2].append(family.weight)
+    return [
+        Kind(blocks, np.array(rows, dtype=np.int64), np.array(weights))
+        for blocks, rows, weights in found.values()
+    ]
+
+
+def distinct_rows(rows: Indices, base: int) -> tuple[Indices, Indices]:
+    """Return for each row, of numbers below `base`, which of the distinct rows it is; and those."""
+    codes = np.zeros(len(rows), dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
+    for column in rows.T:
+        # Numbered anew after each column, so that the codes stay small.
+        _, first, codes = np.unique(codes * base + column, return_index=True, return_inverse=True)
+    return codes, rows[first] if len(rows) else rows

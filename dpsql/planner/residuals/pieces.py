@@ -1,0 +1,181 @@
+"""Pieces: what is left of a block of queries when it is kept on some axes and dropped on others.
+
+On one axis, with the reference ℓ: `drop` contracts a query with ℓ, and `keep` takes that number
+away from every coefficient. See `decompose` for why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.component import Component
+from dpsql.workload.queries import DenseQueries, IntervalQueries, Queries
+
+Array = NDArray[np.float64]
+
+MAX_EXACT = 2.0**52
+"""Queries in integers are split in exact integers up to this: they are exact as floats, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A block's queries, kept on some axes; told apart by content, wherever they are asked."""
+
+    key: bytes
+    """The queries' own key."""
+    colours: tuple[int, ...]
+    """The colour of the attribute on each axis: those of one colour have one reference."""
+    kept: tuple[bool, ...]
+    queries: Queries = field(compare=False, repr=False)
+
+
+class Splitter:
+    """Makes components of pieces, for one reference per colour. Each is made once."""
+
+    def __init__(self, references: Sequence[Reference]) -> None:
+        self.references = tuple(references)
+        self._known: dict[Piece, Component] = {}
+        self._placed: dict[tuple[Piece, tuple[int, ...]], Component] = {}
+
+    def component(self, piece: Piece, axes: tuple[int, ...]) -> Component:
+        """Return the kept queries over the axes of a residual space, ascending."""
+        key = piece, axes
+        if key not in self._placed:
+            self._placed[key] = place(self._split(piece), axes)
+        return self._placed[key]
+
+    def squares(self, piece: Piece) -> float:
+        """Return the sum of the squared coefficients; 0 if the piece vanishes."""
+        return self._split(piece).squares
+
+    def _split(self, piece: Piece) -> Component:
+        if piece not in self._known:
+            references = [self.references[c] for c in piece.colours]
+            self._known[piece] = split(piece.queries, references, piece.kept)
+        return self._known[piece]
+
+
+def place(component: Component, axes: tuple[int, ...]) -> Component:
+    """Put a component on other axes; its cells are reordered if they are not ascending."""
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    target = tuple(axes[i] for i in order)
+    references = tuple(component.references[i] for i in order)
+    given, numerators, content = component.given, component.numerators, component.content
+    if order != list(range(len(axes))):
+        given = None if given is None else reorder(given, component.shape, order)
+        numerators = None if numerators is None else reorder(numerators, component.shape, order)
+        content = hashlib.sha256(repr(order).encode() + content).digest()
+    return Component(
+        target, references, content, given, numerators, component.identity, component.by_cell
+    )
+
+
+def reorder(rows: NDArray, shape: tuple[int, ...], order: Sequence[int]) -> NDArray:  # type: ignore[type-arg]
+    """Permute the axes of the cells."""
+    tensor = rows.reshape(len(rows), *shape).transpose(0, *(i + 1 for i in order))
+    return _frozen(np.ascontiguousarray(tensor.reshape(len(rows), math.prod(shape))))
+
+
+def split(queries: Queries, references: Sequence[Reference], kept: tuple[bool, ...]) -> Component:
+    """Split queries; by their Gram matrix where they are at least as many as the cells."""
+    keys = b"".join(r.key for r in references)
+    content = hashlib.sha256(repr(kept).encode() + keys + queries.key).digest()
+    left = tuple(r for r, keep in zip(references, kept, strict=True) if keep)
+    axes = tuple(range(len(left)))
+    if kept == (False,) and not isinstance(queries, DenseQueries):
+        norm = float(np.linalg.norm(queries.apply(references[0].weights, 0)))
+        return Component(axes, left, content, np.full((1, 1), norm))
+    if kept == (True,) and references[0].uniform:
+        squares = queries.cell_squares()
+        if squares is not None:
+            alike = None if (squares == squares[0]).all() else squares
+            return Component(axes, left, content, None, None, float(squares.mean()), alike)
+    if len(kept) == 1 and isinstance(queries, IntervalQueries) and queries.rows >= queries.cells:
+        root = _root(queries.gram(), references[0].weights, kept[0])
+        return Component(axes, left, content, _frozen(root))
+    exact = _split_integers(queries.matrix, references, kept)
+    if exact is not None:
+        numerators, denominator = exact
+        return Component(axes, left, content, _frozen(numerators / denominator), numerators)
+    reals = split_rows(queries.matrix, [r.weights for r in references], kept)
+    return Component(axes, left, content, _frozen(_flush(reals, queries.matrix)))
+
+
+def _root(gram: Array, weights: Array, keep: bool) -> Array:
+    """Return rows whose Gram matrix is that of the kept, or dropped, part of some queries."""
+    means = gram @ weights
+    if not keep:
+        return np.array([[math.sqrt(weights @ means)]])
+    centred = gram - means - means[:, None] + weights @ means
+    values, vectors = np.linalg.eigh(centred)
+    found = values > max(values[-1], 0.0) * 1e-13 * len(gram)
+    return np.ascontiguousarray(np.sqrt(values[found])[:, None] * vectors[:, found].T)
+
+
+def split_rows(matrix: Array, weights: Sequence[Array], kept: tuple[bool, ...]) -> Array:
+    """Split queries row by row: shape (queries, cells of the kept axes)."""
+    work = matrix.reshape(-1, *map(len, weights))
+    for axis in reversed(range(len(kept))):
+        dropped = np.tensordot(work, weights[axis], (axis + 1, 0))
+        work = work - np.expand_dims(dropped, axis + 1) if kept[axis] else dropped
+    return np.ascontiguousarray(work.reshape(len(matrix), -1))
+
+
+_SCALES = (1, 2, 4, 10, 100, 1_000, 10_000)
+
+
+def _split_integers(
+    matrix: Array, references: Sequence[Reference], kept: tuple[bool, ...]
+) -> tuple[NDArray[np.int64], int] | None:
+    """Return the split matrix as integers and one denominator, where they are small enough.
+
+    With ℓ = p/P, both operations are scaled by P, so that nothing is divided.
+    """
+    integers = [r.numerators for r in references if r.numerators is not None]
+    if len(integers) < len(references):
+        return None
+    totals = [r.total for r in references]
+    denominator = math.prod(totals)
+    scale = _whole_scale(matrix)
+    growth = math.prod(max(t, int(np.abs(p).sum())) for t, p in zip(totals, integers, strict=True))
+    if not scale or scale * float(np.abs(matrix).max(initial=0)) * growth > MAX_EXACT:
+        return None
+    work = (
+        np.rint(matrix * scale).astype(np.int64).reshape(-1, *(len(r.weights) for r in references))
+    )
+    for axis in reversed(range(len(kept))):
+        dropped = np.tensordot(work, integers[axis], (axis + 1, 0))
+        kept_part = work * totals[axis] - np.expand_dims(dropped, axis + 1)
+        work = kept_part if kept[axis] else dropped
+    return np.ascontiguousarray(work.reshape(len(matrix), -1)), denominator * scale
+
+
+def _whole_scale(matrix: Array) -> int:
+    """Return a small number that makes all coefficients whole; 0 if none does.
+
+    Sums of decimals have such coefficients, and squares of halves.
+    """
+    size = np.abs(matrix).max(initial=1.0)
+    for scale in _SCALES:
+        scaled = matrix * scale
+        if (np.abs(scaled - np.rint(scaled)) <= 1e-14 * scale * size).all():
+            return scale
+    return 0
+
+
+def _flush(pieces: Array, queries: Array) -> Array:
+    """Zero what only rounding left over, so that an absent piece is seen to be absent."""
+    scales = np.abs(queries).max(axis=1, initial=0.0, keepdims=True)
+    return np.where(np.abs(pieces) <= 1e-13 * scales, 0.0, pieces)
+
+
+def _frozen(matrix: NDArray) -> NDArray:  # type: ignore[type-arg]
+    matrix.setflags(write=False)
+    return matrix

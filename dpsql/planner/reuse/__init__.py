@@ -1,0 +1,1 @@
+"""Planning on measurements of earlier releases."""

@@ -1,0 +1,170 @@
+"""Plan residual spaces, given what is known about each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.mechanisms.querysmasher import Conquered, Cost, divide_and_conquer
+from dpsql.planner.plans.plan import PlannedBlock
+from dpsql.planner.reconstruction.combine import combine
+from dpsql.planner.reconstruction.determined import spans, spans_whole
+from dpsql.planner.reconstruction.mixed import CombinedRecovery, MixedRecovery
+from dpsql.planner.reconstruction.sources import Ground, Source
+from dpsql.planner.reconstruction.whole import WholeRecovery
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.equivalence import by_reference
+from dpsql.planner.shares.water_level import exact_shares, least_total, water_level
+from dpsql.planner.strategies.rounding import Rounding
+from dpsql.workload import Block, Family, Workload
+from dpsql.workload.queries import DenseQueries
+
+Array = NDArray[np.float64]
+
+NEGLIGIBLE = 1e-4
+"""Spaces that would get less than this share of the budget, and are known, are not measured."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Residual spaces of which the same is asked and equally much is known."""
+
+    conquered: Conquered
+    spaces: tuple[tuple[str, ...], ...]
+    known: float
+    """The privacy cost that the earlier measurements are worth."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafted:
+    """Blocks to be measured, and the least error of what is asked of each space, at cost 1."""
+
+    blocks: tuple[PlannedBlock, ...]
+    asked: tuple[tuple[float, tuple[str, ...]], ...]
+
+
+def plan_apart(
+    workload: Workload,
+    cost: Cost,
+    tolerance: float,
+    references: Mapping[str, Reference],
+    sources: Sequence[Source],
+    ground: Ground,
+) -> Drafted:
+    """Plan every residual space that helps, for references over all attributes of the ground.
+
+    Raises:
+        ResourceLimitError: no solver can take a subworkload.
+    """
+    own = {name: references[name] for name in workload.domain}
+    colouring, colours = by_reference(own, workload.domain)
+    divided = divide_and_conquer(workload, colouring, colours, tolerance)
+    known = combine(sources, ground, references).recovery
+    asked = tuple(a for c in divided.conquered for a in _by_knowledge(c, known))
+    shares = _shares(asked, float(cost.per_record))
+    measured = [i for i in range(len(asked)) if shares[i] > 0]
+    counts = [len(asked[i].spaces) for i in measured]
+    rounding = Rounding()
+    blocks = []
+    for i, share in zip(
+        measured, exact_shares(shares[measured], counts, cost.per_record), strict=True
+    ):
+        conquered = asked[i].conquered
+        block = rounding.block(asked[i].spaces, conquered.solved, share)
+        error = len(asked[i].spaces) * conquered.upper / float(share)
+        blocks.append(PlannedBlock(block, error, conquered.lower, conquered.solver))
+    least = tuple((a.conquered.lower, space) for a in asked for space in a.spaces)
+    return Drafted(tuple(blocks), least)
+
+
+def _shares(asked: Sequence[Asked], total: float) -> Array:
+    """Return the privacy cost of each single space; none where it is known and hardly helped."""
+    errors, known, counts = (
+        np.array([value(a) for a in asked], dtype=np.float64)
+        for value in (lambda a: a.conquered.upper, lambda a: a.known, lambda a: len(a.spaces))
+    )
+    shares = water_level(errors, known, counts, total)
+    shares = np.where((shares < NEGLIGIBLE * total) & (known > 0), 0.0, shares)
+    # All is known so well that in floats the budget makes no difference anywhere.
+    return shares if shares.any() else water_level(errors, 0.0 * known, counts, total)
+
+
+def _by_knowledge(conquered: Conquered, known: CombinedRecovery) -> list[Asked]:
+    """Group spaces of which the same is asked by what is known about them."""
+    groups: dict[float, list[tuple[str, ...]]] = defaultdict(list)
+    for space in conquered.spaces:
+        error = _known_error(conquered, space, known)
+        worth = conquered.upper / error if error else 0.0
+        groups[float(f"{worth:.9g}")].append(space)
+    return [Asked(conquered, tuple(spaces), worth) for worth, spaces in groups.items()]
+
+
+def least_error(
+    asked: Sequence[tuple[float, tuple[str, ...]]],
+    recovery: CombinedRecovery,
+    sources: Sequence[Source],
+    cost: Fraction,
+) -> float:
+    """Bound the total error from below, whatever is measured besides the sources.
+
+    Args:
+        asked: the least error of what is asked of a residual space, at cost 1, for each.
+        recovery: that of all measurements, old and new.
+        sources: the old ones.
+        cost: what the new ones may cost.
+
+    The measurements of a space that cost c and π, by a record, together cost c + π at most, so
+    that its error is at least lower/(c + π). Spaces inside joint cells, whose estimates are
+    correlated, are not counted: see `together.least_joint_error`.
+    """
+    if isinstance(recovery, WholeRecovery):
+        return 0.0
+    joint = set(recovery.joint.names) if isinstance(recovery, MixedRecovery) else None
+    costs: dict[frozenset[str], float] = defaultdict(float)
+    for block in (b for source in sources for b in source.blocks):
+        for names in block.spaces:
+            costs[frozenset(names)] += float(block.privacy_cost / len(block.spaces))
+    bounds = [
+        (lower, costs.get(frozenset(space), 0.0))
+        for lower, space in asked
+        if joint is None or not set(space) <= joint
+    ]
+    if not bounds:
+        return 0.0
+    lowers, spent = np.array(bounds).T
+    return least_total(lowers, spent, np.ones(len(bounds)), float(cost))
+
+
+def _known_error(conquered: Conquered, space: tuple[str, ...], known: CombinedRecovery) -> float:
+    """Return the error of what is asked of a space, from earlier measurements; 0 if unknown."""
+    if isinstance(known, WholeRecovery):
+        return _joint_error(conquered, space, known)
+    if isinstance(known, MixedRecovery):
+        if set(space) <= set(known.joint.names):
+            return _joint_error(conquered, space, known.joint)
+        return _known_error(conquered, space, known.rest)
+    if not any(spans(conquered.terms, s) for s in known.measured(space)):
+        return 0.0
+    return known.error_of(conquered.terms, space)
+
+
+def _joint_error(conquered: Conquered, space: tuple[str, ...], known: WholeRecovery) -> float:
+    """Return the same from an estimate over joint cells."""
+    total = 0.0
+    for term in conquered.terms:
+        family = Family("", tuple(_block(piece, space) for piece in term.pieces), 1.0)
+        if not spans_whole(known, family):
+            return 0.0
+        total += term.weight * float(known.variances(family).sum())
+    return total
+
+
+def _block(piece: Component, space: tuple[str, ...]) -> Block:
+    names = tuple(space[axis] for axis in piece.axes)
+    return Block(names, piece.shape, DenseQueries(piece.rows))

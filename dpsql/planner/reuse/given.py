@@ -1,0 +1,230 @@
+"""Plan on what was measured before: the new budget goes where it helps most.
+
+Two plans are made: one as if nothing were known, and one for what is known. With either, answers
+follow from old and new measurements together (see `combine`); the one with less error is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from dpsql.errors import ResourceLimitError
+from dpsql.linalg.threads import one_thread
+from dpsql.planner.mechanisms.querysmasher import Cost
+from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
+from dpsql.planner.reconstruction.combine import Combination, combine
+from dpsql.planner.reconstruction.determined import Missing, missing
+from dpsql.planner.reconstruction.extent import extent
+from dpsql.planner.reconstruction.marginals import MarginalRecovery
+from dpsql.planner.reconstruction.measured import Space
+from dpsql.planner.reconstruction.mixed import AnyRecovery
+from dpsql.planner.reconstruction.pooled import PooledRecovery
+from dpsql.planner.reconstruction.sources import (
+    RESIDUALS,
+    Ground,
+    Reading,
+    Source,
+    common_references,
+)
+from dpsql.planner.reconstruction.whole import QUICK_CELLS, cells
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.reuse.apart import least_error, plan_apart
+from dpsql.planner.reuse.together import least_joint_error, plan_together
+from dpsql.workload import Workload
+from dpsql.workload.cells import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Past:
+    """Earlier measurements, and which cells of the domain a workload merges."""
+
+    sources: tuple[Source, ...]
+    merged: Mapping[str, Ints] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> Source:
+    """Return what a plan measures, without what it was planned on."""
+    used = {a for block in plan.certified.blocks for space in block.spaces for a in space}
+    return Source(
+        plan.certified.blocks,
+        {name: r for name, r in plan.references.items() if name in used},
+        {name: n for name, n in plan.workload.domain.items() if name in used},
+        {name: of for name, of in merged.items() if name in used},
+        reading=_reading(plan),
+    )
+
+
+def alone(source: Source, workload: Workload) -> AnyRecovery:
+    """Return how answers to a workload follow from a source that does not combine with others."""
+    spaces = [Space.of_block(names, b) for b in source.blocks for names in b.spaces]
+    return (
+        PooledRecovery(spaces)
+        if source.reading == "pooled"
+        else MarginalRecovery(spaces, workload.families)
+    )
+
+
+def _reading(plan: Plan) -> Reading:
+    if isinstance(plan.recovery, MarginalRecovery):
+        return "marginals"
+    return "pooled" if isinstance(plan.recovery, PooledRecovery) else RESIDUALS
+
+
+@one_thread
+def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
+    """Return what earlier measurements alone say of a workload.
+
+    Returns:
+        The combination, and the attribute sets of which too little was measured; none if all
+        queries of the workload follow.
+    """
+    found, domain = put_together(workload.domain, past), workload.domain
+    lacking: dict[tuple[str, ...], None] = {}
+    for family in workload.families:
+        if missing(found.recovery, family, domain):  # what isn't shown need not be known
+            lacking |= dict.fromkeys(missing(found.recovery, family.shown, domain))
+    return found, tuple(lacking)
+
+
+@one_thread
+def put_together(domain: Mapping[str, int], past: Past) -> Combination:
+    """Return one recovery from earlier measurements, over the cells of a domain."""
+    ground = Ground.of(past.sources, domain, past.merged)
+    references = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
+    return combine(past.sources, ground, references | common_references(past.sources, ground))
+
+
+@one_thread
+def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = False) -> Plan:
+    """Plan again on what was measured before.
+
+    Args:
+        alone: a plan for the workload and the budget that ignores the past.
+        past: earlier measurements of the same data.
+        tolerance: the relative gap to aim for.
+        uniform: whether residual spaces have to keep uniform references.
+
+    Returns:
+        A plan of the same cost. Its recovery, variances and gap are those with all measurements;
+        or it leaves them aside, and says so.
+    """
+    found = alone
+    with suppress(np.linalg.LinAlgError):  # budgets too far apart for floats
+        found = _plan_given(alone, past, tolerance, uniform=uniform)
+    if found.given is None:
+        return replace(found, aside=bool(past.sources))
+    if found.objective is not None:  # its bound is for plans that rest on nothing earlier
+        return replace(found, objective=replace(found.objective, gap=math.inf))
+    return found
+
+
+def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
+    work = Rounds(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
+    if alone.objective is not None:  # it has weights of its own, and is as good as it gets
+        return min(work.combined(alone, 0.0), alone, key=lambda plan: plan.rmse)
+    together = [] if uniform else work.together(tolerance)
+    if together and alone.whole:
+        plans = together
+    else:
+        plans = [*together, *(work.whole() if alone.whole else work.apart(tolerance, uniform))]
+    # Where not all could be put together, the plan alone may be better than with the past.
+    return min([*plans, alone], key=lambda plan: plan.rmse)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """Plans for one workload after earlier rounds."""
+
+    alone: Plan
+    past: Past
+    ground: Ground
+
+    @property
+    def cost(self) -> Cost:
+        """What the new round may spend."""
+        return Cost(self.alone.budget, self.alone.contributions)
+
+    def together(self, tolerance: float) -> list[Plan]:
+        """Plan all joint cells at once, if they are few or the plan alone does so."""
+        workload = self.alone.workload
+        if not self.alone.whole and cells(workload) > QUICK_CELLS:
+            return []
+        block = plan_together(workload, self.cost, tolerance, self.past.sources, self.ground)
+        if block is None:
+            return []
+        fresh = self._planned((block,), {})
+        return [self.combined(plan, block.lower) for plan in (fresh, self.alone)]
+
+    def whole(self) -> list[Plan]:
+        """Take the plan alone, which is for joint cells. Its bound is for the cost of all."""
+        spent = math.fsum(source.cost for source in self.past.sources)
+        (planned,) = self.alone.planned
+        lower = planned.lower / (spent + float(self.cost.per_record))
+        return [self.combined(self.alone, lower)]
+
+    def apart(self, tolerance: float, uniform: bool) -> list[Plan]:
+        """Plan residual spaces."""
+        workload, sources = self.alone.workload, self.past.sources
+        asked = [(b.lower, space) for b in self.alone.planned for space in b.strategy.spaces]
+        plans = [self.combined(self.alone, asked)]
+        earlier = {} if uniform else common_references(sources, self.ground)
+        references = self._uniform() | dict(self.alone.references) | earlier
+        with suppress(ResourceLimitError):  # then the plan that ignores the past has to do
+            drafted = plan_apart(workload, self.cost, tolerance, references, sources, self.ground)
+            own = {name: references[name] for name in workload.domain}
+            plans.append(self.combined(self._planned(drafted.blocks, own), drafted.asked))
+        return plans
+
+    def _planned(self, blocks: tuple[PlannedBlock, ...], own: Mapping[str, Reference]) -> Plan:
+        certified = self.cost.certified(tuple(block.strategy for block in blocks))
+        # What the plan would lose alone, to rounding or to others, says nothing of these shares.
+        return replace(
+            self.alone,
+            planned=blocks,
+            certified=certified,
+            references=own,
+            real=0.0,
+            least=0.0,
+            tried={},
+        )
+
+    def combined(self, plan: Plan, least: float | Sequence[tuple[float, tuple[str, ...]]]) -> Plan:
+        """Let answers rest on earlier measurements too, where these fit together with the plan's.
+
+        The total is bounded from below by `least`, or by that for each residual space.
+        """
+        sources = (*self.past.sources, source_of(plan, self.past.merged))
+        earlier = common_references(self.past.sources, self.ground)
+        references = self._uniform() | earlier | dict(plan.references)
+        combination = combine(sources, self.ground, references, first=len(sources) - 1)
+        domain = plan.workload.domain
+        # What is too large to be put together is left out. Then the plan alone has to do.
+        if not combination.uses(len(sources) - 1) or any(
+            missing(combination.recovery, f, domain) for f in plan.workload.families
+        ):
+            return self.alone
+        total = total_error(combination.recovery, plan.workload)
+        if not isinstance(least, float):
+            cost = self.cost.per_record
+            least = least_error(least, combination.recovery, self.past.sources, cost)
+            least += least_joint_error(plan.workload, combination, len(sources) - 1, cost)
+        values = [source.values for source in self.past.sources]
+        measured = tuple(v for v in values if v is not None)
+        given = Given(combination, measured, total, least)
+        return replace(plan, recovery=combination.recovery, given=given)
+
+    def _uniform(self) -> dict[str, Reference]:
+        return {name: Reference.of_cells(n) for name, n in self.ground.sizes.items()}
+
+
+def total_error(recovery: AnyRecovery, workload: Workload) -> float:
+    """Return the sum of weight·variance over all answers."""
+    return math.fsum(
+        f.weight * extent(recovery, f, workload.domain)[0] for f in workload.families if f.count
+    )

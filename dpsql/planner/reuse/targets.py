@@ -1,0 +1,95 @@
+"""The least budget for given errors, where something was measured before.
+
+With earlier measurements, errors don't fall in proportion to the budget any more, and the best
+weights of the statements change with it. So the budget is found by bisection, with weights that
+make all statements at their targets count alike. There is no certificate of how far it is from the
+least one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dpsql.linalg.threads import one_thread
+from dpsql.planner.plans.objectives import BINDING, SHARE, STEP, limits_of, rounded_up
+from dpsql.planner.plans.plan import Objective, Plan
+from dpsql.planner.reconstruction.extent import extent
+from dpsql.planner.reuse.given import total_error
+from dpsql.privacy import Budget
+from dpsql.privacy.budget import SMALLEST_MU_SQUARED
+from dpsql.workload import Workload
+
+ROUNDS = 6
+"""How often weights are changed until all targets are met at once."""
+STEPS = 8
+"""The budget found is within (largest / smallest)^(1/2^STEPS) of the least for these weights."""
+NAME = "least budget for the targets, given earlier measurements"
+
+Planner = Callable[[Workload, Budget], Plan]
+"""Plans a workload on earlier measurements."""
+
+
+@one_thread
+def least_budget_given(combined: Plan, targets: Mapping[str, float], planner: Planner) -> Plan:
+    """Find a budget at which all targets are met, at most that of the plan that ignores the past.
+
+    Args:
+        combined: the plan for the targets that ignores the past, put together with it.
+        targets: family name → the largest standard error that its answers may have.
+        planner: plans on earlier measurements.
+    """
+    workload, budget = combined.workload, combined.budget
+    limits = limits_of(workload, targets)
+    weights = _weights(workload, limits)
+    low, high = math.log(float(SMALLEST_MU_SQUARED) * 1.01), math.log(budget.mu_squared)
+    least = planner(workload.weighted(weights), rounded_up(math.exp(low)))
+    if max(_ratios(least, limits)) <= 1:
+        return _reported(least, workload, limits)
+    for _ in range(ROUNDS):
+        weighted = workload.weighted(weights)
+        best = planner(weighted, budget)
+        ratios = _ratios(best, limits)
+        if max(ratios) <= 1:
+            break
+        weights = [
+            min(max(w * (r / max(ratios)) ** STEP, 1e-9), 1e9) if r else w
+            for w, r in zip(weights, ratios, strict=True)
+        ]
+    else:
+        return combined
+    for _ in range(STEPS):
+        middle = (max(low, high - 12.0) + high) / 2
+        plan = planner(weighted, rounded_up(math.exp(middle)))
+        if max(_ratios(plan, limits)) <= 1:
+            best, high = plan, middle
+        else:
+            low = middle
+    return _reported(best, workload, limits)
+
+
+def _weights(workload: Workload, limits: list[float | None]) -> list[float]:
+    """Let statements at their targets count alike, and the others hardly."""
+    raw = [1 / (limit * max(1, f.count)) if limit else 0.0
+           for f, limit in zip(workload.families, limits, strict=True)]  # fmt: skip
+    least = SHARE * min(w for w in raw if w)
+    return [min(max((w or least) / max(raw), 1e-9), 1e9) for w in raw]
+
+
+def _ratios(plan: Plan, limits: list[float | None]) -> list[float]:
+    """Return the largest variance of each family in units of its limit; 0 where there is none."""
+    families = zip(plan.workload.families, limits, strict=True)
+    domain = plan.workload.domain
+    return [extent(plan.recovery, f, domain)[1] / limit if limit else 0.0 for f, limit in families]
+
+
+def _reported(plan: Plan, workload: Workload, limits: list[float | None]) -> Plan:
+    """Say what was reached, in the weights that were asked for."""
+    ratios = _ratios(plan, limits)
+    pairs = zip(workload.families, ratios, strict=True)
+    binding = dict.fromkeys(f.name for f, ratio in pairs if ratio >= BINDING * max(ratios))
+    total = total_error(plan.recovery, workload)
+    given = None if plan.given is None else replace(plan.given, total=total, lower=0.0)
+    objective = Objective(NAME, tuple(binding), math.inf, total)
+    return replace(plan, workload=workload.copy(), objective=objective, given=given)

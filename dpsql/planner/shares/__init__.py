@@ -1,0 +1,1 @@
+"""How the privacy cost is shared among what is measured."""

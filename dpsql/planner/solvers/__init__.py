@@ -1,1 +1,0 @@
-"""Solvers for one subworkload, one algorithm a file; `choose` says which is taken when."""

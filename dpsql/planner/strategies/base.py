@@ -1,0 +1,119 @@
+"""What every solver takes and gives."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.structure import Product
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Triangular:
+    """B = coefficients @ basis: `coefficients` is upper triangular with a positive diagonal.
+
+    The integer `basis` spans every query of the component.
+    """
+
+    coefficients: NDArray[np.float64]
+    """Shape (r, r)."""
+    basis: NDArray[np.int64]
+    """Shape (r, cells)."""
+
+    def inverse(self) -> NDArray[np.float64]:
+        """Return B⁺, of shape (cells, r)."""
+        return np.asarray(np.linalg.pinv(self.coefficients @ self.basis))
+
+
+@dataclass(frozen=True, slots=True)
+class Centred:
+    """B = (I − J/n)·√(n/(n−1)): every cell against the mean of all cells."""
+
+    cells: int
+
+    def inverse(self) -> NDArray[np.float64]:
+        """Return B⁺, of shape (cells, cells)."""
+        n = self.cells
+        return (np.eye(n) - 1 / n) * math.sqrt((n - 1) / n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """A strategy for one component, with a certificate.
+
+    The strategy measured at privacy cost 1 (its columns have norm at most 1) gives a total
+    weighted variance of `upper` before rounding; no strategy gives less than `lower`.
+    """
+
+    strategy: Triangular | Centred
+    upper: float
+    lower: float
+    solver: str
+    work: float = 0.0
+    """Multiplications that it took, roughly."""
+
+
+class Solver(ABC):
+    """One way to find a strategy for a component."""
+
+    name: str
+
+    @abstractmethod
+    def accepts(self, component: Component) -> bool:
+        """Tell whether the component has the structure that this solver needs."""
+
+    @abstractmethod
+    def solve(
+        self,
+        component: Component,
+        tolerance: float,
+        work: float,
+        start: NDArray[np.float64] | None = None,
+    ) -> Solution:
+        """Find a strategy whose relative gap is at most `tolerance`, or as near as it gets.
+
+        It takes no more than about `work` multiplications, and may begin at a dual δ, of shape
+        (cells,).
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Conquered:
+    """A subworkload with a strategy, and bounds on the error of one space at privacy cost 1."""
+
+    spaces: tuple[tuple[str, ...], ...]
+    terms: tuple[Product, ...]
+    solved: tuple[tuple[Component, Solution], ...]
+    """Their Kronecker product is what is measured."""
+    upper: float
+    lower: float
+    solver: str
+
+
+class StrategyFamily(ABC):
+    """The strategies among which a mechanism chooses for each residual space.
+
+    ResidualPlanner, ResidualPlanner+ and Weighted Fourier Factorizations measure residual spaces
+    as QuerySmasher does, with strategies that are restricted to a form that is found fast
+    (QuerySmasher, arXiv 2604.00868, 7). That is all in which they differ here.
+    """
+
+    def kind(self, space: tuple[str, ...]) -> Hashable:
+        """Tell spaces apart that need strategies of their own though the same is asked of them."""
+        return None
+
+    @abstractmethod
+    def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
+        """Find the best strategy of the family for what is asked of each of some spaces.
+
+        They are all of one kind.
+
+        Raises:
+            ResourceLimitError: no solver can take it.
+        """

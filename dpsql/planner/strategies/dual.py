@@ -1,0 +1,358 @@
+"""The dual problem of a component, solved with a certificate.
+
+Notation: Q (r × N) are the query rows with weights folded in, G = QᵀQ, D = diag(δ).
+
+    minimise tr(G X⁺) subject to diag(X) <= 1        (primal: N² unknowns)
+    maximise f(δ)²,  f = tr (Q D Qᵀ)^{1/2},  δ >= 0, Σδ = 1    (dual: N unknowns)
+
+For any δ, with M = Q D Qᵀ and X = Qᵀ M^{-1/2} Q: f² is a lower bound on the best error, and X
+divided by its largest diagonal entry is feasible with error f·max diag(X), an upper bound. At
+the optimum diag(X) = f wherever δ > 0. The gradient of f is diag(X)/2.
+
+Where G has symmetries, it is split into parts that are factorised apart (see `symmetry`).
+
+This is the dual of the semidefinite program of the matrix mechanism (Yuan et al., "Convex
+optimization for linear query processing under approximate differential privacy", KDD 2016) in
+low-rank form: nothing here is N × N.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from dpsql.linalg.narrow import Narrow, narrow
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.strategies.acceleration import Accelerated
+from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
+from dpsql.planner.strategies.base import Solution, Solver
+from dpsql.planner.strategies.express import integer_basis, over_basis, over_residual_basis
+from dpsql.planner.strategies.symmetry import Block, Permutation, averaged, blocks, symmetries
+from dpsql.planner.weights.axes import hull
+
+Vector = NDArray[np.float64]
+
+MAX_RANK = 2500
+"""Ranks above this go to the product strategy: one evaluation would take seconds."""
+WORK = 2e12
+"""Multiplications that one component may cost. Counted, not timed: plans are reproducible."""
+OVERHEAD = 500
+"""What a cell costs beside the multiplications, in as many of them."""
+WIDE = 10**5
+"""Cells from which L-BFGS remembers fewer steps: each takes memory and time in the cells."""
+STRETCH = 1.7
+"""Fixed-point steps are made longer by this power; from 2 on they would overshoot."""
+SMALLEST_RATIO = 1e-12
+ASTRAY = 3
+"""Where a gap is so many times the best one, the fixed point goes on without acceleration."""
+CHECK = 8
+PATIENCE = 25
+"""Every `CHECK` fixed-point steps: does the rate promise an end within `PATIENCE` more?"""
+LEAST = 3
+"""Evaluations that are made at any rate."""
+MOST_STEPS = 600
+WORTHWHILE = 8
+"""Ranks from which symmetries are looked for."""
+FEWER = 4
+"""How many times fewer cells there must be at corners to be solved alone."""
+ROUNDING = 1e-13
+"""Of the length of all rows: what is shorter in a subspace isn't there but for rounding."""
+
+
+class DualSolver(Solver):
+    """Any component of moderate rank, over any number of cells."""
+
+    name = "dual"
+
+    def accepts(self, component: Component) -> bool:
+        """Whether no factorisation can exceed `MAX_RANK`."""
+        return min(component.dimension, len(component.rows)) <= MAX_RANK
+
+    def solve(
+        self,
+        component: Component,
+        tolerance: float,
+        work: float = WORK,
+        start: Vector | None = None,
+    ) -> Solution:
+        """Solve the dual, then express the strategy over an integer basis."""
+        dual, best = solve_dual(component, tolerance, work, start)
+        basis = integer_basis(component, dual.rank)
+        full = len(basis) == component.dimension
+        express = partial(over_residual_basis, component=component) if full else None
+        strategy = over_basis(best.root, basis, express, component.shape)
+        kind = "dense" if full else "low rank"
+        parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
+        name = f"dual ({kind}, rank {len(basis)}{parts})"
+        spent = best.evaluations * dual.work
+        return Solution(strategy, best.upper, best.lower, name, spent)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The queries in one invariant subspace of the cells; all of them if there is only one."""
+
+    q: NDArray[np.float64]
+    """Rows of full rank, of shape (r, dimension)."""
+    block: Block | None
+    """The subspace; None for all cells."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dual:
+    """The problem, split by the symmetries of its Gram matrix."""
+
+    cells: int
+    parts: tuple[Part, ...]
+    permutations: tuple[Permutation, ...] = ()
+
+    @staticmethod
+    def of(rows: NDArray[np.float64], shape: tuple[int, ...]) -> Dual:
+        """Look for symmetries and compress the rows."""
+        found = symmetries(rows, shape) if min(rows.shape) >= WORTHWHILE else []
+        n = rows.shape[1]
+        if not found:
+            return Dual(n, (Part(compress(rows), None),))
+        least = (ROUNDING * float(np.linalg.norm(rows))) ** 2
+        parts = [Part(compress(rows @ b.vectors, least), b) for b in blocks(found, n)]
+        return Dual(n, tuple(p for p in parts if len(p.q)), tuple(found))
+
+    @property
+    def rank(self) -> int:
+        """The rank of the Gram matrix."""
+        return sum(len(p.q) for p in self.parts)
+
+    @property
+    def work(self) -> float:
+        """Multiplications that one evaluation takes, roughly."""
+        sizes = [p.q.shape for p in self.parts]
+        return float(sum(2 * r * r * m + 10 * r**3 for r, m in sizes) + OVERHEAD * self.cells)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DualPoint:
+    """One evaluation of the dual."""
+
+    delta: Vector
+    f: float
+    roots: tuple[NDArray[np.float64], ...]
+    """For each part, R with RᵀR = X in its subspace."""
+    diagonal: Vector
+    """Of X, for each cell."""
+    parts: tuple[Part, ...]
+    evaluations: int = 1
+    """How many it took to find."""
+
+    @property
+    def root(self) -> NDArray[np.float64]:
+        """R of shape (rank, cells) with RᵀR = X."""
+        spread = [
+            root if part.block is None else root @ part.block.vectors.T
+            for root, part in zip(self.roots, self.parts, strict=True)
+        ]
+        return spread[0] if len(spread) == 1 else np.vstack(spread)
+
+    @property
+    def lower(self) -> float:
+        """No strategy has a smaller error."""
+        return self.f**2
+
+    @property
+    def upper(self) -> float:
+        """The error of X divided by its largest diagonal entry."""
+        return self.f * float(self.diagonal.max())
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of the bounds."""
+        return self.upper / self.lower - 1.0
+
+
+def compress(rows: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float64]:
+    """Return rows of full rank with the same Gram matrix, whose eigenvalues are above `least`."""
+    m, n = rows.shape
+    if m > n:
+        values, vectors = scipy.linalg.eigh(rows.T @ rows, driver="evd")
+        keep = values > max(values[-1] * 1e-13 * n, least)
+        return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
+    values, vectors = scipy.linalg.eigh(rows @ rows.T, driver="evd")
+    keep = values > max(values[-1] * 1e-13 * m, least)
+    return np.ascontiguousarray(vectors[:, keep].T @ rows)
+
+
+def evaluate(dual: Dual, delta: Vector) -> DualPoint:
+    """Evaluate f, its gradient (half the diagonal) and the root of X at δ."""
+    delta = averaged(delta, dual.permutations)
+    f, roots, diagonal = 0.0, [], np.zeros(dual.cells)
+    for part in dual.parts:
+        here = delta if part.block is None else delta[part.block.cells]
+        values, vectors = _eigen(part.q, here)
+        root = values[:, None] ** -0.25 * (vectors.T @ part.q)
+        squares = np.einsum("ij,ij->j", root, root)
+        if part.block is not None:  # no two vectors share a cell
+            squares = part.block.vectors.power(2) @ squares
+        f += float(np.sqrt(values).sum())
+        roots.append(root)
+        diagonal += squares
+    return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
+
+
+def _eigen(q: NDArray[np.float64], delta: Vector) -> tuple[Vector, NDArray[np.float64]]:
+    """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
+    values, vectors = scipy.linalg.eigh((q * delta) @ q.T, driver="evd")
+    return np.maximum(values, values[-1] * 1e-15), vectors
+
+
+def maximise(
+    dual: Dual, tolerance: float, start: Vector | None = None, work: float = WORK
+) -> DualPoint:
+    """Maximise the dual until the gap is at most `tolerance` or the work is used up.
+
+    Few queries over many cells are solved over the cells that matter. Else full-rank problems
+    converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps, of which the next is
+    guessed from the last ones; where some δ tend to zero it slows down, and L-BFGS on δ = z²/Σz²
+    takes over.
+    """
+    steps = max(LEAST, int(min(MOST_STEPS, work / dual.work)))
+    if dual.rank == 1:  # one query: all weight on its largest coefficients, E = max q²
+        (part,) = dual.parts
+        row = part.q[0] if part.block is None else part.block.vectors @ part.q[0]
+        largest = np.abs(row) >= np.abs(row).max() * (1 - 1e-12)
+        return evaluate(dual, largest / largest.sum())
+    if len(dual.parts) == 1 and is_worthwhile(dual.rank, dual.cells):
+        few = _over_few_cells(dual, tolerance, start)
+        if few.gap <= tolerance:
+            return few
+    return _over_all_cells(dual, tolerance, start, steps)
+
+
+def solve_dual(
+    component: Component, tolerance: float, work: float, start: Vector | None
+) -> tuple[Dual, DualPoint]:
+    """Solve a component's dual, over its corners where these are few.
+
+    Returns:
+        The problem that was solved, and the best point for all cells.
+    """
+    rows, shape = component.rows, component.shape
+    found = narrow(rows, shape) if start is None else None
+    solved = None if found is None else _at_corners(found, tolerance, work)
+    if solved is not None:
+        return solved
+    dual = Dual.of(rows, shape)
+    return dual, maximise(dual, tolerance, start, work)
+
+
+def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, DualPoint] | None:
+    """Solve the dual of rows in few coordinates, over the cells that decide.
+
+    The column of a joint cell is linear in the coordinates that it has along each axis, so the
+    diagonal of X is convex in them, and largest at a vertex of their convex hull. The certificate
+    is that of all cells. None if most cells decide.
+    """
+    shape = tuple(len(v) for v in given.along)
+    kept = [hull(v.T) if v.shape[1] < len(v) else np.arange(len(v)) for v in given.along]
+    if FEWER * math.prod(map(len, kept)) > math.prod(shape):
+        return None
+    few = np.ravel_multi_index(np.ix_(*kept), shape).ravel()
+    q = compress(given.small)
+    spread = given.widen(q)
+    here = np.ascontiguousarray(spread[:, few])
+    dual = Dual.of(here, tuple(map(len, kept)))
+    best = maximise(dual, tolerance, None, work)
+    values, vectors = _eigen(here, best.delta)
+    root = given.widen(values[:, None] ** -0.25 * (vectors.T @ q))
+    delta = np.zeros(math.prod(shape))
+    delta[few] = best.delta
+    diagonal = np.einsum("ij,ij->j", root, root)
+    f = float(np.sqrt(values).sum())
+    part = Part(spread, None)
+    return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)
+
+
+def _over_few_cells(dual: Dual, tolerance: float, start: Vector | None) -> DualPoint:
+    """Solve the dual over the cells that matter; see `active`."""
+    (part,) = dual.parts
+    q = part.q if part.block is None else part.q @ part.block.vectors.T
+    count = 1
+
+    def solve(chosen: Cells, delta: Vector | None) -> Tried:
+        nonlocal count
+        count += 1
+        some = Dual(len(chosen), (Part(np.ascontiguousarray(q[:, chosen]), None),))
+        point = _over_all_cells(some, tolerance * SHARE, delta, MOST_STEPS)
+        full = np.zeros(dual.cells)
+        full[chosen] = point.delta
+        seen = evaluate(dual, full)
+        return Tried(seen.delta, seen.diagonal, seen.f)
+
+    delta = over_few_cells(q, tolerance, start, solve)
+    return replace(evaluate(dual, delta), evaluations=count)
+
+
+def _over_all_cells(dual: Dual, tolerance: float, start: Vector | None, steps: int) -> DualPoint:
+    best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
+    gaps, acceleration = [point.gap], Accelerated()
+    while best.gap > tolerance and len(gaps) < steps:
+        if len(gaps) % CHECK == 0 and _accelerationleft(gaps, tolerance) > PATIENCE:
+            best = _quasi_newton(dual, best, tolerance, steps - len(gaps))
+            return replace(best, evaluations=len(gaps) + best.evaluations)
+        if point.gap > ASTRAY * best.gap:
+            acceleration.forget()
+        ratio = np.maximum(point.diagonal / point.f, SMALLEST_RATIO)
+        point = evaluate(dual, _normalise(acceleration.next(point.delta, STRETCH * np.log(ratio))))
+        best = min(best, point, key=lambda p: p.gap)
+        gaps.append(point.gap)
+    return replace(best, evaluations=len(gaps))
+
+
+def _accelerationleft(gaps: list[float], tolerance: float) -> float:
+    """Extrapolate how many more fixed-point steps it takes to reach the tolerance."""
+    before, now = min(gaps[: 1 - CHECK]), min(gaps)
+    rate = math.log(before / now) / (CHECK - 1) if now > 0 else math.inf
+    return math.log(now / tolerance) / rate if rate > 0 else math.inf
+
+
+def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) -> DualPoint:
+    """Minimise −log f over z, δ = z²/Σz²; keep the best certificate seen on the way."""
+    from scipy.optimize import minimize  # half a second to import, and not every plan needs it
+
+    best, count = start, 0
+
+    def objective(z: Vector) -> tuple[float, Vector]:
+        nonlocal best, count
+        count += 1
+        scale = float(z @ z)
+        point = evaluate(dual, z * z / scale)
+        if point.gap < best.gap:
+            best = point
+        return -math.log(point.f), -(z / scale) * (point.diagonal / point.f - 1.0)
+
+    def stop_when_certified(_: Vector) -> None:
+        if best.gap <= tolerance:
+            raise StopIteration
+
+    minimize(  # type: ignore[call-overload]
+        objective,
+        np.sqrt(start.delta),
+        jac=True,
+        method="L-BFGS-B",
+        callback=stop_when_certified,
+        options={
+            "maxfun": steps,
+            "maxiter": steps,
+            "maxcor": 30 if len(start.delta) <= WIDE else 8,
+            "ftol": 0.0,
+            "gtol": 0.0,
+        },
+    )
+    return replace(best, evaluations=count)
+
+
+def _normalise(delta: Vector) -> Vector:
+    return np.asarray(delta / delta.sum())

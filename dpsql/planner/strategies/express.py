@@ -1,0 +1,91 @@
+"""A strategy in real numbers, expressed over an integer basis of what it measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from dpsql.errors import ResourceLimitError
+from dpsql.linalg.narrow import narrow
+from dpsql.planner.residuals.basis import over_axis_basis, residual_basis, row_basis
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.strategies.base import Triangular
+
+MOST_ENTRIES = 2**26
+"""Of a basis of a residual space that is written out."""
+MOST_WORK = 2e10
+"""The cube of its dimension: a strategy is factorised over it."""
+WIDEST_ROW = 2**44
+"""Rows with larger integers would leave too few bits for the strategy's own coefficients."""
+SPARE = 2.0**-7
+
+
+def integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
+    """Take the queries' own integer rows where they span less than the residual space."""
+    if rank < component.dimension and component.numerators is not None:
+        rows = row_basis(component.numerators)
+        few = rank <= len(rows) < component.dimension
+        if few and int(np.abs(rows).max()) < WIDEST_ROW:
+            return rows
+    cells = math.prod(component.shape)
+    if component.dimension * cells > MOST_ENTRIES or component.dimension**3 > MOST_WORK:
+        raise ResourceLimitError(
+            f"The queries over {cells:,} cells have coefficients that are no small whole numbers.",
+            hint="use a coarser domain, or round the coefficients.",
+        )
+    return residual_basis(component.references)
+
+
+def over_basis(
+    root: NDArray[np.float64],
+    basis: NDArray[np.int64],
+    express: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+    shape: tuple[int, ...] = (),
+) -> Triangular:
+    """Return upper triangular L of full rank with X = basisᵀ LᵀL basis, diag(X) <= 1.
+
+    Queries that are not integers may span less than the basis does. The directions that they
+    don't need are then measured too, at `SPARE` of the precision: it costs SPARE² and keeps the
+    rounding error of the other directions answerable.
+
+    Args:
+        root: R with RᵀR = X up to a factor.
+        basis: integer rows that span those of R.
+        express: gives the coefficients of rows over the basis, if there is a fast way.
+        shape: the number of cells along each axis, if there are several.
+    """
+    scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
+    spanning = basis.astype(np.float64)
+    if express is None and (found := narrow(spanning, shape)) is not None:
+        scaled, spanning = found.project(scaled), found.small
+    if len(scaled) < len(basis):
+        scaled = np.vstack([scaled, SPARE * _complement(scaled, spanning)])
+    if express is None:
+        # basis = TᵀOᵀ with orthonormal columns O, so inner·TᵀOᵀ = scaled says T·innerᵀ = Oᵀscaledᵀ.
+        columns, t = scipy.linalg.qr(spanning.T, mode="economic")
+        inner = scipy.linalg.solve_triangular(t, (scaled @ columns).T).T
+    else:
+        inner = express(scaled)
+    upper = np.asarray(scipy.linalg.qr(inner, mode="r")[0])[: len(basis)]
+    upper = upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
+    return Triangular(np.asarray(upper, dtype=np.float64), basis)
+
+
+def _complement(rows: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return orthonormal rows in the span of the basis that are orthogonal to some of its rows."""
+    spanning = scipy.linalg.qr(basis.T, mode="economic")[0].T
+    return np.asarray(scipy.linalg.null_space(rows @ spanning.T).T @ spanning)
+
+
+def over_residual_basis(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
+    """Return the coefficients of rows over the basis ⊗S_i of the residual space, axis by axis."""
+    tensor: NDArray[np.float64] = root.reshape(-1, *component.shape)
+    for axis, reference in enumerate(component.references):
+        moved = np.moveaxis(tensor, axis + 1, -1)
+        over = over_axis_basis(moved.reshape(-1, moved.shape[-1]), reference)
+        tensor = np.moveaxis(over.reshape(*moved.shape[:-1], -1), -1, axis + 1)
+    return np.asarray(tensor.reshape(len(root), -1))

@@ -1,0 +1,325 @@
+"""Round real strategies to integers, wide enough that the loss is of second order.
+
+How wide is a matter of the basis in which a strategy's coefficients are rounded. Let B = L·S, with
+entries of B up to M, be scaled by s = 2^b/M and L rounded, to s·L + Δ with |Δ| ≤ 1/2. The rows
+become (1 + E)·s·B with E = ΔL⁻¹/s, and the queries Q = W·B, of error ‖W‖², get the error
+
+    ‖W(1 + E)⁻¹‖² = ‖W‖² − 2⟨W, WE⟩ + ‖WE‖² + … .
+
+Balanced columns take the second term away (see `balance`); for independent Δ of variance 1/12
+the third has the mean ‖W‖²·‖L⁻¹‖²/12s². So the relative loss is about (M‖L⁻¹‖)²/12·4^b, in
+Frobenius norms, and b = log₂(M‖L⁻¹‖) + `MARGIN` bits lose less than 10^−5. That is what a factor
+needs. It is much where the basis has large entries, as bases of few vectors have that references
+make zero along several axes.
+
+A block gets 30 bits in all where its factors need no more. Else it is measured in wide integers
+(see `mechanism.wide`), unless it has too many measurements for these. So is a block that could
+do with 30 bits if its columns were balanced, but where that takes seconds: wide integers have bits
+enough to go without.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+import scipy.fft
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import NDArray
+
+from dpsql.errors import ResourceLimitError
+from dpsql.measurement.distributions import (
+    VARIANCE_BITS,
+    WIDE_VARIANCE_BITS,
+    CoarseGaussian,
+    Gaussian,
+)
+from dpsql.measurement.integer import (
+    ENTRY_BITS,
+    WIDE_BITS,
+    BlockStrategy,
+    CentredFactor,
+    DenseFactor,
+    IntegerFactor,
+)
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.strategies.balance import balance, is_dear
+from dpsql.planner.strategies.base import Centred, Solution, Triangular
+
+T = TypeVar("T", np.int64, np.float64)
+
+MARGIN = 7
+"""Bits beyond those of the coefficients: with them rounding loses less than 10^−5."""
+PLENTY = 6
+"""Bits beyond what is needed from which plain rounding is as good as a balanced one."""
+SMALL = 40
+"""Rows up to which several scales are tried."""
+SHRINK = tuple(1 - i / 40 for i in range(8))
+NOISE_BITS = 40
+"""σ stays below about 2^40: far from the end of an int64, and where noise is drawn fast."""
+KEPT_NOISE_BITS = 45
+"""The same for what is kept of noise in wide integers: it leaves room for large tables."""
+SPARSE = 16
+"""Entries for each that isn't 0, from which a basis is multiplied as a sparse matrix."""
+WIDE_MEASUREMENTS = 2**17
+"""Of one block in wide integers, which take some 20 µs each; and a marginal may have"""
+WIDE_CELLS = 2**24
+"""so many cells."""
+
+
+class Rounding:
+    """Rounds the strategies of one plan. A strategy that serves many blocks is rounded once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, tuple[int, ...]], IntegerFactor] = {}
+        self._matrices: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._needs: dict[int, int] = {}
+        self._kept: list[Solution] = []  # so that no id is given away while it is a key
+
+    def block(
+        self,
+        spaces: tuple[tuple[str, ...], ...],
+        solved: tuple[tuple[Component, Solution], ...],
+        cost: Fraction,
+    ) -> BlockStrategy:
+        """Round a block's strategy and give it the least noise variance that `cost` allows.
+
+        Args:
+            spaces: the residual spaces that it measures.
+            solved: their components with the real strategies; none for the total.
+            cost: the share of μ² that each of the spaces may spend.
+
+        Returns:
+            A block whose sensitivity² / noise variance is at most `cost`, exactly.
+
+        Raises:
+            ResourceLimitError: no width fits 64-bit integers.
+        """
+        needs = [self._needed(s) for _, s in solved]
+        strategies = [s.strategy for _, s in solved]
+        widths = _widths(strategies, needs, _bits(cost))
+        dear = any(map(_is_dear, strategies, widths, needs))
+        if sum(needs) > _bits(cost) or dear:
+            wide = self._wide(spaces, solved, needs, cost)
+            if wide is not None:
+                return wide
+        for total in range(_bits(cost), 0, -2):
+            factors = self._factors(solved, _widths(strategies, needs, total))
+            if not solved:
+                factors = (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
+            variance = _variance(factors, cost)
+            fits = math.prod(f.largest_entry for f in factors) < 1 << ENTRY_BITS
+            if fits and variance < 1 << VARIANCE_BITS:
+                return BlockStrategy(spaces, factors, Gaussian(variance))
+        raise ResourceLimitError(
+            f"The queries over {' x '.join(spaces[0])} have coefficients too large to be "
+            "measured in 64-bit integers at this budget.",
+            hint="use fewer attributes, smaller coefficients, or a larger budget.",
+        )
+
+    def _wide(
+        self,
+        spaces: tuple[tuple[str, ...], ...],
+        solved: tuple[tuple[Component, Solution], ...],
+        needs: list[int],
+        cost: Fraction,
+    ) -> BlockStrategy | None:
+        """Round to wide integers; None if there are too many of them, or noise is too small."""
+        if math.prod(math.prod(c.shape) for c, _ in solved) > WIDE_CELLS:
+            return None
+        free = [_is_free(s.strategy) for _, s in solved]
+        widths = [
+            min(WIDE_BITS - 1, need + PLENTY + 1) if able else need
+            for need, able in zip(needs, free, strict=True)
+        ]
+        factors = self._factors(solved, widths)
+        if len(spaces) * math.prod(f.measurements for f in factors) > WIDE_MEASUREMENTS:
+            return None
+        variance = _variance(factors, cost)
+        entry = math.prod(f.largest_entry for f in factors).bit_length()
+        spread = variance.bit_length() // 2
+        shift = max(1, entry - ENTRY_BITS, spread - KEPT_NOISE_BITS)
+        if not 4 ** (shift + 2) <= variance < 1 << WIDE_VARIANCE_BITS:
+            return None
+        return BlockStrategy(spaces, factors, CoarseGaussian(variance, shift))
+
+    def _needed(self, solution: Solution) -> int:
+        if id(solution) not in self._needs:
+            self._kept.append(solution)
+            self._needs[id(solution)] = _needed_bits(solution.strategy)
+        return self._needs[id(solution)]
+
+    def _factors(
+        self, solved: tuple[tuple[Component, Solution], ...], widths: list[int]
+    ) -> tuple[IntegerFactor, ...]:
+        return tuple(self._factor(c, s, w) for (c, s), w in zip(solved, widths, strict=True))
+
+    def _factor(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
+        key = (id(solution), bits, component.axes)
+        if key not in self._known:
+            self._kept.append(solution)
+            self._known[key] = self._rounded(component, solution, bits)
+        return self._known[key]
+
+    def _rounded(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
+        """Round, or take the matrix from the same solution on other axes."""
+        if isinstance(solution.strategy, Centred):
+            return _centred(component, bits)
+        key = (id(solution), bits)
+        if key not in self._matrices:
+            self._matrices[key] = round_strategy(solution.strategy, bits, self._needed(solution))
+            self._matrices[key].setflags(write=False)
+        return DenseFactor(component.axes, component.shape, self._matrices[key])
+
+
+def _bits(cost: Fraction) -> int:
+    """Choose the width of a block's entries, from public numbers only.
+
+    Wide entries keep rounding harmless, but at a small cost they would blow σ = Δ/√cost up.
+    """
+    shrink = max(0.0, -math.log2(float(cost)) / 2)
+    return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - shrink)))
+
+
+def _variance(factors: tuple[IntegerFactor, ...], cost: Fraction) -> int:
+    """Return the least noise variance that a cost allows."""
+    norms = math.prod(f.largest_column_norm_squared for f in factors)
+    return max(1, math.ceil(norms / cost))
+
+
+def _widths(strategies: list[Triangular | Centred], needs: list[int], total: int) -> list[int]:
+    """Divide the width among the factors of a Kronecker product, by what they need.
+
+    A centred identity is in integers, and so is a strategy of one row, which is its basis. They
+    take only the bits that they have; the others, which do lose by rounding, share the rest.
+    """
+    sharing = [i for i, s in enumerate(strategies) if _is_free(s)] or list(range(len(needs)))[:1]
+    more = (total - sum(needs)) // max(1, len(sharing))
+    return [max(1, need + more) if i in sharing else need for i, need in enumerate(needs)]
+
+
+def _centred(component: Component, bits: int) -> IntegerFactor:
+    """Scale a centred identity to entries of `bits` bits; over two cells one row says it all."""
+    (n,) = component.shape
+    scale = 1 << max(0, bits - n.bit_length())
+    if n == 2:
+        row = np.array([[-scale, scale]], dtype=np.int64)
+        return DenseFactor(component.axes, component.shape, row)
+    return CentredFactor(component.axes, component.shape, scale)
+
+
+def _is_free(strategy: Triangular | Centred) -> bool:
+    """Whether a strategy has coefficients to be rounded."""
+    return isinstance(strategy, Triangular) and len(strategy.basis) > 1
+
+
+def _is_dear(strategy: Triangular | Centred, bits: int, needed: int) -> bool:
+    """Whether the rounding to so many bits needs a balance that takes seconds."""
+    if not isinstance(strategy, Triangular) or not _is_free(strategy):
+        return False
+    return bits < needed + PLENTY and is_dear(strategy.basis)
+
+
+def _needed_bits(strategy: Triangular | Centred) -> int:
+    """Return the width with which a strategy loses nothing, or hardly anything."""
+    if isinstance(strategy, Centred):
+        return strategy.cells.bit_length()
+    if not _is_free(strategy):
+        return _largest(strategy.basis).bit_length()
+    upper = strategy.coefficients
+    inverse, _ = scipy.linalg.lapack.dtrtri(upper)
+    largest = float(np.abs(_times(upper, strategy.basis.astype(np.float64))).max())
+    return MARGIN + math.ceil(math.log2(largest * float(np.linalg.norm(inverse))))
+
+
+def _largest(basis: NDArray[np.int64]) -> int:
+    """Return the largest magnitude of an entry."""
+    return max(int(basis.max()), -int(basis.min()))
+
+
+def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -> NDArray[np.int64]:
+    """Scale coefficients @ basis to entries of `bits` bits and round the coefficients.
+
+    Few bits are made the best of: rotated rows measure the same with smaller entries, the columns
+    are balanced, and of several scales the one with the shortest columns is taken. A single row
+    loses nothing, whatever the scale. Where a balance takes seconds, the bits that are needed will
+    do: the longest column is a thousandth too long then.
+
+    Args:
+        strategy: the real one.
+        bits: how wide entries may be.
+        needed: how wide they need to be, if that is known.
+    """
+    if len(strategy.basis) == 1:
+        return np.asarray(max(1, (1 << bits) // _largest(strategy.basis)) * strategy.basis)
+    needed = _needed_bits(strategy) if needed is None else needed
+    if bits >= needed + (0 if is_dear(strategy.basis) else PLENTY):
+        return _round_triangular(strategy, bits)
+    found: list[tuple[float, int, NDArray[np.int64]]] = []
+    for coefficients in (strategy.coefficients, _rotated(strategy.coefficients)):
+        largest = float(np.abs(coefficients @ strategy.basis).max())
+        for shrink in SHRINK if len(coefficients) <= SMALL else SHRINK[:1]:
+            scaled = coefficients * (shrink * (1 << bits) / largest)
+            rounded = balance(scaled, np.rint(scaled).astype(np.int64), strategy.basis)
+            matrix = _product(rounded, strategy.basis)
+            if int(np.abs(matrix).max()) <= 1 << bits and _has_full_rank(rounded):
+                lengths = np.square(matrix.astype(np.float64)).sum(axis=0)
+                excess = float(lengths.max() / np.square(scaled @ strategy.basis).sum(axis=0).max())
+                found.append((excess, len(found), matrix))
+    if found:
+        return min(found)[2]
+    return _round_triangular(strategy, bits)
+
+
+def _round_triangular(strategy: Triangular, bits: int) -> NDArray[np.int64]:
+    """Round the coefficients to an upper triangular matrix with a diagonal of at least 1.
+
+    It has full rank, so the row space of its product with the basis, which is returned, is exactly
+    that of the basis.
+    """
+    scale = (1 << bits) / float(
+        np.abs(_times(strategy.coefficients, strategy.basis.astype(np.float64))).max()
+    )
+    while True:
+        coefficients = np.rint(strategy.coefficients * scale).astype(np.int64)
+        at = np.diag_indices(len(coefficients))
+        coefficients[at] = np.maximum(coefficients[at], 1)
+        matrix = _product(coefficients, strategy.basis)
+        largest = int(np.abs(matrix).max())
+        # Rounding may tip the largest entry over. The unit matrix is as small as it gets.
+        if largest <= 1 << bits or not np.triu(coefficients, 1).any():
+            return matrix
+        scale *= 0.9
+
+
+def _rotated(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn the rows by an orthogonal matrix that makes the largest entries smaller."""
+    r = len(coefficients)
+    signs = np.where(np.arange(r) * 7919 % 31 % 2, 1.0, -1.0)
+    turned: NDArray[np.float64] = scipy.fft.dct(signs[:, None] * coefficients, norm="ortho", axis=0)
+    return turned
+
+
+def _has_full_rank(coefficients: NDArray[np.int64]) -> bool:
+    """Whether the rank is full for certain: singular values in floats are off by far less."""
+    values = np.linalg.svd(coefficients.astype(np.float64), compute_uv=False)
+    return bool(values[-1] > 1e-6 * values[0])
+
+
+def _product(coefficients: NDArray[np.int64], basis: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Multiply integer matrices, by the fast float product where all sums are exact in it."""
+    bound = int(np.abs(coefficients).max()) * int(np.abs(basis).max()) * len(basis)
+    if bound < 1 << 53:
+        return _times(coefficients.astype(np.float64), basis.astype(np.float64)).astype(np.int64)
+    return _times(coefficients, basis)
+
+
+def _times(coefficients: NDArray[T], basis: NDArray[T]) -> NDArray[T]:
+    """Multiply by a basis, most of whose vectors compare two cells of many."""
+    if basis.size < SPARSE * np.count_nonzero(basis):
+        return np.asarray(coefficients @ basis)
+    sparse = scipy.sparse.csr_array(basis.T)
+    return np.ascontiguousarray((sparse @ coefficients.T).T)

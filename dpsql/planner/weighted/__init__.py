@@ -1,1 +1,0 @@
-"""Weighted residuals: the search for the best references."""

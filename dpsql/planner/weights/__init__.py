@@ -1,0 +1,1 @@
+"""Averaging weights: along which residual spaces are taken."""

@@ -1,0 +1,224 @@
+"""What all queries ask of one attribute, and which of its cells matter for a reference.
+
+Let Q be all rows that a workload has along an attribute, and q_j its columns, one for each cell.
+Sums, averages and counts have two or three rows however many cells there are. Then
+
+- few cells decide how much noise is needed. A strategy X = QᵀMQ costs its largest q_jᵀM q_j, which
+  is a convex function of q_j and so is largest at a vertex of the convex hull of all q_j. Of a
+  block over several attributes it is so along each of them, as the columns are multilinear. So the
+  best error is that over the vertices alone: for a sum these are the least and the largest value,
+  and for a nullable column NULL.
+- few cells are enough for a reference ℓ. A query q depends on it by the number q·ℓ alone. Let r be
+  the rank of Q with a row of ones (Σℓ = 1): on r cells whose columns are independent there is a
+  reference for every Qℓ.
+
+A search over all these attributes then has a few cells for each, and what it finds is written
+with small integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from dpsql.planner.residuals.equivalence import Colouring, kinds
+from dpsql.workload import Block, Workload
+from dpsql.workload.queries import CellQueries, Queries
+
+Array = NDArray[np.float64]
+Cells = NDArray[np.intp]
+
+MAX_CELLS = 1200
+"""Attributes of more cells keep the uniform reference, unless little is asked of them."""
+LOW = 24
+"""Rows along an attribute up to which it may have any number of cells."""
+MOST_ENTRIES = 2**24
+"""Of all rows along an attribute."""
+MOST_SEARCHED = 2**21
+"""Of those at the vertices: a search goes through them many times."""
+SPARE = 4
+"""How many times the cells that are enough there must be for the others to be left out."""
+FLAT = 2
+"""Dimensions up to which a convex hull is looked for."""
+EXACT = 1e-7
+"""Columns that are dependent up to this, relatively, are taken as dependent."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """What is asked along the attributes of one colour."""
+
+    rows: Array
+    """Rows with the Gram matrix that the queries leave on the attribute, of shape (any, cells)."""
+    vertices: Cells
+    """The cells that decide how much noise is needed, ascending; all if they may be many."""
+    support: Cells
+    """The vertices on which a reference may differ from zero without loss."""
+
+    @staticmethod
+    def of(rows: Array) -> Axis:
+        """Find the cells that matter."""
+        cells = rows.shape[1]
+        every = np.arange(cells)
+        if SPARE * (len(rows) + 1) > cells:
+            return Axis(rows, every, every)
+        vertices = hull(rows)
+        return Axis(rows, vertices, vertices[_basis(_with_ones(rows)[:, vertices])])
+
+    @property
+    def cells(self) -> int:
+        """How many there are."""
+        return int(self.rows.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a few cells are enough for a reference."""
+        return len(self.support) < self.cells
+
+    def on_support(self, reference: Array) -> Array:
+        """Return the reference on the support, spread over all cells, that acts as a given one."""
+        if not self.sparse:
+            return reference
+        table = _with_ones(self.rows)
+        found, *_ = np.linalg.lstsq(table[:, self.support], table @ reference, rcond=None)
+        result = np.zeros(self.cells)
+        result[self.support] = found / found.sum()
+        return result
+
+    def on_vertices(self) -> Axis:
+        """Return what is asked of the vertices alone, numbered among themselves."""
+        support = np.searchsorted(self.vertices, self.support)
+        return Axis(self.rows[:, self.vertices], np.arange(len(self.vertices)), support)
+
+
+def axes_of(workload: Workload, colouring: Colouring, wanted: Sequence[int]) -> dict[int, Axis]:
+    """Return what is asked along the attributes of some colours, without those too large for it."""
+    found: dict[int, Axis] = {}
+    for colour, parts in _parts(workload, colouring, wanted).items():
+        rows = _stacked(parts, colouring.sizes[colour])
+        if rows is not None and len(rows):
+            axis = Axis.of(rows)
+            if len(rows) * len(axis.vertices) <= MOST_SEARCHED:
+                found[colour] = axis
+    return found
+
+
+def is_cyclic(queries: Queries) -> bool:
+    """Whether the Gram matrix stays the same when the cells move on by one."""
+    if isinstance(queries, CellQueries):
+        return True
+    if queries.cells > MAX_CELLS:
+        return False  # for all one can tell at this size
+    gram = queries.gram()
+    return bool(np.allclose(gram, np.roll(gram, 1, (0, 1)), rtol=1e-12, atol=0))
+
+
+def _parts(
+    workload: Workload, colouring: Colouring, wanted: Sequence[int]
+) -> dict[int, list[tuple[float, Block, int]]]:
+    """Collect colour → (weight, block, axis of the block)."""
+    parts: dict[int, list[tuple[float, Block, int]]] = {colour: [] for colour in wanted}
+    for kind in kinds(workload, colouring):
+        column, weight = 0, float(kind.weights.sum())
+        for block in kind.blocks:
+            for axis in range(len(block.attributes)):
+                colour = colouring.colours[kind.attributes[0, column]]
+                column += 1
+                if colour in parts:
+                    parts[colour].append((weight, block, axis))
+    return parts
+
+
+def _stacked(parts: Sequence[tuple[float, Block, int]], cells: int) -> Array | None:
+    """Return rows of full rank; None if there are too many. Blocks count by their weights."""
+    if cells <= MAX_CELLS:
+        gram = np.zeros((cells, cells))
+        for weight, block, axis in parts:
+            its = _gram(block, axis)
+            size = float(np.trace(its))
+            gram += weight / size * its if size else 0.0
+        return root_of(gram)
+    tables = []
+    for weight, block, axis in parts:
+        rows = _few_rows(block, axis)
+        if rows is None:
+            return None
+        tables.append(math.sqrt(weight) * rows / (np.linalg.norm(rows) or 1.0))
+    rows = np.vstack(tables)
+    if len(rows) > LOW or rows.size > MOST_ENTRIES:
+        return None
+    return compressed(rows)
+
+
+def _gram(block: Block, axis: int) -> Array:
+    if len(block.attributes) == 1:
+        return block.queries.gram()
+    along = _along(block, axis)
+    return np.asarray(along.T @ along)
+
+
+def _along(block: Block, axis: int) -> Array:
+    """Return what a block asks along one of its axes, for fixed cells of the others."""
+    tensor = block.queries.matrix.reshape(-1, *block.shape)
+    return np.moveaxis(tensor, axis + 1, -1).reshape(-1, block.shape[axis])
+
+
+def _few_rows(block: Block, axis: int) -> Array | None:
+    if isinstance(block.queries, CellQueries):
+        return None
+    if len(block.attributes) == 1:
+        return block.queries.matrix if block.queries.rows <= LOW else None
+    along = _along(block, axis)
+    return compressed(along) if len(along) <= MAX_CELLS else None
+
+
+def compressed(rows: Array) -> Array:
+    """Return rows of full rank with the same Gram matrix, of fewer rows than cells."""
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(rows)
+    return np.asarray(vectors[:, kept].T @ rows)
+
+
+def root_of(gram: Array) -> Array:
+    """Return rows of full rank with this Gram matrix."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(gram)
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+
+
+def hull(rows: Array) -> Cells:
+    """Return the cells at the vertices of the convex hull of the columns; all in many dimensions.
+
+    The hull is looked for in coordinates of the affine space that the columns span.
+    """
+    cells = rows.shape[1]
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    left, values, _ = np.linalg.svd(centred @ centred.T)
+    kept = values > values[0] * EXACT**2
+    points = (left[:, kept] / np.sqrt(values[kept])).T @ centred
+    if len(points) == 1:
+        return np.unique([int(points[0].argmin()), int(points[0].argmax())])
+    if not 0 < len(points) <= FLAT:  # many dimensions; or none, as all columns are equal
+        return np.arange(cells)
+    from scipy.spatial import ConvexHull  # slow to import, and seldom needed
+
+    found = ConvexHull(points.T).vertices
+    return np.sort(found).astype(np.intp) if SPARE * len(found) <= cells else np.arange(cells)
+
+
+def _basis(table: Array) -> Cells:
+    """Choose far apart columns that are a basis, by a QR factorisation with pivots."""
+    triangle, pivots = scipy.linalg.qr(table, mode="r", pivoting=True)
+    sizes = np.abs(np.diag(triangle))
+    return np.sort(pivots[: int((sizes > EXACT * sizes[0]).sum())])
+
+
+def _with_ones(rows: Array) -> Array:
+    """Add the row of ones, as long as the others are."""
+    size = np.linalg.norm(rows) / math.sqrt(rows.size)
+    return np.vstack([rows, np.full((1, rows.shape[1]), size)])

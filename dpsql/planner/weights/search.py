@@ -1,0 +1,398 @@
+"""Weighted residuals: choose the references that need the least error.
+
+Any reference is as good for privacy, and Σ_A √E_A, which decides the total error (see
+`allocate`), is a smooth function of them. One attribute alone has its best reference in closed
+form, from the strategy X that is optimal over all its cells: ℓ ∝ X⁻¹1. From there a quasi-Newton
+method goes on with the derivatives of `gradient`. What it finds is only used if the certified
+total error is below the one with uniform references.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.planner.residuals.averaging import Reference, rounded
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.decompose import Subworkload, decompose
+from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kinds
+from dpsql.planner.residuals.pieces import Piece, Splitter, reorder
+from dpsql.planner.residuals.structure import analyse, products
+from dpsql.planner.strategies.choose import choose
+from dpsql.planner.strategies.dual import Dual, DualPoint, maximise
+from dpsql.planner.strategies.identity import identity_error
+from dpsql.planner.weights import gradient
+from dpsql.planner.weights.axes import Axis, axes_of, is_cyclic
+from dpsql.planner.weights.gradient import Slopes
+from dpsql.planner.weights.vertices import Vertices
+from dpsql.workload import Workload
+
+Array = NDArray[np.float64]
+
+EVALUATIONS = 30
+WORK = 3e11
+"""Multiplications that the search may cost, roughly; what was found until then is used."""
+SMALL_WORK = 3e10
+TIMES = 30
+"""Beyond `SMALL_WORK`, the search may cost as often what the uniform references cost."""
+STEPS = 10
+"""How many evaluations of a dual are reckoned for a solution before it is known."""
+PROGRESS = 1e-5
+"""The search ends where a step gains less, relative to the total."""
+TOLERANCE = 2e-3
+"""Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
+RESOLUTION = 16
+"""References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
+COARSEST = 64
+FINEST = 128
+DENOMINATORS = (1, 2, 4, 8, 16, 32)
+"""A reference that few cells decide is rounded to multiples of one of these."""
+SLIGHT = 5e-5
+"""What that may cost, relative to Σ √E."""
+WORSE = 0.05
+"""A search may start this far above uniform references: those can be a saddle point."""
+MIXED = 1e-4
+"""How much of the uniform δ is mixed in when a dual is solved anew: no δ may start at zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """References that promise less error than uniform ones."""
+
+    colouring: Colouring
+    references: list[Reference]
+    """One for each colour."""
+    uniform_roots: float
+    """A lower bound on Σ_A √E_A with uniform references; 0 if none is known."""
+
+
+def choose_references(workload: Workload) -> Choice | None:
+    """Search for the best references; None if uniform ones are best."""
+    colouring = by_role(workload)
+    free = _free(workload, colouring)
+    if not free:
+        return None
+    search = _Search(workload, colouring, free)
+    coarse = by_size(workload)
+    if len(coarse.sizes) < len(colouring.sizes):
+        shared = _Search(workload, coarse, _free(workload, coarse))
+        if len(search.subworkloads) > 2 * len(shared.subworkloads) + 50:
+            # Attributes in different roles then share a compromise.
+            colouring, search = coarse, shared
+    try:
+        found = search.minimise()
+    except _TooMuchError:  # a guess, to be planned beside uniform references
+        found = search.each_alone(), 0.0
+    return None if found is None else Choice(colouring, search.rounded(found[0]), found[1])
+
+
+def uniform_is_best(workload: Workload) -> bool:
+    """Whether symmetry tells that no other references do better."""
+    return not _not_alike(workload, by_size(workload))
+
+
+def _free(workload: Workload, colouring: Colouring) -> dict[int, Axis]:
+    """Return the colours whose reference is searched for, with what is asked along them."""
+    found = _not_alike(workload, colouring)
+    wanted = sorted(c for c in found if colouring.sizes[c] > 1)
+    return axes_of(workload, colouring, wanted)
+
+
+def _not_alike(workload: Workload, colouring: Colouring) -> set[int]:
+    """Return the colours whose best reference need not be uniform.
+
+    Where every block on an attribute is over it alone and looks the same from all its cells, as
+    group-bys and circular ranges do, uniform is best by symmetry.
+    """
+    found: set[int] = set()
+    for kind in kinds(workload, colouring):
+        column = 0
+        for block in kind.blocks:
+            width = len(block.attributes)
+            if width > 1 or not is_cyclic(block.queries):
+                found |= {colouring.colours[i] for i in kind.attributes[0, column : column + width]}
+            column += width
+    return found
+
+
+@dataclass(slots=True)
+class _Solved:
+    """A component's least error, and the root H of its covariance."""
+
+    error: float
+    root: Array | None
+    """None where the uniform references are known to be best."""
+
+
+class _Presence:
+    """Tells which pieces are there with references in general.
+
+    Some references make some pieces vanish; those of the search must not depend on which.
+    """
+
+    def __init__(self, colouring: Colouring, free: Iterable[int]) -> None:
+        kinds = [(n, c in free) for c, n in enumerate(colouring.sizes)]
+        distinct = sorted(set(kinds))
+        self._kind_of = [distinct.index(kind) for kind in kinds]
+        self._splitter = Splitter(
+            [_irregular(n) if f else Reference.of_cells(n) for n, f in distinct]
+        )
+
+    def squares(self, piece: Piece) -> float:
+        """Return the piece's squares with irregular references, the same for all of one size."""
+        alike = tuple(self._kind_of[c] for c in piece.colours)
+        return self._splitter.squares(replace(piece, colours=alike))
+
+
+def _irregular(cells: int) -> Reference:
+    weights = 1 + np.arange(cells) * math.sqrt(2) % 1
+    return Reference.of_reals(weights / weights.sum())
+
+
+class _TooMuchError(Exception):
+    """The search would take too long, or no solver takes what is asked."""
+
+
+@dataclass(slots=True)
+class _Spent:
+    work: float = 0.0
+    """Multiplications so far, roughly."""
+    limit: float = WORK
+
+
+class _Search:
+    def __init__(self, workload: Workload, colouring: Colouring, free: dict[int, Axis]) -> None:
+        small = Vertices.of(workload, colouring, free)
+        self._small, self._colouring, self.free = small, small.colouring, small.axes
+        self._sparse = [c for c, axis in free.items() if axis.sparse]
+        present = _Presence(small.colouring, free)
+        self.subworkloads = decompose(small.workload, small.colouring, present.squares)
+        self._deltas: dict[tuple[int, int], Array] = {}
+        self._spent = _Spent()
+
+    def minimise(self) -> tuple[list[Array], float] | None:
+        """Return the best references found, and Σ √E for uniform ones; None if those are best."""
+        uniform = [r.weights for r in self._small.uniform]
+        if (least := self.objective(uniform)) is None:
+            raise _TooMuchError
+        if not least[0]:  # nothing is asked of any space
+            return None
+        self._spent.limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
+        best = (least[0], uniform)
+        with suppress(_TooMuchError):
+            ended = math.inf
+            alone = self.each_alone()
+            found = self.objective(alone)
+            if found is not None and found[0] < least[0] * (1 + WORSE):
+                ended, _ = reached = self._descend(alone, least[0])
+                best = min(best, reached, key=lambda b: b[0])
+            if best[1] is uniform and ended > least[0] * (1 + PROGRESS):
+                even = self._on_support(uniform)
+                best = min(best, self._descend(even, least[0]), key=lambda b: b[0])
+        return None if best[1] is uniform else (best[1], least[0])
+
+    def _descend(self, start: list[Array], unit: float) -> tuple[float, list[Array]]:
+        """Go down from some references; return the least Σ √E met, and where."""
+        from scipy.optimize import minimize  # half a second to import
+
+        best = (math.inf, start)
+
+        def objective(x: Array) -> tuple[float, Array]:
+            nonlocal best
+            weights = self._unpacked(start, x)
+            result = self.objective(weights)
+            if result is None:
+                raise _TooMuchError
+            if result[0] < best[0]:
+                best = (result[0], weights)
+            return result[0] / unit, self._packed(result[1]) / unit
+
+        zero = np.zeros(sum(len(axis.support) for axis in self.free.values()))
+        options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
+        with suppress(_TooMuchError):  # what was found until then is kept
+            minimize(  # type: ignore[call-overload]
+                objective, zero, jac=True, method="L-BFGS-B", options=options
+            )
+        return best
+
+    def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
+        """Return references from free variables; what changes the sum of ℓ is taken away."""
+        result, at = list(start), 0
+        for c, axis in self.free.items():
+            step = x[at : at + len(axis.support)]
+            result[c] = start[c].copy()
+            result[c][axis.support] += step - step.mean()
+            at += len(step)
+        return result
+
+    def _packed(self, slopes: Slopes) -> Array:
+        parts = [
+            slopes[c][axis.support] if c in slopes else np.zeros(len(axis.support))
+            for c, axis in self.free.items()
+        ]
+        return np.concatenate([p - p.mean() for p in parts])
+
+    def _on_support(self, weights: list[Array]) -> list[Array]:
+        """Return references that act as given ones do, on as few cells as are needed."""
+        result = list(weights)
+        for c, axis in self.free.items():
+            result[c] = axis.on_support(weights[c])
+        return result
+
+    def rounded(self, best: list[Array]) -> list[Reference]:
+        """Write references over all cells in integers, those on few cells in the smallest that do.
+
+        Small integers leave more bits for the strategies.
+        """
+        sizes = enumerate(self._colouring.sizes)
+        result = [self._rounded(c, best[c], max(COARSEST, RESOLUTION * n)) for c, n in sizes]
+        limit = math.inf
+        for denominator in (FINEST, *DENOMINATORS) if self._sparse else ():
+            tried = list(result)
+            for c in self._sparse:
+                tried[c] = self._rounded(c, best[c], denominator)
+            with suppress(_TooMuchError):
+                found = self.objective([r.weights for r in tried])
+                if found is not None and found[0] <= limit:
+                    result = tried
+                    if denominator != FINEST:
+                        break
+                    limit = found[0] * (1 + SLIGHT)
+        return [self._small.spread(c, reference) for c, reference in enumerate(result)]
+
+    def _rounded(self, colour: int, weights: Array, denominator: int) -> Reference:
+        if colour in self.free:
+            return rounded(weights, denominator)
+        return Reference.of_cells(len(weights))
+
+    def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
+        """Return Σ_A √E_A and its derivatives, or None if a subworkload can't be solved."""
+        references = [
+            Reference.of_reals(w) if c in self.free else self._small.uniform[c]
+            for c, w in enumerate(weights)
+        ]
+        evaluation = _Evaluation(Splitter(references), weights, self._deltas, self._spent)
+        total, slopes = 0.0, dict[int, Array]()
+        for number, subworkload in enumerate(self.subworkloads):
+            found = evaluation.error(number, subworkload)
+            if found is None:
+                return None
+            error, its = found
+            count = len(subworkload.spaces)
+            if error <= 0:  # these references make the pieces vanish: √E has no slope, and is least
+                continue
+            total += count * math.sqrt(error)
+            gradient.add(slopes, its, count / (2 * math.sqrt(error)))
+        return total, slopes
+
+    def each_alone(self) -> list[Array]:
+        """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
+        result = self._on_support([r.weights for r in self._small.uniform])
+        for c, axis in self.free.items():
+            root = covariance_root(maximise(Dual.of(axis.rows, axis.rows.shape[1:]), TOLERANCE))
+            weights = root.T @ root.sum(axis=1)
+            if weights.sum() > 1e-6 * np.abs(weights).sum():
+                result[c] = axis.on_support(weights / weights.sum())
+        return result
+
+
+class _Evaluation:
+    """The errors of subworkloads for given references. Equal parts are computed once."""
+
+    def __init__(
+        self,
+        splitter: Splitter,
+        weights: list[Array],
+        deltas: dict[tuple[int, int], Array],
+        spent: _Spent,
+    ) -> None:
+        self._splitter, self._weights, self._deltas = splitter, weights, deltas
+        self._spent = spent
+        self._solved: dict[bytes, _Solved] = {}
+        self._parts: dict[object, tuple[float, Slopes]] = {}
+
+    def error(self, number: int, subworkload: Subworkload) -> tuple[float, Slopes] | None:
+        """Return E and its derivatives; None if no solver takes the subworkload."""
+        terms = products(subworkload, self._splitter)
+        structure = analyse(terms)
+        if structure.rest or any(choose(c) is None for c in structure.components):
+            return None
+        solved = [(c, self._solve((number, i), c)) for i, c in enumerate(structure.components)]
+        total, slopes = 0.0, dict[int, Array]()
+        for term, numbers in zip(subworkload.terms, terms, strict=True):
+            found = [self._part(c, s, term.layout) for c, s in solved]
+            value = math.prod(v for v, _ in found)
+            total += numbers.weight * value
+            for part, its in found:
+                if part:
+                    gradient.add(slopes, its, numbers.weight * value / part)
+            for share, dropped in term.shares:
+                self._add_dropped(slopes, dropped, share * value)
+        return total, slopes
+
+    def _add_dropped(self, slopes: Slopes, dropped: tuple[Piece, ...], factor: float) -> None:
+        """Add the derivatives of factor · ∏ squares of dropped pieces."""
+        squares = [self._splitter.squares(p) for p in dropped]
+        for i, piece in enumerate(dropped):
+            others = math.prod(squares[:i] + squares[i + 1 :])
+            gradient.add(slopes, self._dropped(piece)[1], factor * others)
+
+    def _dropped(self, piece: Piece) -> tuple[float, Slopes]:
+        if piece not in self._parts:
+            self._parts[piece] = gradient.of_piece(piece, self._weights, np.ones((1, 1)))
+        return self._parts[piece]
+
+    def _solve(self, place: tuple[int, int], component: Component) -> _Solved:
+        if not component.squares:  # the search went so far astray that the queries vanish there
+            raise _TooMuchError
+        if component.identity is not None:
+            return _Solved(identity_error(component), None)
+        if component.content not in self._solved:
+            dual = Dual.of(component.rows, component.shape)
+            self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
+            if not dual.rank or self._spent.work + STEPS * dual.work > self._spent.limit:
+                raise _TooMuchError
+            point = maximise(dual, TOLERANCE, self._deltas.get(place))
+            self._spent.work += point.evaluations * dual.work
+            n = len(point.delta)
+            self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
+            self._solved[component.content] = _Solved(point.lower, covariance_root(point))
+        return self._solved[component.content]
+
+    def _part(
+        self,
+        component: Component,
+        solved: _Solved,
+        layout: Sequence[tuple[Piece, tuple[int, ...]]],
+    ) -> tuple[float, Slopes]:
+        """Return what a component gives to the error of a term's pieces, and its derivatives."""
+        inside = tuple((p, axes) for p, axes in layout if set(axes) <= set(component.axes))
+        if solved.root is None:
+            (alone,) = (self._splitter.component(p, axes) for p, axes in inside)
+            return solved.error * alone.squares / component.squares, {}
+        key = component.content, component.axes, inside
+        if key not in self._parts:
+            slopes: Slopes = {}
+            value = 0.0
+            for i, (piece, axes) in enumerate(inside):
+                others = [self._splitter.component(*placed) for placed in inside]
+                root = gradient.contracted(solved.root, component, others[:i] + others[i + 1 :])
+                shape = others[i].shape
+                root = reorder(root, shape, [sorted(axes).index(axis) for axis in axes])
+                value, its = gradient.of_piece(piece, self._weights, root)
+                gradient.add(slopes, its)
+            self._parts[key] = value, slopes
+        return self._parts[key]
+
+
+def covariance_root(point: DualPoint) -> Array:
+    """Return H with E = tr(G HᵀH) at the dual's optimum; shape (rank, cells)."""
+    roots = point.root
+    weighted = roots * point.delta
+    values = np.einsum("ij,ij->i", weighted, roots)  # √ of the eigenvalues of Q D Qᵀ
+    return np.asarray(math.sqrt(point.f) * weighted / values[:, None])

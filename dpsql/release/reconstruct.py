@@ -1,0 +1,59 @@
+"""Reconstruct: answers from noisy marginals. Post-processing, so it costs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.planner.plans.plan import Plan
+from dpsql.workload import Family
+
+Array = NDArray[np.float64]
+Marginal = Callable[[tuple[str, ...]], Array]
+"""Makes the noisy marginal over some attributes, of shape (cells of the first one, …)."""
+
+
+class Reconstruction:
+    """Answers from marginals that are linear functions of the same measurements.
+
+    So the answers of all families are consistent: groups add up to totals within and across
+    statements. They are unbiased if the marginals are.
+    """
+
+    def __init__(self, marginal: Marginal) -> None:
+        self._make = marginal
+        self._last: tuple[tuple[str, ...], Array] | None = None
+
+    def answers(self, family: Family) -> Array:
+        """Return the answers of a family, in its shape.
+
+        Raises:
+            ResourceLimitError: they are too many to be held at once.
+        """
+        family.check_held()
+        if not family.count:
+            return np.zeros(family.shape)
+        attributes = tuple(a for block in family.blocks for a in block.attributes)
+        result = self._marginal(attributes)
+        result = result.reshape([math.prod(block.shape) for block in family.blocks])
+        for axis, block in enumerate(family.blocks):
+            result = block.queries.apply(result, axis)
+        return result
+
+    def _marginal(self, attributes: tuple[str, ...]) -> Array:
+        """Make the noisy marginal, or take the last one again: several families may use it."""
+        if self._last is None or self._last[0] != attributes:
+            made = self._make(attributes)
+            made.setflags(write=False)
+            self._last = attributes, made
+        return self._last[1]
+
+
+def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> Array:
+    """Return the unbiased answers of one family, in its shape."""
+    values = plan.values(measured.values)
+    return Reconstruction(lambda names: plan.recovery.marginal(names, values)).answers(family)
