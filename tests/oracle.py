@@ -10,7 +10,7 @@ import numpy as np
 
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import NoisyMeasurements
-from dpsql.release.reconstruct import reconstruct
+from dpsql.release.marginals import reconstruct
 from dpsql.workload import Family
 
 
@@ -86,7 +86,7 @@ def answers_of(plan, measured, family) -> np.ndarray:
 
 
 def planned_estimator(plan) -> np.ndarray:
-    """The matrix that a plan's recovery applies to the measurements, found by unit vectors."""
+    """The matrix that a plan's reconstruction applies to measurements, found by unit vectors."""
     blocks = plan.certified.blocks
     shapes = {frozenset(s): [f.measurements for f in b.factors] for b, s in every_space(blocks)}
     columns = []

@@ -18,7 +18,7 @@ from dpsql.planner.reconstruction.entries import entries
 from dpsql.planner.reconstruction.sources import Ground, Source
 from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
 from dpsql.release.frames import DESCRIBED, AnsweredFrames
-from dpsql.release.reconstruct import Marginal
+from dpsql.release.marginals import Marginal
 from dpsql.sql.compiled import Script, Statement
 from dpsql.workload.cells import Ints
 

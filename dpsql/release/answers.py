@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.planner.reconstruction.covariance import Aligned
-from dpsql.planner.reconstruction.mixed import AnyRecovery
+from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction.base import Reconstruction
+from dpsql.release.marginals import Marginal, NoisyMarginals
 from dpsql.release.order import in_group_order
 from dpsql.release.quantiles import Quantiles, distribution, quantiles
-from dpsql.release.reconstruct import Marginal, Reconstruction
 from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
@@ -71,7 +71,7 @@ class Answers:
     def __init__(
         self,
         workload: Workload,
-        recovery: AnyRecovery | None,
+        reconstruction: Reconstruction | None,
         marginal: Marginal,
         *,
         laplace: bool = False,
@@ -79,18 +79,18 @@ class Answers:
         self.workload = workload
         self.laplace = laplace
         """Whether noise has the heavier tails of the Laplace distribution."""
-        self.recovery = recovery
+        self.reconstruction = reconstruction
         """Tells the variances of unbiased answers; None if there are none."""
-        self._reconstruction = Reconstruction(marginal)
+        self._marginals = NoisyMarginals(marginal)
 
     def values(self, column: StatisticColumn, part: Part) -> Array:
         """Return a statistic for every group of a part, in C order."""
-        answers = self._reconstruction.answers(self._family(column, part))
+        answers = self._marginals.answers(self._family(column, part))
         return in_group_order(answers, column.axes, part.shape)
 
     def counted(self, column: StatisticColumn, part: Part) -> Array:
         """Return the answers of a statistic's family for the groups of a part, in its shape."""
-        return self._reconstruction.answers(self._family(column, part))
+        return self._marginals.answers(self._family(column, part))
 
     def variances(self, column: StatisticColumn, part: Part) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
@@ -105,12 +105,16 @@ class Answers:
             reach: how many standard deviations its interval reaches to each side.
         """
         family = self._family(column, part)
-        found = distribution(column, family, part.shape, self._reconstruction.answers, self._spread)
+        found = distribution(column, family, part.shape, self._marginals.answers, self._spread)
         return quantiles(column, found, reach)
 
     def _spread(self, family: Family) -> Array:
         """Return the variances of a family; zeros if they are not known."""
-        return np.zeros(family.shape) if self.recovery is None else self.recovery.variances(family)
+        return (
+            np.zeros(family.shape)
+            if self.reconstruction is None
+            else self.reconstruction.variances(family)
+        )
 
     def family(self, column: StatisticColumn) -> Family:
         """Return the queries that answer a statistic."""

@@ -122,11 +122,11 @@ def from_plan(
         sources: all that answers rest on, the plan's own measurements last.
     """
     values = plan.values(measured.values)
-    recovery = plan.recovery
+    reconstruction = plan.reconstruction
     answers = Answers(
         plan.workload,
-        recovery,
-        lambda names: recovery.marginal(names, values),
+        reconstruction,
+        lambda names: reconstruction.marginal(names, values),
         laplace=is_laplace(plan.certified.blocks),
     )
     return Release(facts, _frames(script, answers, facts, sources), encode(sources), plan)
@@ -177,9 +177,9 @@ def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Rel
     if wishes.nonnegative or wishes.integers:
         check_adjusted(script, (), before.sources)
     answers = answers_of(script, before.sources)
-    if answers.recovery is None:
+    if answers.reconstruction is None:
         raise InternalError("measurements were read without their variances")
-    expected = error_table(answers.recovery, script.workload)
+    expected = error_table(answers.reconstruction, script.workload)
     facts = Facts(
         table=script.table,
         statements={s.name: s.sql for s in script.statements},
@@ -217,7 +217,7 @@ def _frames(
         return plain
     sizes, merged = script.workload.domain, script.merged
     fit = Fit(sources, sizes, merged, nonnegative=facts.nonnegative, integers=facts.integers)
-    fitted = Answers(script.workload, answers.recovery, fit.marginal)
+    fitted = Answers(script.workload, answers.reconstruction, fit.marginal)
     return AdjustedFrames(script.statements, plain, AnsweredFrames(script.statements, fitted))
 
 

@@ -19,7 +19,6 @@ from functools import reduce
 import numpy as np
 
 from dpsql.errors import ResourceLimitError, printable
-from dpsql.planner.reconstruction.determined import missing
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.given import Past, put_together
 from dpsql.release.answers import Answers, Array, whole
@@ -53,7 +52,7 @@ class Counts:
         """
         domain = script.workload.domain
         combination = put_together(domain, Past(tuple(sources), script.merged))
-        self._recovery = combination.recovery
+        self._reconstruction = combination.reconstruction
         self._domain = domain
         self._used = [e for i, e in enumerate(earlier) if combination.uses(i)]
         values = combination.values([s.values for s in sources if s.values is not None])
@@ -66,8 +65,8 @@ class Counts:
                     self._look_up(script, group, column, families)
         self.answers = Answers(
             Workload.of(domain, families),
-            combination.recovery,
-            lambda names: combination.recovery.marginal(names, values),
+            combination.reconstruction,
+            lambda names: combination.reconstruction.marginal(names, values),
         )
         """Those of families that are in `spread`; those of others mean nothing."""
 
@@ -75,11 +74,11 @@ class Counts:
         self, script: Script, group: GroupingSet, column: StatisticColumn, families: list[Family]
     ) -> None:
         own = families[column.family]
-        if not missing(self._recovery, own, self._domain):
+        if not self._reconstruction.missing(own, self._domain):
             self.spread[column.family] = frozenset()
             return
         even = spread_evenly(script, group, column, own)
-        if even is not None and not missing(self._recovery, even, self._domain):
+        if even is not None and not self._reconstruction.missing(even, self._domain):
             families[column.family] = even
             self.spread[column.family] = column.over
 

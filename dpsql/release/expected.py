@@ -56,7 +56,7 @@ class Expected(Answers):
             noisy: whether they have noise of their own.
         """
         laplace = is_laplace(plan.certified.blocks)
-        super().__init__(script.workload, plan.recovery, _no_marginal, laplace=laplace)
+        super().__init__(script.workload, plan.reconstruction, _no_marginal, laplace=laplace)
         self.rows, self.known, self.said, self.noisy = rows, known, said, noisy
         self._distributions: dict[int, Distribution] = {}
 

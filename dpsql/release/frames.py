@@ -40,7 +40,7 @@ class AnsweredFrames:
         self._lock = threading.RLock()
         self._answers = answers
         self._confidence = confidence
-        self._biased = answers.recovery is None
+        self._biased = answers.reconstruction is None
 
     @property
     def names(self) -> tuple[str, ...]:

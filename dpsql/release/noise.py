@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.planner.reconstruction.covariance import Aligned, combined_variances, covariances
+from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.release.answers import Answers, whole
 from dpsql.release.order import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
@@ -35,9 +35,9 @@ class Noise:
     """The variances of one statement's values."""
 
     def __init__(self, statement: Statement, answers: Answers) -> None:
-        if answers.recovery is None:
+        if answers.reconstruction is None:
             raise InternalError("biased answers have no variances")
-        self._answers, self._recovery = answers, answers.recovery
+        self._answers, self._reconstruction = answers, answers.reconstruction
         self._places = _places(statement.tables)
         self._known: dict[tuple[int, int, int], Array] = {}
 
@@ -125,7 +125,7 @@ class Noise:
         if key not in self._known:
             group = self._places[number].group
             one, two = (self._aligned(group, j) for j in (first, second))
-            found = covariances(self._recovery, one, two, group.shape)
+            found = self._reconstruction.covariances(one, two, group.shape)
             self._known[key] = np.asarray(found).ravel()
         return self._known[key]
 
@@ -155,7 +155,7 @@ class Noise:
             terms.append((family, coefficients))
         try:
             domain = self._answers.workload.domain
-            total[values] = combined_variances(self._recovery, terms, domain)
+            total[values] = self._reconstruction.combined_variances(terms, domain)
         except ResourceLimitError:
             total[values] = np.nan
 

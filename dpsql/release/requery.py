@@ -11,7 +11,7 @@ import polars as pl
 from dpsql.errors import ReleaseFormatError, SchemaError, SqlError, UndeterminedError, printable
 from dpsql.hints import spend
 from dpsql.measurement.certify import is_laplace
-from dpsql.planner.reconstruction.determined import Missing, missing
+from dpsql.planner.reconstruction.base import Missing
 from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.planner.reuse.given import Past, alone, known
 from dpsql.release.answers import Answers
@@ -46,13 +46,15 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
             script, lambda own: known(own, past)[1], "what was measured before is used with it."
         )
     values = combination.values([s.values for s in past.sources if s.values is not None])
-    recovery = combination.recovery
-    return Answers(script.workload, recovery, lambda names: recovery.marginal(names, values))
+    reconstruction = combination.reconstruction
+    return Answers(
+        script.workload, reconstruction, lambda names: reconstruction.marginal(names, values)
+    )
 
 
 def _from_one(script: Script, source: Source) -> Answers:
     """Answer from marginals of one release, which can't be put together with others."""
-    recovery = alone(source, script.workload)
+    reconstruction = alone(source, script.workload)
 
     def lacking(workload: Workload) -> Missing:
         found: list[tuple[str, ...]] = []
@@ -63,18 +65,18 @@ def _from_one(script: Script, source: Source) -> Answers:
                 if not source.has_cells(a, script.workload.domain[a], script.merged.get(a))
             ]
             own = {a: n for a, n in workload.domain.items() if a in family.attributes}
-            found += [tuple(sorted(other))] if other else missing(recovery, family, own)
+            found += [tuple(sorted(other))] if other else reconstruction.missing(family, own)
         return tuple(dict.fromkeys(found))
 
     if lacking(script.workload):
         raise _undetermined(
             script, lacking, "these measurements can't be put together with others."
         )
-    values = recovery.values(source.values or {})
+    values = reconstruction.values(source.values or {})
     return Answers(
         script.workload,
-        recovery,
-        lambda names: recovery.marginal(names, values),
+        reconstruction,
+        lambda names: reconstruction.marginal(names, values),
         laplace=is_laplace(source.blocks),
     )
 

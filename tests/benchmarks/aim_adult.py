@@ -31,7 +31,7 @@ from dpsql.measurement.measure import measure
 from dpsql.planner.baselines import aim
 from dpsql.planner.mechanisms import residualplanner
 from dpsql.planner.mechanisms.aim.run import Estimates, run
-from dpsql.release.reconstruct import reconstruct
+from dpsql.release.marginals import reconstruct
 from tests.helpers.charging import pay as pay_planner
 from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay
 

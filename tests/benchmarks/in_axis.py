@@ -3,9 +3,10 @@
 python -m tests.benchmarks.in_axis
 
 "decompose" is what a measurement does before noise is added (`mechanism.measure.apply`): n·I − J
-along each axis. "invert" brings it back to the residual space (`planner.recovery`, and AIM's
-`residual_of`), "reconstruct" adds all residuals inside a marginal up (`Recovery.marginal`, and
-AIM's `Marginals.rebuilt`). Nanoseconds per cell of the marginal; constant means linear.
+along each axis. "invert" brings it back to the residual space (`planner.reconstruction`, and AIM's
+`residual_of`), "reconstruct" adds all residuals inside a marginal up
+(`ResidualReconstruction.marginal`, and AIM's `Marginals.rebuilt`). Nanoseconds per cell of the
+marginal; constant means linear.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def seconds(call) -> float:
 def main() -> None:
     """Print one line for each shape."""
     print(f"{'shape':>20} {'cells':>11} {'decompose':>10} {'invert':>8} {'reconstruct':>12} "
-          f"{'recovery':>9}   (ns per cell)")  # fmt: skip
+          f"{'reconstruction':>9}   (ns per cell)")  # fmt: skip
     generator = np.random.default_rng(0)
     for shape in SHAPES:
         sizes = {f"x{i}": n for i, n in enumerate(shape)}
@@ -58,7 +59,7 @@ def main() -> None:
             seconds(lambda b=block, c=counts: apply(b, c)),
             seconds(lambda b=block, m=measured: residual_of(b, m)),
             seconds(_rebuilding(sizes, names)),
-            _recovery(sizes, names) if len(shape) <= 7 else math.nan,
+            _reconstruction(sizes, names) if len(shape) <= 7 else math.nan,
         ]
         label = "x".join(map(str, shape)) if len(set(shape)) > 1 else f"{shape[0]}^{len(shape)}"
         each = [1e9 * t / cells for t in times]
@@ -74,16 +75,16 @@ def _rebuilding(sizes, names):
     return lambda: marginals.rebuilt(names)
 
 
-def _recovery(sizes, names) -> float:
+def _reconstruction(sizes, names) -> float:
     """Time the planner's own reconstruction of a marginal, from a plan for it."""
     workload = Workload(sizes).add(list(names), [Identity()] * len(names))
     plan = dpsql.plan(workload, budget=dpsql.Budget(rho=1), residuals="uniform")
     if plan.whole:
         return math.nan
     values = {}
-    for space in plan.recovery.spaces:
+    for space in plan.reconstruction.spaces:
         values[space] = np.ones([f.measurements for f in space.factors])
-    return seconds(lambda: plan.recovery.marginal(names, values))
+    return seconds(lambda: plan.reconstruction.marginal(names, values))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import duckdb
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.measurement.measure import measure
-from dpsql.release.reconstruct import Reconstruction
+from dpsql.release.marginals import NoisyMarginals
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Workload
 from examples.paper_tables import three_way
@@ -60,13 +60,13 @@ def end_to_end(workload: Workload, rows: int) -> None:
     clock.tell(f"counted {len(spaces):,} marginals of {rows:,} rows")
     measured = measure(pay(plan), counts)
     clock.tell(f"measured {sum(v.size for v in measured.values.values()):,} noisy integers")
-    values, recovery = plan.values(measured.values), plan.recovery
-    answers = Reconstruction(lambda names: recovery.marginal(names, values))
+    values, reconstruction = plan.values(measured.values), plan.reconstruction
+    answers = NoisyMarginals(lambda names: reconstruction.marginal(names, values))
     total, squares = 0, 0.0
     for family in plan.workload.families:
         for part in family.parts(BATCH):
             total += answers.answers(part).size
-            squares += float(recovery.variances(part).sum())
+            squares += float(reconstruction.variances(part).sum())
     clock.tell(f"made {total:,} answers with variances, rmse {(squares / total) ** 0.5:.3f}")
     clock.sum_up()
 

@@ -16,7 +16,7 @@ from dpsql.measurement import measure as module
 from dpsql.measurement.measure import ChargedPlan, apply, measure
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget, Ledger
-from dpsql.release.reconstruct import reconstruct
+from dpsql.release.marginals import reconstruct
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.charging import charge, pay
 from tests.helpers.seeded import SeededBits

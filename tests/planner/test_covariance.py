@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.reconstruction import covariance
-from dpsql.planner.reconstruction.covariance import Aligned, combined_variances, covariances
+from dpsql.planner.reconstruction import inner, residual
+from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.privacy import Budget
 from dpsql.workload import (
     AllRange,
@@ -120,8 +120,8 @@ def dense_covariance(planned) -> np.ndarray:
 
 @pytest.mark.parametrize("chunk", [2**24, 7])
 def test_covariances_are_those_of_the_mechanism(chunk, monkeypatch):
-    monkeypatch.setattr(covariance, "CHUNK", chunk)
-    monkeypatch.setattr(covariance, "MAX_ENTRIES", chunk)
+    monkeypatch.setattr(inner, "CHUNK", chunk)
+    monkeypatch.setattr(residual, "MAX_ENTRIES", chunk)
 
     @SETTINGS
     @given(statements(), RESIDUALS)
@@ -134,12 +134,12 @@ def test_covariances_are_those_of_the_mechanism(chunk, monkeypatch):
         scale = max(1.0, np.abs(dense).max())
         for i, first in enumerate(columns):
             for j, second in enumerate(columns):
-                ours = covariances(planned.recovery, first, second, sizes)
+                ours = planned.reconstruction.covariances(first, second, sizes)
                 rows = begins[i] + places(first, sizes), begins[j] + places(second, sizes)
                 assert ours.shape == sizes
                 np.testing.assert_allclose(ours, dense[rows], rtol=1e-6, atol=1e-8 * scale)
-            variances = planned.recovery.variances(first.family).ravel()[places(first, sizes)]
-            same = covariances(planned.recovery, first, first, sizes)
+            variances = planned.reconstruction.variances(first.family).ravel()[places(first, sizes)]
+            same = planned.reconstruction.covariances(first, first, sizes)
             np.testing.assert_allclose(same, variances, rtol=1e-9, atol=1e-12 * scale)
 
     check()
@@ -154,7 +154,7 @@ def test_combinations_have_the_variance_of_the_mechanism(workload, residuals, se
     coefficients = rng.normal(size=(k, workload.count))
     ends = np.cumsum([f.count for f in workload.families])
     terms = list(zip(workload.families, np.split(coefficients, ends[:-1], axis=1), strict=True))
-    ours = combined_variances(planned.recovery, terms, workload.domain)
+    ours = planned.reconstruction.combined_variances(terms, workload.domain)
     expected = np.einsum("ki,ij,kj->k", coefficients, dense, coefficients)
     scale = max(1.0, np.abs(dense).max()) * workload.count
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-7 * scale)
@@ -168,17 +168,17 @@ def test_parts_of_a_statement_have_their_part_of_the_covariances():
     first, second = (
         Aligned(f, a) for f, a in zip(workload.families, [((1,), (0,)), ((0,), (1,))], strict=True)
     )
-    whole = covariances(planned.recovery, first, second, (4, 3))
+    whole = planned.reconstruction.covariances(first, second, (4, 3))
     box = (slice(1, 3), slice(0, 2))
     cut = (column.cut(box, (4, 3)) for column in (first, second))
-    np.testing.assert_allclose(covariances(planned.recovery, *cut, (2, 2)), whole[box])
+    np.testing.assert_allclose(planned.reconstruction.covariances(*cut, (2, 2)), whole[box])
 
 
 def test_disjoint_attributes_share_the_total_only():
     workload = Workload({"a": 3, "b": 3}).add(["a"], Identity()).add(["b"], Identity())
     planned = plan(workload, BUDGET, residuals="uniform")
     first, second = (Aligned(f, ((0,),)) for f in workload.families)
-    shared = covariances(planned.recovery, first, second, (3,))
+    shared = planned.reconstruction.covariances(first, second, (3,))
     total = next(b for b in planned.certified.blocks if b.spaces == ((),))
     (factor,) = total.factors or (None,)
     scale = 1 if factor is None else int(factor.matrix[0, 0])
@@ -192,17 +192,18 @@ def test_a_key_may_have_a_million_values():
     workload.add(["zip", "sex"], [Identity(), Matrix([[1, 0]])])
     planned = plan(workload, BUDGET)
     (whole, part), start = workload.families, time.perf_counter()
-    found = covariances(planned.recovery, Aligned(whole, ((0,),)), Aligned(part, ((0,), ())), (n,))
-    ours = planned.recovery.variances(part).ravel()
+    found = planned.reconstruction.covariances(
+        Aligned(whole, ((0,),)), Aligned(part, ((0,), ())), (n,)
+    )
+    ours = planned.reconstruction.variances(part).ravel()
     runs = Workload(workload.domain).add(["zip", "sex"], [Ranges([(0, 9)] * 2), Total()])
-    between = covariances(
-        planned.recovery,
+    between = planned.reconstruction.covariances(
         Aligned(runs.families[0], ((0,), ())),
         Aligned(runs.families[0].part(0, 2), ((0,), ())),
         (2,),
     )
-    combined = combined_variances(
-        planned.recovery, [(whole, np.eye(1, n)), (part, -np.eye(1, n))], workload.domain
+    combined = planned.reconstruction.combined_variances(
+        [(whole, np.eye(1, n)), (part, -np.eye(1, n))], workload.domain
     )
     assert time.perf_counter() - start < 5
     (both,) = combined
@@ -216,12 +217,12 @@ def test_what_is_too_large_is_refused_by_sizes():
     planned = plan(workload, BUDGET)
     terms = [(f, np.ones((1, f.count))) for f in workload.families]
     with pytest.raises(ResourceLimitError, match="joint cells") as error:
-        combined_variances(planned.recovery, terms, workload.domain)
+        planned.reconstruction.combined_variances(terms, workload.domain)
     assert error.value.hint
     first, second = (Aligned(f, ((i,),)) for i, f in enumerate(workload.families))
     with pytest.raises(InternalError):
-        covariances(planned.recovery, first, second, (4096, 4097))
+        planned.reconstruction.covariances(first, second, (4096, 4097))
     with pytest.raises(InternalError):
-        combined_variances(
-            planned.recovery, [terms[0], (workload.families[0], np.ones((2, 4096)))], {"a": 4096}
+        planned.reconstruction.combined_variances(
+            [terms[0], (workload.families[0], np.ones((2, 4096)))], {"a": 4096}
         )

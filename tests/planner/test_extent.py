@@ -10,8 +10,9 @@ from hypothesis import given
 
 import dpsql
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.reconstruction import extent as extents
-from dpsql.planner.reconstruction.extent import extent, front
+from dpsql.planner.reconstruction import base
+from dpsql.planner.reconstruction import largest as search
+from dpsql.planner.reconstruction.largest import front
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Workload
 from tests.planner.strategies import RESIDUALS, some, workloads
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick_cells")
 def checked(planned):
     """Yield (true sum, true largest, sum, largest) of every family, as for very large ones."""
     for family, variances in zip(planned.workload.families, planned.variances, strict=True):
-        found = extent(planned.recovery, family, planned.workload.domain)
+        found = planned.reconstruction.extent(family, planned.workload.domain)
         yield (variances.sum(), variances.max(initial=0.0), *found)
 
 
@@ -40,8 +41,9 @@ def checked(planned):
     ids=["exact", "chunks", "front", "product", "search", "table"],
 )
 def test_large_families_are_treated_as_small_ones(limits, exact, monkeypatch):
-    for name, value in ({"LARGE": -1} | limits).items():
-        monkeypatch.setattr(extents, name, value)
+    monkeypatch.setattr(base, "LARGE", -1)
+    for name, value in limits.items():
+        monkeypatch.setattr(search, name, value)
 
     @SETTINGS
     @given(workloads(), RESIDUALS)
@@ -64,7 +66,7 @@ def test_ranges_of_three_attributes(residuals, monkeypatch):
     workload.add([("a", "b")], Matrix.difference((11, 9)))
     planned = dpsql.plan(workload, budget=BUDGET, residuals=residuals)
     plain = planned.expected_error()
-    monkeypatch.setattr(extents, "LARGE", -1)
+    monkeypatch.setattr(base, "LARGE", -1)
     for total, largest, our_total, our_largest in checked(planned):
         assert our_total == pytest.approx(total, rel=1e-9)
         assert our_largest == pytest.approx(largest, rel=1e-9)
@@ -90,7 +92,7 @@ def test_hundreds_of_billions_of_ranges_are_planned():
     assert row["rmse"] == pytest.approx(planned.rmse, rel=1e-6)
     (family,) = workload.families
     samples = next(family.parts(10**6)), family.box([slice(2500, 2510)] * 3)
-    largest = max(planned.recovery.variances(part).max() for part in samples)
+    largest = max(planned.reconstruction.variances(part).max() for part in samples)
     assert row["worst_standard_error"] >= math.sqrt(largest)
     planned.check_variances()
     with pytest.raises(ResourceLimitError, match="128,787,625,000 answers") as error:
@@ -118,5 +120,5 @@ def test_parts_are_never_larger_than_asked():
         for size in (1, 7, 100, 10**6):
             parts = list(family.parts(size))
             assert max(part.count for part in parts) <= size
-            found = [planned.recovery.variances(part).ravel() for part in parts]
+            found = [planned.reconstruction.variances(part).ravel() for part in parts]
             np.testing.assert_allclose(np.concatenate(found), variances.ravel())

@@ -15,14 +15,12 @@ from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms import direct
 from dpsql.planner.mechanisms.cells import MarginalStrategy, Spending, assemble, shares
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.reconstruction.covariance import Aligned, combined_variances, covariances
-from dpsql.planner.reconstruction.determined import missing
-from dpsql.planner.reconstruction.extent import extent
-from dpsql.planner.reconstruction.marginals import MarginalRecovery
+from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.pooled import PooledRecovery
+from dpsql.planner.reconstruction.pooled import PooledReconstruction
 from dpsql.privacy import Budget
-from dpsql.release.reconstruct import reconstruct
+from dpsql.release.marginals import reconstruct
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
@@ -99,18 +97,18 @@ def test_pooled_marginals_are_least_squares(budget: Budget) -> None:
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_each_query_follows_from_its_marginal_alone(budget: Budget) -> None:
     plan = direct.plan(workload(), budget)
-    recovery = plan.recovery
-    assert isinstance(recovery, MarginalRecovery)
+    reconstruction = plan.reconstruction
+    assert isinstance(reconstruction, MarginalReconstruction)
     for family, variances in zip(plan.workload.families, plan.variances, strict=True):
-        space = recovery.place(family.attributes).space
+        space = reconstruction.place(family.attributes).space
         rows = written(space)
         answering = family_matrix(family, SIZES) @ np.linalg.pinv(rows)
         np.testing.assert_allclose(answering @ rows, family_matrix(family, SIZES), atol=1e-9)
         exact = space.noise * np.square(answering).sum(axis=1)
         np.testing.assert_allclose(variances.ravel(), exact, rtol=1e-9)
         sums = (exact.sum(), exact.max())
-        np.testing.assert_allclose(extent(recovery, family, SIZES), sums, rtol=1e-9)
-        np.testing.assert_allclose(recovery.extent(family), sums, rtol=1e-9)
+        np.testing.assert_allclose(reconstruction.extent(family, SIZES), sums, rtol=1e-9)
+        np.testing.assert_allclose(reconstruction.extent(family), sums, rtol=1e-9)
 
 
 @pytest.mark.statistical
@@ -153,23 +151,23 @@ def aligned(plan: Plan, name: str, axes: tuple[tuple[int, ...], ...]) -> Aligned
 )
 def test_covariances(make) -> None:
     plan = make(BUDGETS[0])
-    recovery = plan.recovery
+    reconstruction = plan.reconstruction
     first, second = aligned(plan, "prefix", ((0,),)), aligned(plan, "table", ((1,), (0,)))
     ours, theirs = (family_matrix(f, SIZES) for f in (first.family, second.family))
-    if isinstance(recovery, PooledRecovery):
+    if isinstance(reconstruction, PooledReconstruction):
         _, covariance = dense(plan)
     else:
-        places = [recovery.place(s.family.attributes) for s in (first, second)]
+        places = [reconstruction.place(s.family.attributes) for s in (first, second)]
         assert places[0] is not places[1]
         covariance = np.zeros((24, 24))
     prefix = Aligned(first.family, ((0,),))
-    both = covariances(recovery, prefix, prefix, (4,))
-    np.testing.assert_allclose(both, recovery.variances(first.family), rtol=1e-9)
+    both = reconstruction.covariances(prefix, prefix, (4,))
+    np.testing.assert_allclose(both, reconstruction.variances(first.family), rtol=1e-9)
     sums = np.array([[1.0, 0, -1, 2], [0, 0, 1, 1]])
     cells = np.eye(2, 12)
-    found = combined_variances(recovery, [(first.family, sums), (second.family, cells)], SIZES)
+    found = reconstruction.combined_variances([(first.family, sums), (second.family, cells)], SIZES)
     rows = (sums @ ours, cells @ theirs)
-    if isinstance(recovery, PooledRecovery):
+    if isinstance(reconstruction, PooledReconstruction):
         exact = np.einsum("ij,jk,ik->i", sum(rows), covariance, sum(rows))
     else:
         exact = np.zeros(2)
@@ -182,7 +180,7 @@ def test_covariances(make) -> None:
 def test_covariances_inside_one_marginal() -> None:
     """Families over other attributes of the same marginal are correlated."""
     space = Space(("b", "a"), (IdentityFactor((0,), (3,), 2), IdentityFactor((1,), (4,), 1)), 7.0)
-    recovery = MarginalRecovery([space])
+    reconstruction = MarginalReconstruction([space])
     families = (
         Workload(SIZES).add(["a"], [Prefix()]).add(["b", "a"], [Total(), Identity()]).families
     )
@@ -190,15 +188,15 @@ def test_covariances_inside_one_marginal() -> None:
     inverse = np.linalg.pinv(written(space))
     one, two = (family_matrix(f, SIZES) @ inverse for f in families)
     exact = 7.0 * np.einsum("ij,ij->i", one, two)
-    np.testing.assert_allclose(covariances(recovery, first, second, (4,)), exact, rtol=1e-12)
+    np.testing.assert_allclose(reconstruction.covariances(first, second, (4,)), exact, rtol=1e-12)
 
 
 def test_what_no_marginal_holds_is_missing() -> None:
-    recovery = MarginalRecovery([Space(("a",), (IdentityFactor((0,), (4,), 1),), 1.0)])
+    reconstruction = MarginalReconstruction([Space(("a",), (IdentityFactor((0,), (4,), 1),), 1.0)])
     families = Workload(SIZES).add(["a"], [Prefix()]).add(["b"], [Prefix()]).add([], []).families
-    assert [missing(recovery, f, SIZES) for f in families] == [(), (("b",),), ()]
+    assert [reconstruction.missing(f, SIZES) for f in families] == [(), (("b",),), ()]
     with pytest.raises(InternalError):
-        recovery.variances(families[1])
+        reconstruction.variances(families[1])
 
 
 def test_few_queries_are_measured_themselves() -> None:
@@ -218,10 +216,10 @@ def test_few_queries_are_measured_themselves() -> None:
             exact = np.square(rows).sum(axis=0).max() / costs[0]
         np.testing.assert_allclose(plan.variances[0], exact, rtol=1e-4)
         other = Workload(sizes).add(["x", "y", "z"], [Identity()] * 3).families[0]
-        recovery = plan.recovery
-        assert isinstance(recovery, MarginalRecovery)
-        assert [missing(recovery, f, sizes) for f in (queries, cells)] == [(), ()]
-        assert missing(recovery, other, sizes) == (("x", "y", "z"),)
+        reconstruction = plan.reconstruction
+        assert isinstance(reconstruction, MarginalReconstruction)
+        assert [reconstruction.missing(f, sizes) for f in (queries, cells)] == [(), ()]
+        assert reconstruction.missing(other, sizes) == (("x", "y", "z"),)
 
 
 @pytest.mark.parametrize("factor", [Identity(), Prefix(), AllRange()])

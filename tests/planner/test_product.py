@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.reconstruction.determined import missing
-from dpsql.planner.reconstruction.whole import gram
 from dpsql.planner.weights import search
 from dpsql.planner.weights.product import closed_form, factors, reference_of
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Suffix, Total, Workload
+from dpsql.workload.joint import gram
 
 BUDGET = Budget(mu=1)
 AVERAGE = Matrix([[1.0] * 9 + [0.0], [*map(float, range(9)), 0.0]])
@@ -99,7 +98,7 @@ def test_cells_that_nothing_is_asked_of_are_counted_for_free(only_products):
     assert planned.gap <= 2e-3
     everyone = Workload({"g": 5, "x": 12}).add(["g"], [Identity()])
     (family,) = everyone.families
-    assert missing(planned.recovery, family, everyone.domain) == ()
+    assert planned.reconstruction.missing(family, everyone.domain) == ()
 
 
 def test_a_column_of_which_only_the_total_is_asked(only_products):

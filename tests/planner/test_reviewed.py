@@ -8,7 +8,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import WorkloadError
-from dpsql.planner.reconstruction import residual as recovery
+from dpsql.planner.reconstruction import inverses
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Suffix, Workload, queries
 
 BUDGET = dpsql.Budget(mu=1)
@@ -119,10 +119,10 @@ def test_what_can_fail_by_its_size_fails_before_the_charge(monkeypatch):
     planned = dpsql.plan(workload, budget=BUDGET, residuals="uniform")
     written = planned.variances
     monkeypatch.setattr(queries, "MAX_ENTRIES", 2**10)
-    monkeypatch.setattr(recovery, "CHUNK", 2**10)
+    monkeypatch.setattr(inverses, "CHUNK", 2**10)
     planned.check_variances()
     for family, variances in zip(workload.families, written, strict=True):
-        np.testing.assert_allclose(planned.recovery.variances(family), variances)
+        np.testing.assert_allclose(planned.reconstruction.variances(family), variances)
 
     def refuse(rows, cells):
         raise dpsql.ResourceLimitError("too large", hint="smaller")

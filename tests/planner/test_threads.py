@@ -43,9 +43,9 @@ def test_every_factorisation_of_a_plan_has_one_thread(residuals, two_threads, mo
     assert all(threads == {1} for threads in seen)
     assert blas_threads() == {2}
 
-    recover = whole.WholeRecovery.variances
+    recover = whole.WholeReconstruction.variances
     monkeypatch.setattr(
-        whole.WholeRecovery,
+        whole.WholeReconstruction,
         "variances",
         lambda *args: (seen.append(blas_threads()), recover(*args))[1],
     )

@@ -15,7 +15,7 @@ from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.hints import for_command
 from dpsql.measurement.measure import apply, measure
 from dpsql.planner.mechanisms import querysmasher
-from dpsql.release.reconstruct import reconstruct
+from dpsql.release.marginals import reconstruct
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.charging import pay

@@ -46,9 +46,9 @@ from numpy.typing import NDArray
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, weighted_sum
 from dpsql.planner.mechanisms.hdmm.products import Products
-from dpsql.planner.reconstruction.whole import cells, gram, touched
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
+from dpsql.workload.joint import gram, joint_cells, touched
 from dpsql.workload.queries import Queries
 
 Array = NDArray[np.float64]
@@ -96,8 +96,8 @@ def svd_bound(workload: Workload) -> Bound:
     families = [f for f in workload.families if f.count]
     if not families:
         return Bound(0.0, exact=True, how="nothing is asked")
-    if cells(workload) <= SMALL:
-        together = nuclear(gram(workload, touched(workload))) ** 2 / cells(workload)
+    if joint_cells(workload) <= SMALL:
+        together = nuclear(gram(workload, touched(workload))) ** 2 / joint_cells(workload)
         return Bound(together, exact=True, how="singular values over all joint cells")
     separate = _separate(families, workload.domain)
     if separate is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,10 +13,8 @@ from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
 from dpsql.measurement.integer import BlockStrategy, IntegerFactor
 from dpsql.planner.plans.plan import RECORD, Objective, Plan, PlannedBlock
-from dpsql.planner.reconstruction.extent import errors, extent
-from dpsql.planner.reconstruction.marginals import MarginalRecovery
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.pooled import PooledRecovery
+from dpsql.planner.reconstruction.pooled import of_marginals
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -76,13 +73,8 @@ def assemble(
     blocks = _blocks(strategies, spending)
     spaces = [Space.of_block(s.attributes, b) for s, b in zip(strategies, blocks, strict=True)]
     certified = CertifiedPlan(blocks, spending.budget, spending.contributions)
-    if reading == "pooled":
-        pooled = PooledRecovery(spaces)
-        recovery: PooledRecovery | MarginalRecovery = pooled
-        by_marginal = _pooled_errors(pooled, workload)
-    else:
-        apart = recovery = MarginalRecovery(spaces, workload.families)
-        by_marginal = _errors(apart, workload)
+    reconstruction = of_marginals(spaces, workload.families, reading)
+    by_marginal = reconstruction.errors_by_marginal(workload)
     planned = tuple(
         PlannedBlock(block, by_marginal[frozenset(s.attributes)], 0.0, s.solver)
         for s, block in zip(strategies, blocks, strict=True)
@@ -93,8 +85,8 @@ def assemble(
         spending.budget,
         planned,
         certified,
-        recovery,
-        recovery.references,
+        reconstruction,
+        reconstruction.references,
         Objective("total weighted variance", (), math.inf, total),
         spending.neighbours,
         mechanism=mechanism,
@@ -136,23 +128,3 @@ def _block(strategy: MarginalStrategy, cost: Fraction, *, pure: bool) -> BlockSt
         )
     law: Law = Laplace(width) if pure else Gaussian(width)
     return BlockStrategy((strategy.attributes,), strategy.factors, law)
-
-
-def _errors(recovery: MarginalRecovery, workload: Workload) -> dict[frozenset[str], float]:
-    """Return the weighted sum of the variances of what is answered from each marginal."""
-    found: dict[frozenset[str], float] = defaultdict(float)
-    for family in workload.families:
-        if family.count:
-            place = recovery.place(family.attributes)
-            total, _ = extent(recovery, family, workload.domain)
-            found[frozenset(place.space.attributes)] += family.weight * total
-    return found
-
-
-def _pooled_errors(recovery: PooledRecovery, workload: Workload) -> dict[frozenset[str], float]:
-    """Return the weighted sum of variances that the noise in each marginal gives."""
-    found: dict[frozenset[str], float] = defaultdict(float)
-    for space, error in errors(recovery, workload):
-        for marginal, part in recovery.contributions(space):
-            found[marginal] += part * error
-    return found

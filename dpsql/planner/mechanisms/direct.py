@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.cells import MarginalStrategy, Spending, assemble, shares
 from dpsql.planner.plans.plan import RECORD, Plan
-from dpsql.planner.reconstruction.marginals import MarginalRecovery
+from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
@@ -141,5 +141,6 @@ def _error(
     change = 1.0
     for factor in factors:
         change *= factor.largest_column_sum**2 if pure else factor.largest_column_norm_squared
-    recovery = MarginalRecovery([Space(names, factors, 1.0)])
-    return change * sum(f.weight * recovery.extent(f)[0] for f in families)
+    reconstruction = MarginalReconstruction([Space(names, factors, 1.0)])
+    (place,) = reconstruction.places
+    return change * reconstruction.total(Workload.of(place.sizes, families))

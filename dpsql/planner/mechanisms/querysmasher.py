@@ -24,16 +24,8 @@ from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.plans.objectives import Planner, least_budget, least_largest
 from dpsql.planner.plans.plan import RECORD, Plan, PlannedBlock
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.residual import Recovery
-from dpsql.planner.reconstruction.whole import (
-    MAX_CELLS,
-    MODERATE_CELLS,
-    WholeRecovery,
-    cells,
-    is_quick,
-    solve_whole,
-    touched,
-)
+from dpsql.planner.reconstruction.residual import ResidualReconstruction
+from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Colouring, by_reference, by_size
@@ -45,10 +37,12 @@ from dpsql.planner.strategies.base import StrategyFamily
 from dpsql.planner.strategies.choose import Solutions
 from dpsql.planner.strategies.dual import MAX_RANK
 from dpsql.planner.strategies.rounding import Rounding
+from dpsql.planner.strategies.whole import MAX_CELLS, MODERATE_CELLS, is_quick, solve_whole
 from dpsql.planner.weights.product import closed_form
 from dpsql.planner.weights.search import choose_references, uniform_is_best
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
+from dpsql.workload.joint import joint_cells, touched
 from dpsql.workload.queries import IntervalQueries
 
 DEFAULT_TOLERANCE = 1e-3
@@ -167,7 +161,7 @@ def _plan(
 
 
 def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Residuals) -> Plan:
-    count = cells(workload)
+    count = joint_cells(workload)
     if residuals == "none" and count > MAX_CELLS:
         raise ResourceLimitError(
             f"The workload touches {count:,} joint cells, more than {MAX_CELLS:,}.",
@@ -201,9 +195,9 @@ def _best(plans: Mapping[str, Plan]) -> Plan:
 
 def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> Plan:
     """Plan with the references of a plan for the same families with other weights."""
-    if isinstance(like.recovery, WholeRecovery):
+    if like.whole:
         whole = None
-        if is_quick(workload) or cells(workload) <= MAX_CELLS:
+        if is_quick(workload) or joint_cells(workload) <= MAX_CELLS:
             whole = _plan_whole(workload, cost, tolerance)
         return whole or _plan_total(workload, cost, tolerance, "weighted")
     colouring, references = by_reference(like.references, workload.domain)
@@ -218,12 +212,12 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
         return None
     component, solution = found
     block = Rounding().block((touched(workload),), (found,), cost.per_record)
-    recovery = WholeRecovery(Space.of_block(block.spaces[0], block))
-    planned = PlannedBlock(block, recovery.error(component.rows), solution.lower, solution.solver)
+    whole = WholeReconstruction(Space.of_block(block.spaces[0], block))
+    planned = PlannedBlock(block, whole.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
     real, least = (e / float(cost.per_record) for e in (solution.upper, solution.lower))
     return Plan(
-        workload.copy(), cost.budget, (planned,), certified, recovery, {}, real=real, least=least
+        workload.copy(), cost.budget, (planned,), certified, whole, {}, real=real, least=least
     )
 
 
@@ -323,16 +317,18 @@ def stitch_shares(
         for c, share in zip(conquered, shares, strict=True)
     )
     spaces = [Space.of_block(names, block) for block in blocks for names in block.spaces]
-    recovery = Recovery(spaces, divided.references)
+    reconstruction = ResidualReconstruction(spaces, divided.references)
     planned = tuple(
-        PlannedBlock(block, recovery.error(c.terms, block), c.lower, c.solver)
+        PlannedBlock(block, reconstruction.error(c.terms, block), c.lower, c.solver)
         for c, block in zip(conquered, blocks, strict=True)
     )
     certified, references = cost.certified(blocks), divided.references
     real = math.fsum(
         len(c.spaces) * c.upper / float(share) for c, share in zip(conquered, shares, strict=True)
     )
-    return Plan(workload.copy(), cost.budget, planned, certified, recovery, references, real=real)
+    return Plan(
+        workload.copy(), cost.budget, planned, certified, reconstruction, references, real=real
+    )
 
 
 def _check_contributions(contributions: int) -> None:

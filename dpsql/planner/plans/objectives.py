@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.hints import option
 from dpsql.planner.plans.plan import Objective, Plan
-from dpsql.planner.reconstruction.extent import LARGE, extent
-from dpsql.planner.reconstruction.whole import cells, touched, written_out
+from dpsql.planner.reconstruction.base import LARGE
 from dpsql.planner.shares.proportional import total_error
 from dpsql.planner.strategies import minimax
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
+from dpsql.workload.joint import joint_cells, touched, written_out
 from dpsql.workload.workload import EQUAL
 
 Array = NDArray[np.float64]
@@ -156,7 +156,7 @@ def _find(
 ) -> _Found:
     """Find weights of answers if that is quick, and of families unless those do as well."""
     found: list[_Found] = []
-    if whole and minimax.least_work(workload.count, cells(workload)) <= minimax.WORK:
+    if whole and minimax.least_work(workload.count, joint_cells(workload)) <= minimax.WORK:
         found += _weigh_answers(workload, limits, planner)
     elif workload.count <= LARGE and (emphasised := _weigh_rows(workload)) is not None:
         found.append(_search(workload, emphasised, limits, start, planner))
@@ -274,7 +274,7 @@ def _ratios(plan: Plan, workload: Workload, limits: Sequence[float | None]) -> l
     """
     ratios = []
     for family, limit in zip(workload.families, limits, strict=True):
-        largest = extent(plan.recovery, family, workload.domain)[1] if limit else 0.0
+        largest = plan.reconstruction.extent(family, workload.domain)[1] if limit else 0.0
         ratios.append(largest / (limit or 1.0))
     return ratios
 
@@ -347,9 +347,6 @@ def _reported(
         for family, ratio in zip(workload.families, ratios, strict=True)
         if ratio >= BINDING * max(ratios)
     )
-    total = math.fsum(
-        family.weight * extent(fitted.recovery, family, workload.domain)[0]
-        for family in workload.families
-    )
+    total = fitted.reconstruction.total(workload)
     objective = Objective(name, tuple(binding), max(0.0, gap), total)
     return replace(fitted, workload=workload.copy(), objective=objective)

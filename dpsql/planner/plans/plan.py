@@ -20,11 +20,9 @@ from dpsql.linalg.threads import one_thread
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.plans.names import QUERYSMASHER, TITLES
+from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.combine import Combination
-from dpsql.planner.reconstruction.extent import extent
 from dpsql.planner.reconstruction.measured import Noisy, Values
-from dpsql.planner.reconstruction.mixed import AnyRecovery
-from dpsql.planner.reconstruction.whole import WholeRecovery
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.shares.proportional import total_error
 from dpsql.privacy import Budget
@@ -120,7 +118,7 @@ class Plan:
     budget: Budget
     planned: tuple[PlannedBlock, ...]
     certified: CertifiedPlan
-    recovery: AnyRecovery
+    reconstruction: Reconstruction
     """How answers and variances follow from the measurements."""
     references: Mapping[str, Reference]
     """Attribute → the reference of its residual spaces; none if cells are measured directly."""
@@ -180,7 +178,7 @@ class Plan:
         Raises:
             ResourceLimitError: a family has more than 67,108,864 answers.
         """
-        return tuple(self.recovery.variances(family) for family in self.workload.families)
+        return tuple(self.reconstruction.variances(family) for family in self.workload.families)
 
     @one_thread
     def check_variances(self) -> None:
@@ -193,7 +191,7 @@ class Plan:
             ResourceLimitError: something in between is too large.
         """
         for family in self.workload.families:
-            self.recovery.variances(next(family.parts(1), family))
+            self.reconstruction.variances(next(family.parts(1), family))
 
     @property
     def rmse(self) -> float:
@@ -277,13 +275,13 @@ class Plan:
             )
 
     def values(self, measured: Noisy) -> Values:
-        """Return what `recovery` makes answers of: the plan's measurements, and earlier ones.
+        """Return what `reconstruction` makes answers of: the plan's measurements, and earlier ones.
 
         Args:
             measured: the noisy integers of every space that the plan measures.
         """
         if self.given is None:
-            return self.recovery.values(measured)
+            return self.reconstruction.values(measured)
         return self.given.combination.values([*self.given.measured, measured])
 
     def expected_error(self) -> pl.DataFrame:
@@ -293,7 +291,7 @@ class Plan:
         and `worst_standard_error` (root of the largest variance). Only for a family of more than
         4,194,304 answers may the last be an upper bound; see `extent`.
         """
-        return error_table(self.recovery, self.workload)
+        return error_table(self.reconstruction, self.workload)
 
     def explain(self) -> str:
         """Describe the plan: the residual spaces, their solvers and shares of the budget."""
@@ -353,7 +351,7 @@ class Plan:
     @property
     def whole(self) -> bool:
         """Whether the domain is measured at once; `gap` is then to the best of all mechanisms."""
-        return isinstance(self.recovery, WholeRecovery)
+        return self.reconstruction.whole
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
@@ -379,12 +377,12 @@ class Plan:
 
 
 @one_thread
-def error_table(recovery: AnyRecovery, workload: Workload) -> pl.DataFrame:
+def error_table(reconstruction: Reconstruction, workload: Workload) -> pl.DataFrame:
     """Return the error of each statement; see `Plan.expected_error`."""
     table: dict[str, _Error] = {}
     for family in (family.shown for family in workload.families):
         error = table.setdefault(family.name, _Error())
-        error.add(family.count, *extent(recovery, family, workload.domain))
+        error.add(family.count, *reconstruction.extent(family, workload.domain))
     return pl.DataFrame(
         {
             "statement": list(table),

@@ -1,4 +1,4 @@
-"""Combine: one recovery from the measurements of several releases.
+"""Combine: one reconstruction from the measurements of several releases.
 
 All of it is weighted least squares, which is best among unbiased linear estimates. Measurements of
 one residual space with the precision matrices P_k = B_kᵀB_k/σ_k² have together P = Σ P_k and the
@@ -23,12 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.roots import independent_root, independent_rows
+from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.entries import Entry, agreed, entries
 from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values, pseudo_inverse
-from dpsql.planner.reconstruction.mixed import CombinedRecovery, MixedRecovery
-from dpsql.planner.reconstruction.residual import Recovery
+from dpsql.planner.reconstruction.mixed import MixedReconstruction
+from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.sources import Ground, Source
-from dpsql.planner.reconstruction.whole import WholeRecovery
+from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.averaging import Reference
 
 Array = NDArray[np.float64]
@@ -47,7 +49,7 @@ NEGLIGIBLE = 1e-11
 
 
 class Part(ABC):
-    """One space of the recovery, and how its measurements follow from those of the sources."""
+    """One space to reconstruct from, and how its measurements follow from the sources'."""
 
     space: Space
 
@@ -109,7 +111,7 @@ def _of(entry: Entry, given: Sequence[Noisy]) -> Array:
 class Combination:
     """Sources put together."""
 
-    recovery: CombinedRecovery
+    reconstruction: CombinedReconstruction
     parts: tuple[Part, ...]
 
     def uses(self, number: int) -> bool:
@@ -117,7 +119,7 @@ class Combination:
         return any(e.source == number for part in self.parts for e in part.counted)
 
     def values(self, given: Sequence[Noisy]) -> Values:
-        """Return what the recovery needs, from the noisy integers of all sources."""
+        """Return what the reconstruction needs, from the noisy integers of all sources."""
         return {part.space: part.values(given) for part in self.parts}
 
 
@@ -151,15 +153,15 @@ def combine(
             elif entry.attributes <= spoken and not source.whole:
                 apart[entry.attributes].append(entry)
     parts = _residual_parts(apart, first)
-    rest = Recovery([part.space for part in parts], references)
+    rest = ResidualReconstruction([part.space for part in parts], references)
     if joint is None:
         return Combination(rest, tuple(parts))
     names = tuple(name for name in ground.sizes if name in joint)
     part = join(inside, names, ground.sizes)
-    whole = WholeRecovery(part.space)
+    whole = WholeReconstruction(part.space)
     if not parts and len(names) == len(ground.sizes):
         return Combination(whole, (part,))
-    return Combination(MixedRecovery(whole, rest), (part, *parts))
+    return Combination(MixedReconstruction(whole, rest), (part, *parts))
 
 
 def _joint_attributes(
@@ -193,9 +195,10 @@ def join(inside: Sequence[Entry], names: tuple[str, ...], sizes: Mapping[str, in
     shape = tuple(sizes[name] for name in names)
     placed = tuple((entry, entry.indices(names, sizes)) for entry in inside)
     if math.prod(shape) <= JOINT_CELLS:
-        rows, inverse = _root(precision(placed, math.prod(shape)))
+        rows, inverse = independent_root(precision(placed, math.prod(shape)), NEGLIGIBLE)
     else:
-        rows, inverse = _compressed(np.vstack([e.whitened()[:, at] for e, at in placed]))
+        written = np.vstack([e.whitened()[:, at] for e, at in placed])
+        rows, inverse = independent_rows(written, NEGLIGIBLE)
     factor = RealFactor(tuple(range(len(names))), shape, rows, inverse)
     return Joined(Space(names, (factor,), 1.0), placed)
 
@@ -206,22 +209,6 @@ def precision(placed: Sequence[tuple[Entry, NDArray[np.int64]]], cells: int) -> 
     for entry, at in placed:
         total += entry.gram()[np.ix_(at, at)]
     return total
-
-
-def _root(total: Array) -> tuple[Array, Array]:
-    """Return independent rows R with RᵀR = P, and their pseudo-inverse."""
-    values, vectors = np.linalg.eigh(total)
-    kept = values > NEGLIGIBLE * max(float(values[-1]), 0.0)
-    scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
-    return np.ascontiguousarray((vectors * scale).T), np.asarray(vectors / scale)
-
-
-def _compressed(rows: Array) -> tuple[Array, Array]:
-    """Return independent rows with the same Gram matrix, and their pseudo-inverse."""
-    _, scale, vectors = np.linalg.svd(rows, full_matrices=False)
-    kept = scale > math.sqrt(NEGLIGIBLE) * scale[0]
-    scale, vectors = scale[kept], vectors[kept]
-    return np.ascontiguousarray(scale[:, None] * vectors), np.asarray(vectors.T / scale)
 
 
 def _residual_parts(

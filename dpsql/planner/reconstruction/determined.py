@@ -3,72 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.measurement.integer import CentredFactor
-from dpsql.planner.reconstruction.marginals import MarginalRecovery
+from dpsql.planner.reconstruction.inverses import groups
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space, pseudo_inverse
-from dpsql.planner.reconstruction.mixed import AnyRecovery, MixedRecovery
-from dpsql.planner.reconstruction.residual import Recovery, groups
-from dpsql.planner.reconstruction.whole import WholeRecovery
 from dpsql.planner.residuals.component import Component
-from dpsql.planner.residuals.decompose import decompose
-from dpsql.planner.residuals.equivalence import by_reference
-from dpsql.planner.residuals.pieces import Splitter
-from dpsql.planner.residuals.structure import Product, products
-from dpsql.workload import Family, Workload
+from dpsql.planner.residuals.structure import Product
 
 Array = NDArray[np.float64]
-Missing = tuple[tuple[str, ...], ...]
 
 CLOSE = 1e-6
 """What is left of a query, relatively, that lies in the span of measurements up to rounding."""
 WRITTEN = 2**24
 """Entries of queries that are written out to be compared."""
-
-
-def missing(recovery: AnyRecovery, family: Family, domain: Mapping[str, int]) -> Missing:
-    """Return the sets of attributes of which too little was measured to answer a family.
-
-    None are returned if every query of the family follows from the measurements.
-    """
-    if not family.count:
-        return ()
-    if isinstance(recovery, WholeRecovery):
-        return () if spans_whole(recovery, family) else (_touched(family, domain),)
-    if isinstance(recovery, MarginalRecovery):
-        return () if recovery.determines(family) else (_touched(family, domain),)
-    if isinstance(recovery, MixedRecovery):
-        part = recovery.joint_part(family)
-        inside = () if spans_whole(recovery.joint, part) else (_touched(part, domain),)
-        return (*inside, *_missing_spaces(recovery.rest, family, domain, recovery.joint.names))
-    return _missing_spaces(recovery, family, domain, None)
-
-
-def _touched(family: Family, domain: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(name for name in domain if name in family.attributes)
-
-
-def _missing_spaces(
-    recovery: Recovery, family: Family, domain: Mapping[str, int], joint: Sequence[str] | None
-) -> Missing:
-    """Look at every residual space of which something is asked, but for those inside `joint`."""
-    alone = Workload.of(domain, [family])
-    references = {name: recovery.references[name] for name in domain}
-    colouring, colours = by_reference(references, domain)
-    splitter = Splitter(colours)
-    found: list[tuple[str, ...]] = []
-    for subworkload in decompose(alone, colouring, splitter.squares):
-        terms = products(subworkload, splitter)
-        for space in subworkload.spaces:
-            if joint is not None and set(space) <= set(joint):
-                continue
-            if not any(spans(terms, s) for s in recovery.measured(space)):
-                found.append(space)
-    return tuple(found)
 
 
 def spans(terms: Sequence[Product], space: Space) -> bool:
@@ -121,20 +72,3 @@ def _projected(tensor: Array, axes: Sequence[int], factor: MeasuredFactor) -> Ar
     flat = moved.reshape(-1, math.prod(factor.shape))
     found = (flat @ pseudo_inverse(factor)) @ factor.matrix
     return np.moveaxis(found.reshape(moved.shape), range(-len(axes), 0), axes)
-
-
-def spans_whole(recovery: WholeRecovery, family: Family) -> bool:
-    """Whether the queries lie in the span of measurements over joint cells."""
-    if not family.attributes <= set(recovery.names):
-        return False
-    (factor,) = recovery.space.factors
-    cells = math.prod(factor.shape)
-    if factor.measurements >= cells:
-        return True
-    inverse, matrix = pseudo_inverse(factor), factor.matrix.astype(np.float64)
-    for part in family.parts(max(1, WRITTEN // cells)):
-        rows = recovery.written_out(part)
-        left = rows - (rows @ inverse) @ matrix
-        if (np.abs(left) > CLOSE * max(1.0, float(np.abs(rows).max(initial=0.0)))).any():
-            return False
-    return True

@@ -1,4 +1,4 @@
-"""Recovery from marginals that are measured as they are, each by a strategy for all of its cells.
+"""Reconstruction from marginals, each measured by a strategy for all of its cells.
 
 Every query is answered from one marginal. With y = (⊗B_i) x_B + z and factors of full column rank,
 x̂_B = (⊗B_i⁺) y is the least squares estimate; with fewer rows it still is one of all queries in
@@ -7,13 +7,14 @@ their span. Then q(x̂_B) has
     variance = Var(z) ‖q (⊗B_i⁺)‖² ,
 
 which is what residual spaces have too, if references are 0: then everything is kept, and nothing
-dropped. So a `Recovery` with such references does the work for each marginal.
+dropped. So a `ResidualReconstruction` with such references does the work for each marginal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -22,17 +23,17 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.measurement.integer import IdentityFactor
+from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction.base import Missing, Reconstruction, touched_by
 from dpsql.planner.reconstruction.measured import (
     MeasuredFactor,
-    Noisy,
     Space,
     Values,
     pseudo_inverse,
-    read,
 )
-from dpsql.planner.reconstruction.residual import Recovery
+from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.residuals.averaging import Reference
-from dpsql.workload import Block, Family
+from dpsql.workload import Block, Family, Workload
 from dpsql.workload.factors import Total
 
 Array = NDArray[np.float64]
@@ -54,9 +55,11 @@ class Place:
         return {name: shapes[axis] for axis, name in enumerate(self.space.attributes)}
 
     @cached_property
-    def recovery(self) -> Recovery:
+    def reconstruction(self) -> ResidualReconstruction:
         """How queries over all of its attributes follow."""
-        return Recovery([self.space], {a: Reference.nothing(n) for a, n in self.sizes.items()})
+        return ResidualReconstruction(
+            [self.space], {a: Reference.nothing(n) for a, n in self.sizes.items()}
+        )
 
     @cached_property
     def full(self) -> bool:
@@ -118,13 +121,15 @@ def _mean_square(factor: MeasuredFactor, names: tuple[str, ...], kept: frozenset
     return float(np.square(left).sum()) / len(left)
 
 
-class MarginalRecovery:
+class MarginalReconstruction(Reconstruction):
     """How answers and variances follow from marginals. Each query is answered from one of them.
 
     That is the marginal which gives the cells over the query's attributes the least variance, so
     that answers over the same attributes agree. One of which only some queries were measured, and
     not all cells, is taken if all queries that are asked over its attributes follow from it.
     """
+
+    reading = "marginals"
 
     def __init__(self, spaces: Iterable[Space], families: Iterable[Family] = ()) -> None:
         self.places = tuple(Place(space) for space in spaces)
@@ -137,19 +142,19 @@ class MarginalRecovery:
             self._choose(attributes, partial(_spans_all, own))
 
     @property
-    def references(self) -> Mapping[str, Reference]:
-        """None: there are no residual spaces."""
-        return {}
-
-    @property
     def spaces(self) -> tuple[Space, ...]:
         """What is measured."""
         return tuple(place.space for place in self.places)
 
-    def determines(self, family: Family) -> bool:
-        """Whether a family follows from what was measured."""
-        able = any(place.answers(family.attributes) for place in self.places)
-        return able and self.place(family.attributes).spans(family)
+    def errors_by_marginal(self, workload: Workload) -> dict[frozenset[str], float]:
+        """Return the weighted sum of the variances of what is answered from each marginal."""
+        found: dict[frozenset[str], float] = defaultdict(float)
+        for family in workload.families:
+            if family.count:
+                measured = self.place(family.attributes).space.attributes
+                total, _ = self.extent(family, workload.domain)
+                found[frozenset(measured)] += family.weight * total
+        return found
 
     def place(self, attributes: frozenset[str]) -> Place:
         """Return the marginal that answers queries over some attributes."""
@@ -166,24 +171,11 @@ class MarginalRecovery:
         if found:
             self._chosen[attributes] = min(found, key=lambda p: p.mean_variance(attributes))
 
-    def by_place(
-        self, terms: Sequence[tuple[Family, Array]]
-    ) -> Iterator[tuple[Place, list[tuple[Family, Array]]]]:
-        """Group terms by the marginal that answers them."""
-        for place in self.places:
-            own = [term for term in terms if self.place(term[0].attributes) is place]
-            if own:
-                yield place, own
-
-    def values(self, noisy: Noisy) -> Values:
-        """Return what answers are made of, from the noisy integers of every marginal."""
-        return read(self.spaces, noisy)
-
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
         place = self.place(frozenset(attributes))
         names = place.space.attributes
-        tensor = place.recovery.marginal(names, values)
+        tensor = place.reconstruction.marginal(names, values)
         tensor = tensor.sum(axis=tuple(i for i, a in enumerate(names) if a not in attributes))
         left = [a for a in names if a in attributes]
         return np.asarray(tensor.transpose([left.index(a) for a in attributes]))
@@ -195,15 +187,43 @@ class MarginalRecovery:
             ResourceLimitError: there are too many to be held at once.
         """
         place = self.place(family.attributes)
-        return place.recovery.variances(place.whole(family)).reshape(family.shape)
+        return place.reconstruction.variances(place.whole(family)).reshape(family.shape)
 
-    def extent(self, family: Family) -> tuple[float, float]:
-        """Return the sum of a family's variances, and the largest, however many they are.
-
-        One marginal's variances are outer products of short tables.
-        """
+    def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        """Take both exactly: one marginal's variances are outer products of short tables."""
         place = self.place(family.attributes)
-        tables = place.recovery.tables(place.whole(family).blocks, place.space)
+        tables = place.reconstruction.inverses.tables(place.whole(family).blocks, place.space)
         noise = place.space.noise
         total = noise * math.prod(float(t.sum()) for t in tables)
         return total, noise * math.prod(float(t.max(initial=0.0)) for t in tables)
+
+    def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        """Answers from different marginals are independent."""
+        ours, theirs = (self.place(side.family.attributes) for side in (first, second))
+        if ours is not theirs:
+            return np.zeros(sizes)
+        one, two = (
+            Aligned(ours.whole(side.family), (*side.axes, *[()] * ours.others(side.family)))
+            for side in (first, second)
+        )
+        return ours.reconstruction.covariances(one, two, sizes)
+
+    def combined_variances(
+        self, terms: Sequence[tuple[Family, Array]], domain: Mapping[str, int]
+    ) -> Array:
+        """Add up over the marginals, see `Reconstruction.combined_variances`."""
+        total = np.zeros(len(terms[0][1]))
+        for place in self.places:
+            own = [(place.whole(f), c) for f, c in terms if self.place(f.attributes) is place]
+            if own:
+                total += place.reconstruction.combined_variances(own, domain)
+        return total
+
+    def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
+        """Return the family's attributes, if no marginal answers all of it."""
+        if not family.count:
+            return ()
+        able = any(place.answers(family.attributes) for place in self.places)
+        if able and self.place(family.attributes).spans(family):
+            return ()
+        return (touched_by(family, domain),)

@@ -1,9 +1,9 @@
-"""Recovery where a few attributes are known jointly and the others by residual spaces.
+"""Reconstruction where a few attributes are known jointly and the others by residual spaces.
 
 Measurements of earlier releases may be of a whole small domain J, whose estimates of the residual
 spaces inside J are correlated. Then everything known about these spaces is one estimate x̂_J over
-the joint cells of J (a `WholeRecovery`); the other residual spaces have estimates of their own. For
-a query q over the attributes B,
+the joint cells of J (a `WholeReconstruction`); the other residual spaces have estimates of their
+own. For a query q over the attributes B,
 
     q(x_B) = q_J(x_{B∩J}) + Σ_{A⊆B, A⊄J} q_A(x_A) ,
 
@@ -13,44 +13,52 @@ where q_J drops the axes of B∖J with their references: the sum of all q_A with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.reconstruction.marginals import MarginalRecovery
-from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
-from dpsql.planner.reconstruction.residual import Recovery
-from dpsql.planner.reconstruction.whole import WholeRecovery
+from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
+from dpsql.planner.reconstruction.measured import Space, Values
+from dpsql.planner.reconstruction.residual import ResidualReconstruction
+from dpsql.planner.reconstruction.whole import WholeReconstruction
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family
 from dpsql.workload.queries import DenseQueries
 
 Array = NDArray[np.float64]
 
 
-class MixedRecovery:
+class MixedReconstruction(CombinedReconstruction):
     """How answers follow from an estimate over the cells of J and from other residual spaces."""
 
-    def __init__(self, joint: WholeRecovery, rest: Recovery) -> None:
-        self.joint = joint
+    def __init__(self, joint: WholeReconstruction, rest: ResidualReconstruction) -> None:
+        self._inside = joint
         self.rest = rest
         """Spaces that are not inside J."""
-        self.references = rest.references
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        """Attribute → its reference."""
+        return self.rest.references
+
+    @property
+    def joint(self) -> Space:
+        """What is known about J."""
+        return self._inside.space
 
     @property
     def spaces(self) -> tuple[Space, ...]:
         """What is measured."""
-        return (*self.joint.spaces, *self.rest.spaces)
-
-    def values(self, noisy: Noisy) -> Values:
-        """Return what answers are made of, from the noisy integers of every space."""
-        return read(self.spaces, noisy)
+        return (*self._inside.spaces, *self.rest.spaces)
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
-        inside = [a for a in attributes if a in self.joint.names]
-        spread = self.joint.marginal(inside, values)
+        inside = [a for a in attributes if a in self._inside.names]
+        spread = self._inside.marginal(inside, values)
         for i, name in enumerate(attributes):
             if name not in inside:
                 spread = np.multiply.outer(spread, self.references[name].weights)
@@ -64,8 +72,31 @@ class MixedRecovery:
             ResourceLimitError: there are too many to be held at once.
         """
         return np.asarray(
-            self.joint.variances(self.joint_part(family)) + self.rest.variances(family)
+            self._inside.variances(self.joint_part(family)) + self.rest.variances(family)
         )
+
+    def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        """Add up: the largest of both parts need not be the same answer's."""
+        inside = self._inside.extent(self.joint_part(family), domain)
+        rest = self.rest.extent(family, domain)
+        return inside[0] + rest[0], inside[1] + rest[1]
+
+    def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        """Add up."""
+        ours, theirs = (replace(s, family=self.joint_part(s.family)) for s in (first, second))
+        inside = self._inside.covariances(ours, theirs, sizes)
+        return np.asarray(inside + self.rest.covariances(first, second, sizes))
+
+    def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
+        """Look at J, and at every residual space that is not inside."""
+        inside = self._inside.missing(self.joint_part(family), domain)
+        rest = self.rest.missing(family, domain)
+        return (*inside, *(space for space in rest if not set(space) <= set(self._inside.names)))
+
+    def residual_error(self, terms: Sequence[Product], space: tuple[str, ...]) -> float:
+        """Return the weighted sum of variances of what is asked of a space; 0 if unknown."""
+        known = self._inside if set(space) <= set(self._inside.names) else self.rest
+        return known.residual_error(terms, space)
 
     def joint_part(self, family: Family) -> Family:
         """Return q_J of every query, in the shape of the family."""
@@ -73,11 +104,11 @@ class MixedRecovery:
 
     def _dropped(self, block: Block) -> Block:
         """Drop the axes outside of J; a block that has no others becomes a number for each row."""
-        kept = tuple(a in self.joint.names for a in block.attributes)
+        kept = tuple(a in self._inside.names for a in block.attributes)
         if all(kept):
             return block
         if not any(kept):
-            return Block((), (), DenseQueries(self.rest.dropped(block)[:, None]))
+            return Block((), (), DenseQueries(self.rest.inverses.dropped(block)[:, None]))
         tensor = block.queries.matrix.reshape(-1, *block.shape)
         for axis in reversed(range(len(kept))):
             if not kept[axis]:
@@ -85,8 +116,3 @@ class MixedRecovery:
                 tensor = np.tensordot(tensor, weights, (axis + 1, 0))
         names = tuple(a for a, keep in zip(block.attributes, kept, strict=True) if keep)
         return Block(names, tensor.shape[1:], DenseQueries(tensor.reshape(len(tensor), -1)))
-
-
-CombinedRecovery = Recovery | WholeRecovery | MixedRecovery
-"""What becomes of measurements of several releases, put together."""
-AnyRecovery = CombinedRecovery | MarginalRecovery

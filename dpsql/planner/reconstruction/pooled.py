@@ -1,4 +1,4 @@
-"""Recovery from several marginals whose cells are measured directly, by least squares over all.
+"""Reconstruction from marginals whose cells are measured directly, by least squares over all.
 
 A marginal over B, of which each cell is measured with noise of variance v_B, tells of the residual
 space A ⊆ B what is left of its cells when the axes of B∖A are added up and those of A centred: an
@@ -15,6 +15,7 @@ axis with noise of variance ∏_{i∈A} n_i² / Σ p_B.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -24,9 +25,12 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.measurement.integer import CentredFactor, DenseFactor, IdentityFactor, IntegerFactor
+from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
-from dpsql.planner.reconstruction.residual import Recovery
+from dpsql.planner.reconstruction.residual import ResidualReconstruction
+from dpsql.planner.reconstruction.sources import Reading
 from dpsql.planner.residuals.averaging import Reference
+from dpsql.workload import Family, Workload
 
 Array = NDArray[np.float64]
 
@@ -62,8 +66,10 @@ class _Cells:
         return 1 / (self.variance * others)
 
 
-class PooledRecovery(Recovery):
+class PooledReconstruction(ResidualReconstruction):
     """How answers follow from marginals that are measured directly, all of them together."""
+
+    reading = "pooled"
 
     def __init__(self, measured: Iterable[Space]) -> None:
         self._measured_cells = [_Cells.of(space) for space in measured]
@@ -81,7 +87,15 @@ class PooledRecovery(Recovery):
         """Return the averaged residuals, scaled as if they had been measured by nI − J."""
         return {space: self._average(space.attributes, noisy) for space in self.spaces}
 
-    def contributions(self, attributes: Sequence[str]) -> Iterator[tuple[frozenset[str], float]]:
+    def errors_by_marginal(self, workload: Workload) -> dict[frozenset[str], float]:
+        """Return the weighted sum of variances that the noise in each marginal gives."""
+        found: dict[frozenset[str], float] = defaultdict(float)
+        for space, error in self.errors(workload):
+            for marginal, part in self._contributions(space):
+                found[marginal] += part * error
+        return found
+
+    def _contributions(self, attributes: Sequence[str]) -> Iterator[tuple[frozenset[str], float]]:
         """Yield how much of the error in a residual space is due to each measured marginal."""
         inside = self._inside[frozenset(attributes)]
         precisions = [m.precision(frozenset(attributes)) for m in inside]
@@ -116,3 +130,12 @@ def _inside(cells: _Cells, names: Sequence[str], noisy: NDArray[np.int64]) -> Ar
     left = [a for a in cells.attributes if a in names]
     tensor = tensor.transpose([left.index(a) for a in names])
     return tensor if names else tensor.reshape(1)
+
+
+def of_marginals(
+    spaces: Sequence[Space], families: Iterable[Family], reading: Reading
+) -> PooledReconstruction | MarginalReconstruction:
+    """Return how families are answered from marginals: from all together, or each from one."""
+    if reading == PooledReconstruction.reading:
+        return PooledReconstruction(spaces)
+    return MarginalReconstruction(spaces, families)

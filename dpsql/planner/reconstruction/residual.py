@@ -1,4 +1,4 @@
-"""Recovery: how answers follow from measurements, and with which variance.
+"""Reconstruction from residual spaces.
 
 On the residual space V_A, the measurements y = B_A x_A + z give the estimate t_A = C_A B_A⁺ y
 over the cells of A, where C_A = ⊗(I − ℓ1ᵀ) lets a query on t_A count what it keeps. Spread over
@@ -11,8 +11,8 @@ and every query q over B that was planned for has q(x̂_B) = Σ_A q_A(t_A): exac
 
     variance = Σ_A (σ_A² + 1/12) ‖q_A B_A⁺‖² .
 
-B_A is a Kronecker product of factors and the queries are one of blocks, so ‖q_A B_A⁺‖² is a
-product of one number for each group of blocks and factors that share attributes.
+The norms are products over groups of blocks and factors, see `inverses`. Measurements of different
+residual spaces are independent, so that covariances add up over the spaces, too; see `inner`.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.measurement.integer import BlockStrategy, CentredFactor
-from dpsql.planner.reconstruction.measured import (
-    ImplicitFactor,
-    MeasuredFactor,
-    Noisy,
-    Space,
-    Values,
-    apply_inverse,
-    pseudo_inverse,
-    read,
-    row_squares,
-)
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
+from dpsql.planner.reconstruction.determined import spans
+from dpsql.planner.reconstruction.inner import InnerProducts, rows_at_once
+from dpsql.planner.reconstruction.inverses import Inverses
+from dpsql.planner.reconstruction.largest import largest_variance
+from dpsql.planner.reconstruction.measured import Space, Values
 from dpsql.planner.residuals.averaging import Reference
-from dpsql.planner.residuals.component import Component
-from dpsql.planner.residuals.pieces import split_rows
-from dpsql.planner.residuals.structure import Product
-from dpsql.workload import Block, Family
-from dpsql.workload.queries import DenseQueries
+from dpsql.planner.residuals.decompose import decompose
+from dpsql.planner.residuals.equivalence import by_reference
+from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.structure import Product, products
+from dpsql.workload import Family, Workload
+from dpsql.workload.queries import MAX_ENTRIES
+from dpsql.workload.workload import boxes
 
 Array = NDArray[np.float64]
 
-CHUNK = 2**24
-"""Entries of a product that are held at once while its squares are added up."""
 
-
-class Recovery:
-    """How answers and variances follow from measurements of residual spaces.
-
-    What depends on the contents only is made once for equal contents.
-    """
+class ResidualReconstruction(CombinedReconstruction):
+    """How answers and variances follow from measurements of residual spaces."""
 
     def __init__(self, spaces: Iterable[Space], references: Mapping[str, Reference]) -> None:
         self._spaces: dict[frozenset[str], list[Space]] = {}
         for space in spaces:
             self._spaces.setdefault(frozenset(space.attributes), []).append(space)
-        self._measured = {name for space in self._spaces for name in space}
-        self.references = references
+        self._touched = {name for space in self._spaces for name in space}
+        self.inverses = Inverses(references)
+        """What queries become of the measurements."""
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
         """Attribute → its reference."""
-        self._inverses: dict[tuple[bytes, ...], Array] = {}
-        self._norms: dict[tuple[bytes, ...], Array] = {}
+        return self.inverses.references
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """What is measured. Estimates of one residual space add up, as their variances do."""
+        return tuple(chain.from_iterable(self._spaces.values()))
 
     def marginal(
         self,
@@ -94,7 +94,7 @@ class Recovery:
 
     def _placed(self, space: Space, values: Values, attributes: Sequence[str]) -> Array:
         """Return the estimate of a residual space along the axes of a marginal."""
-        estimate = self._estimate(space, values[space])
+        estimate = self.inverses.estimate(space, values[space])
         names = [a for f in space.factors for a in space.of(f)]
         places = [attributes.index(a) for a in names]
         sizes = dict(zip(places, estimate.shape, strict=True))
@@ -106,19 +106,6 @@ class Recovery:
         shape = [-1 if a == name else 1 for a in attributes]
         return self.references[name].weights.reshape(shape)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """What is measured. Estimates of one residual space add up, as their variances do."""
-        return tuple(chain.from_iterable(self._spaces.values()))
-
-    def values(self, noisy: Noisy) -> Values:
-        """Return what answers are made of, from the noisy integers of every space."""
-        return read(self.spaces, noisy)
-
-    def measured(self, attributes: Iterable[str]) -> Sequence[Space]:
-        """Return the measurements of a residual space; none if it was not measured."""
-        return self._spaces.get(frozenset(attributes), ())
-
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
 
@@ -127,29 +114,80 @@ class Recovery:
         """
         family.check_held()
         total = np.zeros(family.shape)
-        attributes = [a for block in family.blocks for a in block.attributes]
-        for space in self.inside(attributes):
-            total += space.noise * self._squares(family.blocks, space)
+        for space in self._inside_of(family):
+            total += space.noise * self.inverses.squares(family.blocks, space)
         return total
+
+    def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        """Take what the planner knows as the error of the family alone, and search the largest."""
+        alone = Workload.of(domain, [family])
+        total = math.fsum(error for _, error in self.errors(alone)) / family.weight
+        spaces = list(self._inside_of(family))
+        return total, largest_variance(self.inverses, spaces, family)
+
+    def errors(self, workload: Workload) -> Iterator[tuple[tuple[str, ...], float]]:
+        """Yield the weighted sum of variances that the noise in each residual space gives."""
+        known = {name: n for name, n in workload.domain.items() if name in self.references}
+        for space, terms in self._asked(Workload.of(known, workload.families)):
+            if self._measured(space):  # not so inside of joint cells that are known at once
+                yield space, self.error_of(terms, space)
+
+    def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        """Add up over the residual spaces inside both families' attributes."""
+        total = np.zeros(sizes)
+        most = min(rows_at_once(side.family, MAX_ENTRIES) for side in (first, second))
+        if most < total.size:
+            for box in boxes(sizes, most):
+                here = tuple(s.stop - s.start for s in box)
+                ours, theirs = first.cut(box, sizes), second.cut(box, sizes)
+                total[box] = self._covariances(ours, theirs, here)
+            return total
+        both = first.family.attributes & second.family.attributes
+        for space in self.inside([a for a in self.references if a in both]):
+            total += space.noise * InnerProducts(self.inverses, space, sizes).of(first, second)
+        return total
+
+    def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
+        """Look at every residual space of which something is asked."""
+        asked = self._asked(Workload.of(domain, [family])) if family.count else ()
+        return tuple(space for space, terms in asked if not self._determines(terms, space))
+
+    def _asked(self, workload: Workload) -> Iterator[tuple[tuple[str, ...], Sequence[Product]]]:
+        """Yield what is asked of every residual space."""
+        references = {name: self.references[name] for name in workload.domain}
+        colouring, colours = by_reference(references, workload.domain)
+        splitter = Splitter(colours)
+        for subworkload in decompose(workload, colouring, splitter.squares):
+            terms = products(subworkload, splitter)
+            for space in subworkload.spaces:
+                yield space, terms
+
+    def _determines(self, terms: Sequence[Product], space: tuple[str, ...]) -> bool:
+        return any(spans(terms, s) for s in self._measured(space))
+
+    def residual_error(self, terms: Sequence[Product], space: tuple[str, ...]) -> float:
+        """Return the weighted sum of variances of what is asked of a space; 0 if unknown."""
+        return self.error_of(terms, space) if self._determines(terms, space) else 0.0
 
     def error(self, terms: Sequence[Product], block: BlockStrategy) -> float:
         """Return the weighted sum of variances that a block gives to the terms of its spaces."""
         return len(block.spaces) * self.error_of(terms, block.spaces[0])
 
     def error_of(self, terms: Sequence[Product], attributes: Sequence[str]) -> float:
-        """Return the weighted sum of variances that one space gives to the terms asked of it.
+        """Return the weighted sum of variances that one space gives to the terms asked of it."""
+        found = self._measured(attributes)
+        return math.fsum(self.inverses.error(terms, attributes, space) for space in found)
 
-        The attributes are in the order of the terms' axes; the space may have another one.
-        """
-        return math.fsum(
-            space.noise * t.weight * math.prod(self._errors(t.pieces, attributes, space))
-            for space in self._spaces[frozenset(attributes)]
-            for t in terms
-        )
+    def _measured(self, attributes: Iterable[str]) -> Sequence[Space]:
+        """Return the measurements of a residual space; none if it was not measured."""
+        return self._spaces.get(frozenset(attributes), ())
+
+    def _inside_of(self, family: Family) -> Iterator[Space]:
+        return self.inside([a for block in family.blocks for a in block.attributes])
 
     def inside(self, attributes: Sequence[str]) -> Iterator[Space]:
         """Yield the residual spaces whose attributes are all among some."""
-        measured = [a for a in attributes if a in self._measured]
+        measured = [a for a in attributes if a in self._touched]
         if 1 << len(measured) > len(self._spaces):
             inside = set(measured)
             for names, spaces in self._spaces.items():
@@ -160,201 +198,6 @@ class Recovery:
         for subset in chain.from_iterable(combinations(measured, size) for size in sizes):
             yield from self._spaces.get(frozenset(subset), ())
 
-    def _estimate(self, space: Space, values: Array) -> Array:
-        """Return ⊗CB⁺ y over the cells of the factors' attributes, in the order of the factors."""
-        result = values
-        for axis, factor in enumerate(space.factors):
-            result = self._invert(factor, space.of(factor), result, axis)
-        return result.reshape([n for f in space.factors for n in f.shape])
-
-    def _invert(
-        self, factor: MeasuredFactor, names: tuple[str, ...], values: Array, axis: int
-    ) -> Array:
-        if isinstance(factor, ImplicitFactor):
-            return apply_inverse(factor, values, axis)
-        inverse = self.inverse(factor, names)
-        return np.moveaxis(np.tensordot(inverse, values, (1, axis)), 0, axis)
-
-    def inverse(self, factor: MeasuredFactor, names: tuple[str, ...]) -> Array:
-        """Return CB⁺ of a factor on some attributes: shape (cells, measurements)."""
-        references = [self.references[a] for a in names]
-        key = (factor.content, *(r.key for r in references))
-        if key not in self._inverses:
-            self._inverses[key] = _keeping(pseudo_inverse(factor), references)
-        return self._inverses[key]
-
-    def _squares(self, blocks: Sequence[Block], space: Space) -> Array:
-        """Return ‖q_A B_A⁺‖² of every query."""
-        result, order = np.ones(()), []
-        for bs, norms in self._tables(blocks, space):
-            result = np.multiply.outer(result, norms)
-            order += bs
-        return result.transpose(np.argsort(order))
-
-    def tables(self, blocks: Sequence[Block], space: Space) -> list[Array]:
-        """Return tables over groups of blocks whose outer product is ‖q_A B_A⁺‖² of every query."""
-        return [norms for _, norms in self._tables(blocks, space)]
-
-    def _tables(self, blocks: Sequence[Block], space: Space) -> Iterator[tuple[list[int], Array]]:
-        factors = space.factors
-        for bs, fs in groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
-            yield bs, self.group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
-
-    def group_squares(
-        self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
-    ) -> Array:
-        """Return ‖q_A B_A⁺‖² over one group of blocks and factors, in the shape of the blocks."""
-        if not blocks:  # the total's own factor
-            squares = [float(np.square(self.inverse(f, ())).sum()) for f in factors]
-            return np.asarray(math.prod(squares))
-        if not factors:
-            (block,) = blocks
-            return np.asarray(np.square(self.dropped(block)))
-        if len(blocks) == len(factors) == 1 and len(blocks[0].attributes) == 1:
-            return self._axis_squares(blocks[0], factors[0])
-        if len(factors) == 1 and all(len(b.attributes) == 1 for b in blocks):
-            return self._joint_squares(blocks, factors[0], space.of(factors[0]))
-        # Some rows at a time, so that no family is too large that has parts that are not.
-        cells = math.prod(n for block in blocks for n in block.shape)
-        parts = Family("", tuple(blocks), 1.0).parts(max(1, CHUNK // cells))
-        squares_ = [np.square(self.table(p.blocks, factors, space)).sum(axis=1) for p in parts]
-        return np.concatenate(squares_).reshape([b.queries.rows for b in blocks])
-
-    def table(
-        self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
-    ) -> Array:
-        """Write out q_A B_A⁺ over one group: shape (rows of the blocks, measurements)."""
-        kept = {a for f in factors for a in space.of(f)}
-        rows = [
-            split_rows(
-                b.queries.matrix,
-                [self.references[a].weights for a in b.attributes],
-                tuple(a in kept for a in b.attributes),
-            )
-            for b in blocks
-        ]
-        names = [a for b in blocks for a in b.attributes if a in kept]
-        return self.multiply(rows, names, [(f, space.of(f)) for f in factors])
-
-    def dropped(self, block: Block) -> Array:
-        """Contract all axes of a block's queries with their references."""
-        weights: Array = np.ones(1)
-        for name in block.attributes:
-            weights = np.multiply.outer(weights, self.references[name].weights).ravel()
-        return block.queries.apply(weights, 0)
-
-    def _axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
-        """Return ‖q_A B⁺‖² of one attribute's queries."""
-        (name,) = block.attributes
-        key = (block.queries.key, factor.content, self.references[name].key)
-        if key not in self._norms:
-            self._norms[key] = self._new_axis_squares(block, factor)
-        return self._norms[key]
-
-    def _new_axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
-        queries = block.queries
-        if isinstance(factor, ImplicitFactor):
-            return row_squares(queries, factor)
-        if isinstance(queries, DenseQueries):
-            table = queries.matrix @ self.inverse(factor, block.attributes)
-            return np.asarray(np.square(table).sum(axis=1))
-        return self._joint_squares([block], factor, block.attributes)
-
-    def _joint_squares(
-        self, blocks: Sequence[Block], factor: MeasuredFactor, names: tuple[str, ...]
-    ) -> Array:
-        """Apply each attribute's queries to the columns of CB⁺, some columns at a time."""
-        inverse = self.inverse(factor, names)
-        order = [names.index(b.attributes[0]) for b in blocks]
-        tensor = inverse.reshape(*factor.shape, -1).transpose(*order, -1)
-        result = np.zeros([b.queries.rows for b in blocks])
-        step = max(1, CHUNK // max(1, result.size))
-        for start in range(0, tensor.shape[-1], step):
-            columns = tensor[..., start : start + step]
-            for axis, block in enumerate(blocks):
-                columns = block.queries.apply(columns, axis)
-            result += np.square(columns).sum(axis=-1)
-        return result
-
-    def _errors(
-        self, pieces: Sequence[Component], attributes: Sequence[str], space: Space
-    ) -> Iterator[float]:
-        """Yield Σ ‖row B⁺‖² over the rows of the pieces' product, group by group."""
-        placed = [(f, space.of(f)) for f in space.factors]
-        names = [tuple(attributes[axis] for axis in p.axes) for p in pieces]
-        for ps, fs in groups(names, [own for _, own in placed]):
-            mine = [name for p in ps for name in names[p]]
-            yield self._error([pieces[p] for p in ps], mine, [placed[f] for f in fs])
-
-    def _error(
-        self,
-        pieces: Sequence[Component],
-        names: list[str],
-        factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
-    ) -> float:
-        only, its = factors[0]
-        if len(pieces) == len(factors) == 1:
-            if isinstance(only, CentredFactor):
-                return pieces[0].squares / (only.scale * only.cells) ** 2
-            if tuple(names) == its:
-                return float(np.square(pieces[0].rows @ self.inverse(only, its)).sum())
-        return float(np.square(self.multiply([p.rows for p in pieces], names, factors)).sum())
-
-    def multiply(
-        self,
-        rows: Sequence[Array],
-        names: list[str],
-        factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
-    ) -> Array:
-        """Write out the product of `rows`, and multiply it by the CB⁺ axis by axis."""
-        matrix: Array = np.ones((1, 1))
-        for table in rows:
-            matrix = np.asarray(np.kron(matrix, table), dtype=np.float64)
-        tensor: Array = matrix.reshape(-1, *(len(self.references[a].weights) for a in names))
-        for factor, its in factors:
-            axes = [names.index(a) + 1 for a in its]
-            if isinstance(factor, ImplicitFactor):
-                tensor = np.moveaxis(apply_inverse(factor, tensor, axes[0]), axes[0], -1)
-            else:
-                inverse = self.inverse(factor, its).reshape(*factor.shape, -1)
-                tensor = np.asarray(np.tensordot(tensor, inverse, (axes, list(range(len(axes))))))
-            # Axes that are used up go, new ones come last.
-            names = [a for a in names if a not in its]
-        return tensor.reshape(matrix.shape[0], -1)
-
 
 def _add(tables: dict[frozenset[str], Array], key: frozenset[str], table: Array) -> None:
     tables[key] = tables[key] + table if key in tables else table
-
-
-def _keeping(inverse: Array, references: Sequence[Reference]) -> Array:
-    """Apply I − ℓ1ᵀ along every axis of the cells."""
-    tensor = inverse.reshape(*(len(r.weights) for r in references), -1)
-    for axis, reference in enumerate(references):
-        along = [-1 if i == axis else 1 for i in range(tensor.ndim)]
-        tensor = tensor - reference.weights.reshape(along) * tensor.sum(axis=axis, keepdims=True)
-    return np.asarray(tensor.reshape(inverse.shape))
-
-
-def groups(
-    parts: Sequence[tuple[str, ...]], others: Sequence[tuple[str, ...]]
-) -> list[tuple[list[int], list[int]]]:
-    """Group what common attributes connect: numbers of parts, and of others."""
-    groups: list[tuple[list[int], list[int], set[str]]] = []
-    for b, names in enumerate(parts):
-        groups = _join(groups, [b], [], set(names))
-    for f, names in enumerate(others):
-        groups = _join(groups, [], [f], set(names))
-    return [(bs, fs) for bs, fs, _ in groups]
-
-
-def _join(
-    groups: list[tuple[list[int], list[int], set[str]]],
-    blocks: list[int],
-    factors: list[int],
-    attributes: set[str],
-) -> list[tuple[list[int], list[int], set[str]]]:
-    apart = [g for g in groups if not g[2] & attributes]
-    for bs, fs, names in (g for g in groups if g[2] & attributes):
-        blocks, factors, attributes = bs + blocks, fs + factors, names | attributes
-    return [*apart, (blocks, factors, attributes)]

@@ -12,18 +12,14 @@ from numpy.typing import NDArray
 
 from dpsql.planner.mechanisms.querysmasher import Conquered, Cost, divide_and_conquer
 from dpsql.planner.plans.plan import PlannedBlock
+from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.combine import combine
-from dpsql.planner.reconstruction.determined import spans, spans_whole
-from dpsql.planner.reconstruction.mixed import CombinedRecovery, MixedRecovery
 from dpsql.planner.reconstruction.sources import Ground, Source
-from dpsql.planner.reconstruction.whole import WholeRecovery
 from dpsql.planner.residuals.averaging import Reference
-from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.equivalence import by_reference
 from dpsql.planner.shares.water_level import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
-from dpsql.workload import Block, Family, Workload
-from dpsql.workload.queries import DenseQueries
+from dpsql.workload import Workload
 
 Array = NDArray[np.float64]
 
@@ -65,7 +61,7 @@ def plan_apart(
     own = {name: references[name] for name in workload.domain}
     colouring, colours = by_reference(own, workload.domain)
     divided = divide_and_conquer(workload, colouring, colours, tolerance)
-    known = combine(sources, ground, references).recovery
+    known = combine(sources, ground, references).reconstruction
     asked = tuple(a for c in divided.conquered for a in _by_knowledge(c, known))
     shares = _shares(asked, float(cost.per_record))
     measured = [i for i in range(len(asked)) if shares[i] > 0]
@@ -95,11 +91,11 @@ def _shares(asked: Sequence[Asked], total: float) -> Array:
     return shares if shares.any() else water_level(errors, 0.0 * known, counts, total)
 
 
-def _by_knowledge(conquered: Conquered, known: CombinedRecovery) -> list[Asked]:
+def _by_knowledge(conquered: Conquered, known: CombinedReconstruction) -> list[Asked]:
     """Group spaces of which the same is asked by what is known about them."""
     groups: dict[float, list[tuple[str, ...]]] = defaultdict(list)
     for space in conquered.spaces:
-        error = _known_error(conquered, space, known)
+        error = known.residual_error(conquered.terms, space)
         worth = conquered.upper / error if error else 0.0
         groups[float(f"{worth:.9g}")].append(space)
     return [Asked(conquered, tuple(spaces), worth) for worth, spaces in groups.items()]
@@ -107,7 +103,7 @@ def _by_knowledge(conquered: Conquered, known: CombinedRecovery) -> list[Asked]:
 
 def least_error(
     asked: Sequence[tuple[float, tuple[str, ...]]],
-    recovery: CombinedRecovery,
+    reconstruction: CombinedReconstruction,
     sources: Sequence[Source],
     cost: Fraction,
 ) -> float:
@@ -115,7 +111,7 @@ def least_error(
 
     Args:
         asked: the least error of what is asked of a residual space, at cost 1, for each.
-        recovery: that of all measurements, old and new.
+        reconstruction: that of all measurements, old and new.
         sources: the old ones.
         cost: what the new ones may cost.
 
@@ -123,9 +119,7 @@ def least_error(
     that its error is at least lower/(c + π). Spaces inside joint cells, whose estimates are
     correlated, are not counted: see `together.least_joint_error`.
     """
-    if isinstance(recovery, WholeRecovery):
-        return 0.0
-    joint = set(recovery.joint.names) if isinstance(recovery, MixedRecovery) else None
+    joint = set() if reconstruction.joint is None else set(reconstruction.joint.attributes)
     costs: dict[frozenset[str], float] = defaultdict(float)
     for block in (b for source in sources for b in source.blocks):
         for names in block.spaces:
@@ -133,38 +127,9 @@ def least_error(
     bounds = [
         (lower, costs.get(frozenset(space), 0.0))
         for lower, space in asked
-        if joint is None or not set(space) <= joint
+        if reconstruction.joint is None or not set(space) <= joint
     ]
     if not bounds:
         return 0.0
     lowers, spent = np.array(bounds).T
     return least_total(lowers, spent, np.ones(len(bounds)), float(cost))
-
-
-def _known_error(conquered: Conquered, space: tuple[str, ...], known: CombinedRecovery) -> float:
-    """Return the error of what is asked of a space, from earlier measurements; 0 if unknown."""
-    if isinstance(known, WholeRecovery):
-        return _joint_error(conquered, space, known)
-    if isinstance(known, MixedRecovery):
-        if set(space) <= set(known.joint.names):
-            return _joint_error(conquered, space, known.joint)
-        return _known_error(conquered, space, known.rest)
-    if not any(spans(conquered.terms, s) for s in known.measured(space)):
-        return 0.0
-    return known.error_of(conquered.terms, space)
-
-
-def _joint_error(conquered: Conquered, space: tuple[str, ...], known: WholeRecovery) -> float:
-    """Return the same from an estimate over joint cells."""
-    total = 0.0
-    for term in conquered.terms:
-        family = Family("", tuple(_block(piece, space) for piece in term.pieces), 1.0)
-        if not spans_whole(known, family):
-            return 0.0
-        total += term.weight * float(known.variances(family).sum())
-    return total
-
-
-def _block(piece: Component, space: tuple[str, ...]) -> Block:
-    names = tuple(space[axis] for axis in piece.axes)
-    return Block(names, piece.shape, DenseQueries(piece.rows))

@@ -18,26 +18,22 @@ from dpsql.errors import ResourceLimitError
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.querysmasher import Cost
 from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
+from dpsql.planner.reconstruction.base import Missing, Reconstruction
 from dpsql.planner.reconstruction.combine import Combination, combine
-from dpsql.planner.reconstruction.determined import Missing, missing
-from dpsql.planner.reconstruction.extent import extent
-from dpsql.planner.reconstruction.marginals import MarginalRecovery
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.mixed import AnyRecovery
-from dpsql.planner.reconstruction.pooled import PooledRecovery
+from dpsql.planner.reconstruction.pooled import of_marginals
 from dpsql.planner.reconstruction.sources import (
-    RESIDUALS,
     Ground,
-    Reading,
     Source,
     common_references,
 )
-from dpsql.planner.reconstruction.whole import QUICK_CELLS, cells
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.reuse.apart import least_error, plan_apart
 from dpsql.planner.reuse.together import least_joint_error, plan_together
+from dpsql.planner.strategies.whole import QUICK_CELLS
 from dpsql.workload import Workload
 from dpsql.workload.cells import Ints
+from dpsql.workload.joint import joint_cells
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,24 +52,14 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
         {name: r for name, r in plan.references.items() if name in used},
         {name: n for name, n in plan.workload.domain.items() if name in used},
         {name: of for name, of in merged.items() if name in used},
-        reading=_reading(plan),
+        reading=plan.reconstruction.reading,
     )
 
 
-def alone(source: Source, workload: Workload) -> AnyRecovery:
+def alone(source: Source, workload: Workload) -> Reconstruction:
     """Return how answers to a workload follow from a source that does not combine with others."""
     spaces = [Space.of_block(names, b) for b in source.blocks for names in b.spaces]
-    return (
-        PooledRecovery(spaces)
-        if source.reading == "pooled"
-        else MarginalRecovery(spaces, workload.families)
-    )
-
-
-def _reading(plan: Plan) -> Reading:
-    if isinstance(plan.recovery, MarginalRecovery):
-        return "marginals"
-    return "pooled" if isinstance(plan.recovery, PooledRecovery) else RESIDUALS
+    return of_marginals(spaces, workload.families, source.reading)
 
 
 @one_thread
@@ -87,14 +73,14 @@ def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
     found, domain = put_together(workload.domain, past), workload.domain
     lacking: dict[tuple[str, ...], None] = {}
     for family in workload.families:
-        if missing(found.recovery, family, domain):  # what isn't shown need not be known
-            lacking |= dict.fromkeys(missing(found.recovery, family.shown, domain))
+        if found.reconstruction.missing(family, domain):  # what isn't shown need not be known
+            lacking |= dict.fromkeys(found.reconstruction.missing(family.shown, domain))
     return found, tuple(lacking)
 
 
 @one_thread
 def put_together(domain: Mapping[str, int], past: Past) -> Combination:
-    """Return one recovery from earlier measurements, over the cells of a domain."""
+    """Return one reconstruction from earlier measurements, over the cells of a domain."""
     ground = Ground.of(past.sources, domain, past.merged)
     references = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
     return combine(past.sources, ground, references | common_references(past.sources, ground))
@@ -111,8 +97,8 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
         uniform: whether residual spaces have to keep uniform references.
 
     Returns:
-        A plan of the same cost. Its recovery, variances and gap are those with all measurements;
-        or it leaves them aside, and says so.
+        A plan of the same cost. Its reconstruction, variances and gap are those with all
+        measurements; or it leaves them aside, and says so.
     """
     found = alone
     with suppress(np.linalg.LinAlgError):  # budgets too far apart for floats
@@ -153,7 +139,7 @@ class Rounds:
     def together(self, tolerance: float) -> list[Plan]:
         """Plan all joint cells at once, if they are few or the plan alone does so."""
         workload = self.alone.workload
-        if not self.alone.whole and cells(workload) > QUICK_CELLS:
+        if not self.alone.whole and joint_cells(workload) > QUICK_CELLS:
             return []
         block = plan_together(workload, self.cost, tolerance, self.past.sources, self.ground)
         if block is None:
@@ -206,25 +192,18 @@ class Rounds:
         domain = plan.workload.domain
         # What is too large to be put together is left out. Then the plan alone has to do.
         if not combination.uses(len(sources) - 1) or any(
-            missing(combination.recovery, f, domain) for f in plan.workload.families
+            combination.reconstruction.missing(f, domain) for f in plan.workload.families
         ):
             return self.alone
-        total = total_error(combination.recovery, plan.workload)
+        total = combination.reconstruction.total(plan.workload)
         if not isinstance(least, float):
             cost = self.cost.per_record
-            least = least_error(least, combination.recovery, self.past.sources, cost)
+            least = least_error(least, combination.reconstruction, self.past.sources, cost)
             least += least_joint_error(plan.workload, combination, len(sources) - 1, cost)
         values = [source.values for source in self.past.sources]
         measured = tuple(v for v in values if v is not None)
         given = Given(combination, measured, total, least)
-        return replace(plan, recovery=combination.recovery, given=given)
+        return replace(plan, reconstruction=combination.reconstruction, given=given)
 
     def _uniform(self) -> dict[str, Reference]:
         return {name: Reference.of_cells(n) for name, n in self.ground.sizes.items()}
-
-
-def total_error(recovery: AnyRecovery, workload: Workload) -> float:
-    """Return the sum of weight·variance over all answers."""
-    return math.fsum(
-        f.weight * extent(recovery, f, workload.domain)[0] for f in workload.families if f.count
-    )

@@ -15,8 +15,6 @@ from dataclasses import replace
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.plans.objectives import BINDING, SHARE, STEP, limits_of, rounded_up
 from dpsql.planner.plans.plan import Objective, Plan
-from dpsql.planner.reconstruction.extent import extent
-from dpsql.planner.reuse.given import total_error
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
@@ -81,7 +79,9 @@ def _ratios(plan: Plan, limits: list[float | None]) -> list[float]:
     """Return the largest variance of each family in units of its limit; 0 where there is none."""
     families = zip(plan.workload.families, limits, strict=True)
     domain = plan.workload.domain
-    return [extent(plan.recovery, f, domain)[1] / limit if limit else 0.0 for f, limit in families]
+    return [
+        plan.reconstruction.extent(f, domain)[1] / limit if limit else 0.0 for f, limit in families
+    ]
 
 
 def _reported(plan: Plan, workload: Workload, limits: list[float | None]) -> Plan:
@@ -89,7 +89,7 @@ def _reported(plan: Plan, workload: Workload, limits: list[float | None]) -> Pla
     ratios = _ratios(plan, limits)
     pairs = zip(workload.families, ratios, strict=True)
     binding = dict.fromkeys(f.name for f, ratio in pairs if ratio >= BINDING * max(ratios))
-    total = total_error(plan.recovery, workload)
+    total = plan.reconstruction.total(workload)
     given = None if plan.given is None else replace(plan.given, total=total, lower=0.0)
     objective = Objective(NAME, tuple(binding), math.inf, total)
     return replace(plan, workload=workload.copy(), objective=objective, given=given)

@@ -10,21 +10,21 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from dpsql.linalg.roots import root_of
 from dpsql.planner.mechanisms.querysmasher import Cost
 from dpsql.planner.plans.plan import PlannedBlock
 from dpsql.planner.reconstruction.combine import JOINT_CELLS, Combination, precision
 from dpsql.planner.reconstruction.entries import entries
-from dpsql.planner.reconstruction.mixed import MixedRecovery
-from dpsql.planner.reconstruction.residual import Recovery
 from dpsql.planner.reconstruction.sources import Ground, Source
-from dpsql.planner.reconstruction.whole import QUICK_CELLS, gram, integer_basis, root_of, touched
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.reuse.conditional import bound_near, least_error, measure_given
 from dpsql.planner.strategies.base import Solution, Triangular
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import Rounding
+from dpsql.planner.strategies.whole import QUICK_CELLS, integer_basis
 from dpsql.workload import Workload
+from dpsql.workload.joint import gram, touched
 
 Array = NDArray[np.float64]
 
@@ -75,27 +75,25 @@ def least_joint_error(
         new: the number of the new source: whatever it measures.
         cost: what that may cost.
     """
-    recovery = combination.recovery
-    if isinstance(recovery, Recovery):
+    reconstruction = combination.reconstruction
+    joint = reconstruction.joint
+    if joint is None:
         return 0.0
-    families = workload.families
-    if isinstance(recovery, MixedRecovery):
-        families = tuple(recovery.joint_part(family) for family in families)
-        recovery = recovery.joint
-    (factor,) = recovery.space.factors
+    families = tuple(reconstruction.joint_part(family) for family in workload.families)
+    (factor,) = joint.factors
     cells = math.prod(factor.shape)
     if cells > QUICK_CELLS:
         return 0.0
-    (part,) = (part for part in combination.parts if part.space is recovery.space)
-    sizes = dict(zip(recovery.names, factor.shape, strict=True))
-    old = [(e, e.indices(recovery.names, sizes)) for e in part.counted if e.source != new]
+    (part,) = (part for part in combination.parts if part.space is joint)
+    sizes = dict(zip(joint.attributes, factor.shape, strict=True))
+    old = [(e, e.indices(joint.attributes, sizes)) for e in part.counted if e.source != new]
     known = precision(old, cells)
     # Some of the joint cells' attributes may be known only from the old measurements.
-    asked = gram(Workload.of({**workload.domain, **sizes}, families), recovery.names)
+    asked = gram(Workload.of({**workload.domain, **sizes}, families), joint.attributes)
     if not asked.any():
         return 0.0
     rows, budget = root_of(asked), float(cost)
-    fresh = [(e, e.indices(recovery.names, sizes)) for e in part.counted if e.source == new]
+    fresh = [(e, e.indices(joint.attributes, sizes)) for e in part.counted if e.source == new]
     root = root_of(precision(fresh, cells))
     near = bound_near(rows, known, root, budget) if root.any() else 0.0
     return max(near, least_error(rows, factor.shape, known, budget, BOUND_TOLERANCE))

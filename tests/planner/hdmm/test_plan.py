@@ -86,7 +86,7 @@ def test_variances_and_costs_are_those_of_the_integer_matrices(workload, budget)
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 @pytest.mark.parametrize("workload", [mixed(), joint(), marginals(), few(), zero()])
 def test_answers_are_unbiased_and_linear_with_the_stated_variances(workload, budget):
-    """Apply the recovery to each single measurement: that gives its matrix."""
+    """Apply the reconstruction to each single measurement: that gives its matrix."""
     rng = np.random.default_rng(5)
     table = rng.integers(0, 50, tuple(workload.domain.values()))
     for _, plan in plans(workload, budget):
@@ -118,7 +118,7 @@ def answered(plan, workload, noisy):
     answers = []
     for family in workload.families:
         names = [a for block in family.blocks for a in block.attributes]
-        marginal = np.asarray(plan.recovery.marginal(names, values))
+        marginal = np.asarray(plan.reconstruction.marginal(names, values))
         tensor = marginal.reshape([block.queries.cells for block in family.blocks])
         for axis, block in enumerate(family.blocks):
             tensor = block.queries.apply(tensor, axis)

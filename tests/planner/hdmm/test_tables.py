@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.planner.reconstruction.whole import solve_whole
+from dpsql.planner.strategies.whole import solve_whole
 from tests.benchmarks.hdmm_tables import CHECKS, LARGE, PUBLISHED, one_attribute
 
 SAMPLE = {

@@ -112,7 +112,7 @@ def test_simulated_answers_are_unbiased_with_the_stated_variances(name, workload
         deviations += [block.law.variance**0.5] * len(measured)
     means = np.concatenate([values.ravel() for values in exact.values()])
     noise = np.array(deviations)[:, None] * rng.normal(size=(len(means), ROUNDS))
-    # Recovery is linear, so that all rounds are found by one matrix.
+    # ResidualReconstruction is linear, so that all rounds are found by one matrix.
     answers = planned_estimator(planned) @ (means[:, None] + noise)
     truth = np.concatenate([family_matrix(f, workload.domain) @ table for f in workload.families])
     variances = np.concatenate([v.ravel() for v in planned.variances])

@@ -12,7 +12,7 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.given import Past, plan_given, source_of
 from dpsql.privacy import Budget
-from dpsql.release.reconstruct import Reconstruction
+from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 from tests.planner.strategies import _add_family
@@ -64,7 +64,7 @@ def plan_rounds(
 
 def answers(plan: Plan, measured) -> list[np.ndarray]:
     values = plan.values(measured)
-    made = Reconstruction(lambda names: plan.recovery.marginal(names, values))
+    made = NoisyMarginals(lambda names: plan.reconstruction.marginal(names, values))
     return [made.answers(family).ravel() for family in plan.workload.families]
 
 

@@ -14,7 +14,7 @@ from dpsql.planner.reconstruction.sources import Ground, _split, agrees, splits
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.reuse.given import Past, known, plan_given, source_of
 from dpsql.privacy import Budget
-from dpsql.release.reconstruct import Reconstruction
+from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Identity, Prefix, Workload
 from dpsql.workload.cells import coarsening, common_refinement
 from tests.oracle import every_space
@@ -101,7 +101,7 @@ def test_bands_help_single_ages_and_answers_stay_exact(residuals):
     assert plan.given is not None
     assert plan.rmse < alone.rmse
     values = plan.values(measured(plan, TABLE, {}).values)
-    made = Reconstruction(lambda names: plan.recovery.marginal(names, values))
+    made = NoisyMarginals(lambda names: plan.reconstruction.marginal(names, values))
     truth = [TABLE.sum(axis=1).cumsum(), TABLE]
     for family, expected in zip(ages.families, truth, strict=True):
         np.testing.assert_allclose(made.answers(family), expected, atol=1e-5)

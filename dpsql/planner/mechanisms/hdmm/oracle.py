@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dpsql.linalg.roots import root_of
 from dpsql.planner.mechanisms.hdmm.grams import Gram
 from dpsql.planner.mechanisms.hdmm.p_identity import matrix_of, optimise, queries_beside
 from dpsql.planner.mechanisms.hdmm.strategies import Even, Noise, Strategy, Written, sensitivity
-from dpsql.planner.reconstruction.whole import root_of
 from dpsql.planner.strategies.dual import Dual, maximise
 
 TOLERANCE = 1e-4

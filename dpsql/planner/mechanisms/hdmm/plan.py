@@ -26,9 +26,9 @@ from dpsql.planner.mechanisms.hdmm.oracle import Oracle
 from dpsql.planner.mechanisms.hdmm.products import Products, jointly_asked
 from dpsql.planner.mechanisms.hdmm.strategies import Even, Noise, Strategy
 from dpsql.planner.plans.plan import RECORD, Plan
-from dpsql.planner.reconstruction.whole import cells, gram, touched
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
+from dpsql.workload.joint import gram, joint_cells, touched
 
 MOST_CELLS = 2**24
 """Of one marginal that is measured."""
@@ -96,7 +96,7 @@ def refusal(workload: Workload, budget: Budget) -> str | None:
         names = " x ".join(a for a in workload.domain if a in largest)
         return f"it measures marginals, and that over {names} has {sizes[largest]:,} cells"
     total = sum(n for s, n in sizes.items() if not any(s < other for other in sets))
-    if total > MOST_MEASUREMENTS and cells(workload) > MOST_CELLS:
+    if total > MOST_MEASUREMENTS and joint_cells(workload) > MOST_CELLS:
         return f"it measures marginals, and those that are asked have {total:,} cells"
     return None
 
@@ -108,7 +108,7 @@ def candidates(workload: Workload, spending: Spending) -> Iterator[Candidate]:
     searches: list[Callable[[], Candidate | None]] = []
     if jointly_asked(workload) is None:
         searches += [partial(f, workload, oracle, spending) for f in (_kronecker, _union)]
-    if len(touched(workload)) > 1 and cells(workload) <= FEW_CELLS:
+    if len(touched(workload)) > 1 and joint_cells(workload) <= FEW_CELLS:
         searches.append(partial(_all_cells, workload, oracle, spending))
     searches.append(partial(_marginals, workload, noise))
     for search in searches:
@@ -124,7 +124,7 @@ def candidates(workload: Workload, spending: Spending) -> Iterator[Candidate]:
 
 
 def _kronecker(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate | None:
-    if cells(workload) > MOST_CELLS:
+    if joint_cells(workload) > MOST_CELLS:
         return None
     product = kronecker.optimise(Products.of(workload), oracle)
     return _products([product], [1.0], oracle.noise, spending, "one product")
@@ -175,7 +175,7 @@ def _kind(factor: Strategy) -> str:
 def _all_cells(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate:
     """OPT_0 over the joint cells."""
     names = touched(workload)
-    asked = Gram(cells(workload), rest=gram(workload, names))
+    asked = Gram(joint_cells(workload), rest=gram(workload, names))
     sizes = [workload.domain[name] for name in names]
     found = oracle.solve(asked)
     factor = joint(found, oracle.noise, sizes, _bits(spending, 1.0))

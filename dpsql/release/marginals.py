@@ -17,7 +17,7 @@ Marginal = Callable[[tuple[str, ...]], Array]
 """Makes the noisy marginal over some attributes, of shape (cells of the first one, …)."""
 
 
-class Reconstruction:
+class NoisyMarginals:
     """Answers from marginals that are linear functions of the same measurements.
 
     So the answers of all families are consistent: groups add up to totals within and across
@@ -56,4 +56,4 @@ class Reconstruction:
 def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> Array:
     """Return the unbiased answers of one family, in its shape."""
     values = plan.values(measured.values)
-    return Reconstruction(lambda names: plan.recovery.marginal(names, values)).answers(family)
+    return NoisyMarginals(lambda names: plan.reconstruction.marginal(names, values)).answers(family)

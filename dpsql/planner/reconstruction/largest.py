@@ -1,13 +1,10 @@
-"""The sum and the largest of the variances of a family, however many answers it has.
+"""The largest variance of a family, however many answers it has.
 
 A variance is Σ_A c_A ∏_g u_{A,g}(row of g), where g are groups of blocks and u the squared norms
-of their rows (see `recovery`). So
-
-- the sum is Σ_A c_A ∏_g Σ u_{A,g}: what the planner knows as the error of the family alone;
-- the largest grows in every u >= 0. A row of g for which another row is at least as large in all
-  u_{A,g} need not be looked at: only the Pareto front is left of each group, and the largest is
-  that of the product of the fronts. The group with the most rows is searched instead, from the
-  rows with the largest bounds on.
+of their rows (see `inverses`). It grows in every u >= 0. So a row of g for which another row is at
+least as large in all u_{A,g} need not be looked at: only the Pareto front is left of each group,
+and the largest is that of the product of the fronts. The group with the most rows is searched
+instead, from the rows with the largest bounds on.
 
 Where even that is too much, rows of a front are put together by taking the larger u of each, and
 the search ends with a bound: what comes out is then an upper bound.
@@ -16,29 +13,22 @@ the search ends with a bound: what comes out is then an upper bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.reconstruction.marginals import MarginalRecovery
+from dpsql.linalg.connected import connected
+from dpsql.planner.reconstruction.inverses import CHUNK, Inverses, groups
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
-from dpsql.planner.reconstruction.mixed import AnyRecovery, MixedRecovery
-from dpsql.planner.reconstruction.residual import CHUNK, Recovery, groups
-from dpsql.planner.reconstruction.whole import WholeRecovery
-from dpsql.planner.residuals.decompose import decompose
-from dpsql.planner.residuals.equivalence import by_reference
-from dpsql.planner.residuals.pieces import Splitter, split_rows
-from dpsql.planner.residuals.structure import products
-from dpsql.workload import Block, Family, Workload
+from dpsql.planner.residuals.pieces import split_rows
+from dpsql.workload import Block, Family
 
 Array = NDArray[np.float64]
 Key = tuple[object, ...]
 
-LARGE = 2**22
-"""Answers up to which all variances are computed."""
 TABLE = 2**22
 """Rows of blocks that share a factor, up to which their squares are computed one by one."""
 FRONT = 2**27
@@ -53,46 +43,6 @@ SEARCH = 2**30
 """Sums that the search for the largest may compute."""
 ROUNDING = 1e-12
 """Rows that are larger by no more than this, relatively, are taken as equal."""
-
-
-def extent(recovery: AnyRecovery, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
-    """Return the sum of a family's variances, and the largest.
-
-    Up to 4,194,304 answers both are exact. Beyond, the sum is, and the largest is exact for
-    blocks that are measured by factors of their own with few different rows, such as ranges; else
-    it is an upper bound. So it is where earlier measurements are put together with new ones.
-    """
-    if family.count <= LARGE:
-        variances = recovery.variances(family)
-        return float(variances.sum()), float(variances.max(initial=0.0))
-    if isinstance(recovery, MarginalRecovery):
-        return recovery.extent(family)
-    if isinstance(recovery, MixedRecovery):
-        inside = extent(recovery.joint, recovery.joint_part(family), domain)
-        rest = extent(recovery.rest, family, domain)
-        return inside[0] + rest[0], inside[1] + rest[1]
-    alone = Workload.of(domain, [family])
-    if isinstance(recovery, WholeRecovery):
-        return recovery.total(alone) / family.weight, recovery.bound(family)
-    return _total(recovery, alone) / family.weight, _largest(recovery, family)
-
-
-def _total(recovery: Recovery, alone: Workload) -> float:
-    """Return Σ weight·variance, from what the workload asks of each residual space."""
-    return math.fsum(error for _, error in errors(recovery, alone))
-
-
-def errors(recovery: Recovery, workload: Workload) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield the weighted sum of variances that the noise in each residual space gives."""
-    known = {name: n for name, n in workload.domain.items() if name in recovery.references}
-    workload = Workload.of(known, workload.families)
-    colouring, references = by_reference(recovery.references, known)
-    splitter = Splitter(references)
-    for subworkload in decompose(workload, colouring, splitter.squares):
-        terms = products(subworkload, splitter)
-        for space in subworkload.spaces:
-            if recovery.measured(space):  # not so inside of a mixed recovery's joint domain
-                yield space, recovery.error_of(terms, space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +67,8 @@ class _Columns:
 class _Tables:
     """The squared norms of rows, group by group; each table is made once."""
 
-    def __init__(self, recovery: Recovery, blocks: Sequence[Block], limit: int) -> None:
-        self._recovery, self._blocks, self._limit = recovery, blocks, limit
+    def __init__(self, inverses: Inverses, blocks: Sequence[Block], limit: int) -> None:
+        self._inverses, self._blocks, self._limit = inverses, blocks, limit
         self._known: dict[Key, Array] = {}
 
     def __getitem__(self, key: Key) -> Array:
@@ -132,7 +82,7 @@ class _Tables:
         for bs, fs in groups(parts, [space.of(f) for f in factors]):
             numbers, its = tuple(sorted(bs)), [factors[f] for f in fs]
             if not numbers:
-                scale *= float(self._recovery.group_squares([], its, space))
+                scale *= float(self._inverses.group_squares([], its, space))
             elif len(numbers) == 1 or self._rows(numbers) <= self._limit:
                 tables[numbers] = self._exact(numbers, its, space)
             else:
@@ -149,12 +99,12 @@ class _Tables:
         key = (numbers, *((f.content, space.of(f)) for f in factors))
         if key not in self._known:
             blocks = [self._blocks[b] for b in numbers]
-            self._known[key] = self._recovery.group_squares(blocks, factors, space)
+            self._known[key] = self._inverses.group_squares(blocks, factors, space)
         return key
 
     def _norm(self, factor: MeasuredFactor, space: Space) -> float:
         """Return the largest squared norm of a row by CB⁺, for rows of norm 1."""
-        return float(np.linalg.norm(self._recovery.inverse(factor, space.of(factor)), 2) ** 2)
+        return float(np.linalg.norm(self._inverses.inverse(factor, space.of(factor)), 2) ** 2)
 
     def _bound(self, number: int, space: Space) -> Key:
         """Make the squared norms of what is kept of one block's rows."""
@@ -167,39 +117,33 @@ class _Tables:
 
     def _kept_squares(self, block: Block, kept: tuple[bool, ...]) -> Array:
         if not any(kept):
-            return np.square(self._recovery.dropped(block))
+            return np.square(self._inverses.dropped(block))
         if len(kept) == 1:  # CB⁺ gives the same to rows that differ by a constant
             centred = np.square(block.queries.sums()) / block.queries.cells
             return np.maximum(block.queries.squares() - centred, 0.0)
-        weights = [self._recovery.references[a].weights for a in block.attributes]
+        weights = [self._inverses.references[a].weights for a in block.attributes]
         parts = Family("", (block,), 1.0).parts(max(1, CHUNK // block.queries.cells))
         rows = (split_rows(part.blocks[0].queries.matrix, weights, kept) for part in parts)
         return np.concatenate([np.square(some).sum(axis=1) for some in rows])
 
 
-def _largest(recovery: Recovery, family: Family) -> float:
-    """Return the largest variance, or an upper bound."""
-    attributes = [a for block in family.blocks for a in block.attributes]
-    spaces = list(recovery.inside(attributes))
+def largest_variance(inverses: Inverses, spaces: Sequence[Space], family: Family) -> float:
+    """Return the largest variance that the noise in some spaces gives, or an upper bound."""
     shape = family.shape
     for limit in (TABLE, 0):
-        tables = _Tables(recovery, family.blocks, limit)
+        tables = _Tables(inverses, family.blocks, limit)
         terms = [tables.term(space) for space in spaces]
-        parts = _connected(numbers for term in terms for numbers in term.tables)
+        parts = _connected(terms)
         if all(len(p) == 1 or math.prod(shape[b] for b in p) <= TABLE for p in parts):
             break
     columns = [_columns(tables, terms, part, shape) for part in parts]
     return _over_product([term.scale for term in terms], columns)
 
 
-def _connected(sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Join sets of numbers that have some in common."""
-    joined: list[set[int]] = []
-    for one in dict.fromkeys(sets):
-        common = [other for other in joined if other & set(one)]
-        joined = [other for other in joined if not other & set(one)]
-        joined.append(set(one).union(*common))
-    return [tuple(sorted(one)) for one in joined]
+def _connected(terms: Sequence[_Term]) -> list[tuple[int, ...]]:
+    """Group the numbers of blocks that share a table of any term."""
+    sets = list(dict.fromkeys(numbers for term in terms for numbers in term.tables))
+    return [tuple(sorted({n for i in group for n in sets[i]})) for group in connected(sets)]
 
 
 def _columns(

@@ -1,0 +1,37 @@
+"""Roots of Gram matrices: rows R with RᵀR = G."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def root_of(gram: Array) -> Array:
+    """Return as many rows as there are cells, some of which may be zero."""
+    values, vectors = np.linalg.eigh(gram)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+
+def independent_root(gram: Array, negligible: float) -> tuple[Array, Array]:
+    """Return independent rows R with RᵀR = G, and their pseudo-inverse.
+
+    Eigenvalues that are `negligible`, relatively, are taken as rounding errors of zeros.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > negligible * max(float(values[-1]), 0.0)
+    scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    return np.ascontiguousarray((vectors * scale).T), np.asarray(vectors / scale)
+
+
+def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
+    """Return independent rows with the same Gram matrix, and their pseudo-inverse.
+
+    The Gram matrix is not written out, so that there may be many cells. Its eigenvalues are the
+    squares of singular values.
+    """
+    _, scale, vectors = np.linalg.svd(rows, full_matrices=False)
+    kept = scale > np.sqrt(negligible) * scale[0]
+    scale, vectors = scale[kept], vectors[kept]
+    return np.ascontiguousarray(scale[:, None] * vectors), np.asarray(vectors.T / scale)

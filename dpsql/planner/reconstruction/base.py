@@ -1,0 +1,196 @@
+"""What a plan needs of the way in which answers follow from its measurements.
+
+Whatever is measured, and however answers are put together from it, they are linear in the noisy
+measurements and unbiased. All that is told of them follows from that: values, variances,
+covariances, and which queries the measurements don't determine. Each way is a class of its own;
+whoever uses one doesn't ask which.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.planner.reconstruction.aligned import Aligned, check_aligned
+from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
+from dpsql.planner.reconstruction.sources import RESIDUALS, Reading
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.structure import Product
+from dpsql.workload import Block, Family, Workload
+from dpsql.workload.queries import MAX_ENTRIES, DenseQueries
+from dpsql.workload.workload import check_held
+
+Array = NDArray[np.float64]
+Missing = tuple[tuple[str, ...], ...]
+"""Attribute sets of which too little was measured."""
+
+LARGE = 2**22
+"""Answers up to which all variances are computed."""
+CHUNK = 2**24
+"""Coefficients of combinations that are held at once."""
+
+
+class Reconstruction(ABC):
+    """How answers follow from measurements, and how exact they are."""
+
+    reading: Reading = RESIDUALS
+    """How the measurements are read when they are kept; see `Source`."""
+    whole = False
+    """Whether joint cells were measured at once, by the best strategy of all for them."""
+
+    @property
+    @abstractmethod
+    def spaces(self) -> tuple[Space, ...]:
+        """What is measured."""
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        """Attribute → the reference of its residual spaces; none if there are no such spaces."""
+        return {}
+
+    def values(self, noisy: Noisy) -> Values:
+        """Return what answers are made of, from the noisy integers of every space."""
+        return read(self.spaces, noisy)
+
+    @abstractmethod
+    def marginal(self, attributes: Sequence[str], values: Values) -> Array:
+        """Return the noisy marginal over some attributes: shape (cells of the first, …)."""
+
+    @abstractmethod
+    def variances(self, family: Family) -> Array:
+        """Return the variance of every answer, in the shape of the family.
+
+        Raises:
+            ResourceLimitError: there are too many to be held at once.
+        """
+
+    def extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        """Return the sum of a family's variances, and the largest.
+
+        Up to 4,194,304 answers both are exact. Beyond, the sum is, and the largest is exact for
+        blocks that are measured by factors of their own with few different rows, such as ranges;
+        else it is an upper bound. So it is where earlier measurements are put together with new
+        ones.
+        """
+        if family.count > LARGE:
+            return self._large_extent(family, domain)
+        variances = self.variances(family)
+        return float(variances.sum()), float(variances.max(initial=0.0))
+
+    def total(self, workload: Workload) -> float:
+        """Return the sum of weight·variance over all answers to a workload."""
+        return math.fsum(
+            f.weight * self.extent(f, workload.domain)[0] for f in workload.families if f.count
+        )
+
+    @abstractmethod
+    def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        """Return the same for any number of answers; the largest may be an upper bound."""
+
+    def covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        """Return the covariance of the two answers in each row.
+
+        Args:
+            first: one answer for each row.
+            second: another one.
+            sizes: how many rows there are along each base axis.
+
+        Returns:
+            The covariances, of shape `sizes`.
+
+        Raises:
+            ResourceLimitError: there are too many rows, or something in between is too large. That
+                depends on public sizes alone.
+        """
+        check_aligned(first, sizes)
+        check_aligned(second, sizes)
+        check_held("A covariance", math.prod(sizes))
+        return self._covariances(first, second, sizes) if math.prod(sizes) else np.zeros(sizes)
+
+    @abstractmethod
+    def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        """Return the same for rows that fit; there is at least one."""
+
+    def combined_variances(
+        self, terms: Sequence[tuple[Family, Array]], domain: Mapping[str, int]
+    ) -> Array:
+        """Return the variance of each of k combinations of answers, of shape (k,).
+
+        Args:
+            terms: families with coefficients of shape (k, number of answers), answers in C order.
+            domain: attribute → number of cells.
+
+        Raises:
+            ResourceLimitError: the attributes of all terms have more than 16,777,216 joint cells.
+        """
+        touched = frozenset[str]().union(*(family.attributes for family, _ in terms))
+        names = tuple(name for name in domain if name in touched)
+        shape = tuple(domain[name] for name in names)
+        cells = math.prod(shape)
+        if cells > MAX_ENTRIES:
+            raise ResourceLimitError(
+                f"A combination touches {cells:,} joint cells; the limit is {MAX_ENTRIES:,}.",
+                hint="combine answers over fewer columns, or over coarser domains.",
+            )
+        counts = {len(coefficients) for _, coefficients in terms}
+        if len(counts) != 1:
+            raise InternalError("the terms of a combination have different numbers of rows")
+        (k,) = counts
+        step = max(1, CHUNK // cells)
+        result = np.zeros(k)
+        for start in range(0, k, step):
+            rows = np.zeros((min(step, k - start), *shape))
+            for family, coefficients in terms:
+                rows += _over_cells(family, coefficients[start : start + step], names)
+            joint = Block(names, shape, DenseQueries(rows.reshape(len(rows), -1)))
+            result[start : start + step] = self.variances(Family("combination", (joint,), 1.0))
+        return result
+
+    @abstractmethod
+    def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
+        """Return the attribute sets of which too little was measured to answer a family.
+
+        None are returned if every query of the family follows from the measurements.
+        """
+
+
+class CombinedReconstruction(Reconstruction):
+    """What becomes of measurements that may be of several releases, put together."""
+
+    @property
+    def joint(self) -> Space | None:
+        """What is known about some attributes whose joint cells are estimated at once, if any."""
+        return None
+
+    def joint_part(self, family: Family) -> Family:
+        """Return what queries ask of these attributes' joint cells, in the shape of the family."""
+        return family
+
+    @abstractmethod
+    def residual_error(self, terms: Sequence[Product], space: tuple[str, ...]) -> float:
+        """Return the weighted sum of variances of what is asked of a residual space.
+
+        It is 0 if the measurements don't determine that.
+        """
+
+
+def touched_by(family: Family, domain: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the attributes of a family in the order of the domain."""
+    return tuple(name for name in domain if name in family.attributes)
+
+
+def _over_cells(family: Family, coefficients: Array, names: Sequence[str]) -> Array:
+    """Turn rows of coefficients into queries over cells, to be spread over all of `names`."""
+    tensor: Array = np.asarray(coefficients, dtype=np.float64).reshape(-1, *family.shape)
+    for axis, block in enumerate(family.blocks):
+        tensor = block.queries.apply_transposed(tensor, axis + 1)
+    order = [name for block in family.blocks for name in block.attributes]
+    tensor = tensor.reshape(len(tensor), *(n for block in family.blocks for n in block.shape))
+    present = [name for name in names if name in order]
+    tensor = tensor.transpose(0, *(1 + order.index(name) for name in present))
+    return np.expand_dims(tensor, [1 + i for i, name in enumerate(names) if name not in order])

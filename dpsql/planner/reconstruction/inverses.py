@@ -1,0 +1,241 @@
+"""What queries become of measurements of residual spaces: q_A B_A⁺, and its squared norms.
+
+B_A is a Kronecker product of factors and the queries are one of blocks, so q_A B_A⁺ is a product
+over the groups of blocks and factors that share attributes, and so is its squared norm. Written
+out is at most one group, some rows at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.linalg.connected import connected
+from dpsql.measurement.integer import CentredFactor
+from dpsql.planner.reconstruction.measured import (
+    ImplicitFactor,
+    MeasuredFactor,
+    Space,
+    apply_inverse,
+    pseudo_inverse,
+    row_squares,
+)
+from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import split_rows
+from dpsql.planner.residuals.structure import Product
+from dpsql.workload import Block, Family
+from dpsql.workload.queries import DenseQueries
+
+Array = NDArray[np.float64]
+
+CHUNK = 2**24
+"""Entries of a product that are held at once while its squares are added up."""
+
+
+class Inverses:
+    """CB⁺ of factors, with C = ⊗(I − ℓ1ᵀ), and what it makes of queries.
+
+    What depends on the contents only is made once for equal contents.
+    """
+
+    def __init__(self, references: Mapping[str, Reference]) -> None:
+        self.references = references
+        """Attribute → its reference."""
+        self._inverses: dict[tuple[bytes, ...], Array] = {}
+        self._norms: dict[tuple[bytes, ...], Array] = {}
+
+    def estimate(self, space: Space, values: Array) -> Array:
+        """Return ⊗CB⁺ y over the cells of the factors' attributes, in the order of the factors."""
+        result = values
+        for axis, factor in enumerate(space.factors):
+            result = self._invert(factor, space.of(factor), result, axis)
+        return result.reshape([n for f in space.factors for n in f.shape])
+
+    def _invert(
+        self, factor: MeasuredFactor, names: tuple[str, ...], values: Array, axis: int
+    ) -> Array:
+        if isinstance(factor, ImplicitFactor):
+            return apply_inverse(factor, values, axis)
+        inverse = self.inverse(factor, names)
+        return np.moveaxis(np.tensordot(inverse, values, (1, axis)), 0, axis)
+
+    def inverse(self, factor: MeasuredFactor, names: tuple[str, ...]) -> Array:
+        """Return CB⁺ of a factor on some attributes: shape (cells, measurements)."""
+        references = [self.references[a] for a in names]
+        key = (factor.content, *(r.key for r in references))
+        if key not in self._inverses:
+            self._inverses[key] = _keeping(pseudo_inverse(factor), references)
+        return self._inverses[key]
+
+    def squares(self, blocks: Sequence[Block], space: Space) -> Array:
+        """Return ‖q_A B_A⁺‖² of every query."""
+        result, order = np.ones(()), []
+        for bs, norms in self._tables(blocks, space):
+            result = np.multiply.outer(result, norms)
+            order += bs
+        return result.transpose(np.argsort(order))
+
+    def tables(self, blocks: Sequence[Block], space: Space) -> list[Array]:
+        """Return tables over groups of blocks whose outer product is ‖q_A B_A⁺‖² of every query."""
+        return [norms for _, norms in self._tables(blocks, space)]
+
+    def _tables(self, blocks: Sequence[Block], space: Space) -> Iterator[tuple[list[int], Array]]:
+        factors = space.factors
+        for bs, fs in groups([b.attributes for b in blocks], [space.of(f) for f in factors]):
+            yield bs, self.group_squares([blocks[b] for b in bs], [factors[f] for f in fs], space)
+
+    def group_squares(
+        self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
+    ) -> Array:
+        """Return ‖q_A B_A⁺‖² over one group of blocks and factors, in the shape of the blocks."""
+        if not blocks:  # the total's own factor
+            squares = [float(np.square(self.inverse(f, ())).sum()) for f in factors]
+            return np.asarray(math.prod(squares))
+        if not factors:
+            (block,) = blocks
+            return np.asarray(np.square(self.dropped(block)))
+        if len(blocks) == len(factors) == 1 and len(blocks[0].attributes) == 1:
+            return self._axis_squares(blocks[0], factors[0])
+        if len(factors) == 1 and all(len(b.attributes) == 1 for b in blocks):
+            return self._joint_squares(blocks, factors[0], space.of(factors[0]))
+        # Some rows at a time, so that no family is too large that has parts that are not.
+        cells = math.prod(n for block in blocks for n in block.shape)
+        parts = Family("", tuple(blocks), 1.0).parts(max(1, CHUNK // cells))
+        squares_ = [np.square(self.table(p.blocks, factors, space)).sum(axis=1) for p in parts]
+        return np.concatenate(squares_).reshape([b.queries.rows for b in blocks])
+
+    def table(
+        self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
+    ) -> Array:
+        """Write out q_A B_A⁺ over one group: shape (rows of the blocks, measurements)."""
+        kept = {a for f in factors for a in space.of(f)}
+        rows = [
+            split_rows(
+                b.queries.matrix,
+                [self.references[a].weights for a in b.attributes],
+                tuple(a in kept for a in b.attributes),
+            )
+            for b in blocks
+        ]
+        names = [a for b in blocks for a in b.attributes if a in kept]
+        return self.multiply(rows, names, [(f, space.of(f)) for f in factors])
+
+    def dropped(self, block: Block) -> Array:
+        """Contract all axes of a block's queries with their references."""
+        weights: Array = np.ones(1)
+        for name in block.attributes:
+            weights = np.multiply.outer(weights, self.references[name].weights).ravel()
+        return block.queries.apply(weights, 0)
+
+    def error(self, terms: Sequence[Product], attributes: Sequence[str], space: Space) -> float:
+        """Return the weighted sum of variances that the noise in a space gives to some terms.
+
+        The attributes are in the order of the terms' axes; the space may have another one.
+        """
+        return math.fsum(
+            space.noise * t.weight * math.prod(self._errors(t.pieces, attributes, space))
+            for t in terms
+        )
+
+    def _axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
+        """Return ‖q_A B⁺‖² of one attribute's queries."""
+        (name,) = block.attributes
+        key = (block.queries.key, factor.content, self.references[name].key)
+        if key not in self._norms:
+            self._norms[key] = self._new_axis_squares(block, factor)
+        return self._norms[key]
+
+    def _new_axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
+        queries = block.queries
+        if isinstance(factor, ImplicitFactor):
+            return row_squares(queries, factor)
+        if isinstance(queries, DenseQueries):
+            table = queries.matrix @ self.inverse(factor, block.attributes)
+            return np.asarray(np.square(table).sum(axis=1))
+        return self._joint_squares([block], factor, block.attributes)
+
+    def _joint_squares(
+        self, blocks: Sequence[Block], factor: MeasuredFactor, names: tuple[str, ...]
+    ) -> Array:
+        """Apply each attribute's queries to the columns of CB⁺, some columns at a time."""
+        inverse = self.inverse(factor, names)
+        order = [names.index(b.attributes[0]) for b in blocks]
+        tensor = inverse.reshape(*factor.shape, -1).transpose(*order, -1)
+        result = np.zeros([b.queries.rows for b in blocks])
+        step = max(1, CHUNK // max(1, result.size))
+        for start in range(0, tensor.shape[-1], step):
+            columns = tensor[..., start : start + step]
+            for axis, block in enumerate(blocks):
+                columns = block.queries.apply(columns, axis)
+            result += np.square(columns).sum(axis=-1)
+        return result
+
+    def _errors(
+        self, pieces: Sequence[Component], attributes: Sequence[str], space: Space
+    ) -> Iterator[float]:
+        """Yield Σ ‖row B⁺‖² over the rows of the pieces' product, group by group."""
+        placed = [(f, space.of(f)) for f in space.factors]
+        names = [tuple(attributes[axis] for axis in p.axes) for p in pieces]
+        for ps, fs in groups(names, [own for _, own in placed]):
+            mine = [name for p in ps for name in names[p]]
+            yield self._error([pieces[p] for p in ps], mine, [placed[f] for f in fs])
+
+    def _error(
+        self,
+        pieces: Sequence[Component],
+        names: list[str],
+        factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
+    ) -> float:
+        only, its = factors[0]
+        if len(pieces) == len(factors) == 1:
+            if isinstance(only, CentredFactor):
+                return pieces[0].squares / (only.scale * only.cells) ** 2
+            if tuple(names) == its:
+                return float(np.square(pieces[0].rows @ self.inverse(only, its)).sum())
+        return float(np.square(self.multiply([p.rows for p in pieces], names, factors)).sum())
+
+    def multiply(
+        self,
+        rows: Sequence[Array],
+        names: list[str],
+        factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
+    ) -> Array:
+        """Write out the product of `rows`, and multiply it by the CB⁺ axis by axis."""
+        matrix: Array = np.ones((1, 1))
+        for table in rows:
+            matrix = np.asarray(np.kron(matrix, table), dtype=np.float64)
+        tensor: Array = matrix.reshape(-1, *(len(self.references[a].weights) for a in names))
+        for factor, its in factors:
+            axes = [names.index(a) + 1 for a in its]
+            if isinstance(factor, ImplicitFactor):
+                tensor = np.moveaxis(apply_inverse(factor, tensor, axes[0]), axes[0], -1)
+            else:
+                inverse = self.inverse(factor, its).reshape(*factor.shape, -1)
+                tensor = np.asarray(np.tensordot(tensor, inverse, (axes, list(range(len(axes))))))
+            # Axes that are used up go, new ones come last.
+            names = [a for a in names if a not in its]
+        return tensor.reshape(matrix.shape[0], -1)
+
+
+def _keeping(inverse: Array, references: Sequence[Reference]) -> Array:
+    """Apply I − ℓ1ᵀ along every axis of the cells."""
+    tensor = inverse.reshape(*(len(r.weights) for r in references), -1)
+    for axis, reference in enumerate(references):
+        along = [-1 if i == axis else 1 for i in range(tensor.ndim)]
+        tensor = tensor - reference.weights.reshape(along) * tensor.sum(axis=axis, keepdims=True)
+    return np.asarray(tensor.reshape(inverse.shape))
+
+
+def groups(
+    parts: Sequence[tuple[str, ...]], others: Sequence[tuple[str, ...]]
+) -> list[tuple[list[int], list[int]]]:
+    """Group what common attributes connect: numbers of parts, and of others."""
+    return [
+        ([i for i in group if i < len(parts)], [i - len(parts) for i in group if i >= len(parts)])
+        for group in connected(chain(parts, others))
+    ]
