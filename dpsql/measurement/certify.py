@@ -15,7 +15,7 @@ Guarantees:
        norm at most Δ_A; by the triangle inequality the change has norm at most kΔ_A, and all k
        records in the same cell reach that. The exact answers are integers, so answer +
        round(noise) = round(answer + noise), and whatever is rounded off from it afterwards
-       (`laws.CoarseGaussian`), is post-processing of the Gaussian mechanism, which
+       (`distributions.CoarseGaussian`), is post-processing of the Gaussian mechanism, which
        is kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
        Theorem 2.7); the squares add up under composition (Corollary 3.3).
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts

@@ -9,7 +9,7 @@ sensitivity Δ with noise of width w costs an amount that is exact:
 with Δ₂ the Euclidean and Δ₁ the absolute norm of the largest column (proofs in `certify`).
 
 Guarantees:
-    A law exists only if `mechanism/` can draw it exactly, and its variance is never understated
+    A law exists only if `measurement/` can draw it exactly, and its variance is never understated
     (for σ² + 1/12 see below). What is kept of an answer a is the integer y; `unit`·y has the mean a
     and the variance `variance`.
 """

@@ -61,7 +61,8 @@ def rounded_gaussian(sigma_squared: int, count: int, bits: RandomBits) -> NDArra
         bits: uniform random bits; one word for each integer, then more as needed.
 
     Returns:
-        An int64 array of shape (count,). Its variance is σ² + `laws.NOISE_ROUNDING_VARIANCE`.
+        An int64 array of shape (count,). Its variance is
+        σ² + `distributions.NOISE_ROUNDING_VARIANCE`.
 
     Raises:
         InternalError: σ² or the count is out of range.

@@ -5,7 +5,7 @@ Trusted core. Nothing here depends on how good a plan is.
 Guarantees:
     1. The entries of a factor are integers of magnitude below 2^62, checked at birth, and
        read-only. Where products over the factors of a block reach 2^31, all is computed in
-       integers of any size, see `mechanism.wide`.
+       integers of any size, see `wide`.
     2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor (proofs at
        the functions), so `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1`
        are exact: a column of a Kronecker product is a Kronecker product of columns, hence its

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError
+from dpsql.planner.plans.expected import EXPECTED
 from dpsql.planner.plans.names import TITLES
-from dpsql.planner.plans.plan import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
 from dpsql.release.facts import LAPLACE_NOISE, Earlier, Facts
 from dpsql.release.summary import DELTAS

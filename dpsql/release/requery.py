@@ -30,7 +30,7 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
     """Answer a script from earlier measurements alone.
 
     Args:
-        script: compiled over cells as fine as those of the sources, see `past.source.splits`.
+        script: compiled over cells as fine as those of the sources, see `sources.splits`.
         sources: measurements of the same table.
 
     Raises:

@@ -2,7 +2,7 @@
 
 python -m tests.benchmarks.in_axis
 
-"decompose" is what a measurement does before noise is added (`mechanism.measure.apply`): n·I − J
+"decompose" is what a measurement does before noise is added (`measurement.measure.apply`): n·I − J
 along each axis. "invert" brings it back to the residual space (`planner.reconstruction`, and AIM's
 `residual_of`), "reconstruct" adds all residuals inside a marginal up
 (`ResidualReconstruction.marginal`, and AIM's `Marginals.rebuilt`). Nanoseconds per cell of the

@@ -121,7 +121,7 @@ def test_the_architecture_page_has_the_layers_that_are_enforced():
     text = read(ROOT / "docs" / "explanation" / "architecture.md")
     for room, rank in RANKS.items():
         rows = [line for line in text.splitlines() if line.startswith(f"| {rank} |")]
-        shown = "__init__.py" if room == "__init__" else room
+        shown = "__init__.py" if room == "__init__" else room.replace(".", "/")
         assert any(f"`{shown}" in row or f"`dpsql/{shown}" in row for row in rows), room
 
 

@@ -35,7 +35,7 @@ from tests.session.tools import (
 )
 
 ROOMS = (
-    "session/", "privacy/", "mechanism/measure.py", "engines/duckdb.py", "release/folder.py",
+    "session/", "privacy/", "measurement/measure.py", "engines/duckdb.py", "release/folder.py",
     "release/build.py", "release/measurements.py",
 )  # fmt: skip
 SCRIPT = {"by_sex": BY_SEX, "by_age": BY_AGE}

@@ -99,7 +99,7 @@ class Steps:
 
 def landmarks(moments: list[str]) -> list[str]:
     """The last step of measuring, when nothing is stored yet, and of saving."""
-    rooms = ("/mechanism/measure.py:", "/release/folder.py:")
+    rooms = ("/measurement/measure.py:", "/release/folder.py:")
     return [[moment for moment in moments if room in moment][-1] for room in rooms]
 
 

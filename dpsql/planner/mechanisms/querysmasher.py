@@ -238,7 +238,7 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
     if choice is not None:
         divided = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
         weighted = plans["weighted residual spaces"] = stitch(workload, cost, divided)
-        # The least total with uniform references, whatever the integers; see `allocate`.
+        # The least total with uniform references, whatever the integers; see `shares.proportional`.
         least = choice.uniform_roots**2 / float(cost.per_record)
         if weighted.rmse**2 * workload.count <= least:
             return plans

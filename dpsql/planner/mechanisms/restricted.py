@@ -46,8 +46,8 @@ class Bounds:
     """Lower bounds on the error of any strategy for a residual space, at privacy cost 1.
 
     A family's own optimum is no bound for other strategies. Queries over one attribute are
-    bounded by the dual (see `solvers.dual`), those over several by the dual at uniform δ, which is
-    (tr G^{1/2})²/N: the singular value bound (Li and Miklau, "Lower bounds on the error of query
+    bounded by the dual (see `strategies.dual`), those over several by the dual at uniform δ, which
+    is (tr G^{1/2})²/N: the singular value bound (Li and Miklau, "Lower bounds on the error of query
     sets under the differentially-private matrix mechanism", 2015) within the space. Bounds of
     Kronecker factors multiply.
     """

@@ -10,7 +10,7 @@ The best weights make both sides equal if the answers of a family vary alike. Th
 raising the weights of families that are too noisy and planning again; every round gives a plan
 and a lower bound. Where they vary unequally, as running totals do, each answer needs a weight w_q
 of its own, with Σ w_q l_f for Σ w_f n_f l_f. Small domains are planned so, at once: see
-`solvers.minimax`. Families without a limit take no part in that. (Fitness for use: Xiao et al.,
+`strategies.minimax`. Families without a limit take no part in that. (Fitness for use: Xiao et al.,
 "Optimizing fitness-for-use of differentially private linear queries", VLDB 2021; the largest
 variance: ResidualPlanner, arXiv 2305.08175, 5.)
 """
@@ -269,8 +269,8 @@ def _scaled(weights: list[float]) -> list[float]:
 def _ratios(plan: Plan, workload: Workload, limits: Sequence[float | None]) -> list[float]:
     """Return each family's largest variance in units of its limit; 0 where there is none.
 
-    For families of many answers it may be an upper bound (see `extent`), with which limits are
-    met and gaps hold as well.
+    For families of many answers it may be an upper bound (see `Reconstruction.extent`), with
+    which limits are met and gaps hold as well.
     """
     ratios = []
     for family, limit in zip(workload.families, limits, strict=True):

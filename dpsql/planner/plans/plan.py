@@ -19,6 +19,7 @@ from dpsql.hints import option
 from dpsql.linalg.threads import one_thread
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.plans.expected import error_table
 from dpsql.planner.plans.names import QUERYSMASHER, TITLES
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.combine import Combination
@@ -34,14 +35,6 @@ LOUD = 0.05
 """From so much avoidable variance on, relatively, a plan warns."""
 LOCKED = 1.0
 """From so much on it is released only if that is accepted."""
-
-EXPECTED = {
-    "statement": pl.String(),
-    "rows": pl.Int64(),
-    "rmse": pl.Float64(),
-    "worst_standard_error": pl.Float64(),
-}
-"""The columns of `Plan.expected_error`."""
 
 RECORD = "add or remove one record"
 """Neighbours, where nothing is known about whose records they are."""
@@ -90,20 +83,6 @@ class Given:
     def gap(self) -> float:
         """How far the total is from the bound, at most; infinite if there is no bound."""
         return max(0.0, self.total / self.lower - 1.0) if self.lower else math.inf
-
-
-@dataclass(slots=True)
-class _Error:
-    """Sums over the variances of a statement."""
-
-    rows: int = 0
-    total: float = 0.0
-    largest: float = 0.0
-
-    def add(self, rows: int, total: float, largest: float) -> None:
-        self.rows += rows
-        self.total += total
-        self.largest = max(self.largest, largest)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,6 +138,11 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return plan_card(self)
+
+    @property
+    def recovery(self) -> Reconstruction:
+        """The name that `reconstruction` had."""
+        return self.reconstruction
 
     @property
     def privacy_cost(self) -> Fraction:
@@ -289,7 +273,7 @@ class Plan:
 
         Columns: `statement`, `rows` (the number of answers), `rmse` (root of the mean variance)
         and `worst_standard_error` (root of the largest variance). Only for a family of more than
-        4,194,304 answers may the last be an upper bound; see `extent`.
+        4,194,304 answers may the last be an upper bound; see `Reconstruction.extent`.
         """
         return error_table(self.reconstruction, self.workload)
 
@@ -377,22 +361,5 @@ class Plan:
 
 
 @one_thread
-def error_table(reconstruction: Reconstruction, workload: Workload) -> pl.DataFrame:
-    """Return the error of each statement; see `Plan.expected_error`."""
-    table: dict[str, _Error] = {}
-    for family in (family.shown for family in workload.families):
-        error = table.setdefault(family.name, _Error())
-        error.add(family.count, *reconstruction.extent(family, workload.domain))
-    return pl.DataFrame(
-        {
-            "statement": list(table),
-            "rows": [e.rows for e in table.values()],
-            "rmse": [math.sqrt(e.total / e.rows) if e.rows else 0.0 for e in table.values()],
-            "worst_standard_error": [math.sqrt(e.largest) for e in table.values()],
-        },
-        schema=EXPECTED,
-    )
-
-
 def _listed(marginals: tuple[tuple[str, ...], ...]) -> str:
     return "; ".join(" x ".join(m) or "total" for m in marginals) or "none"

@@ -2,7 +2,7 @@
 
 All of it is weighted least squares, which is best among unbiased linear estimates. Measurements of
 one residual space with the precision matrices P_k = B_kᵀB_k/σ_k² have together P = Σ P_k and the
-estimate P⁺ Σ B_kᵀ y_k/σ_k². Other residual spaces don't matter for it (see `divide.decompose`).
+estimate P⁺ Σ B_kᵀ y_k/σ_k². Other residual spaces don't matter for it (see `residuals.decompose`).
 
 1. What was measured over joint cells, and all residual spaces inside of these, make one such
    problem over the joint cells (see `mixed`).

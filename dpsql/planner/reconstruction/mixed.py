@@ -8,7 +8,7 @@ own. For a query q over the attributes B,
     q(x_B) = q_J(x_{B∩J}) + Σ_{A⊆B, A⊄J} q_A(x_A) ,
 
 where q_J drops the axes of B∖J with their references: the sum of all q_A with A ⊆ J telescopes
-(see `divide.decompose`). Both parts rest on different measurements, so variances add up.
+(see `residuals.decompose`). Both parts rest on different measurements, so variances add up.
 """
 
 from __future__ import annotations

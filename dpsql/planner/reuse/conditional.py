@@ -4,9 +4,9 @@ With the precision P of what is known and that of new measurements, X, the total
 
     tr G (P + X)⁻¹ ,   to be minimised over X ⪰ 0 with diag(X) <= c.
 
-Let Y = P + X. Without the condition Y ⪰ P, what is left is the problem of `solvers.dual`, with the
-bound c + P_ii for each cell in place of 1:  minimise tr G Y⁻¹ subject to Y_ii <= d_i. With G and Y
-scaled by D^{1/2} on both sides it is the same problem. So
+Let Y = P + X. Without the condition Y ⪰ P, what is left is the problem of `strategies.dual`, with
+the bound c + P_ii for each cell in place of 1:  minimise tr G Y⁻¹ subject to Y_ii <= d_i. With G
+and Y scaled by D^{1/2} on both sides it is the same problem. So
 
 - its lower bound holds for every X;
 - if Y ⪰ P then X = Y − P is optimal: the closed form of the conditional ResidualPlanner

@@ -30,7 +30,7 @@ SOLVERS: tuple[Solver, ...] = (IdentitySolver(), DualSolver())
 def choose(component: Component) -> Solver | None:
     """Return the first solver that accepts the component.
 
-    Components are what `divide.structure` leaves: a subworkload that is a Kronecker product is
+    Components are what `residuals.structure` leaves: a subworkload that is a Kronecker product is
     solved factor by factor, and a sum of products that is small enough is one component. Then:
 
     1. Single cells of one attribute: closed form.

@@ -13,7 +13,7 @@ needs. It is much where the basis has large entries, as bases of few vectors hav
 make zero along several axes.
 
 A block gets 30 bits in all where its factors need no more. Else it is measured in wide integers
-(see `mechanism.wide`), unless it has too many measurements for these. So is a block that could
+(see `wide`), unless it has too many measurements for these. So is a block that could
 do with 30 bits if its columns were balanced, but where that takes seconds: wide integers have bits
 enough to go without.
 """

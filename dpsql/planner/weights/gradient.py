@@ -2,7 +2,7 @@
 
 Let E be the least error of a component with Gram matrix G, and C the covariance that its best
 strategy gives to the cells, so that E = tr(G C). By the envelope theorem dE = tr(C dG) with C
-fixed, and by the dual (see `solvers.dual`)
+fixed, and by the dual (see `strategies.dual`)
 
     C = HᵀH ,   H = √f · (Q D Qᵀ)^{-3/4} Q D ,   G = QᵀQ .
 

@@ -6,7 +6,7 @@ an attribute that nothing is asked of, the total). Then the best of *all* Gaussi
 mechanisms is found from the factors, and residual spaces reach it.
 
 1. *Bound.* For δ_i >= 0 with Σδ_i = 1 and D_i = diag(δ_i), no strategy for G_i has an error below
-   f_i² = (tr (D_i^½ G_i D_i^½)^½)² at privacy cost 1 (see `solvers.dual`). D = ⊗D_i is feasible
+   f_i² = (tr (D_i^½ G_i D_i^½)^½)² at privacy cost 1 (see `strategies.dual`). D = ⊗D_i is feasible
    for G, and roots and traces of Kronecker products are products. So no strategy for G has an
    error below ∏ f_i².
 

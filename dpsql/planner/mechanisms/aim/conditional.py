@@ -11,7 +11,7 @@ where it is spread over the other attributes, that of all cells together
     E_A / p_A ,   E_A = Π_{i∈A} (n_i − 1)² / Π_{i∈B} n_i ,   p_A = Δ_A²/V .
 
 The precision p_A is what was paid for A so far, as μ² (of one record). Paying more so that
-Σ E_A/p_A gets smallest is the problem of "AIM+GReM", 4.3; `past.shares` has the solution.
+Σ E_A/p_A gets smallest is the problem of "AIM+GReM", 4.3; `shares.water_level` has the solution.
 """
 
 from __future__ import annotations

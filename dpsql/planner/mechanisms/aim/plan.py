@@ -25,7 +25,7 @@ MAX_LISTED = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class AdaptivePlan:
-    """A workload and the budget that `mechanism.adaptive.run` may spend on it.
+    """A workload and the budget that `aim.run` may spend on it.
 
     What will be measured is chosen on the way, by what was measured before. So there are no
     expected errors, and the answers have no variances. An allowance sees to it that the cost stays

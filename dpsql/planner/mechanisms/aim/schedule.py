@@ -50,7 +50,7 @@ class Price:
     def epsilon(self) -> Fraction:
         """The parameter of the exponential mechanism, for at most that price.
 
-        A range bounded by ε costs less than (π/8)·ε², see `mechanism.selection`.
+        A range bounded by ε costs less than (π/8)·ε², see `measurement.exponential`.
         """
         epsilon = math.sqrt(8 / math.pi * self.choosing)
         return min(Fraction(epsilon) * (1 - Fraction(1, 10**9)), _LARGEST_EPSILON)
