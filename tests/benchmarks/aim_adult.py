@@ -28,8 +28,7 @@ import polars as pl
 import dpsql
 from dpsql.engines.base import Counted
 from dpsql.measurement.measure import measure
-from dpsql.planner.baselines import aim
-from dpsql.planner.mechanisms import residualplanner
+from dpsql.planner.mechanisms import aim, residualplanner
 from dpsql.planner.mechanisms.aim.run import Estimates, run
 from dpsql.release.marginals import reconstruct
 from tests.helpers.charging import pay as pay_planner

@@ -1,1 +1,0 @@
-"""From a charged plan to noisy measurements, and from those to answers."""
