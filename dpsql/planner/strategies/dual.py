@@ -26,6 +26,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dpsql.linalg.hull import hull
 from dpsql.linalg.narrow import Narrow, narrow
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.strategies.acceleration import Accelerated
@@ -33,7 +34,6 @@ from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, 
 from dpsql.planner.strategies.base import Solution, Solver
 from dpsql.planner.strategies.express import integer_basis, over_basis, over_residual_basis
 from dpsql.planner.strategies.symmetry import Block, Permutation, averaged, blocks, symmetries
-from dpsql.planner.weights.axes import hull
 
 Vector = NDArray[np.float64]
 

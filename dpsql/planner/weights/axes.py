@@ -26,6 +26,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dpsql.linalg.hull import EXACT, SPARE, hull
 from dpsql.planner.residuals.equivalence import Colouring, kinds
 from dpsql.workload import Block, Workload
 from dpsql.workload.queries import CellQueries, Queries
@@ -41,12 +42,6 @@ MOST_ENTRIES = 2**24
 """Of all rows along an attribute."""
 MOST_SEARCHED = 2**21
 """Of those at the vertices: a search goes through them many times."""
-SPARE = 4
-"""How many times the cells that are enough there must be for the others to be left out."""
-FLAT = 2
-"""Dimensions up to which a convex hull is looked for."""
-EXACT = 1e-7
-"""Columns that are dependent up to this, relatively, are taken as dependent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,26 +184,6 @@ def root_of(gram: Array) -> Array:
     values, vectors = np.linalg.eigh(gram)
     kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(gram)
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
-
-
-def hull(rows: Array) -> Cells:
-    """Return the cells at the vertices of the convex hull of the columns; all in many dimensions.
-
-    The hull is looked for in coordinates of the affine space that the columns span.
-    """
-    cells = rows.shape[1]
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    left, values, _ = np.linalg.svd(centred @ centred.T)
-    kept = values > values[0] * EXACT**2
-    points = (left[:, kept] / np.sqrt(values[kept])).T @ centred
-    if len(points) == 1:
-        return np.unique([int(points[0].argmin()), int(points[0].argmax())])
-    if not 0 < len(points) <= FLAT:  # many dimensions; or none, as all columns are equal
-        return np.arange(cells)
-    from scipy.spatial import ConvexHull  # slow to import, and seldom needed
-
-    found = ConvexHull(points.T).vertices
-    return np.sort(found).astype(np.intp) if SPARE * len(found) <= cells else np.arange(cells)
 
 
 def _basis(table: Array) -> Cells:
