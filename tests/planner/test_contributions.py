@@ -19,7 +19,7 @@ KINDS = ["whole", "residuals", "uniform", "largest"]
 
 
 def workload(kind="residuals"):
-    made = Workload({"a": 24, "b": 20, "c": 2} if kind != "whole" else {"a": 4, "b": 3, "c": 2})
+    made = Workload({"a": 24, "b": 40, "c": 2} if kind != "whole" else {"a": 4, "b": 3, "c": 2})
     made.add(["a", "c"], [Prefix(), Identity()], name="one")
     made.add(["b"], [AllRange()], name="two", weight=0.5)
     return made

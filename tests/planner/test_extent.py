@@ -60,10 +60,10 @@ def test_large_families_are_treated_as_small_ones(limits, exact, monkeypatch):
 
 @pytest.mark.parametrize("residuals", ["weighted", "uniform"])
 def test_ranges_of_three_attributes(residuals, monkeypatch):
-    workload = Workload({"a": 11, "b": 9, "c": 8})
+    workload = Workload({"a": 16, "b": 10, "c": 10})
     workload.add(["a", "b", "c"], [AllRange(), CircularRange(), AllRange()])
     workload.add(["c", "a"], [AllRange(), Prefix()])
-    workload.add([("a", "b")], Matrix.difference((11, 9)))
+    workload.add([("a", "b")], Matrix.difference((16, 10)))
     planned = dpsql.plan(workload, budget=BUDGET, residuals=residuals)
     plain = planned.expected_error()
     monkeypatch.setattr(base, "LARGE", -1)

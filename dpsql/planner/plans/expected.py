@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.workload import Workload
 
@@ -33,6 +34,7 @@ class _Error:
         self.largest = max(self.largest, largest)
 
 
+@one_thread
 def error_table(reconstruction: Reconstruction, workload: Workload) -> pl.DataFrame:
     """Return the error of each statement; see `Plan.expected_error`."""
     table: dict[str, _Error] = {}

@@ -360,6 +360,5 @@ class Plan:
         return tuple(f for f in self.workload.families if f.name == name)
 
 
-@one_thread
 def _listed(marginals: tuple[tuple[str, ...], ...]) -> str:
     return "; ".join(" x ".join(m) or "total" for m in marginals) or "none"
