@@ -201,9 +201,9 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
         raise ValueError(f"secret-{SECRET}")
 
     target = {
-        "engine": (sessions.DuckDBEngine, "marginals"),
+        "engine": (sessions.DuckDBEngine, "run"),
         "noise": (sessions, "measure"),
-        "memory": (sessions.DuckDBEngine, "marginals"),
+        "memory": (sessions.DuckDBEngine, "run"),
     }[step]
     monkeypatch.setattr(*target, fail)
     with pytest.raises(dpsql.ExecutionError) as error:
@@ -243,7 +243,7 @@ def test_a_release_is_marked_as_delivered(session):
 
 def test_nothing_is_read_when_the_ledger_cannot_be_written(con, monkeypatch, tmp_path):
     touched = []
-    monkeypatch.setattr(sessions.DuckDBEngine, "marginals", lambda *a: touched.append(a) or {})
+    monkeypatch.setattr(sessions.DuckDBEngine, "run", lambda *a: touched.append(a) or {})
     with pytest.raises(dpsql.LedgerError):
         dpsql.query(con, SQL, budget=BUDGET, ledger=tmp_path / "no" / "such" / "folder")
     assert not touched
@@ -331,7 +331,7 @@ def test_an_interrupt_after_the_charge_carries_nothing(session, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt(f"secret-{SECRET}")
 
-    monkeypatch.setattr(sessions.DuckDBEngine, "marginals", interrupt)
+    monkeypatch.setattr(sessions.DuckDBEngine, "run", interrupt)
     with pytest.raises(KeyboardInterrupt) as error:
         session.query(SQL, budget=BUDGET)
     assert str(SECRET) not in "".join(traceback.format_exception(error.value))
