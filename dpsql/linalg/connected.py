@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
+from typing import TypeVar
+
+Element = TypeVar("Element", bound=Hashable)
 
 
 def connected(sets: Iterable[Collection[Hashable]]) -> list[list[int]]:
@@ -21,3 +24,9 @@ def connected(sets: Iterable[Collection[Hashable]]) -> list[list[int]]:
                 joined, union = numbers + joined, union | others
         groups = [*apart, (joined, union)]
     return [numbers for numbers, _ in groups]
+
+
+def unions(sets: Iterable[Collection[Element]]) -> list[frozenset[Element]]:
+    """Return the elements of each group of connected sets, in the order of the groups."""
+    given = list(sets)
+    return [frozenset(e for i in group for e in given[i]) for group in connected(given)]

@@ -35,3 +35,17 @@ def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
     kept = scale > np.sqrt(negligible) * scale[0]
     scale, vectors = scale[kept], vectors[kept]
     return np.ascontiguousarray(scale[:, None] * vectors), np.asarray(vectors.T / scale)
+
+
+def full_rank_root(gram: Array) -> Array:
+    """Return rows of full rank with this Gram matrix."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(gram)
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+
+
+def compressed(rows: Array) -> Array:
+    """Return rows of full rank with the same Gram matrix, of fewer rows than cells."""
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(rows)
+    return np.asarray(vectors[:, kept].T @ rows)

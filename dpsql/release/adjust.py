@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
+from dpsql.linalg.connected import unions
 from dpsql.linalg.threads import one_thread
 from dpsql.release.cells import Component, Factor, Rows, Tables
 from dpsql.release.leastsquares import known_sum, least_squares
@@ -165,11 +166,7 @@ def components_of(
     Raises:
         ResourceLimitError: they have more than `MAX_JOINT_CELLS` joint cells.
     """
-    groups: list[set[str]] = []
-    for names in connected:
-        apart = [group for group in groups if not group & set(names)]
-        groups = [*apart, set(names).union(*(group for group in groups if group not in apart))]
-    ordered = [tuple(name for name in domain if name in group) for group in groups]
+    ordered = [tuple(name for name in domain if name in group) for group in unions(connected)]
     for names in ordered:
         cells = math.prod(domain[name] for name in names)
         if cells > MAX_JOINT_CELLS:

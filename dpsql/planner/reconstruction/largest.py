@@ -20,7 +20,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.linalg.connected import connected
+from dpsql.linalg.connected import unions
 from dpsql.planner.reconstruction.inverses import CHUNK, Inverses, groups
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.pieces import split_rows
@@ -133,17 +133,12 @@ def largest_variance(inverses: Inverses, spaces: Sequence[Space], family: Family
     for limit in (TABLE, 0):
         tables = _Tables(inverses, family.blocks, limit)
         terms = [tables.term(space) for space in spaces]
-        parts = _connected(terms)
+        shared = dict.fromkeys(numbers for term in terms for numbers in term.tables)
+        parts = [tuple(sorted(numbers)) for numbers in unions(shared)]
         if all(len(p) == 1 or math.prod(shape[b] for b in p) <= TABLE for p in parts):
             break
     columns = [_columns(tables, terms, part, shape) for part in parts]
     return _over_product([term.scale for term in terms], columns)
-
-
-def _connected(terms: Sequence[_Term]) -> list[tuple[int, ...]]:
-    """Group the numbers of blocks that share a table of any term."""
-    sets = list(dict.fromkeys(numbers for term in terms for numbers in term.tables))
-    return [tuple(sorted({n for i in group for n in sets[i]})) for group in connected(sets)]
 
 
 def _columns(

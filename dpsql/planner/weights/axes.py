@@ -27,6 +27,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.linalg.hull import EXACT, SPARE, hull
+from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.equivalence import Colouring, kinds
 from dpsql.workload import Block, Workload
 from dpsql.workload.queries import CellQueries, Queries
@@ -137,7 +138,7 @@ def _stacked(parts: Sequence[tuple[float, Block, int]], cells: int) -> Array | N
             its = _gram(block, axis)
             size = float(np.trace(its))
             gram += weight / size * its if size else 0.0
-        return root_of(gram)
+        return full_rank_root(gram)
     tables = []
     for weight, block, axis in parts:
         rows = _few_rows(block, axis)
@@ -170,20 +171,6 @@ def _few_rows(block: Block, axis: int) -> Array | None:
         return block.queries.matrix if block.queries.rows <= LOW else None
     along = _along(block, axis)
     return compressed(along) if len(along) <= MAX_CELLS else None
-
-
-def compressed(rows: Array) -> Array:
-    """Return rows of full rank with the same Gram matrix, of fewer rows than cells."""
-    values, vectors = np.linalg.eigh(rows @ rows.T)
-    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(rows)
-    return np.asarray(vectors[:, kept].T @ rows)
-
-
-def root_of(gram: Array) -> Array:
-    """Return rows of full rank with this Gram matrix."""
-    values, vectors = np.linalg.eigh(gram)
-    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(gram)
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 
 def _basis(table: Array) -> Cells:

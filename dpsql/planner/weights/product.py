@@ -45,9 +45,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.averaging import Reference, rounded
 from dpsql.planner.strategies.dual import Dual, maximise
-from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, Axis, compressed, root_of
+from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, Axis
 from dpsql.workload import Workload
 from dpsql.workload.factors import Total
 from dpsql.workload.queries import Queries
@@ -194,7 +195,7 @@ def _rows(along: Along, cells: int) -> Array | None:
     gram: Array = np.zeros((cells, cells))
     for weight, queries in along:
         gram += weight * queries.gram()
-    return root_of(gram)
+    return full_rank_root(gram)
 
 
 def reference_of(root: Array) -> Array:

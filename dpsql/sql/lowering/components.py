@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dpsql.linalg.connected import unions
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import Bound
@@ -57,7 +58,7 @@ def components(
     edges += [frozenset({r.number}).union(*(c.nodes for c in r.on)) for r in core.relations]
     if weight is not None:
         edges.append(weight.nodes)
-    groups = _with_attributes(_connected(edges), table)
+    groups = _with_attributes(unions(filter(None, edges)), table)
     constant_weight = weight is not None and not weight.nodes
     if not groups and (constant_weight or any(not c.nodes for c in conjuncts)):
         groups = [_smallest(table)]
@@ -75,17 +76,6 @@ def components(
         )
     last = len(core.keys)
     return sorted(found, key=lambda c: c.keys[0] if c.keys else last)
-
-
-def _connected(edges: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
-    groups: list[frozenset[Node]] = []
-    for edge in edges:
-        if not edge:
-            continue
-        touching = [group for group in groups if group & edge]
-        groups = [group for group in groups if not group & edge]
-        groups.append(edge.union(*touching))
-    return groups
 
 
 def _with_attributes(groups: list[frozenset[Node]], table: Table) -> list[frozenset[Node]]:
