@@ -11,7 +11,7 @@ from dpsql.measurement.distributions import CoarseGaussian
 from dpsql.release.measurements import decode, encode
 
 SCRIPT = {
-    "sums": "SELECT c, q, COUNT(*) AS n FROM t JOIN range(0, 15) AS r(q) ON a + b <= q "
+    "sums": "SELECT c, q, COUNT(*) AS n FROM t JOIN range(0, 19) AS r(q) ON a + b <= q "
     "GROUP BY c, q ORDER BY c, q",
     "rest": "SELECT COUNT(*) AS n FROM t WHERE c >= 2",
 }
@@ -24,10 +24,10 @@ def con():
     con = duckdb.connect()
     con.execute("""
         CREATE TABLE t (
-            a SMALLINT NOT NULL CHECK (a BETWEEN 0 AND 7),
-            b SMALLINT NOT NULL CHECK (b BETWEEN 0 AND 7),
-            c SMALLINT NOT NULL CHECK (c BETWEEN 0 AND 6));
-        INSERT INTO t SELECT i * i % 8, i % 11 % 8, i % 13 % 7 FROM range(20000) AS r(i);
+            a SMALLINT NOT NULL CHECK (a BETWEEN 0 AND 9),
+            b SMALLINT NOT NULL CHECK (b BETWEEN 0 AND 9),
+            c SMALLINT NOT NULL CHECK (c BETWEEN 0 AND 15));
+        INSERT INTO t SELECT i * i % 10, i % 23 % 10, i % 17 % 16 FROM range(20000) AS r(i);
     """).fetchall()
     return con
 
