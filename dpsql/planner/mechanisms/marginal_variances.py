@@ -30,7 +30,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from dpsql.errors import ResourceLimitError, WorkloadError
+from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
 from dpsql.planner.mechanisms.querysmasher import Conquered, Cost, Divided, stitch_shares
 from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.shares.proportional import allocate
@@ -157,8 +157,18 @@ def _checked(objective: Any) -> Any:
 
 
 def _cvxpy() -> Any:
-    import cvxpy  # slow to import, and seldom needed
+    """Import CVXPY, which is slow to import, seldom needed, and not installed with dpsql.
 
+    Raises:
+        MechanismError: it is not installed.
+    """
+    try:
+        import cvxpy
+    except ImportError:
+        raise MechanismError(
+            "ResidualPlanner finds these shares with CVXPY, which is not installed.",
+            hint="pip install 'dpsql[convex]'",
+        ) from None
     return cvxpy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dpsql
 from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
 from dpsql.planner.mechanisms import marginal_variances, querysmasher, residualplanner
 from dpsql.privacy import Budget
@@ -179,3 +181,10 @@ def test_other_queries_and_pure_budgets_are_refused():
     assert residualplanner.refusal(Workload(sizes), BUDGET) == "the workload is empty"
     pure = Budget(epsilon=1, delta=0)
     assert "pure" in residualplanner.refusal(SMALL, pure)
+
+
+def test_without_cvxpy_there_is_a_hint(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cvxpy", None)
+    with pytest.raises(MechanismError, match=r"pip install 'dpsql\[convex\]'"):
+        dpsql.plan(SMALL, budget=BUDGET, mechanism="residualplanner", objective="largest")
+    assert dpsql.plan(SMALL, budget=BUDGET, mechanism="residualplanner").gap <= 1e-5
