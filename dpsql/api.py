@@ -16,12 +16,17 @@ from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.hints import option
 from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.comparison.compare import compare as compare_workload
-from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.mechanisms import registry as mechanisms
-from dpsql.planner.mechanisms.arguments import Basis, Loss
-from dpsql.planner.mechanisms.registry import Options
-from dpsql.planner.plans.names import QUERYSMASHER
+from dpsql.planner.mechanisms.base import (
+    DEFAULT_TOLERANCE,
+    Basis,
+    Loss,
+    ObjectiveName,
+    Options,
+    Residuals,
+)
 from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.plans.traits import QUERYSMASHER
 from dpsql.planner.reuse.given import Past, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.release import Release
@@ -171,12 +176,12 @@ def plan(
     *,
     budget: Budget | None = None,
     targets: Mapping[str, float] | None = None,
-    objective: querysmasher.ObjectiveName = "total",
+    objective: ObjectiveName = "total",
     schema: Schema | None = None,
     public: PublicTables | None = None,
     weights: Mapping[str, float] | None = None,
     tolerance: float = 1e-3,
-    residuals: querysmasher.Residuals = "weighted",
+    residuals: Residuals = "weighted",
     unit: str | EachRow | None = None,
     max_rows: int | None = None,
     given: Sequence[Plan] = (),
@@ -269,7 +274,7 @@ def compare(
     schema: Schema | None = None,
     public: PublicTables | None = None,
     weights: Mapping[str, float] | None = None,
-    tolerance: float = querysmasher.DEFAULT_TOLERANCE,
+    tolerance: float = DEFAULT_TOLERANCE,
     unit: str | EachRow | None = None,
     max_rows: int | None = None,
 ) -> Comparison:
@@ -357,7 +362,7 @@ def _check_given(source: object, workload: Workload, given: Sequence[Plan], mech
             "Plans can be given for a workload over the same domain only.",
             hint="a session uses what it measured before by itself.",
         )
-    if mechanism != QUERYSMASHER:
+    if not mechanisms.traits_of(mechanism).reuses_measurements:
         raise MechanismError(
             "Only QuerySmasher plans on earlier measurements.", hint="leave given= out."
         )

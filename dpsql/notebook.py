@@ -22,8 +22,8 @@ from dpsql import views
 from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
 from dpsql.hints import for_cell
-from dpsql.planner.plans.names import QUERYSMASHER, TITLES
 from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.release import Release
 from dpsql.schema import EACH_ROW
@@ -319,7 +319,12 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--assume", **pairs, metavar="NAME=N", help="rows of the table, or of a group, assumed")
     add("--weight", **pairs, metavar="NAME=X", help="a statement's importance")
     add("--objective", choices=["total", "largest"], default="total", help="of variances")
-    add("--mechanism", choices=list(TITLES), default=QUERYSMASHER, help="what plans and measures")
+    add(
+        "--mechanism",
+        choices=list(MECHANISMS),
+        default=QUERYSMASHER,
+        help="what plans and measures",
+    )
     add("--groups-above", type=float, metavar="K", help="leave out groups that may be empty")
     add("--confidence", type=float, metavar="P", help="add the bounds of intervals")
     add("--out", type=_identifier, metavar="NAME", help="store the result in this variable")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from dpsql.planner.plans.names import QUERYSMASHER, TITLES
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 
 if TYPE_CHECKING:
     from dpsql.privacy import Budget
@@ -241,7 +241,7 @@ _SOURCE = (
 )
 mechanism_option = click.option(
     "--mechanism",
-    type=click.Choice(list(TITLES)),
+    type=click.Choice(list(MECHANISMS)),
     default=QUERYSMASHER,
     show_default=True,
     help="What plans and measures; see dpsql compare.",

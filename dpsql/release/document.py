@@ -14,7 +14,7 @@ import polars as pl
 
 from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError
 from dpsql.planner.plans.expected import EXPECTED
-from dpsql.planner.plans.names import TITLES
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.privacy import Budget, Purpose, Receipt
 from dpsql.release.facts import LAPLACE_NOISE, Earlier, Facts
 from dpsql.release.summary import DELTAS
@@ -45,7 +45,7 @@ def write(facts: Facts, files: Mapping[str, Any]) -> str:
         "privacy_cost_mu_squared": str(facts.privacy_cost),
         "mechanism": {
             "name": facts.mechanism,
-            "title": None if facts.mechanism is None else TITLES[facts.mechanism],
+            "title": None if facts.mechanism is None else MECHANISMS[facts.mechanism].title,
             "noise": facts.noise,
             "objective": facts.objective,
             "rmse": facts.rmse,
@@ -217,7 +217,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
         laplace=mechanism["noise"] == LAPLACE_NOISE,
         warning=None if warning is None else _typed(warning, str),
     )
-    named = facts.mechanism in TITLES if facts.budget is not None else facts.mechanism is None
+    named = facts.mechanism in MECHANISMS if facts.budget is not None else facts.mechanism is None
     if not named or facts.noise != mechanism["noise"] or facts.neighbours != document["neighbours"]:
         raise ValueError
     known = EXPECTED if not facts.adaptive else ("statement", "rows")

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import polars as pl
 
 from dpsql.measurement.certify import is_laplace
-from dpsql.planner.plans.names import AIM, OF_MARGINALS, QUERYSMASHER
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Receipt
 from dpsql.schema import Table
@@ -96,14 +96,19 @@ class Facts:
     """What was said of the plan: that it loses accuracy that it need not."""
 
     @property
+    def traits(self) -> Traits:
+        """What is known of the mechanism; where nothing new was measured, of QuerySmasher."""
+        return MECHANISMS[self.mechanism or QUERYSMASHER]
+
+    @property
     def adaptive(self) -> bool:
         """Whether what was measured depends on the data, so that answers are biased."""
-        return self.mechanism == AIM
+        return self.traits.is_adaptive
 
     @property
     def cells(self) -> bool:
         """Whether marginals were measured as they are, and not residual spaces."""
-        return self.mechanism in OF_MARGINALS
+        return self.traits.measures_marginals
 
     @property
     def noise(self) -> str:

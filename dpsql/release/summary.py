@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from dpsql.errors import printable
-from dpsql.planner.plans.names import QUERYSMASHER, TITLES
 from dpsql.privacy import Budget
 from dpsql.release.facts import Facts
 
@@ -73,7 +72,7 @@ def budget_forms(budget: Budget) -> list[str]:
 
 def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.budget is not None and facts.adaptive:
-        yield "mechanism", f"{_title(facts)}: chooses what it measures by the data"
+        yield "mechanism", f"{facts.traits.title}: chooses what it measures by the data"
     elif facts.budget is not None:
         yield "matrix", _matrix(facts)
         gap = "not known" if facts.gap is None else f"{facts.gap:.2e}"
@@ -103,16 +102,10 @@ def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _matrix(facts: Facts) -> str:
     """Say which mechanism measured what."""
-    title = _title(facts)
-    if facts.mechanism == QUERYSMASHER:
-        title += ", a Gaussian matrix mechanism"
+    title = facts.traits.title + facts.traits.comment
     if facts.whole:
         return f"{title} over all joint cells at once"
     return f"{title} over {facts.spaces:,} {'marginals' if facts.cells else 'residual spaces'}"
-
-
-def _title(facts: Facts) -> str:
-    return TITLES[facts.mechanism or QUERYSMASHER]
 
 
 def _kinds(facts: Facts) -> tuple[tuple[str, bool], ...]:

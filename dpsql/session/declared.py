@@ -11,8 +11,7 @@ import duckdb
 from dpsql.engines.public import PublicReader, PublicTables
 from dpsql.errors import BudgetError, MechanismError, SchemaError, SqlError
 from dpsql.hints import ANY_BUDGET, FREE, Hint, option
-from dpsql.planner.mechanisms.registry import check_name
-from dpsql.planner.plans.names import AIM, OF_MARGINALS, QUERYSMASHER, TITLES
+from dpsql.planner.mechanisms.registry import traits_of
 from dpsql.privacy import Budget, Ledger
 from dpsql.release import Wishes
 from dpsql.schema import Domain, EachRow, Schema, Table, Unit
@@ -138,26 +137,24 @@ def check_mechanism(
     Raises:
         MechanismError: that is so.
     """
-    check_name(mechanism)
-    if mechanism == QUERYSMASHER:
-        return
-    title = TITLES[mechanism]
-    if free:
+    traits = traits_of(mechanism)
+    title = traits.title
+    if free and not traits.reuses_measurements:
         raise MechanismError(
-            f"With a budget of 0 nothing is measured, by {title} neither.",
+            f"A budget of 0 measures nothing, also with {title}.",
             hint="leave " + option("mechanism") + " out.",
         )
-    if mechanism == AIM and wishes.confidence is not None:
+    if traits.is_adaptive and wishes.confidence is not None:
         raise MechanismError(
             f"Answers by {title} are biased, and have no intervals.",
             hint="leave " + option("confidence") + " out.",
         )
-    if mechanism == AIM and above:
+    if traits.is_adaptive and above:
         raise MechanismError(
             f"Answers by {title} are biased, and have no standard errors to leave groups out by.",
             hint="leave " + option("groups_above") + " out.",
         )
-    if (wishes.nonnegative or wishes.integers) and mechanism in {*OF_MARGINALS, AIM}:
+    if (wishes.nonnegative or wishes.integers) and not traits.can_adjust:
         raise MechanismError(
             f"There are no adjusted columns beside answers by {title}.",
             hint="leave "

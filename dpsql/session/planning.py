@@ -14,9 +14,9 @@ from dpsql.hints import spend
 from dpsql.planner.comparison.compare import Comparison, compare
 from dpsql.planner.mechanisms import registry as mechanisms
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.registry import Options
-from dpsql.planner.plans.names import QUERYSMASHER
+from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.planner.reuse.given import Past, plan_given
 from dpsql.planner.reuse.targets import least_budget_given
@@ -85,7 +85,7 @@ class Planning:
             LedgerError: the ledger can't be read.
         """
         own = self.over(asked, lambda _: False)
-        if not asked.how.reuse or asked.how.mechanism != QUERYSMASHER:
+        if not asked.how.reuse or not MECHANISMS[asked.how.mechanism].reuses_measurements:
             return own
         helps = partial(self._helps, own.script)
         with suppress(ResourceLimitError):  # too large over such fine cells

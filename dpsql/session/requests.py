@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dpsql.errors import SchemaError
 from dpsql.hints import option
-from dpsql.planner.mechanisms import querysmasher
-from dpsql.planner.plans.names import QUERYSMASHER
+from dpsql.planner.mechanisms.base import DEFAULT_TOLERANCE, ObjectiveName, Residuals
+from dpsql.planner.plans.traits import QUERYSMASHER
 from dpsql.privacy import Budget, Purpose
 from dpsql.privacy.purpose import EACH_ROW
 from dpsql.schema import Table
@@ -26,11 +26,11 @@ class How:
 
     budget: Budget | None
     targets: Mapping[str, float] | None
-    objective: querysmasher.ObjectiveName
+    objective: ObjectiveName
     weights: Mapping[str, float] | None
     reuse: bool
-    tolerance: float = querysmasher.DEFAULT_TOLERANCE
-    residuals: querysmasher.Residuals = "weighted"
+    tolerance: float = DEFAULT_TOLERANCE
+    residuals: Residuals = "weighted"
     mechanism: str = QUERYSMASHER
     at_most: Budget | None = None
     """With targets: the most that may be charged. It decides nothing else."""

@@ -18,9 +18,9 @@ from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.comparison.compare import Comparison
-from dpsql.planner.mechanisms import querysmasher
-from dpsql.planner.plans.names import QUERYSMASHER
+from dpsql.planner.mechanisms.base import DEFAULT_TOLERANCE, ObjectiveName, Residuals
 from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import QUERYSMASHER
 from dpsql.privacy import Budget, Ledger, data_id, open_ledger
 from dpsql.release import Release, Wishes
 from dpsql.release.assumed import assuming
@@ -195,10 +195,10 @@ class Session:
         *,
         budget: Budget | None = None,
         targets: Mapping[str, float] | None = None,
-        objective: querysmasher.ObjectiveName = "total",
+        objective: ObjectiveName = "total",
         weights: Mapping[str, float] | None = None,
-        tolerance: float = querysmasher.DEFAULT_TOLERANCE,
-        residuals: querysmasher.Residuals = "weighted",
+        tolerance: float = DEFAULT_TOLERANCE,
+        residuals: Residuals = "weighted",
         reuse: bool = True,
         mechanism: str = QUERYSMASHER,
         assume: Mapping[str, float] | None = None,
@@ -245,7 +245,7 @@ class Session:
         budget: Budget,
         mechanisms: Sequence[str] | None = None,
         weights: Mapping[str, float] | None = None,
-        tolerance: float = querysmasher.DEFAULT_TOLERANCE,
+        tolerance: float = DEFAULT_TOLERANCE,
     ) -> Comparison:
         """Plan statements by several mechanisms, side by side; see `dpsql.compare`.
 
@@ -306,7 +306,7 @@ class Session:
         *,
         budget: Budget | Free | None = None,
         targets: Mapping[str, float] | None = None,
-        objective: querysmasher.ObjectiveName = "total",
+        objective: ObjectiveName = "total",
         weights: Mapping[str, float] | None = None,
         confidence: float | None = None,
         progress: Progress | None = None,

@@ -23,8 +23,8 @@ from dpsql.errors import (
 from dpsql.measurement.certify import is_laplace
 from dpsql.measurement.measure import ChargedPlan, NoisyMeasurements, Payable, measure
 from dpsql.planner.mechanisms.aim.run import run
-from dpsql.planner.plans.names import AIM
 from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Receipt
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
@@ -121,7 +121,7 @@ class Work:
         if paid is not None:
             return paid
         rehearse(compiled.script)
-        if compiled.asked.how.mechanism == AIM:
+        if MECHANISMS[compiled.asked.how.mechanism].is_adaptive:
             return self._adapt(compiled, tell)
         compiled, plan = self.planning.planned(compiled)
         check_cost(plan.budget, compiled.asked.how.at_most)
@@ -157,7 +157,7 @@ class Work:
         if found is None:
             return None
         receipt, content = found
-        if compiled.asked.how.mechanism == AIM:
+        if MECHANISMS[compiled.asked.how.mechanism].is_adaptive:
             return self._adaptive_again(compiled, receipt, decode(content))
         (own,) = decode(content)
         if budget is not None and is_laplace(own.blocks) != budget.pure:

@@ -28,10 +28,11 @@ import polars as pl
 import dpsql
 from dpsql.engines.base import Counted
 from dpsql.measurement.measure import measure
-from dpsql.planner.mechanisms import aim, residualplanner
+from dpsql.planner.mechanisms.aim import AdaptivePlan
 from dpsql.planner.mechanisms.aim.run import Estimates, run
 from dpsql.release.marginals import reconstruct
 from tests.helpers.charging import pay as pay_planner
+from tests.helpers.mechanisms import planned_by
 from tests.measurement.adaptive.tools import all_marginals, marginals_of, pay
 
 DOMAIN: dict[str, int | tuple[int, int]] = {
@@ -84,7 +85,7 @@ def adaptive(truth: Tables, budget: dpsql.Budget, bits=None) -> tuple[Estimates,
     """Run `aim` once; return its estimates and the seconds."""
     workload = all_marginals(SIZES, list(truth))
     started = time.perf_counter()
-    planned = aim.plan(workload, budget)
+    planned = AdaptivePlan(workload, budget)
     estimates = run(pay(planned), Counted(truth, 1), _bits=bits)
     for names in truth:
         estimates.marginal(names)
@@ -93,7 +94,7 @@ def adaptive(truth: Tables, budget: dpsql.Budget, bits=None) -> tuple[Estimates,
 
 def planner(truth: Tables, budget: dpsql.Budget):
     """Return ResidualPlanner's answers."""
-    planned = residualplanner.plan(all_marginals(SIZES, list(truth)), budget)
+    planned = planned_by("residualplanner", all_marginals(SIZES, list(truth)), budget)
     spaces = [space for block in planned.certified.blocks for space in block.spaces]
     noisy = measure(pay_planner(planned), Counted(_closure(truth, spaces), 1))
     families = {

@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpsql.planner.mechanisms import fourier, residualplanner_plus
+from dpsql.planner.mechanisms import fourier
+from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.querysmasher import Divided
+from dpsql.planner.mechanisms.residualplanner_plus import ResidualPlannerPlus
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from examples.paper_tables import SUBSTITUTED, build, one_and_two_way
 
@@ -128,10 +130,12 @@ def residualplanner_plus_error(table: int, row: Row, workload: Workload) -> floa
         bases = {name: kinds[name[0]] for name in workload.domain}
     else:
         bases = dict.fromkeys(workload.domain, "prefix")
-    divided = residualplanner_plus.divide(workload, bases)
+    divided = ResidualPlannerPlus().divide(workload, Options(bases=bases))
     if row.get("family") == "range":  # they planned for prefixes and asked for ranges
         prefixes = one_and_two_way(row["n"], "prefix")
-        return error_of_shares(divided, residualplanner_plus.divide(prefixes, bases))
+        return error_of_shares(
+            divided, ResidualPlannerPlus().divide(prefixes, Options(bases=bases))
+        )
     return divided.roots**2
 
 

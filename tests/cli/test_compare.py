@@ -7,14 +7,14 @@ import json
 import pytest
 
 from dpsql.cli.exits import Exit
-from dpsql.planner.plans.names import TITLES
+from dpsql.planner.plans.traits import MECHANISMS
 
 PURE = ("--epsilon", "1", "--delta", "0")
 
 
 def test_all_are_compared_and_nothing_is_spent(commands):
     text = commands.done("compare", commands.script, "--db", commands.db, "--rho", "0.1")
-    for name in TITLES:
+    for name in MECHANISMS:
         assert f"\n{name} " in text
     assert not commands.ledger.exists()
 
@@ -47,7 +47,7 @@ def test_a_release_with_pure_epsilon(commands, mechanism):
                          mechanism, "--out", out)  # fmt: skip
     assert "charged: ε = 1, δ = 0; ρ = 0.758956" in text
     shown = commands.done("show", out)
-    assert TITLES[mechanism] in shown
+    assert MECHANISMS[mechanism].title in shown
     assert "epsilon = 1 at delta = 0" in shown
 
 

@@ -86,7 +86,7 @@ def test_every_exit_code_is_on_the_page():
 
 LIGHT = (
     "dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.hints", "dpsql.markup",
-    "dpsql.planner.plans.names",
+    "dpsql.planner.plans.traits",
 )  # fmt: skip
 
 

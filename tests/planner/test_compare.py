@@ -10,8 +10,8 @@ import pytest
 import dpsql
 from dpsql.errors import MechanismError, WorkloadError
 from dpsql.planner.comparison.compare import PeakMemory
-from dpsql.planner.mechanisms.registry import able, refusal
-from dpsql.planner.plans.names import TITLES
+from dpsql.planner.mechanisms.registry import able, reason_unsupported
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 
@@ -53,13 +53,13 @@ def test_bounds_hold(budget: Budget) -> None:
 
 def test_every_mechanism_is_there_and_those_that_refuse_say_why() -> None:
     frame = dpsql.compare(mixed(), budget=GAUSSIAN).frame
-    assert set(frame["mechanism"]) == {*TITLES, "querysmasher (uniform)"}
+    assert set(frame["mechanism"]) == {*MECHANISMS, "querysmasher (uniform)"}
     notes = dict(zip(frame["mechanism"], frame["note"], strict=True))
     assert "pure" in notes["laplace"]
     assert "marginals" in notes["residualplanner"]
     assert "by the data" in notes["aim"]
     assert able(mixed(), GAUSSIAN) == tuple(
-        name for name in TITLES if name == "aim" or notes[name] is None
+        name for name in MECHANISMS if name == "aim" or notes[name] is None
     )
 
 
@@ -74,7 +74,7 @@ def test_it_is_printed_side_by_side() -> None:
     assert first == f"{mixed().count:,} queries in 3 families, ρ = 0.5"
     assert empty == ""
     assert header.split()[:2] == ["mechanism", "rmse"]
-    assert len(rows) == len(TITLES) + 1
+    assert len(rows) == len(MECHANISMS) + 1
     assert all(len(row) == len(row.rstrip()) for row in rows)
     ends = {row.index(" ", len("querysmasher (uniform)")) for row in rows}
     assert ends, "names are padded to the longest"
@@ -91,7 +91,7 @@ def test_joint_queries_over_many_cells_are_no_job_for_fourier() -> None:
     joint = np.tri(199, 100)[:, :1] * np.ones((199, 1)) * np.ones((1, 10_000))
     joint *= np.add.outer(np.arange(100), np.arange(100)).ravel() <= np.arange(199)[:, None]
     affine = Workload(sizes).add([("a", "b")], Matrix(joint))
-    reason = refusal("fourier", affine, GAUSSIAN)
+    reason = reason_unsupported("fourier", affine, GAUSSIAN)
     assert reason is not None
     assert "10,000 cells" in reason
     with pytest.raises(MechanismError, match="too large") as caught:
@@ -111,13 +111,13 @@ def test_bad_input() -> None:
         dpsql.compare(mixed(), "SELECT 1", budget=GAUSSIAN)
 
 
-@pytest.mark.parametrize("name", [n for n in TITLES if n != "aim"])
+@pytest.mark.parametrize("name", [n for n in MECHANISMS if n != "aim"])
 def test_workloads_are_planned_by_name(name: str) -> None:
     marginals = Workload({"a": 4, "b": 3}).add(["a", "b"], [Identity(), Identity()])
     budget = PURE if name == "laplace" else GAUSSIAN
     plan = dpsql.plan(marginals, budget=budget, mechanism=name)
     assert plan.mechanism == name
-    assert plan.explain().startswith(f"{TITLES[name]} plan:")
+    assert plan.explain().startswith(f"{MECHANISMS[name].title} plan:")
     assert plan.privacy_cost <= budget.mu_squared
     assert f"plan({marginals.count}" in repr(plan).lower()
 
@@ -153,7 +153,7 @@ def test_a_basis_and_a_loss_are_for_one_each() -> None:
         dpsql.plan(asked, budget=GAUSSIAN, mechanism="residualplanner+", bases={"a": "tree"})
 
 
-@pytest.mark.parametrize("name", [n for n in TITLES if n != "aim"])
+@pytest.mark.parametrize("name", [n for n in MECHANISMS if n != "aim"])
 def test_attributes_that_nothing_touches(name: str) -> None:
     asked = Workload({"a": 4, "unused": 5, "b": 3, "one": 1})
     asked.add(["b", "a"], [Identity(), Identity()]).add(["a"], [Identity()])
@@ -178,7 +178,7 @@ def test_one_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(*arguments: object, **more: object) -> None:
         raise np.linalg.LinAlgError
 
-    monkeypatch.setattr(fourier, "plan", fail)
+    monkeypatch.setattr(fourier.Fourier, "plan", fail)
     frame = dpsql.compare(mixed(), budget=GAUSSIAN).frame
     notes = dict(zip(frame["mechanism"], frame["note"], strict=True))
     assert "too far apart" in notes["fourier"]
@@ -216,8 +216,8 @@ def test_adaptive_releases_that_would_take_too_long_are_refused() -> None:
     wide = Workload(dict.fromkeys(names, 2)).add(names, [Identity()] * 14)
     large = Workload({"a": 7000, "b": 7000, "c": 7000})
     large.add(["a", "b"], [Identity()] * 2).add(["b", "c"], [Identity()] * 2)
-    assert "attributes" in str(refusal("aim", wide, GAUSSIAN))
-    assert "98,000,000 cells" in str(refusal("aim", large, GAUSSIAN))
+    assert "attributes" in str(reason_unsupported("aim", wide, GAUSSIAN))
+    assert "98,000,000 cells" in str(reason_unsupported("aim", large, GAUSSIAN))
 
 
 def test_the_memory_of_a_moment_is_seen() -> None:

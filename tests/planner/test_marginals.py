@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement.integer import DenseFactor, IdentityFactor
 from dpsql.measurement.measure import measure
-from dpsql.planner.mechanisms import direct
-from dpsql.planner.mechanisms.cells import MarginalStrategy, Spending, assemble, shares
+from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.cells import MarginalStrategy, assemble, shares
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
@@ -23,6 +24,7 @@ from dpsql.privacy import Budget
 from dpsql.release.marginals import reconstruct
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.charging import pay
+from tests.helpers.mechanisms import planned_by
 from tests.helpers.seeded import SeededBits
 from tests.oracle import family_matrix
 
@@ -40,6 +42,10 @@ def workload() -> Workload:
     return found
 
 
+def directly(asked: Workload, budget: Budget, **options: Any) -> Plan:
+    return planned_by("laplace" if budget.pure else "gaussian", asked, budget, **options)
+
+
 def pooled(budget: Budget) -> Plan:
     """Weighted marginals, of which no one says it all."""
     sets = [(("c", "b"), 0.3), (("b", "a"), 0.5), (("d", "a"), 0.1), ((), 0.1)]
@@ -49,7 +55,7 @@ def pooled(budget: Budget) -> Plan:
             IdentityFactor((i,), (SIZES[a],), 1 if i else 1000) for i, a in enumerate(names)
         ) or (DenseFactor((), (), np.array([[1000]])),)
         strategies.append(MarginalStrategy(names, factors, share, "weights"))
-    return assemble(workload(), Spending(budget), "hdmm", strategies, "pooled")
+    return assemble(workload(), Cost(budget), strategies, "pooled")
 
 
 def written(space: Space) -> np.ndarray:
@@ -96,7 +102,7 @@ def test_pooled_marginals_are_least_squares(budget: Budget) -> None:
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_each_query_follows_from_its_marginal_alone(budget: Budget) -> None:
-    plan = direct.plan(workload(), budget)
+    plan = directly(workload(), budget)
     reconstruction = plan.reconstruction
     assert isinstance(reconstruction, MarginalReconstruction)
     for family, variances in zip(plan.workload.families, plan.variances, strict=True):
@@ -113,7 +119,7 @@ def test_each_query_follows_from_its_marginal_alone(budget: Budget) -> None:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "make", [pooled, lambda b: direct.plan(workload(), b)], ids=["pooled", "direct"]
+    "make", [pooled, lambda b: directly(workload(), b)], ids=["pooled", "direct"]
 )
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_answers_are_unbiased_and_vary_as_stated(make, budget: Budget) -> None:
@@ -147,7 +153,7 @@ def aligned(plan: Plan, name: str, axes: tuple[tuple[int, ...], ...]) -> Aligned
 
 
 @pytest.mark.parametrize(
-    "make", [pooled, lambda b: direct.plan(workload(), b)], ids=["pooled", "direct"]
+    "make", [pooled, lambda b: directly(workload(), b)], ids=["pooled", "direct"]
 )
 def test_covariances(make) -> None:
     plan = make(BUDGETS[0])
@@ -205,7 +211,7 @@ def test_few_queries_are_measured_themselves() -> None:
     sizes = {"x": 12, "y": 10, "z": 3}
     asked = Workload(sizes).add([("x", "y"), "z"], [few, Identity()]).add(["x"], [Prefix()])
     for budget in BUDGETS:
-        plan = direct.plan(asked, budget)
+        plan = directly(asked, budget)
         assert [block.solver for block in plan.planned] == ["queries", "cells"]
         queries, cells = asked.families
         rows = family_matrix(queries, sizes)
@@ -225,7 +231,7 @@ def test_few_queries_are_measured_themselves() -> None:
 @pytest.mark.parametrize("factor", [Identity(), Prefix(), AllRange()])
 def test_many_queries_are_answered_from_cells(factor) -> None:
     asked = Workload({"x": 20}).add(["x"], [factor])
-    plan = direct.plan(asked, BUDGETS[0])
+    plan = directly(asked, BUDGETS[0])
     assert plan.planned[0].solver == "cells"
     rows = family_matrix(asked.families[0], {"x": 20})
     assert plan.rmse == pytest.approx(math.sqrt(np.square(rows).sum() / len(rows)), rel=1e-4)
@@ -237,11 +243,11 @@ def test_queries_that_are_always_zero(budget: Budget, alone: bool) -> None:
     asked = Workload(SIZES).add(["b"], Matrix(np.zeros((2, 3))), name="zeros")
     if not alone:
         asked.add(["a"], [Prefix()])
-    plan = direct.plan(asked, budget)
+    plan = directly(asked, budget)
     assert (plan.variances[0] == 0).all()
     assert plan.privacy_cost <= budget.mu_squared
     if not alone:  # next to nothing is spent on them
-        without = direct.plan(Workload(SIZES).add(["a"], [Prefix()]), budget)
+        without = directly(Workload(SIZES).add(["a"], [Prefix()]), budget)
         np.testing.assert_allclose(plan.variances[1], without.variances[0], rtol=1e-3)
 
 
@@ -265,8 +271,8 @@ def test_shares_are_the_best(pure: bool) -> None:
 @pytest.mark.parametrize("contributions", [1, 3])
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_the_budget_is_used_up_and_no_more(budget: Budget, contributions: int) -> None:
-    plan = direct.plan(workload(), budget, contributions=contributions)
+    plan = directly(workload(), budget, contributions=contributions)
     assert plan.privacy_cost <= budget.mu_squared
     assert plan.privacy_cost > budget.mu_squared * 0.99999
-    alone = direct.plan(workload(), budget)
+    alone = directly(workload(), budget)
     assert plan.rmse == pytest.approx(contributions * alone.rmse, rel=1e-4)

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.errors import BudgetError, MechanismError, UndeterminedError
 from dpsql.measurement.certify import is_laplace
-from dpsql.planner.plans.names import TITLES
+from dpsql.planner.plans.traits import MECHANISMS
 from tests.session.tools import AGES, BY_SEX, TABLE, create
 
 GAUSSIAN, PURE = dpsql.Budget(rho=0.1), dpsql.Budget(epsilon=2, delta=0)
@@ -62,7 +62,7 @@ def test_answers_have_the_planned_errors(session, mechanism, budget, script):
     errors = (ages["n"] - exact) / ages["n_variance"].sqrt()
     assert errors.abs().max() < 8
     assert (ages["n"] - exact).abs().max() > 1e-6
-    assert TITLES[mechanism] in release.summary()
+    assert MECHANISMS[mechanism].title in release.summary()
     assert release.columns("ages")["variance"].to_list() == [None, "exact"]
 
 
@@ -272,7 +272,7 @@ def test_refusals_say_why_and_who_can(session, mechanism, budget, script):
     with pytest.raises(MechanismError) as caught:
         session.release(script, budget=budget, mechanism=mechanism)
     error = caught.value
-    assert TITLES[mechanism] in error.message
+    assert MECHANISMS[mechanism].title in error.message
     names = error.hint.removeprefix("mechanisms that can: ").rstrip(".").split(", ")
     assert names
     assert mechanism not in names
@@ -334,7 +334,7 @@ def test_a_comparison_touches_no_row_and_no_account(session):
     found = session.compare(SCRIPT, budget=GAUSSIAN)
     assert not session.ledger.entries()
     frame = found.frame
-    assert set(TITLES) | {"querysmasher (uniform)"} == set(frame["mechanism"])
+    assert set(MECHANISMS) | {"querysmasher (uniform)"} == set(frame["mechanism"])
     known = frame.drop_nulls("rmse")
     assert known["rmse"].round_sig_figs(6).is_sorted()
     assert (known["lower_bound"] <= known["rmse"] * (1 + 1e-9)).all()

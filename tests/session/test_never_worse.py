@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.planner.mechanisms import querysmasher
-from dpsql.planner.mechanisms.registry import Options
+from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.registry import plan as plan_by
 from dpsql.planner.strategies import rounding
 from dpsql.privacy import Budget

@@ -10,7 +10,7 @@ from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import Amounts, Source
 from dpsql.cli.progress import working
-from dpsql.planner.plans.names import TITLES
+from dpsql.planner.plans.traits import MECHANISMS
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison.compare import Comparison
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mechanism",
     "mechanisms",
-    type=click.Choice(list(TITLES)),
+    type=click.Choice(list(MECHANISMS)),
     multiple=True,
     help="One of those to compare [all]. Repeatable.",
 )

@@ -17,9 +17,10 @@ from dpsql.hints import Hint
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, table
 from dpsql.planner.comparison.bound import Bound, svd_bound
-from dpsql.planner.mechanisms.registry import DEFAULT, Options, check_name, planned, refusal
-from dpsql.planner.plans.names import AIM, QUERYSMASHER, TITLES
+from dpsql.planner.mechanisms.base import DEFAULT, Options
+from dpsql.planner.mechanisms.registry import planned, reason_unsupported, traits_of
 from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -105,7 +106,7 @@ def compare(
             "Mechanisms are given as a list of names.", hint='for example mechanisms=["hdmm"].'
         )
     for name in mechanisms or ():
-        check_name(name)
+        traits_of(name)
     if mechanisms is not None and not mechanisms:
         raise MechanismError(
             "No mechanism is named.",
@@ -113,7 +114,7 @@ def compare(
         )
     if not workload.count:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
-    names = [*TITLES] if mechanisms is None else list(dict.fromkeys(mechanisms))
+    names = [*MECHANISMS] if mechanisms is None else list(dict.fromkeys(mechanisms))
     tried = [(name, name, options) for name in names]
     if QUERYSMASHER in names:
         tried.insert(
@@ -135,8 +136,9 @@ def _measured(
     name: str, workload: Workload, budget: Budget, options: Options, bound: Bound
 ) -> dict[str, object]:
     """Plan, and return what goes into the columns."""
-    reason = ADAPTIVE if name == AIM else None
-    reason = refusal(name, workload, budget) or reason
+    reason = reason_unsupported(name, workload, budget)
+    if reason is None and MECHANISMS[name].is_adaptive:
+        reason = ADAPTIVE
     if reason is not None:
         return {"note": reason}
     with PeakMemory() as memory:

@@ -9,13 +9,12 @@ from fractions import Fraction
 from typing import Literal
 
 from dpsql.errors import ResourceLimitError
-from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
 from dpsql.measurement.integer import BlockStrategy, IntegerFactor
-from dpsql.planner.plans.plan import RECORD, Objective, Plan, PlannedBlock
+from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.pooled import of_marginals
-from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
 _GRAIN = 1 << 60
@@ -39,26 +38,9 @@ class MarginalStrategy:
     solver: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """For whom, and how much."""
-
-    budget: Budget
-    contributions: int = 1
-    neighbours: str = RECORD
-
-    @property
-    def per_record(self) -> Fraction:
-        """What may be spent if each record were a unit of its own: as μ², or as ε if pure."""
-        if self.budget.pure:
-            return self.budget.amount / self.contributions
-        return self.budget.mu_squared / self.contributions**2
-
-
 def assemble(
     workload: Workload,
-    spending: Spending,
-    mechanism: str,
+    cost: Cost,
     strategies: Sequence[MarginalStrategy],
     reading: Reading,
 ) -> Plan:
@@ -70,9 +52,9 @@ def assemble(
     Raises:
         ResourceLimitError: a budget is too small for noise that fits 64-bit integers.
     """
-    blocks = _blocks(strategies, spending)
+    blocks = _blocks(strategies, cost)
     spaces = [Space.of_block(s.attributes, b) for s, b in zip(strategies, blocks, strict=True)]
-    certified = CertifiedPlan(blocks, spending.budget, spending.contributions)
+    certified = cost.certified(blocks)
     reconstruction = of_marginals(spaces, workload.families, reading)
     by_marginal = reconstruction.errors_by_marginal(workload)
     planned = tuple(
@@ -82,14 +64,12 @@ def assemble(
     total = math.fsum(by_marginal.values())
     return Plan(
         workload.copy(),
-        spending.budget,
+        cost.budget,
         planned,
         certified,
         reconstruction,
         reconstruction.references,
         Objective("total weighted variance", (), math.inf, total),
-        spending.neighbours,
-        mechanism=mechanism,
     )
 
 
@@ -101,16 +81,13 @@ def shares(errors_: Sequence[float], *, pure: bool) -> list[float]:
     return [math.cbrt(e) if pure else math.sqrt(e) for e in errors_]
 
 
-def _blocks(
-    strategies: Sequence[MarginalStrategy], spending: Spending
-) -> tuple[BlockStrategy, ...]:
+def _blocks(strategies: Sequence[MarginalStrategy], cost: Cost) -> tuple[BlockStrategy, ...]:
     # Queries that are always 0 have no error, and are measured all the same: with next to nothing.
     largest = max(s.share for s in strategies) or 1.0
     weights = [int(max(s.share / largest, LEAST_SHARE) * _GRAIN) for s in strategies]
-    unit = spending.per_record / sum(weights)
+    unit = cost.per_record / sum(weights)
     return tuple(
-        _block(s, w * unit, pure=spending.budget.pure)
-        for s, w in zip(strategies, weights, strict=True)
+        _block(s, w * unit, pure=cost.budget.pure) for s, w in zip(strategies, weights, strict=True)
     )
 
 

@@ -11,20 +11,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
-from dpsql.planner.mechanisms.cells import MarginalStrategy, Spending, assemble, shares
-from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of, reason_of_kind
+from dpsql.planner.mechanisms.cells import MarginalStrategy, assemble, shares
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 from dpsql.workload.queries import Queries
-
-GAUSSIAN, LAPLACE = "gaussian", "laplace"
 
 SCALE = 1 << 20
 """How many times cells are counted, so that noise of any variance fits integers closely."""
@@ -32,38 +33,39 @@ WRITTEN = 2**20
 """Entries of one attribute's queries that are written out to be measured themselves."""
 
 
-def gaussian_refusal(workload: Workload, budget: Budget) -> str | None:
-    """Say why there can't be Gaussian noise."""
-    return "its Gaussian noise gives no pure ε" if budget.pure else None
+class DirectNoise(Mechanism):
+    """Laplace noise for a pure budget, or Gaussian noise for another one.
 
-
-def laplace_refusal(workload: Workload, budget: Budget) -> str | None:
-    """Say why there can't be Laplace noise."""
-    return None if budget.pure else "its Laplace noise is for pure ε: a budget with delta = 0"
-
-
-def plan(
-    workload: Workload, budget: Budget, *, contributions: int = 1, neighbours: str = RECORD
-) -> Plan:
-    """Plan Laplace noise if the budget is pure, else Gaussian.
-
-    Raises:
-        ResourceLimitError: the budget is too small for noise that fits 64-bit integers.
+    Args:
+        name: of the one or of the other.
     """
-    pure = budget.pure
-    groups: dict[frozenset[str], list[Family]] = defaultdict(list)
-    for family in workload.families:
-        if family.count:
-            groups[family.attributes].append(family)
-    found = [_least(group, workload, pure=pure) for group in groups.values()]
-    strategies = [
-        MarginalStrategy(names, factors, share, solver)
-        for (names, factors, solver, _), share in zip(
-            found, shares([error for *_, error in found], pure=pure), strict=True
-        )
-    ]
-    spending = Spending(budget, contributions, neighbours)
-    return assemble(workload, spending, LAPLACE if pure else GAUSSIAN, strategies, "marginals")
+
+    def __init__(self, name: Literal["gaussian", "laplace"]) -> None:
+        self.traits = MECHANISMS[name]
+        self._laplace = name == "laplace"
+
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Say for which budgets the noise is."""
+        if self._laplace and not budget.pure and workload.families:
+            return "its Laplace noise is for pure ε: a budget with delta = 0"
+        return reason_of_kind(workload, budget, pure=self._laplace)
+
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Measure each marginal by its cells or by its queries, at its share of the budget."""
+        cost = Cost(budget_of(budget), options.contributions)
+        groups: dict[frozenset[str], list[Family]] = defaultdict(list)
+        for family in workload.families:
+            if family.count:
+                groups[family.attributes].append(family)
+        pure = self._laplace
+        found = [_least(group, workload, pure=pure) for group in groups.values()]
+        strategies = [
+            MarginalStrategy(names, factors, share, solver)
+            for (names, factors, solver, _), share in zip(
+                found, shares([error for *_, error in found], pure=pure), strict=True
+            )
+        ]
+        return assemble(workload, cost, strategies, "marginals")
 
 
 Found = tuple[tuple[str, ...], tuple[IntegerFactor, ...], str, float]

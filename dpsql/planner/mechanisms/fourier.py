@@ -26,15 +26,21 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.mechanisms.querysmasher import Cost, Divided, divide_within, stitch
-from dpsql.planner.mechanisms.restricted import IDENTITY, Bounds, FewRows, check, refusal_of_pure
-from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.mechanisms.base import DEFAULT, Options
+from dpsql.planner.mechanisms.querysmasher import Divided, divide_within
+from dpsql.planner.mechanisms.restricted import (
+    IDENTITY,
+    Bounds,
+    FewRows,
+    RestrictedMechanism,
+    tells_apart,
+)
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.basis import residual_basis
 from dpsql.planner.residuals.component import Component, Key
@@ -45,12 +51,10 @@ from dpsql.planner.residuals.structure import Product, Structure, factor, produc
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily, Triangular
 from dpsql.planner.strategies.choose import named
 from dpsql.planner.strategies.express import over_basis, over_residual_basis
-from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
 Array = NDArray[np.float64]
 
-MECHANISM = "fourier"
 MAX_DIMENSION = 2500
 """Of a strategy that is measured over joint cells, in integers over a basis of that size."""
 MAX_WRITTEN = 2**24
@@ -62,51 +66,31 @@ ABSENT = 1e-13
 """Frequencies with less of the queries than this, relative to the largest, are not measured."""
 
 
-def plan(
-    workload: Workload,
-    budget: Budget,
-    *,
-    contributions: int = 1,
-    neighbours: str = RECORD,
-) -> Plan:
-    """Plan by frequencies.
+class Fourier(RestrictedMechanism):
+    """Plans by frequencies."""
 
-    Args:
-        workload: what to answer.
-        budget: what may be spent.
-        contributions: the most records of one privacy unit that are counted.
-        neighbours: in what neighbouring data sets differ.
+    traits = MECHANISMS["fourier"]
 
-    Raises:
-        MechanismError: the budget is for pure ε, or a strategy over joint cells is too large.
-    """
-    check(MECHANISM, refusal(workload, budget))
-    divided = divide(workload, measured=True)
-    return replace(
-        stitch(workload, Cost(budget, contributions), divided),
-        neighbours=neighbours,
-        mechanism=MECHANISM,
-    )
+    def reason_of_queries(self, workload: Workload) -> str | None:
+        """Name a strategy that would be too large."""
+        for block in (b for family in workload.families for b in family.blocks):
+            (name, *others), cells = block.attributes, block.queries.cells
+            alike = block.queries.cell_squares() is not None
+            if not others and cells - 1 > MAX_DIMENSION and not alike and tells_apart(block):
+                return _too_large(name, cells)  # before anything of that size is written out
+        colouring = by_size(workload)
+        splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
+        for subworkload in decompose(workload, colouring, splitter.squares):
+            for part in _written(factor(products(subworkload, splitter))):
+                cells = math.prod(part.shape)
+                if part.dimension > MAX_DIMENSION or part.dimension * cells > MAX_WRITTEN:
+                    names = (subworkload.spaces[0][axis] for axis in part.axes)
+                    return _too_large(" x ".join(names), cells)
+        return None
 
-
-def refusal(workload: Workload, budget: Budget) -> str | None:
-    """Say why Fourier factorizations can't answer a workload; None if they can."""
-    if not workload.families:
-        return "the workload is empty"
-    if budget.pure:
-        return refusal_of_pure(budget)
-    colouring = by_size(workload)
-    splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
-    for subworkload in decompose(workload, colouring, splitter.squares):
-        for part in _written(factor(products(subworkload, splitter))):
-            cells = math.prod(part.shape)
-            if part.dimension > MAX_DIMENSION or part.dimension * cells > MAX_WRITTEN:
-                names = " x ".join(subworkload.spaces[0][axis] for axis in part.axes)
-                return (
-                    f"its strategy for the {cells:,} cells of {names} is too large to be "
-                    "measured in whole numbers"
-                )
-    return None
+    def divide(self, workload: Workload, options: Options = DEFAULT) -> Divided:
+        """Write the strategies down as well; `reason_of_queries` bounds their size."""
+        return divide(workload, measured=True)
 
 
 def divide(workload: Workload, *, measured: bool = False) -> Divided:
@@ -214,6 +198,13 @@ def _strategy(component: Component, spectrum: Array) -> Triangular:
     express = partial(over_residual_basis, component=component)
     basis = residual_basis(component.references)
     return over_basis(waves(spectrum, component.shape), basis, express)
+
+
+def _too_large(names: str, cells: int) -> str:
+    return (
+        f"its strategy for the {cells:,} cells of {names} is too large to be measured in whole "
+        "numbers"
+    )
 
 
 def _joint(terms: tuple[Product, ...]) -> Component:

@@ -31,7 +31,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
-from dpsql.planner.mechanisms.querysmasher import Conquered, Cost, Divided, stitch_shares
+from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.querysmasher import Conquered, Divided, stitch_shares
 from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.shares.proportional import allocate
 from dpsql.workload import Workload

@@ -12,17 +12,25 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 
-from dpsql.errors import ResourceLimitError, WorkloadError, shown
+from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.hints import spend
 from dpsql.linalg.threads import one_thread
-from dpsql.measurement.certify import CertifiedPlan
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.mechanisms.base import (
+    DEFAULT_TOLERANCE,
+    Cost,
+    Mechanism,
+    ObjectiveName,
+    Options,
+    Residuals,
+    check_how,
+    reason_of_kind,
+)
 from dpsql.planner.plans.objectives import Planner, least_budget, least_largest
 from dpsql.planner.plans.plan import RECORD, Plan, PlannedBlock
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction
@@ -45,14 +53,32 @@ from dpsql.workload import Workload
 from dpsql.workload.joint import joint_cells, touched
 from dpsql.workload.queries import IntervalQueries
 
-DEFAULT_TOLERANCE = 1e-3
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""
 SHARPER = 8
 """By so much is the tolerance less where single answers count, and the whole domain is planned."""
 
-Residuals = Literal["weighted", "uniform", "none"]
-ObjectiveName = Literal["total", "largest"]
+
+class QuerySmasher(Mechanism):
+    """Plans residual spaces, or few joint cells at once, whichever has the least error."""
+
+    traits = MECHANISMS[QUERYSMASHER]
+
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Say that its noise is Gaussian; it can answer whatever is asked."""
+        return reason_of_kind(workload, budget)
+
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """See `plan` below."""
+        return plan(
+            workload,
+            budget,
+            tolerance=options.tolerance,
+            residuals=options.residuals,
+            objective=options.objective,
+            targets=options.targets,
+            contributions=options.contributions,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +92,6 @@ class Divided:
     def roots(self) -> float:
         """Σ √E over all residual spaces: the root of the total error at privacy cost 1."""
         return math.fsum(len(c.spaces) * math.sqrt(c.upper) for c in self.conquered)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a plan may spend, where several records may belong to one privacy unit."""
-
-    budget: Budget
-    contributions: int
-
-    @property
-    def per_record(self) -> Fraction:
-        """μ² / k²: what may be spent if each record were a unit of its own, exactly."""
-        return self.budget.mu_squared / self.contributions**2
-
-    def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:
-        """Check that these measurements cost no more."""
-        return CertifiedPlan(blocks, self.budget, self.contributions)
 
 
 @one_thread
@@ -372,25 +381,3 @@ def _rank(queries: IntervalQueries) -> int:
     graph = coo_array((np.ones(len(low)), edges), shape=(len(places),) * 2)
     parts, _ = connected_components(graph, directed=False)
     return len(places) - int(parts)
-
-
-def check_how(tolerance: float, residuals: str, objective: str) -> None:
-    """Refuse options that are none.
-
-    Raises:
-        WorkloadError: one is.
-    """
-    number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
-    if not number or not 1e-8 <= tolerance <= 1:
-        raise WorkloadError(
-            f"The tolerance {tolerance!r} is out of range.", hint="use 1e-8 to 1, e.g. 1e-3."
-        )
-    if not isinstance(residuals, str) or residuals not in ("weighted", "uniform", "none"):
-        raise WorkloadError(
-            f"There are no residuals {shown(residuals)}.",
-            hint='use "weighted", "uniform" or "none".',
-        )
-    if not isinstance(objective, str) or objective not in ("total", "largest"):
-        raise WorkloadError(
-            f"There is no objective {shown(objective)}.", hint='use "total" or "largest".'
-        )

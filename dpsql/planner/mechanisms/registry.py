@@ -1,61 +1,56 @@
 """All mechanisms by name: which of them can answer a workload, and their plans.
 
-Each is a module of its own. QuerySmasher is the default; ResidualPlanner, ResidualPlanner+ and
-Fourier factorizations are QuerySmasher with fewer strategies to choose from; HDMM and plain noise
-measure marginals as they are; AIM chooses what it measures by the data.
+QuerySmasher is the default; ResidualPlanner, ResidualPlanner+ and Fourier factorizations are
+QuerySmasher with fewer strategies to choose from; HDMM and plain noise measure marginals as they
+are; AIM chooses what it measures by the data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import replace
+from functools import cache
 
-from dpsql.errors import DpsqlError, InternalError, MechanismError, printable
-from dpsql.hints import call, option, spend
+from dpsql.errors import DpsqlError, InternalError, MechanismError, WorkloadError, printable
+from dpsql.hints import option, spend
 from dpsql.linalg.threads import one_thread
-from dpsql.planner.mechanisms import querysmasher
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.arguments import Basis, Loss
-from dpsql.planner.mechanisms.querysmasher import ObjectiveName, Residuals
-from dpsql.planner.plans.names import AIM, QUERYSMASHER, TITLES
-from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
+from dpsql.planner.mechanisms.base import DEFAULT, Mechanism, Options, budget_of, check_how
+from dpsql.planner.mechanisms.querysmasher import QuerySmasher
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
-LARGEST = frozenset({QUERYSMASHER, "residualplanner"})
-"""Mechanisms that can make the largest variance small, in place of the total."""
 
-_ROOM = "dpsql.planner.mechanisms"
-_ROOMS: Mapping[str, tuple[str, str]] = {
-    "residualplanner": (f"{_ROOM}.residualplanner", "refusal"),
-    "residualplanner+": (f"{_ROOM}.residualplanner_plus", "refusal"),
-    "fourier": (f"{_ROOM}.fourier", "refusal"),
-    "hdmm": (f"{_ROOM}.hdmm.plan", "refusal"),
-    "gaussian": (f"{_ROOM}.direct", "gaussian_refusal"),
-    "laplace": (f"{_ROOM}.direct", "laplace_refusal"),
-    AIM: (f"{_ROOM}.aim.plan", "refusal"),
-}
-"""Mechanism → its module, and who tells there what it can't answer; imported when asked for."""
+@cache
+def mechanism_of(name: str) -> Mechanism:
+    """Return a mechanism; those that few plans need are imported when asked for."""
+    match name:
+        case "querysmasher":
+            return QuerySmasher()
+        case "residualplanner":
+            from dpsql.planner.mechanisms.residualplanner import ResidualPlanner
 
+            return ResidualPlanner()
+        case "residualplanner+":
+            from dpsql.planner.mechanisms.residualplanner_plus import ResidualPlannerPlus
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a plan is to be like; see `querysmasher.plan`."""
+            return ResidualPlannerPlus()
+        case "fourier":
+            from dpsql.planner.mechanisms.fourier import Fourier
 
-    tolerance: float = querysmasher.DEFAULT_TOLERANCE
-    residuals: Residuals = "weighted"
-    objective: ObjectiveName = "total"
-    targets: Mapping[str, float] | None = None
-    contributions: int = 1
-    neighbours: str = RECORD
-    bases: Mapping[str, Basis] | None = None
-    """Of ResidualPlanner+: attribute → what its strategy is made for."""
-    loss: Loss | None = None
-    """Of ResidualPlanner: a convex function of the variances."""
+            return Fourier()
+        case "hdmm":
+            from dpsql.planner.mechanisms.hdmm.plan import Hdmm
 
+            return Hdmm()
+        case "gaussian" | "laplace":
+            from dpsql.planner.mechanisms.direct import DirectNoise
 
-DEFAULT = Options()
+            return DirectNoise(name)
+        case "aim":
+            return Aim()
+    raise InternalError("a mechanism was let through that there is not")
 
 
 @one_thread
@@ -70,7 +65,7 @@ def plan(
     Args:
         workload: what to answer.
         budget: what may be spent; None if there are targets.
-        mechanism: a name, see `titles`.
+        mechanism: a name, see `traits`.
         options: what the plan is to be like.
 
     Raises:
@@ -79,50 +74,21 @@ def plan(
         WorkloadError: the workload is empty, or an option is out of range.
         ResourceLimitError: a strategy would be too large.
     """
-    check_name(mechanism)
-    querysmasher.check_how(options.tolerance, options.residuals, options.objective)
-    if mechanism == AIM:
-        raise MechanismError(
-            f"{TITLES[AIM]} chooses what it measures by the data: there are no expected errors "
-            "that could be planned.",
-            hint=call("session.release", option("mechanism", AIM)) + " answers with it.",
-        )
-    nothing = bool(workload.families) and not workload.count
-    if not nothing:
-        _check(workload, budget, mechanism, options)
-    return planned(workload, budget, QUERYSMASHER if nothing else mechanism, options)
+    traits = traits_of(mechanism)
+    check_how(options.tolerance, options.residuals, options.objective)
+    if not workload.families:
+        raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
+    if not workload.count and not traits.is_adaptive:  # nothing is asked, whoever is to answer
+        mechanism = QUERYSMASHER
+    elif not traits.is_adaptive:
+        _check(workload, budget, traits, options)
+    return planned(workload, budget, mechanism, options)
 
 
 def planned(workload: Workload, budget: Budget | None, mechanism: str, options: Options) -> Plan:
     """Plan a workload by a mechanism that has no reason to refuse, and takes such options."""
-    if mechanism == QUERYSMASHER:
-        return querysmasher.plan(
-            workload,
-            budget,
-            tolerance=options.tolerance,
-            residuals=options.residuals,
-            objective=options.objective,
-            targets=options.targets,
-            contributions=options.contributions,
-            neighbours=options.neighbours,
-        )
-    more = {
-        name: value
-        for name, value, usual in (
-            ("objective", options.objective, "total"),
-            ("bases", options.bases, None),
-            ("loss", options.loss, None),
-        )
-        if value != usual
-    }
-    found: Plan = import_module(_ROOMS[mechanism][0]).plan(
-        workload,
-        budget,
-        contributions=options.contributions,
-        neighbours=options.neighbours,
-        **more,
-    )
-    return found
+    found = mechanism_of(mechanism).plan(workload, budget, options)
+    return replace(found, neighbours=options.neighbours, mechanism=mechanism)
 
 
 def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -> AdaptivePlan:
@@ -131,75 +97,69 @@ def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -
     Raises:
         MechanismError: it can't answer the workload within a budget of this kind.
     """
-    _check(workload, budget, AIM, options)
-    if budget is None:
-        raise InternalError("a plan without a budget was let through")
-    return AdaptivePlan(workload, budget, options.contributions, options.neighbours)
+    _check(workload, budget, Aim.traits, options)
+    return AdaptivePlan(workload, budget_of(budget), options.contributions, options.neighbours)
 
 
-def refusal(mechanism: str, workload: Workload, budget: Budget) -> str | None:
+def reason_unsupported(mechanism: str, workload: Workload, budget: Budget) -> str | None:
     """Say why a mechanism can't answer a workload, as a clause; None if it can."""
-    if mechanism == QUERYSMASHER:
-        return "its Gaussian noise gives no pure ε" if budget.pure else None
-    module, name = _ROOMS[mechanism]
-    reason: Callable[[Workload, Budget], str | None] = getattr(import_module(module), name)
     try:
-        return reason(workload, budget)
+        return mechanism_of(mechanism).reason_unsupported(workload, budget)
     except DpsqlError as error:
         return error.message
 
 
 def able(workload: Workload, budget: Budget) -> tuple[str, ...]:
     """Name the mechanisms that can answer a workload."""
-    return tuple(name for name in TITLES if refusal(name, workload, budget) is None)
+    return tuple(name for name in MECHANISMS if not reason_unsupported(name, workload, budget))
 
 
-def check_name(mechanism: object) -> None:
-    """Refuse what is no mechanism.
+def traits_of(mechanism: object) -> Traits:
+    """Return what is known of a mechanism.
 
     Raises:
-        MechanismError: it isn't.
+        MechanismError: there is none of that name.
     """
-    if not isinstance(mechanism, str) or mechanism not in TITLES:
+    if not isinstance(mechanism, str) or mechanism not in MECHANISMS:
         shown = printable(mechanism) if isinstance(mechanism, str) else type(mechanism).__name__
         raise MechanismError(
-            f"There is no mechanism {shown!r}.", hint=f"the names are {', '.join(TITLES)}."
+            f"There is no mechanism {shown!r}.", hint=f"the names are {', '.join(MECHANISMS)}."
         )
+    return MECHANISMS[mechanism]
 
 
-def _check(workload: Workload, budget: Budget | None, mechanism: str, options: Options) -> None:
-    title = TITLES[mechanism]
-    if mechanism != QUERYSMASHER and options.targets is not None:
+def _check(workload: Workload, budget: Budget | None, traits: Traits, options: Options) -> None:
+    """Refuse what a mechanism can't do, and what it can't answer."""
+    if options.targets is not None and not traits.meets_targets:
         raise MechanismError(
-            f"{title} has no search for the least budget that meets targets.",
+            f"{traits.title} has no search for the least budget that meets targets.",
             hint="leave " + option("mechanism") + " out, or give a budget.",
         )
-    if options.objective != "total" and mechanism not in LARGEST:
+    if options.objective != "total" and not traits.minimizes_largest:
         raise MechanismError(
-            f"{title} makes the total variance small, and nothing else.",
+            f"{traits.title} makes the total variance small, and nothing else.",
             hint="leave "
             + option("objective")
             + " out, or use "
             + option("mechanism", QUERYSMASHER)
             + ".",
         )
-    for name, owner, given in (
-        ("bases", "residualplanner+", options.bases),
-        ("loss", "residualplanner", options.loss),
-    ):
-        if given is not None and mechanism != owner:
+    for name, given in (("bases", options.bases), ("loss", options.loss)):
+        if given is not None and name not in traits.takes:
+            (owner,) = (other.name for other in MECHANISMS.values() if name in other.takes)
             raise MechanismError(
-                f"{title} takes no {name}.", hint=f'leave {name}= out, or use mechanism="{owner}".'
+                f"{traits.title} takes no {name}.",
+                hint=f'leave {name}= out, or use mechanism="{owner}".',
             )
-    if budget is None or not workload.families:
-        if budget is None and options.targets is None:
+    if budget is None:
+        if options.targets is None:
             raise MechanismError(
                 "A plan needs a budget.", hint="for example " + spend(rho="0.5") + "."
             )
         return
-    reason = refusal(mechanism, workload, budget)
+    reason = reason_unsupported(traits.name, workload, budget)
     if reason is not None:
         others = ", ".join(able(workload, budget)) or "none"
         raise MechanismError(
-            f"{title} can't answer this: {reason}.", hint=f"mechanisms that can: {others}."
+            f"{traits.title} can't answer this: {reason}.", hint=f"mechanisms that can: {others}."
         )

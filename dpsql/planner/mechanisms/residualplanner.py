@@ -16,17 +16,16 @@ Fourier Factorizations", arXiv 2512.21499, 5).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
 from dpsql.errors import WorkloadError
-from dpsql.planner.mechanisms.arguments import Loss
+from dpsql.planner.mechanisms.base import DEFAULT, Cost, Options, budget_of
 from dpsql.planner.mechanisms.marginal_variances import share_by_largest, share_by_loss
-from dpsql.planner.mechanisms.querysmasher import Cost, Divided, divide_within, stitch
-from dpsql.planner.mechanisms.restricted import IDENTITY, check, refusal_of_pure
-from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.mechanisms.querysmasher import Divided, divide_within
+from dpsql.planner.mechanisms.restricted import IDENTITY, RestrictedMechanism
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.base import Conquered, StrategyFamily
@@ -34,10 +33,54 @@ from dpsql.privacy import Budget
 from dpsql.workload import Block, Family, Identity, Workload
 from dpsql.workload.queries import CellQueries, DenseQueries, IntervalQueries
 
-MECHANISM = "residualplanner"
+
+class ResidualPlanner(RestrictedMechanism):
+    """Plans marginals: families of all cells over some attributes.
+
+    `Options.objective` may be `largest`, for the largest weight·variance. `Options.loss` is any
+    other convex function that CVXPY takes, of the vector of variances: one entry for each family
+    of the workload, in order, the variance of any of its cells, in rows squared. For example
+    `lambda v: cvxpy.norm(v, 3)`.
+    """
+
+    traits = MECHANISMS["residualplanner"]
+
+    def reason_of_queries(self, workload: Workload) -> str | None:
+        """Name attributes of which something else is asked than a marginal."""
+        for block in (b for family in workload.families for b in family.blocks):
+            if _attributes(block) is None:
+                names = " x ".join(block.attributes)
+                return (
+                    f"its strategies are for marginals, and the queries over {names} are not "
+                    "marginal queries"
+                )
+        return None
+
+    def divide(self, workload: Workload, options: Options = DEFAULT) -> Divided:
+        """Split products of all cells of single attributes."""
+        marginals = _marginals(workload)
+        return divide_within(MarginalStrategies(), marginals, by_size(marginals))
+
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Share the budget by a closed form, or by a conic program.
+
+        Raises:
+            WorkloadError: the loss is not convex, or has no least value.
+            ResourceLimitError: there are too many residual spaces for a conic program.
+        """
+        if options.loss is None and options.objective == "total":
+            return super().plan(workload, budget, options)
+        cost = Cost(budget_of(budget), options.contributions)
+        marginals = _marginals(workload)
+        divided = self.divide(workload)
+        if options.loss is None:
+            return share_by_largest(workload, marginals, cost, divided)
+        if options.objective != "total":
+            raise WorkloadError("A plan has a loss or an objective.", hint="leave one of them out.")
+        return share_by_loss(workload, marginals, cost, divided, options.loss)
 
 
-class ClosedForm(StrategyFamily):
+class MarginalStrategies(StrategyFamily):
     """⊗(I − J/n), which is optimal for all cells, equally weighted."""
 
     def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
@@ -47,69 +90,6 @@ class ClosedForm(StrategyFamily):
         error = structure.weight * math.prod(s.upper for _, s in solved)
         asked = (Product(structure.weight, structure.components),)
         return Conquered(spaces, asked, solved, error, error, "closed form")
-
-
-def plan(
-    workload: Workload,
-    budget: Budget,
-    *,
-    objective: Literal["total", "largest"] = "total",
-    loss: Loss | None = None,
-    contributions: int = 1,
-    neighbours: str = RECORD,
-) -> Plan:
-    """Plan marginals.
-
-    Args:
-        workload: families of all cells over some attributes.
-        budget: what may be spent.
-        objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
-        loss: or any other convex function that CVXPY takes, of the vector of variances: one entry
-            for each family of the workload, in order, the variance of any of its cells, in rows
-            squared. For example `lambda v: cvxpy.norm(v, 3)`.
-        contributions: the most records of one privacy unit that are counted.
-        neighbours: in what neighbouring data sets differ.
-
-    Raises:
-        MechanismError: the queries are no marginals, or the budget is for pure ε.
-        WorkloadError: the loss is not convex, or has no least value.
-        ResourceLimitError: there are too many residual spaces for a conic program.
-    """
-    check(MECHANISM, refusal(workload, budget))
-    if objective not in ("total", "largest"):
-        raise WorkloadError(
-            f"There is no objective {objective!r}.", hint='use "total" or "largest".'
-        )
-    cost = Cost(budget, contributions)
-    marginals = _marginals(workload)
-    divided = divide(marginals)
-    if loss is not None:
-        if objective != "total":
-            raise WorkloadError("A plan has a loss or an objective.", hint="leave one of them out.")
-        planned = share_by_loss(workload, marginals, cost, divided, loss)
-    elif objective == "largest":
-        planned = share_by_largest(workload, marginals, cost, divided)
-    else:
-        planned = stitch(workload, cost, divided)
-    return replace(planned, neighbours=neighbours, mechanism=MECHANISM)
-
-
-def refusal(workload: Workload, budget: Budget) -> str | None:
-    """Say why ResidualPlanner can't answer a workload; None if it can."""
-    if not workload.families:
-        return "the workload is empty"
-    if budget.pure:
-        return refusal_of_pure(budget)
-    for block in (b for family in workload.families for b in family.blocks):
-        if _attributes(block) is None:
-            names = " x ".join(block.attributes)
-            return f"its strategies are for marginals, and the queries over {names} are others"
-    return None
-
-
-def divide(marginals: Workload) -> Divided:
-    """Split products of all cells of single attributes."""
-    return divide_within(ClosedForm(), marginals, by_size(marginals))
 
 
 def _marginals(workload: Workload) -> Workload:

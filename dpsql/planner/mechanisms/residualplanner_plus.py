@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -27,10 +27,16 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.errors import WorkloadError
-from dpsql.planner.mechanisms.arguments import Basis
-from dpsql.planner.mechanisms.querysmasher import Cost, Divided, divide_within, stitch
-from dpsql.planner.mechanisms.restricted import IDENTITY, Bounds, FewRows, check, refusal_of_pure
-from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.mechanisms.base import DEFAULT, Basis, Options
+from dpsql.planner.mechanisms.querysmasher import Divided, divide_within
+from dpsql.planner.mechanisms.restricted import (
+    IDENTITY,
+    Bounds,
+    FewRows,
+    RestrictedMechanism,
+    tells_apart,
+)
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.basis import residual_basis
 from dpsql.planner.residuals.component import Component
@@ -40,79 +46,51 @@ from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, maximise
 from dpsql.planner.strategies.express import over_basis, over_residual_basis
 from dpsql.planner.strategies.product import product_error
-from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
 from dpsql.workload.queries import CellQueries
 
 Array = NDArray[np.float64]
-MECHANISM = "residualplanner+"
 TOLERANCE = 1e-7
 """The gap to which the strategy of an attribute is solved."""
 NAMED: dict[str, Factor] = {"identity": Identity(), "prefix": Prefix(), "range": AllRange()}
 
 
-def plan(
-    workload: Workload,
-    budget: Budget,
-    *,
-    bases: Mapping[str, Basis] | None = None,
-    contributions: int = 1,
-    neighbours: str = RECORD,
-) -> Plan:
-    """Plan with one strategy per attribute.
+class ResidualPlannerPlus(RestrictedMechanism):
+    """Plans with one strategy per attribute.
 
-    Args:
-        workload: what to answer.
-        budget: what may be spent.
-        bases: attribute → the queries that its strategy is made for. By default what the workload
-            asks of the attribute, on average over its families (see `queries_of`).
-        contributions: the most records of one privacy unit that are counted.
-        neighbours: in what neighbouring data sets differ.
-
-    Raises:
-        MechanismError: the budget is for pure ε, or an attribute has too many cells.
-        WorkloadError: the workload is empty, or a basis is no basis.
+    `Options.bases` are attribute → the queries that its strategy is made for. By default these are
+    what the workload asks of the attribute, on average over its families (see `queries_of`).
     """
-    check(MECHANISM, refusal(workload, budget))
-    divided = divide(workload, bases)
-    return replace(
-        stitch(workload, Cost(budget, contributions), divided),
-        neighbours=neighbours,
-        mechanism=MECHANISM,
-    )
 
+    traits = MECHANISMS["residualplanner+"]
 
-def refusal(workload: Workload, budget: Budget) -> str | None:
-    """Say why ResidualPlanner+ can't answer a workload; None if it can."""
-    if not workload.families:
-        return "the workload is empty"
-    if budget.pure:
-        return refusal_of_pure(budget)
-    for block in (b for family in workload.families for b in family.blocks):
-        points = isinstance(block.queries, CellQueries)
-        for name, n in zip(block.attributes, block.shape, strict=True):
-            if n > MAX_RANK and not (points and len(block.attributes) == 1):
-                return (
-                    f"its strategy for the {n:,} cells of {name} would be found among those of "
-                    f"rank up to {MAX_RANK:,}"
-                )
-    return None
+    def reason_of_queries(self, workload: Workload) -> str | None:
+        """Name an attribute that has too many cells for its strategy to be searched."""
+        for block in (b for family in workload.families for b in family.blocks):
+            points = isinstance(block.queries, CellQueries)
+            for name, n in zip(block.attributes, block.shape, strict=True):
+                if n > MAX_RANK and not (points and len(block.attributes) == 1):
+                    return (
+                        f"its strategy for the {n:,} cells of {name} would be found among those "
+                        f"of rank up to {MAX_RANK:,}"
+                    )
+        return None
 
+    def divide(self, workload: Workload, options: Options = DEFAULT) -> Divided:
+        """Solve one small problem per attribute; equal ones once.
 
-def divide(workload: Workload, bases: Mapping[str, Basis] | None = None) -> Divided:
-    """Split a workload, with the strategies of ResidualPlanner+.
-
-    Raises:
-        WorkloadError: a basis is no basis.
-    """
-    asked = {name: _asked(name, workload, bases or {}) for name in workload.domain}
-    _check_names(bases or {}, workload)
-    solved: dict[tuple[int, bytes], Solution] = {}
-    for queries in asked.values():
-        if queries.cells > 1 and queries.kind not in solved:
-            solved[queries.kind] = strategy_for(queries)
-    by_name = {name: solved[q.kind] for name, q in asked.items() if q.cells > 1}
-    return divide_within(PerAttribute(by_name), workload, by_size(workload))
+        Raises:
+            WorkloadError: a basis is not one.
+        """
+        bases = options.bases or {}
+        asked = {name: _asked(name, workload, bases) for name in workload.domain}
+        _check_names(bases, workload)
+        solved: dict[tuple[int, bytes], Solution] = {}
+        for queries in asked.values():
+            if queries.cells > 1 and queries.kind not in solved:
+                solved[queries.kind] = strategy_for(queries)
+        by_name = {name: solved[q.kind] for name, q in asked.items() if q.cells > 1}
+        return divide_within(PerAttribute(by_name), workload, by_size(workload))
 
 
 class PerAttribute(StrategyFamily):
@@ -148,7 +126,7 @@ class PerAttribute(StrategyFamily):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class BasisQueries:
     """The queries that an attribute's strategy is made for."""
 
     cells: int
@@ -159,7 +137,7 @@ class Asked:
     """Bases of one kind have one strategy."""
 
 
-def strategy_for(asked: Asked) -> Solution:
+def strategy_for(asked: BasisQueries) -> Solution:
     """Make the strategy of an attribute, of sensitivity 1 on its residual space."""
     n = asked.cells
     reference = Reference.of_cells(n)
@@ -177,7 +155,7 @@ def strategy_for(asked: Asked) -> Solution:
     return Solution(strategy, error, 0.0, f"basis ({asked.name})")
 
 
-def queries_of(name: str, workload: Workload) -> Asked:
+def queries_of(name: str, workload: Workload) -> BasisQueries:
     """Return what a workload asks of an attribute, on average over its families.
 
     A family counts by its weight and by the sum of squares of its queries over other attributes.
@@ -191,7 +169,7 @@ def queries_of(name: str, workload: Workload) -> Asked:
             key = block.queries.key, block.attributes.index(name)
             weight = found[key][1] if key in found else 0.0
             found[key] = block, weight + family.weight * _others(family, block)
-    asked = [(b, weight) for b, weight in found.values() if weight and _tells_apart(b)]
+    asked = [(b, weight) for b, weight in found.values() if weight and tells_apart(b)]
     if all(isinstance(b.queries, CellQueries) and len(b.attributes) == 1 for b, _ in asked):
         return _points(n)
     total = math.fsum(weight for _, weight in asked)
@@ -201,7 +179,7 @@ def queries_of(name: str, workload: Workload) -> Asked:
     return _written(np.sqrt(values[kept])[:, None] * vectors[:, kept].T, "own queries")
 
 
-def _asked(name: str, workload: Workload, bases: Mapping[str, Basis]) -> Asked:
+def _asked(name: str, workload: Workload, bases: Mapping[str, Basis]) -> BasisQueries:
     if name not in bases:
         return queries_of(name, workload)
     basis, n = bases[name], workload.domain[name]
@@ -224,16 +202,16 @@ def _check_names(bases: Mapping[str, Basis], workload: Workload) -> None:
             )
 
 
-def _points(cells: int) -> Asked:
-    return Asked(cells, None, "identity", (cells, b"identity"))
+def _points(cells: int) -> BasisQueries:
+    return BasisQueries(cells, None, "identity", (cells, b"identity"))
 
 
-def _written(rows: Array, name: str) -> Asked:
+def _written(rows: Array, name: str) -> BasisQueries:
     # Attributes that are asked the same may be summed up in another order.
     gram = rows.T @ rows
     rounded = np.round(gram / max(float(np.abs(gram).max()), np.finfo(float).tiny), 9) + 0.0
     cells = rows.shape[1]
-    return Asked(cells, rows, name, (cells, hashlib.sha256(rounded.tobytes()).digest()))
+    return BasisQueries(cells, rows, name, (cells, hashlib.sha256(rounded.tobytes()).digest()))
 
 
 def _component(axis: int, reference: Reference) -> Component:
@@ -245,12 +223,6 @@ def _others(family: Family, block: Block) -> float:
     """Return the sum of squares of a family's queries over the attributes of other blocks."""
     others = (b.queries for b in family.blocks if b is not block)
     return math.prod(float(queries.squares().sum()) for queries in others)
-
-
-def _tells_apart(block: Block) -> bool:
-    """Whether any query of a block says different things of different cells."""
-    squares, sums = block.queries.squares(), block.queries.sums()
-    return bool((squares * block.queries.cells > np.square(sums) * (1 + 1e-12)).any())
 
 
 def _gram(block: Block, name: str) -> Array:

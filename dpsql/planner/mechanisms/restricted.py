@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import replace
 
 import numpy as np
 
-from dpsql.errors import MechanismError
-from dpsql.planner.plans.names import TITLES
+from dpsql.planner.mechanisms.base import (
+    DEFAULT,
+    Cost,
+    Mechanism,
+    Options,
+    budget_of,
+    reason_of_kind,
+)
+from dpsql.planner.mechanisms.querysmasher import Divided, stitch
+from dpsql.planner.plans.plan import Plan
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.choose import Solutions
@@ -16,6 +25,7 @@ from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
 from dpsql.planner.strategies.product import least_error, least_error_of
 from dpsql.privacy import Budget
+from dpsql.workload import Block, Workload
 
 CLOSE = 1e-2
 """How close the optimum over all strategies is bounded, where that is quick."""
@@ -25,21 +35,31 @@ QUICK = 256
 IDENTITY = IdentitySolver()
 
 
-def check(mechanism: str, reason: str | None) -> None:
-    """Raise the reason for which a mechanism can't answer, if there is one.
+class RestrictedMechanism(Mechanism):
+    """Measures residual spaces as QuerySmasher does, by strategies of a restricted form."""
 
-    Raises:
-        MechanismError: there is.
-    """
-    if reason is not None:
-        raise MechanismError(
-            f"{TITLES[mechanism]} can't answer this: {reason}.", hint="use another mechanism."
-        )
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Say why its noise or its strategies can't answer a workload."""
+        return reason_of_kind(workload, budget) or self.reason_of_queries(workload)
+
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Share the budget among residual spaces so that the total error is least."""
+        cost = Cost(budget_of(budget), options.contributions)
+        return stitch(workload, cost, self.divide(workload, options))
+
+    @abstractmethod
+    def reason_of_queries(self, workload: Workload) -> str | None:
+        """Say which of the queries of a workload it can't answer; None if there are none."""
+
+    @abstractmethod
+    def divide(self, workload: Workload, options: Options = DEFAULT) -> Divided:
+        """Split a workload, with the mechanism's strategies for its residual spaces."""
 
 
-def refusal_of_pure(budget: Budget) -> str | None:
-    """Say why a budget with δ = 0 can't be spent."""
-    return "its Gaussian noise gives no pure ε" if budget.pure else None
+def tells_apart(block: Block) -> bool:
+    """Whether any query of a block says different things of different cells."""
+    squares, sums = block.queries.squares(), block.queries.sums()
+    return bool((squares * block.queries.cells > np.square(sums) * (1 + 1e-12)).any())
 
 
 class Bounds:

@@ -20,7 +20,7 @@ from dpsql.linalg.threads import one_thread
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.plans.expected import error_table
-from dpsql.planner.plans.names import QUERYSMASHER, TITLES
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.combine import Combination
 from dpsql.planner.reconstruction.measured import Noisy, Values
@@ -283,7 +283,7 @@ class Plan:
         kind = "residual spaces" if self.references else "marginals"
         spaces = "over the whole domain" if self.whole else f"{count:,} {kind}"
         lines = [
-            f"{TITLES[self.mechanism]} plan: {self.workload.count:,} queries in "
+            f"{MECHANISMS[self.mechanism].title} plan: {self.workload.count:,} queries in "
             f"{len(self.workload.families)} families, {spaces}",
             f"budget {self.budget}; privacy cost mu^2 = {float(self.privacy_cost):.6g}",
             f"neighbours: {self.neighbours}",

@@ -10,7 +10,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.mechanisms.querysmasher import Conquered, Cost, divide_and_conquer
+from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.querysmasher import Conquered, divide_and_conquer
 from dpsql.planner.plans.plan import PlannedBlock
 from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.combine import combine

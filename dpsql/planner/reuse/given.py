@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.threads import one_thread
-from dpsql.planner.mechanisms.querysmasher import Cost
+from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
 from dpsql.planner.reconstruction.base import Missing, Reconstruction
 from dpsql.planner.reconstruction.combine import Combination, combine

@@ -11,7 +11,7 @@ import scipy.fft
 from numpy.typing import NDArray
 
 from dpsql.linalg.roots import root_of
-from dpsql.planner.mechanisms.querysmasher import Cost
+from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import PlannedBlock
 from dpsql.planner.reconstruction.combine import JOINT_CELLS, Combination, precision
 from dpsql.planner.reconstruction.entries import entries

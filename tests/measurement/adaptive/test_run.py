@@ -13,7 +13,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.certify import privacy_cost
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.guarded import GuardedCounts
-from dpsql.planner.mechanisms import aim
+from dpsql.planner.mechanisms.aim import AdaptivePlan
 from dpsql.planner.mechanisms.aim import run as adaptive
 from dpsql.planner.mechanisms.aim.conditional import block_of
 from dpsql.planner.mechanisms.aim.run import Estimates, run
@@ -40,7 +40,7 @@ def rows(count: int, seed: int = 1) -> dict[str, np.ndarray]:
 
 
 def released(sets, budget, *, count=5000, seed=7, contributions=1):
-    planned = aim.plan(all_marginals(SIZES, sets), budget, contributions=contributions)
+    planned = AdaptivePlan(all_marginals(SIZES, sets), budget, contributions=contributions)
     counted = marginals_of(rows(count), SIZES, planned.marginals)
     truth = Counted(counted, planned.contributions)
     return run(pay(planned), truth, _bits=SeededBits(seed)), truth
@@ -68,7 +68,7 @@ def test_the_rounds_spend_nearly_all_and_never_more(rho, contributions):
 
 def test_what_is_asked_depends_on_what_came_out_alone(monkeypatch):
     """Two tables that have nothing in common, and the same outputs: the same questions."""
-    planned = aim.plan(all_marginals(SIZES, TRIPLES), Budget(rho=0.5))
+    planned = AdaptivePlan(all_marginals(SIZES, TRIPLES), Budget(rho=0.5))
 
     def questions(truth):
         generator, asked = np.random.default_rng(5), []
@@ -132,7 +132,7 @@ def test_a_large_budget_gives_the_counts():
 def test_answers_are_tables_in_any_order_of_attributes():
     sizes = {"a": 6, "one": 1, "b": 4}
     workload = Workload(sizes).add(["b", "one", "a"], [Prefix(), Identity(), Identity()])
-    planned = aim.plan(workload, Budget(rho=1))
+    planned = AdaptivePlan(workload, Budget(rho=1))
     assert planned.marginals == (("a", "b"),)
     truth = marginals_of(rows(500), SIZES, [("a", "b")])
     estimates = run(pay(planned), truth, _bits=SeededBits(1))
@@ -148,7 +148,7 @@ def test_answers_are_tables_in_any_order_of_attributes():
 
 
 def test_the_total_alone_is_measured_once():
-    planned = aim.plan(Workload(SIZES).add([], []), Budget(mu=2))
+    planned = AdaptivePlan(Workload(SIZES).add([], []), Budget(mu=2))
     estimates = run(pay(planned), Counted({(): np.array(5000)}, 1), _bits=SeededBits(3))
     (only,) = estimates.rounds
     assert [m.attributes for m in only.measured] == [()]
@@ -174,7 +174,7 @@ def test_the_log_tells_what_was_spent():
 
 
 def test_a_charge_is_run_once():
-    planned = aim.plan(all_marginals(SIZES, PAIRS), Budget(rho=1))
+    planned = AdaptivePlan(all_marginals(SIZES, PAIRS), Budget(rho=1))
     truth = marginals_of(rows(100), SIZES, planned.marginals)
     charged = pay(planned)
     run(charged, truth, _bits=SeededBits(1))
@@ -184,7 +184,7 @@ def test_a_charge_is_run_once():
 
 @pytest.mark.parametrize(("paid", "counted"), [(1, 2), (3, 2)])
 def test_counts_with_another_number_of_rows_of_a_unit_are_refused(paid, counted):
-    planned = aim.plan(all_marginals(SIZES, PAIRS), Budget(rho=1), contributions=paid)
+    planned = AdaptivePlan(all_marginals(SIZES, PAIRS), Budget(rho=1), contributions=paid)
     truth = Counted(marginals_of(rows(100), SIZES, planned.marginals), counted)
     with pytest.raises(InternalError, match="another number of rows"):
         run(pay(planned), truth)
@@ -197,7 +197,7 @@ def test_plans_of_another_kind_and_missing_marginals_are_refused():
     truth = marginals_of(rows(100), SIZES, PAIRS)
     with pytest.raises(InternalError, match="adaptive"):
         run(charging.pay(other), truth)
-    planned = aim.plan(all_marginals(SIZES, PAIRS), Budget(rho=1))
+    planned = AdaptivePlan(all_marginals(SIZES, PAIRS), Budget(rho=1))
     with pytest.raises(InternalError, match="marginal"):
         run(pay(planned), Counted({names: truth[names] for names in PAIRS[1:]}, 1))
     with pytest.raises(InternalError, match="marginal"):
@@ -205,7 +205,7 @@ def test_plans_of_another_kind_and_missing_marginals_are_refused():
 
 
 def test_counts_are_not_copied_or_changed(monkeypatch):
-    planned = aim.plan(all_marginals(SIZES, PAIRS), Budget(rho=1))
+    planned = AdaptivePlan(all_marginals(SIZES, PAIRS), Budget(rho=1))
     truth = marginals_of(rows(100), SIZES, PAIRS)
     held = []
 

@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 
 from dpsql.errors import InternalError
-from dpsql.planner.mechanisms import aim
+from dpsql.planner.mechanisms.aim import AdaptivePlan
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Prefix, Workload
+from tests.helpers.mechanisms import reason_of
 
 SIZES = {"a": 3, "b": 5, "c": 4}
 
@@ -17,8 +18,8 @@ def workload():
 
 
 def test_any_queries_can_be_answered():
-    assert aim.refusal(workload(), Budget(rho=1)) is None
-    planned = aim.plan(workload(), Budget(rho=1), contributions=2, neighbours="add one person")
+    assert reason_of("aim", workload(), Budget(rho=1)) is None
+    planned = AdaptivePlan(workload(), Budget(rho=1), contributions=2, neighbours="add one person")
     assert set(planned.marginals) == {("a", "b"), ("c",)}
     assert planned.mechanism == "aim"
     assert planned.privacy_cost == planned.budget.mu_squared == 2
@@ -40,26 +41,26 @@ def test_what_cannot_be_answered_is_refused_with_the_reason():
     large.add(["w1", "w2"], [Identity()] * 2)
     for of, under, reason in (
         (workload(), Budget(epsilon=1, delta=0), "pure"),
-        (Workload(SIZES), budget, "no queries"),
+        (Workload(SIZES), budget, "workload is empty"),
         (wide, budget, "attribute sets"),
         (large, budget, "320,000,000 cells"),
     ):
-        assert reason in aim.refusal(of, under)
+        assert reason in reason_of("aim", of, under)
         with pytest.raises(InternalError):
-            aim.plan(of, under)
+            AdaptivePlan(of, under)
 
 
 def test_a_digest_tells_plans_apart():
-    planned = aim.plan(workload(), Budget(rho=1))
+    planned = AdaptivePlan(workload(), Budget(rho=1))
     others = [
-        aim.plan(workload(), Budget(rho=2)),
-        aim.plan(workload(), Budget(rho=1), contributions=2),
-        aim.plan(workload().add(["a"], [Identity()]), Budget(rho=1)),
-        aim.plan(workload().weighted([1.0, 2.0]), Budget(rho=1)),
-        aim.plan(Workload({**SIZES, "a": 4}).add(["b", "a"], [Prefix()] * 2), Budget(rho=1)),
+        AdaptivePlan(workload(), Budget(rho=2)),
+        AdaptivePlan(workload(), Budget(rho=1), contributions=2),
+        AdaptivePlan(workload().add(["a"], [Identity()]), Budget(rho=1)),
+        AdaptivePlan(workload().weighted([1.0, 2.0]), Budget(rho=1)),
+        AdaptivePlan(Workload({**SIZES, "a": 4}).add(["b", "a"], [Prefix()] * 2), Budget(rho=1)),
     ]
     digests = {p.digest for p in [planned, *others]}
     assert len(digests) == 6
-    assert aim.plan(workload(), Budget(rho=1)).digest == planned.digest
+    assert AdaptivePlan(workload(), Budget(rho=1)).digest == planned.digest
     with pytest.raises(InternalError):
         dataclasses.replace(planned, contributions=0)

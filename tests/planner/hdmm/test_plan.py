@@ -9,11 +9,13 @@ import pytest
 
 from dpsql.errors import MechanismError
 from dpsql.planner.comparison.bound import svd_bound
-from dpsql.planner.mechanisms.cells import Spending, assemble
+from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.cells import assemble
 from dpsql.planner.mechanisms.hdmm import grams
 from dpsql.planner.mechanisms.hdmm import plan as hdmm
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Total, Workload
+from tests.helpers.mechanisms import planned_by, reason_of
 from tests.oracle import every_space, family_matrix, space_matrix
 
 BUDGETS = [Budget(mu=1), Budget(epsilon=1, delta=0)]
@@ -49,10 +51,10 @@ def few() -> Workload:
 
 def plans(workload, budget):
     """Every candidate, not only the best."""
-    spending = Spending(budget, 2)
-    for candidate in hdmm.candidates(workload, spending):
+    cost = Cost(budget, 2)
+    for candidate in hdmm.candidates(workload, cost):
         strategies, reading = candidate.strategies, candidate.reading
-        yield candidate, assemble(workload, spending, "hdmm", strategies, reading)
+        yield candidate, assemble(workload, cost, strategies, reading)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -128,8 +130,8 @@ def answered(plan, workload, noisy):
 
 @pytest.mark.parametrize("budget", [*BUDGETS, Budget(epsilon=1e-4, delta=0)], ids=str)
 def test_the_best_candidate_is_taken(budget):
-    best = min(c.error for c in hdmm.candidates(mixed(), Spending(budget)))
-    plan = hdmm.plan(mixed(), budget)
+    best = min(c.error for c in hdmm.candidates(mixed(), Cost(budget)))
+    plan = planned_by("hdmm", mixed(), budget)
     assert plan.mechanism == "hdmm"
     unit = 2 / float(budget.amount) ** 2 if budget.pure else 1.0
     assert plan.rmse**2 * mixed().count == pytest.approx(best * unit, rel=1e-4)
@@ -139,34 +141,34 @@ def test_large_domains_are_measured_by_their_marginals():
     w = Workload({f"a{i}": 50 for i in range(10)})
     for i in range(9):
         w.add([f"a{i}", f"a{i + 1}"], [Prefix(), Identity()])
-    plan = hdmm.plan(w, Budget(mu=1))
+    plan = planned_by("hdmm", w, Budget(mu=1))
     assert {len(space) for b in plan.certified.blocks for space in b.spaces} == {2}
     assert plan.rmse**2 * w.count >= svd_bound(w).at(Budget(mu=1))
 
 
 def test_equal_plans_have_equal_digests():
-    first, again = (hdmm.plan(mixed(), BUDGETS[1]) for _ in range(2))
+    first, again = (planned_by("hdmm", mixed(), BUDGETS[1]) for _ in range(2))
     assert first.certified.digest == again.certified.digest
 
 
 def test_attributes_of_many_cells_are_measured_by_their_cells(monkeypatch):
     monkeypatch.setattr(grams, "MAX_CELLS", 30)
     w = Workload({"a": 200, "b": 2}).add(["a"], [Prefix()]).add(["a", "b"], [Identity()] * 2)
-    assert hdmm.refusal(w, Budget(mu=1)) is None
-    plan = hdmm.plan(w, Budget(mu=1))
+    assert reason_of("hdmm", w, Budget(mu=1)) is None
+    plan = planned_by("hdmm", w, Budget(mu=1))
     assert all("cells" in block.solver for block in plan.planned)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_what_is_too_large_is_refused_with_its_size(budget):
     w = Workload({"a": 5000, "b": 5000}).add(["a", "b"], [Identity()] * 2)
-    assert "a x b has 25,000,000 cells" in (hdmm.refusal(w, budget) or "")
+    assert "a x b has 25,000,000 cells" in (reason_of("hdmm", w, budget) or "")
     with pytest.raises(MechanismError, match="25,000,000 cells"):
-        hdmm.plan(w, budget)
+        planned_by("hdmm", w, budget)
     many = Workload({f"a{i}": 3000 for i in range(8)})
     for i in range(7):
         many.add([f"a{i}", f"a{i + 1}"], [Identity()] * 2)
-    assert "63,000,000 cells" in (hdmm.refusal(many, budget) or "")
+    assert "63,000,000 cells" in (reason_of("hdmm", many, budget) or "")
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -174,16 +176,16 @@ def test_attributes_that_nobody_asks_about_change_nothing(budget):
     w = Workload({"y": 3, "a": 100, "b": 50, "z": 1000}).add(["a"], [Identity()])
     w.add(["a", "b"], [Identity()] * 2).add(["b"], [Identity()])
     alone = Workload.of({"a": 100, "b": 50}, w.families)
-    plan = hdmm.plan(w, budget)
-    assert plan.certified.digest == hdmm.plan(alone, budget).certified.digest
+    plan = planned_by("hdmm", w, budget)
+    assert plan.certified.digest == planned_by("hdmm", alone, budget).certified.digest
     assert plan.expected_error().height == 3
 
 
 def test_only_zeros_are_answered_exactly():
-    plan = hdmm.plan(Workload({"a": 4}).add(["a"], Matrix(np.zeros((2, 4)))), Budget(mu=1))
+    plan = planned_by("hdmm", Workload({"a": 4}).add(["a"], Matrix(np.zeros((2, 4)))), Budget(mu=1))
     assert plan.rmse == 0.0
 
 
 def test_an_empty_workload_is_refused():
-    assert hdmm.refusal(Workload({"a": 2}), Budget(mu=1)) == "the workload is empty"
-    assert hdmm.refusal(mixed(), Budget(mu=1)) is None
+    assert reason_of("hdmm", Workload({"a": 2}), Budget(mu=1)) == "the workload is empty"
+    assert reason_of("hdmm", mixed(), Budget(mu=1)) is None

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.planner.mechanisms import fourier, residualplanner, residualplanner_plus
+from dpsql.planner.mechanisms.registry import mechanism_of
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Total, Workload
+from tests.helpers.mechanisms import planned_by
 from tests.oracle import (
     answers_of,
     every_space,
@@ -23,11 +24,6 @@ from tests.oracle import (
 )
 from tests.planner.strategies import some, workloads
 
-MODULES = {
-    "residualplanner": residualplanner,
-    "residualplanner+": residualplanner_plus,
-    "fourier": fourier,
-}
 ROUNDS = 2000
 MARGINALS = (
     Workload({"a": 2, "b": 3, "c": 4})
@@ -42,7 +38,7 @@ MIXED = (
     .add([("a", "b")], Matrix.affine((5, 4), (1, 1)))
     .add(["b"], [CircularRange()])
 )
-APPLIES = [(name, MARGINALS) for name in MODULES] + [
+APPLIES = [(name, MARGINALS) for name in ("residualplanner", "residualplanner+", "fourier")] + [
     ("residualplanner+", MIXED),
     ("fourier", MIXED),
 ]
@@ -75,13 +71,13 @@ def check(planned):
 
 @CASES
 def test_variances_are_those_of_the_integers(name, workload):
-    check(MODULES[name].plan(workload, Budget(rho=Fraction(1, 3))))
+    check(planned_by(name, workload, Budget(rho=Fraction(1, 3))))
 
 
 @some(40)
 @given(workloads(), st.sampled_from(["residualplanner+", "fourier"]))
 def test_random_workloads_are_answered_as_stated(workload, name):
-    planned = MODULES[name].plan(workload, Budget(mu=1))
+    planned = planned_by(name, workload, Budget(mu=1))
     check(planned)
     assert planned.mechanism == name
     assert planned.gap >= -1e-9
@@ -92,17 +88,17 @@ def test_random_workloads_are_answered_as_stated(workload, name):
 @CASES
 def test_the_budget_is_spent_and_the_error_is_the_one_expected(name, workload):
     """Integers cost less than 0.1 % of the error that real strategies would have."""
-    planned = MODULES[name].plan(workload, Budget(mu=2), contributions=3)
+    planned = planned_by(name, workload, Budget(mu=2), contributions=3)
     assert 4 * (1 - 1e-4) <= planned.privacy_cost <= 4
     if name != "residualplanner":
-        divided = MODULES[name].divide(workload)
+        divided = mechanism_of(name).divide(workload)
         expected = divided.roots * 3 / 2 / np.sqrt(workload.count)
         assert planned.rmse == pytest.approx(expected, rel=1e-3)
 
 
 @CASES
 def test_simulated_answers_are_unbiased_with_the_stated_variances(name, workload):
-    planned = MODULES[name].plan(workload, Budget(mu=1))
+    planned = planned_by(name, workload, Budget(mu=1))
     rng = np.random.default_rng(7)
     table = rng.integers(0, 50, tuple(workload.domain.values())).ravel()
     exact, deviations = {}, []

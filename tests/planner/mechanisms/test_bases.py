@@ -8,18 +8,23 @@ import numpy as np
 import pytest
 
 from dpsql.errors import MechanismError, WorkloadError
-from dpsql.planner.mechanisms import residualplanner_plus
+from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.mechanisms.querysmasher import plan as querysmasher
-from dpsql.planner.mechanisms.residualplanner_plus import queries_of, strategy_for
+from dpsql.planner.mechanisms.residualplanner_plus import (
+    ResidualPlannerPlus,
+    queries_of,
+    strategy_for,
+)
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
+from tests.helpers.mechanisms import planned_by, reason_of
 
 BUDGET = Budget(mu=1)
 RANGES = Workload({"age": 20, "sex": 2}).add(["age", "sex"], [AllRange(), Identity()])
 
 
 def rmse(workload, bases=None) -> float:
-    return residualplanner_plus.plan(workload, BUDGET, bases=bases).rmse
+    return planned_by("residualplanner+", workload, BUDGET, bases=bases).rmse
 
 
 def prefixes(n: int) -> np.ndarray:
@@ -83,7 +88,7 @@ def test_the_strategy_of_an_attribute_is_the_authors():
 def test_attributes_of_one_size_keep_their_own_bases():
     """A strategy kept by size alone would be wrong for one of them, and the cost with it."""
     workload = Workload({"a": 6, "b": 6}).add(["a"], [Prefix()]).add(["b"], [Identity()])
-    planned = residualplanner_plus.plan(workload, BUDGET)
+    planned = planned_by("residualplanner+", workload, BUDGET)
     assert planned.privacy_cost <= 1
     both = querysmasher(workload, BUDGET, residuals="uniform").rmse
     assert both <= planned.rmse <= 1.1 * both
@@ -104,7 +109,7 @@ def test_spaces_of_other_bases_are_told_apart():
     workload = Workload(dict.fromkeys("abc", 7))
     for a, b in combinations(workload.domain, 2):
         workload.add([a, b], [Prefix(), Prefix()])
-    divided = residualplanner_plus.divide(workload, {"c": "range"})
+    divided = ResidualPlannerPlus().divide(workload, Options(bases={"c": "range"}))
     assert sorted(len(c.spaces) for c in divided.conquered) == [1, 1, 1, 2, 2]
 
 
@@ -124,10 +129,10 @@ def test_bases_that_are_none_are_refused():
 
 
 def test_what_cant_be_answered_is_refused_with_the_reason():
-    assert "pure" in residualplanner_plus.refusal(RANGES, Budget(epsilon=1, delta=0))
+    assert "pure" in reason_of("residualplanner+", RANGES, Budget(epsilon=1, delta=0))
     large = Workload({"a": 100_000}).add(["a"], [Prefix()])
-    assert "100,000 cells of a" in residualplanner_plus.refusal(large, BUDGET)
+    assert "100,000 cells of a" in reason_of("residualplanner+", large, BUDGET)
     with pytest.raises(MechanismError, match="100,000 cells of a"):
-        residualplanner_plus.plan(large, BUDGET)
+        planned_by("residualplanner+", large, BUDGET)
     points = Workload({"a": 100_000}).add(["a"], [Identity()])
-    assert residualplanner_plus.plan(points, BUDGET).rmse == pytest.approx(1.0, rel=1e-4)
+    assert planned_by("residualplanner+", points, BUDGET).rmse == pytest.approx(1.0, rel=1e-4)

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.planner.mechanisms import fourier, residualplanner, residualplanner_plus
+from dpsql.planner.mechanisms import fourier
 from dpsql.planner.mechanisms.querysmasher import divide_and_conquer, plan
+from dpsql.planner.mechanisms.residualplanner_plus import ResidualPlannerPlus
 from dpsql.planner.residuals.equivalence import by_size
 from dpsql.privacy import Budget
 from dpsql.workload import CircularRange, Identity, Prefix, Total, Workload
+from tests.helpers.mechanisms import planned_by, reason_of
 from tests.planner.strategies import some, workloads
 
 BUDGET = Budget(mu=1)
@@ -51,7 +53,10 @@ def best(workload) -> tuple[float, float]:
 def check(workload):
     total, lower = best(workload)
     assert total <= lower * (1 + 2 * TOLERANCE) + 1e-12
-    for divided in (residualplanner_plus.divide(workload), fourier.divide(workload, measured=True)):
+    for divided in (
+        ResidualPlannerPlus().divide(workload),
+        fourier.divide(workload, measured=True),
+    ):
         theirs = divided.roots**2
         assert lower <= theirs * (1 + 1e-9)
         assert total <= theirs * (1 + 2 * TOLERANCE) + 1e-12
@@ -75,9 +80,9 @@ def test_no_restricted_mechanism_is_better_on_many_workloads(workload):
 
 def check_marginals(workload):
     ours = plan(workload, BUDGET, residuals="uniform", tolerance=TOLERANCE)
-    assert residualplanner.refusal(workload, BUDGET) is None
-    for module in (residualplanner, residualplanner_plus, fourier):
-        theirs = module.plan(workload, BUDGET)
+    assert reason_of("residualplanner", workload, BUDGET) is None
+    for name in ("residualplanner", "residualplanner+", "fourier"):
+        theirs = planned_by(name, workload, BUDGET)
         assert theirs.rmse == pytest.approx(ours.rmse, rel=1e-3)
         assert theirs.gap <= 1e-3
 
@@ -99,7 +104,7 @@ def test_all_are_equal_for_many_marginals(workload):
 @given(products_of(CircularRange()))
 def test_fourier_is_equal_for_circular_ranges(workload):
     ours = plan(workload, BUDGET, residuals="uniform", tolerance=TOLERANCE)
-    theirs = fourier.plan(workload, BUDGET)
+    theirs = planned_by("fourier", workload, BUDGET)
     assert theirs.rmse == pytest.approx(ours.rmse, rel=1e-3)
     assert theirs.gap <= 1e-2  # the bound of one attribute is that close
 
@@ -110,5 +115,5 @@ def test_querysmasher_is_better_for_prefixes():
     for a, b in combinations("abcdefgh", 2):
         workload.add([a, b], [Prefix(), Prefix()])
     ours = plan(workload, BUDGET, residuals="uniform").rmse
-    assert residualplanner_plus.plan(workload, BUDGET).rmse > 1.05 * ours
-    assert fourier.plan(workload, BUDGET).rmse > 1.15 * ours
+    assert planned_by("residualplanner+", workload, BUDGET).rmse > 1.05 * ours
+    assert planned_by("fourier", workload, BUDGET).rmse > 1.15 * ours

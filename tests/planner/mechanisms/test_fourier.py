@@ -17,6 +17,7 @@ from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.structure import multiply, products
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
+from tests.helpers.mechanisms import planned_by, reason_of
 from tests.planner.strategies import some, workloads
 
 BUDGET = Budget(mu=1)
@@ -108,24 +109,24 @@ def test_sums_of_products_need_no_rows():
 
 def test_errors_are_known_where_strategies_are_too_large():
     workload = Workload({"a": 100, "b": 100}).add([("a", "b")], [Matrix.affine((100, 100), (1, 1))])
-    reason = fourier.refusal(workload, BUDGET)
+    reason = reason_of("fourier", workload, BUDGET)
     assert reason is not None
     assert "10,000 cells of a x b" in reason
     with pytest.raises(MechanismError, match="10,000 cells of a x b"):
-        fourier.plan(workload, BUDGET)
+        planned_by("fourier", workload, BUDGET)
     assert fourier.divide(workload).roots > 0
 
 
 def test_pure_budgets_and_nothing_at_all_are_refused():
     workload = Workload({"a": 5}).add(["a"], [Prefix()])
-    assert "pure" in fourier.refusal(workload, Budget(epsilon=1, delta=0))
-    assert fourier.refusal(Workload({"a": 5}), BUDGET) == "the workload is empty"
-    assert fourier.refusal(workload, BUDGET) is None
+    assert "pure" in reason_of("fourier", workload, Budget(epsilon=1, delta=0))
+    assert reason_of("fourier", Workload({"a": 5}), BUDGET) == "the workload is empty"
+    assert reason_of("fourier", workload, BUDGET) is None
 
 
 def test_all_values_of_a_large_column_take_no_table():
     workload = Workload({"a": 200_000, "b": 3})
     workload.add(["a"], [Identity()]).add(["b"], [Prefix()])
-    planned = fourier.plan(workload, BUDGET)
+    planned = planned_by("fourier", workload, BUDGET)
     assert planned.gap <= 1e-2
     assert planned.privacy_cost > 1 - 1e-4

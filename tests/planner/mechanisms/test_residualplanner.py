@@ -15,6 +15,7 @@ from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
 from dpsql.planner.mechanisms import marginal_variances, querysmasher, residualplanner
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
+from tests.helpers.mechanisms import planned_by, reason_of
 from tests.planner.strategies import some
 
 BUDGET = Budget(mu=1)
@@ -45,17 +46,17 @@ def largest(planned) -> float:
 
 def test_one_attribute_has_the_known_optimum():
     """A histogram is best measured as it is, with one unit of noise on every cell."""
-    planned = residualplanner.plan(Workload({"a": 50}).add(["a"], [Identity()]), BUDGET)
+    planned = planned_by("residualplanner", Workload({"a": 50}).add(["a"], [Identity()]), BUDGET)
     assert planned.rmse == pytest.approx(1.0, rel=1e-6)
     assert planned.gap <= 1e-6
 
 
 def test_the_largest_variance_is_that_of_querysmasher_and_certified():
-    planned = residualplanner.plan(SMALL, BUDGET, objective="largest")
+    planned = planned_by("residualplanner", SMALL, BUDGET, objective="largest")
     ours = querysmasher.plan(SMALL, BUDGET, residuals="uniform", objective="largest")
     assert planned.gap <= 1e-6
     assert largest(planned) <= largest(ours) <= largest(planned) * (1 + 2e-3)
-    total = residualplanner.plan(SMALL, BUDGET)
+    total = planned_by("residualplanner", SMALL, BUDGET)
     assert total.rmse < planned.rmse
     assert largest(total) > 1.2 * largest(planned)
     assert "a_b_c" in planned.binding
@@ -64,7 +65,7 @@ def test_the_largest_variance_is_that_of_querysmasher_and_certified():
 def test_only_the_binding_marginals_bind():
     workload = Workload({"a": 4, "b": 5}).add(["a"], [Identity()], weight=1e-3, name="light")
     workload.add(["a", "b"], [Identity()] * 2, name="heavy")
-    planned = residualplanner.plan(workload, BUDGET, objective="largest")
+    planned = planned_by("residualplanner", workload, BUDGET, objective="largest")
     assert planned.binding == ("heavy",)
     assert planned.gap <= 1e-6
 
@@ -77,11 +78,11 @@ def test_the_bound_on_the_largest_variance_holds_for_random_shares(seed, mu_squa
     sizes = dict(zip("abc", rng.integers(1, 6, 3).tolist(), strict=True))
     workload = marginals(sizes, (0, 1, 2), lambda names: float(rng.integers(1, 4)))
     budget = Budget(rho=mu_squared / 2)
-    planned = residualplanner.plan(workload, budget, objective="largest")
+    planned = planned_by("residualplanner", workload, budget, objective="largest")
     bound = largest(planned) / (1 + planned.gap)
     assert planned.gap <= 1e-5
     weighted = workload.weighted(rng.uniform(0.05, 3, len(workload.families)).tolist())
-    other = residualplanner.plan(weighted, budget)
+    other = planned_by("residualplanner", weighted, budget)
     weights = [f.weight for f in workload.families]
     assert (weights * cell_variances(other)).max() >= bound * (1 - 1e-9)
 
@@ -101,11 +102,11 @@ def test_no_nearby_shares_have_a_smaller_loss(name, mu):
     import cvxpy as cp
 
     budget = Budget(mu=mu)
-    planned = residualplanner.plan(SMALL, budget, loss=lambda v: LOSSES[name](cp, v))
+    planned = planned_by("residualplanner", SMALL, budget, loss=lambda v: LOSSES[name](cp, v))
     value = float(LOSSES[name](cp, cp.Constant(cell_variances(planned))).value)
     assert planned.gap <= 1e-5
     assert planned.privacy_cost <= budget.mu_squared
-    spread = marginal_variances._spread(SMALL, residualplanner.divide(SMALL))
+    spread = marginal_variances._spread(SMALL, residualplanner.ResidualPlanner().divide(SMALL))
     costs = {
         s: b.sensitivity_squared / b.law.variance
         for b in planned.certified.blocks
@@ -126,8 +127,12 @@ def test_a_sum_as_a_loss_is_the_closed_form():
     import cvxpy as cp
 
     weights = np.array([f.weight * f.count for f in SMALL.families])
-    planned = residualplanner.plan(SMALL, BUDGET, loss=lambda v: cp.sum(cp.multiply(weights, v)))
-    assert planned.rmse == pytest.approx(residualplanner.plan(SMALL, BUDGET).rmse, rel=1e-6)
+    planned = planned_by(
+        "residualplanner", SMALL, BUDGET, loss=lambda v: cp.sum(cp.multiply(weights, v))
+    )
+    assert planned.rmse == pytest.approx(
+        planned_by("residualplanner", SMALL, BUDGET).rmse, rel=1e-6
+    )
 
 
 def test_losses_that_are_none_are_refused():
@@ -140,47 +145,50 @@ def test_losses_that_are_none_are_refused():
     }
     for message, loss in refused.items():
         with pytest.raises(WorkloadError, match=message):
-            residualplanner.plan(SMALL, BUDGET, loss=loss)
+            planned_by("residualplanner", SMALL, BUDGET, loss=loss)
     with pytest.raises(WorkloadError, match="a loss or an objective"):
-        residualplanner.plan(SMALL, BUDGET, objective="largest", loss=cp.max)
+        planned_by("residualplanner", SMALL, BUDGET, objective="largest", loss=cp.max)
     with pytest.raises(WorkloadError, match="no objective"):
-        residualplanner.plan(SMALL, BUDGET, objective="median")
+        planned_by("residualplanner", SMALL, BUDGET, objective="median")
 
 
 def test_a_program_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(marginal_variances, "MAX_PROGRAM", 10)
     with pytest.raises(ResourceLimitError, match="15 residual spaces"):
-        residualplanner.plan(SMALL, BUDGET, objective="largest")
+        planned_by("residualplanner", SMALL, BUDGET, objective="largest")
 
 
 def test_marginals_are_recognised_however_they_are_written():
     sizes = {"a": 3, "b": 4}
     plain = Workload(sizes).add(["a", "b"], [Identity(), Identity()])
-    expected = residualplanner.plan(plain, BUDGET).rmse
+    expected = planned_by("residualplanner", plain, BUDGET).rmse
     for groups, factors in (
         ([("a", "b")], [Identity()]),
         ([("b", "a")], [Matrix(np.eye(12)[::-1])]),
         (["b", "a"], [Matrix(np.eye(4)), Identity()]),
     ):
         written = Workload(sizes).add(groups, factors)
-        planned = residualplanner.plan(written, BUDGET)
+        planned = planned_by("residualplanner", written, BUDGET)
         assert planned.rmse == pytest.approx(expected, rel=1e-6)
         assert [v.shape for v in planned.variances] == [f.shape for f in written.families]
     with_total = Workload(sizes).add(["a", "b"], [Identity(), Total()])
-    assert residualplanner.plan(with_total, BUDGET).rmse == pytest.approx(1.0, rel=1e-6)
+    assert planned_by("residualplanner", with_total, BUDGET).rmse == pytest.approx(1.0, rel=1e-6)
 
 
 def test_other_queries_and_pure_budgets_are_refused():
     sizes = {"a": 3, "b": 4}
     for factor in (Prefix(), AllRange(), Matrix([[1, 1, 0]])):
         workload = Workload(sizes).add(["b"], [Identity()]).add(["a"], [factor])
-        reason = residualplanner.refusal(workload, BUDGET)
-        assert reason == "its strategies are for marginals, and the queries over a are others"
-        with pytest.raises(MechanismError, match="queries over a are others"):
-            residualplanner.plan(workload, BUDGET)
-    assert residualplanner.refusal(Workload(sizes), BUDGET) == "the workload is empty"
+        reason = reason_of("residualplanner", workload, BUDGET)
+        assert (
+            reason
+            == "its strategies are for marginals, and the queries over a are not marginal queries"
+        )
+        with pytest.raises(MechanismError, match="queries over a are not marginal queries"):
+            planned_by("residualplanner", workload, BUDGET)
+    assert reason_of("residualplanner", Workload(sizes), BUDGET) == "the workload is empty"
     pure = Budget(epsilon=1, delta=0)
-    assert "pure" in residualplanner.refusal(SMALL, pure)
+    assert "pure" in reason_of("residualplanner", SMALL, pure)
 
 
 def test_without_cvxpy_there_is_a_hint(monkeypatch):

@@ -12,6 +12,6 @@ This folder holds what is public about it; `dpsql.planner.mechanisms.aim.run` ru
     what is charged                                        `plan`
 """
 
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, plan, refusal
+from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
 
-__all__ = ["AdaptivePlan", "plan", "refusal"]
+__all__ = ["AdaptivePlan", "Aim"]

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, MechanismError
+from dpsql.hints import call, option
 from dpsql.planner.mechanisms.aim.candidates import Attributes, Targets
-from dpsql.planner.plans.plan import RECORD
+from dpsql.planner.mechanisms.base import Mechanism, Options, reason_of_kind
+from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -32,7 +35,7 @@ class AdaptivePlan:
     within the budget's μ².
 
     Raises:
-        InternalError: the workload can't be answered; see `refusal`.
+        InternalError: the workload can't be answered; see `reason_unsupported`.
     """
 
     workload: Workload
@@ -45,13 +48,13 @@ class AdaptivePlan:
     def __post_init__(self) -> None:
         if type(self.contributions) is not int or self.contributions < 1:
             raise InternalError("a unit contributes a whole number of records, at least one")
-        if refusal(self.workload, self.budget) is not None:
+        if reason_unsupported(self.workload, self.budget) is not None:
             raise InternalError("a workload was planned that can't be answered")
 
     @property
     def mechanism(self) -> str:
         """The mechanism's name."""
-        return "aim"
+        return Aim.traits.name
 
     @cached_property
     def targets(self) -> Targets:
@@ -96,29 +99,34 @@ class AdaptivePlan:
         )
 
 
-def plan(
-    workload: Workload, budget: Budget, *, contributions: int = 1, neighbours: str = RECORD
-) -> AdaptivePlan:
-    """Plan a data-adaptive release of a workload; `refusal` must have found nothing.
+class Aim(Mechanism):
+    """Chooses what it measures by the data, so that its plans are of another kind."""
 
-    Args:
-        workload: families over attribute sets, of any queries.
-        budget: what may be spent; not a pure one.
-        contributions: the most records of one privacy unit that are counted.
-        neighbours: whom the plan protects, in words.
+    traits = MECHANISMS["aim"]
 
-    Raises:
-        InternalError: the workload can't be answered.
-    """
-    return AdaptivePlan(workload, budget, contributions, neighbours)
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Say why it can't answer."""
+        return reason_unsupported(workload, budget)
+
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Refuse: there are no expected errors.
+
+        Raises:
+            MechanismError: always.
+        """
+        raise MechanismError(
+            f"{self.traits.title} chooses what it measures by the data: there are no expected "
+            "errors that could be planned.",
+            hint=call("session.release", option("mechanism", self.traits.name))
+            + " answers with it.",
+        )
 
 
-def refusal(workload: Workload, budget: Budget) -> str | None:
+def reason_unsupported(workload: Workload, budget: Budget) -> str | None:
     """Say why the mechanism can't answer, as a clause; None if it can."""
-    if budget.pure:
-        return "its Gaussian noise gives no pure ε"
-    if not workload.families:
-        return "there are no queries"
+    reason = reason_of_kind(workload, budget)
+    if reason is not None:
+        return reason
     targets = Targets.of(workload)
     widest = max(map(len, targets.weights))
     listed = 1 << widest <= MAX_SETS and targets.closure_bound <= MAX_LISTED

@@ -17,7 +17,8 @@ import numpy as np
 
 from dpsql.errors import MechanismError, ResourceLimitError
 from dpsql.measurement.integer import ENTRY_BITS
-from dpsql.planner.mechanisms.cells import MarginalStrategy, Reading, Spending, assemble
+from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
+from dpsql.planner.mechanisms.cells import MarginalStrategy, Reading, assemble
 from dpsql.planner.mechanisms.hdmm import kronecker, marginals, union
 from dpsql.planner.mechanisms.hdmm.grams import Gram
 from dpsql.planner.mechanisms.hdmm.integers import joint, realised, rounded
@@ -25,7 +26,8 @@ from dpsql.planner.mechanisms.hdmm.kronecker import Product
 from dpsql.planner.mechanisms.hdmm.oracle import Oracle
 from dpsql.planner.mechanisms.hdmm.products import Products, jointly_asked
 from dpsql.planner.mechanisms.hdmm.strategies import Even, Noise, Strategy
-from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 from dpsql.workload.joint import gram, joint_cells, touched
@@ -54,62 +56,59 @@ class Candidate:
     reading: Reading
 
 
-def plan(
-    workload: Workload, budget: Budget, *, contributions: int = 1, neighbours: str = RECORD
-) -> Plan:
-    """Plan with Laplace noise if the budget is pure, else with Gaussian noise.
+class Hdmm(Mechanism):
+    """Plans with Laplace noise if the budget is pure, else with Gaussian noise."""
 
-    Args:
-        workload: what to answer.
-        budget: what may be spent.
-        contributions: the most records of one privacy unit that are counted.
-        neighbours: in what neighbouring data sets differ.
+    traits = MECHANISMS["hdmm"]
 
-    Raises:
-        MechanismError: none of the strategies can be measured.
-        ResourceLimitError: the budget is too small for noise that fits 64-bit integers.
-    """
-    reason = refusal(workload, budget)
-    spending = Spending(budget, contributions, neighbours)
-    # What nobody asks about plays no part, and has no residual spaces among those measured.
-    domain = {name: workload.domain[name] for name in touched(workload)}
-    largest = max((f.weight for f in workload.families), default=1.0)
-    scaled = [replace(f, weight=f.weight / largest) for f in workload.families]
-    asked = Workload.of(domain, scaled)
-    found = [] if reason else list(candidates(asked, spending))
-    if not found:
-        reason = reason or "none of its strategies for these queries can be measured"
-        raise MechanismError(f"HDMM can't answer this: {reason}.", hint="use another mechanism.")
-    best = min(found, key=lambda candidate: candidate.error)
-    return assemble(workload, spending, "hdmm", best.strategies, best.reading)
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Name a marginal that has too many cells. Both kinds of budget will do."""
+        families = [f for f in workload.families if f.count]
+        if not families:
+            return "the workload is empty"
+        sets = {f.attributes for f in families}
+        sizes = {s: math.prod(workload.domain[a] for a in s) for s in sets}
+        largest = max(sets, key=sizes.__getitem__)
+        if sizes[largest] > MOST_CELLS:
+            names = " x ".join(a for a in workload.domain if a in largest)
+            return f"it measures marginals, and that over {names} has {sizes[largest]:,} cells"
+        total = sum(n for s, n in sizes.items() if not any(s < other for other in sets))
+        if total > MOST_MEASUREMENTS and joint_cells(workload) > MOST_CELLS:
+            return f"it measures marginals, and those that are asked have {total:,} cells"
+        return None
 
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Take the best strategy of those that can be measured.
 
-def refusal(workload: Workload, budget: Budget) -> str | None:
-    """Say why HDMM can't answer a workload; None if it can. Both kinds of budget will do."""
-    families = [f for f in workload.families if f.count]
-    if not families:
-        return "the workload is empty"
-    sets = {f.attributes for f in families}
-    sizes = {s: math.prod(workload.domain[a] for a in s) for s in sets}
-    largest = max(sets, key=sizes.__getitem__)
-    if sizes[largest] > MOST_CELLS:
-        names = " x ".join(a for a in workload.domain if a in largest)
-        return f"it measures marginals, and that over {names} has {sizes[largest]:,} cells"
-    total = sum(n for s, n in sizes.items() if not any(s < other for other in sets))
-    if total > MOST_MEASUREMENTS and joint_cells(workload) > MOST_CELLS:
-        return f"it measures marginals, and those that are asked have {total:,} cells"
-    return None
+        Raises:
+            MechanismError: none of the strategies can be measured.
+            ResourceLimitError: the budget is too small for noise that fits 64-bit integers.
+        """
+        cost = Cost(budget_of(budget), options.contributions)
+        # What nobody asks about plays no part, and has no residual spaces among those measured.
+        domain = {name: workload.domain[name] for name in touched(workload)}
+        largest = max(f.weight for f in workload.families)
+        scaled = [replace(f, weight=f.weight / largest) for f in workload.families]
+        found = list(candidates(Workload.of(domain, scaled), cost))
+        if not found:
+            raise MechanismError(
+                f"{self.traits.title} can't answer this: none of its strategies for these queries "
+                "can be measured.",
+                hint="use another mechanism.",
+            )
+        best = min(found, key=lambda candidate: candidate.error)
+        return assemble(workload, cost, best.strategies, best.reading)
 
 
-def candidates(workload: Workload, spending: Spending) -> Iterator[Candidate]:
+def candidates(workload: Workload, cost: Cost) -> Iterator[Candidate]:
     """Yield what can be measured of OPT_0, OPT_⊗, OPT_+ and OPT_M."""
-    noise: Noise = "laplace" if spending.budget.pure else "gaussian"
+    noise: Noise = "laplace" if cost.budget.pure else "gaussian"
     oracle = Oracle(noise)
     searches: list[Callable[[], Candidate | None]] = []
     if jointly_asked(workload) is None:
-        searches += [partial(f, workload, oracle, spending) for f in (_kronecker, _union)]
+        searches += [partial(f, workload, oracle, cost) for f in (_kronecker, _union)]
     if len(touched(workload)) > 1 and joint_cells(workload) <= FEW_CELLS:
-        searches.append(partial(_all_cells, workload, oracle, spending))
+        searches.append(partial(_all_cells, workload, oracle, cost))
     searches.append(partial(_marginals, workload, noise))
     for search in searches:
         # A Gram matrix may be too large, or its entries too far apart; others may need none.
@@ -123,29 +122,29 @@ def candidates(workload: Workload, spending: Spending) -> Iterator[Candidate]:
             yield found
 
 
-def _kronecker(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate | None:
+def _kronecker(workload: Workload, oracle: Oracle, cost: Cost) -> Candidate | None:
     if joint_cells(workload) > MOST_CELLS:
         return None
     product = kronecker.optimise(Products.of(workload), oracle)
-    return _products([product], [1.0], oracle.noise, spending, "one product")
+    return _products([product], [1.0], oracle.noise, cost, "one product")
 
 
-def _union(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate | None:
+def _union(workload: Workload, oracle: Oracle, cost: Cost) -> Candidate | None:
     found = union.optimise(workload, oracle)
-    return _products(found.products, found.shares, oracle.noise, spending, "a union of products")
+    return _products(found.products, found.shares, oracle.noise, cost, "a union of products")
 
 
 def _products(
     products: Sequence[Product],
     shares: Sequence[float],
     noise: Noise,
-    spending: Spending,
+    cost: Cost,
     what: str,
 ) -> Candidate | None:
     """Round products, and see how well they do in integers; None if they are too many."""
     if any(p.asked.cells > MOST_CELLS for p in products):
         return None
-    bits = _bits(spending, min(shares))
+    bits = _bits(cost, min(shares))
     strategies, errors = [], []
     for product, share in zip(products, shares, strict=True):
         factors = rounded(product.factors, noise, bits)
@@ -172,13 +171,13 @@ def _kind(factor: Strategy) -> str:
     return "cells and total" if factor.total else "cells"
 
 
-def _all_cells(workload: Workload, oracle: Oracle, spending: Spending) -> Candidate:
+def _all_cells(workload: Workload, oracle: Oracle, cost: Cost) -> Candidate:
     """OPT_0 over the joint cells."""
     names = touched(workload)
     asked = Gram(joint_cells(workload), rest=gram(workload, names))
     sizes = [workload.domain[name] for name in names]
     found = oracle.solve(asked)
-    factor = joint(found, oracle.noise, sizes, _bits(spending, 1.0))
+    factor = joint(found, oracle.noise, sizes, _bits(cost, 1.0))
     strategy = MarginalStrategy(names, (factor,), 1.0, "all joint cells: searched")
     return Candidate(realised(factor, found, oracle.noise).error(asked), (strategy,), "marginals")
 
@@ -213,11 +212,11 @@ def _marginals(workload: Workload, noise: Noise) -> Candidate | None:
     return Candidate(found.error, strategies, "pooled")
 
 
-def _bits(spending: Spending, share: float) -> int:
+def _bits(cost: Cost, share: float) -> int:
     """Choose the width of entries from public numbers only.
 
     Wide ones keep rounding harmless, but at a small cost the noise would grow too wide.
     """
-    cost = float(spending.per_record) * share
-    shrink = -math.log2(cost) / (1 if spending.budget.pure else 2)
+    spent = float(cost.per_record) * share
+    shrink = -math.log2(spent) / (1 if cost.budget.pure else 2)
     return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - max(0.0, shrink))))

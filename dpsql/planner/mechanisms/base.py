@@ -1,0 +1,131 @@
+"""What every mechanism takes and gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from numpy.typing import ArrayLike
+
+from dpsql.errors import InternalError, WorkloadError, shown
+from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.plans.plan import RECORD, Plan
+from dpsql.planner.plans.traits import Traits
+from dpsql.privacy import Budget
+from dpsql.workload import Workload
+
+DEFAULT_TOLERANCE = 1e-3
+
+Residuals = Literal["weighted", "uniform", "none"]
+ObjectiveName = Literal["total", "largest"]
+Basis = str | ArrayLike
+"""Of an attribute in ResidualPlanner+: `identity`, `prefix`, `range`, or queries × cells."""
+Loss = Callable[[Any], Any]
+"""Of ResidualPlanner: from the variances v_B, a vector of CVXPY with one entry for each family, to
+a convex scalar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a plan is to be like; see `querysmasher.plan`."""
+
+    tolerance: float = DEFAULT_TOLERANCE
+    residuals: Residuals = "weighted"
+    objective: ObjectiveName = "total"
+    targets: Mapping[str, float] | None = None
+    contributions: int = 1
+    neighbours: str = RECORD
+    bases: Mapping[str, Basis] | None = None
+    """Of ResidualPlanner+: attribute → what its strategy is made for."""
+    loss: Loss | None = None
+    """Of ResidualPlanner: a convex function of the variances."""
+
+
+DEFAULT = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a plan may spend, where several records may belong to one privacy unit."""
+
+    budget: Budget
+    contributions: int = 1
+
+    @property
+    def per_record(self) -> Fraction:
+        """What may be spent if each record were a unit of its own, exactly.
+
+        As μ²/k², or as ε/k for a pure budget.
+        """
+        if self.budget.pure:
+            return self.budget.amount / self.contributions
+        return self.budget.mu_squared / self.contributions**2
+
+    def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:
+        """Check that these measurements cost no more."""
+        return CertifiedPlan(blocks, self.budget, self.contributions)
+
+
+class Mechanism(ABC):
+    """A way to choose what is measured."""
+
+    traits: Traits
+
+    @abstractmethod
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Say why it can't answer a workload within a budget, as a clause; None if it can."""
+
+    @abstractmethod
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Plan a workload that it can answer, with options that it takes.
+
+        Args:
+            workload: what to answer.
+            budget: what may be spent; None if there are targets.
+            options: what the plan is to be like.
+
+        Raises:
+            MechanismError: it can't answer this after all.
+            WorkloadError: the workload is empty, or an option is out of range.
+            ResourceLimitError: a strategy would be too large, or the budget is too small.
+        """
+
+
+def reason_of_kind(workload: Workload, budget: Budget, *, pure: bool = False) -> str | None:
+    """Say why noise can't answer a workload, whatever is asked in it: Gaussian unless `pure`."""
+    if not workload.families:
+        return "the workload is empty"
+    return "its Gaussian noise gives no pure ε" if budget.pure and not pure else None
+
+
+def budget_of(budget: Budget | None) -> Budget:
+    """Return a budget, which only those that meet targets plan without."""
+    if budget is None:
+        raise InternalError("a plan without a budget was let through")
+    return budget
+
+
+def check_how(tolerance: float, residuals: str, objective: str) -> None:
+    """Refuse options that do not exist.
+
+    Raises:
+        WorkloadError: one does not.
+    """
+    number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
+    if not number or not 1e-8 <= tolerance <= 1:
+        raise WorkloadError(
+            f"The tolerance {tolerance!r} is out of range.", hint="use 1e-8 to 1, e.g. 1e-3."
+        )
+    if not isinstance(residuals, str) or residuals not in ("weighted", "uniform", "none"):
+        raise WorkloadError(
+            f"There are no residuals {shown(residuals)}.",
+            hint='use "weighted", "uniform" or "none".',
+        )
+    if not isinstance(objective, str) or objective not in ("total", "largest"):
+        raise WorkloadError(
+            f"There is no objective {shown(objective)}.", hint='use "total" or "largest".'
+        )

@@ -1,0 +1,69 @@
+"""What can be said of each mechanism before any of them is loaded: its names and abilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+QUERYSMASHER = "querysmasher"
+"""The default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What users and other rooms must know of a mechanism, whatever it plans."""
+
+    name: str
+    """As in `mechanism=`."""
+    title: str
+    """How it is called in texts."""
+    comment: str = ""
+    """What follows the title in the summary of a release."""
+    is_adaptive: bool = False
+    """Whether it chooses what it measures by the data, so that answers are biased."""
+    measures_marginals: bool = False
+    """Whether it measures marginals as they are, and not residual spaces."""
+    reuses_measurements: bool = False
+    """Whether it plans on earlier measurements."""
+    meets_targets: bool = False
+    """Whether it searches the least budget for given errors."""
+    minimizes_largest: bool = False
+    """Whether it can make the largest variance small, in place of the total."""
+    takes: frozenset[str] = frozenset()
+    """The options that no other mechanism has."""
+
+    @property
+    def can_adjust(self) -> bool:
+        """Whether one table can be fitted to all that it measures, for adjusted columns."""
+        return not (self.is_adaptive or self.measures_marginals)
+
+
+MECHANISMS: Mapping[str, Traits] = MappingProxyType(
+    {
+        traits.name: traits
+        for traits in (
+            Traits(
+                QUERYSMASHER,
+                "QuerySmasher",
+                ", a Gaussian matrix mechanism",
+                reuses_measurements=True,
+                meets_targets=True,
+                minimizes_largest=True,
+            ),
+            Traits(
+                "residualplanner",
+                "ResidualPlanner",
+                minimizes_largest=True,
+                takes=frozenset({"loss"}),
+            ),
+            Traits("residualplanner+", "ResidualPlanner+", takes=frozenset({"bases"})),
+            Traits("fourier", "Weighted Fourier Factorization"),
+            Traits("hdmm", "HDMM", measures_marginals=True),
+            Traits("gaussian", "Gaussian mechanism", measures_marginals=True),
+            Traits("laplace", "Laplace mechanism", measures_marginals=True),
+            Traits("aim", "AIM with GReM", is_adaptive=True),
+        )
+    }
+)
+"""Name → what is known of the mechanism."""
