@@ -19,13 +19,13 @@ from functools import reduce
 import numpy as np
 
 from dpsql.errors import ResourceLimitError, printable
+from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.given import Past, put_together
 from dpsql.release.answers import Answers, Array, whole
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload
-from dpsql.workload.queries import MAX_ENTRIES, DenseQueries
 
 UNASKED = 20_000
 """Groups of a statement that are looked at without being asked to: more take seconds."""
@@ -145,7 +145,7 @@ def spread_evenly(
         shares = [even_shares(script, name) for name in block.attributes]
         even = reduce(np.multiply.outer, shares).ravel()
         means = block.queries.apply(even, 0)
-        rows = DenseQueries(np.outer(means, np.ones(block.queries.cells)))
+        rows = Dense(np.outer(means, np.ones(block.queries.cells)))
         blocks.append(replace(block, queries=rows))
     return replace(family, blocks=tuple(blocks)) if column.over else None
 

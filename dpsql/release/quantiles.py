@@ -33,11 +33,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.linalg.matrices import Dense
 from dpsql.release.order import in_group_order
 from dpsql.sql.binding.core import Quantile
 from dpsql.sql.compiled import StatisticColumn
 from dpsql.workload import Family
-from dpsql.workload.queries import DenseQueries
 
 Array = NDArray[np.float64]
 Axes = Sequence[Sequence[int]]
@@ -159,7 +159,7 @@ def _around(family: Family, axes: Axes, values: int, probability: float) -> Fami
     block = family.blocks[at]
     matrix = block.queries.matrix.reshape(-1, values, block.queries.cells)
     moved = matrix - probability * matrix[:, -1:]
-    queries = DenseQueries(moved.reshape(block.queries.rows, -1))
+    queries = Dense(moved.reshape(block.queries.rows, -1))
     blocks = list(family.blocks)
     blocks[at] = replace(block, queries=queries)
     return replace(family, blocks=tuple(blocks))

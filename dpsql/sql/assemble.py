@@ -17,7 +17,7 @@ from dpsql.sql.computing.notes import notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
-from dpsql.sql.lowering.matrices import Entries, Ints, LoweredBlock
+from dpsql.sql.lowering.matrices import Ints, LoweredBlock
 from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox import Sandbox
@@ -67,7 +67,7 @@ def assemble(
     """
     lowered = [item.over(table) for item in lowered]
     blocks = [block for item in lowered for block in item.blocks]
-    _check_entries(sum(len(b.rows.cell) for b in blocks if isinstance(b.rows, Entries)))
+    _check_entries(sum(len(b.rows.entries().cell) for b in blocks if b.rows.is_written))
     used = {name for block in blocks for name in block.attributes}
     sizes = {name: table.cells(name) for name in table.columns if name in used}
     split = {name: of for name, of in split.items() if name in sizes}
@@ -187,7 +187,7 @@ class _Builder:
             completed(self.classes.merge(block, self._sizes), self._table)
             for block in lowered.blocks
         ]
-        written_out = [b.rows for b in merged if isinstance(b.rows, Entries)]
+        written_out = [b.rows for b in merged if b.rows.is_written]
         self._entries += sum(rows.rows * rows.cells for rows in written_out)
         _check_entries(self._entries)
         blocks = sorted(merged, key=lambda b: min(b.axes, default=len(group.axes) + 1))

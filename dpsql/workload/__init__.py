@@ -1,5 +1,6 @@
 """Linear queries over marginals, without SQL or data."""
 
+from dpsql.linalg.matrices import StructuredMatrix as Queries
 from dpsql.workload.factors import (
     AllRange,
     CircularRange,
@@ -11,7 +12,6 @@ from dpsql.workload.factors import (
     Suffix,
     Total,
 )
-from dpsql.workload.queries import Queries
 from dpsql.workload.workload import Block, Family, Workload
 
 __all__ = [

@@ -14,13 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.errors import ResourceLimitError, WorkloadError
-from dpsql.workload.queries import (
-    CellQueries,
-    DenseQueries,
-    IntervalQueries,
-    Queries,
-    check_entries,
-)
+from dpsql.linalg.matrices import Dense, check_entries
+from dpsql.linalg.matrices import StructuredMatrix as Queries
+from dpsql.linalg.structures import Exchangeable, Intervals
 
 MAX_CELLS = 2**26
 """Cells of one marginal, queries of one factor, or answers held at once: half a gibibyte."""
@@ -43,7 +39,7 @@ class Identity:
 
     def bind(self, cells: int) -> Queries:
         """Return the cells themselves."""
-        return CellQueries(cells)
+        return Exchangeable(cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ class Total:
 
     def bind(self, cells: int) -> Queries:
         """Return one run over all cells."""
-        return IntervalQueries(cells, np.array([0]), np.array([cells]))
+        return Intervals(cells, np.array([0]), np.array([cells]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class Prefix:
 
     def bind(self, cells: int) -> Queries:
         """Return the runs from the first cell on."""
-        return IntervalQueries(cells, np.zeros(cells, dtype=np.int64), np.arange(1, cells + 1))
+        return Intervals(cells, np.zeros(cells, dtype=np.int64), np.arange(1, cells + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class Suffix:
 
     def bind(self, cells: int) -> Queries:
         """Return the runs up to the last cell."""
-        return IntervalQueries(cells, np.arange(cells), np.full(cells, cells))
+        return Intervals(cells, np.arange(cells), np.full(cells, cells))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ class AllRange:
         """Return the n(n+1)/2 runs."""
         _check_count(cells * (cells + 1) // 2)
         low, high = np.triu_indices(cells)
-        return IntervalQueries(cells, low, high + 1)
+        return Intervals(cells, low, high + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ class CircularRange:
         """Return the n² runs."""
         _check_count(cells * cells)
         low = np.repeat(np.arange(cells), cells)
-        return IntervalQueries(cells, low, low + np.tile(np.arange(1, cells + 1), cells))
+        return Intervals(cells, low, low + np.tile(np.arange(1, cells + 1), cells))
 
 
 class Ranges:
@@ -125,7 +121,7 @@ class Ranges:
                 f"({self._low[at]}, {self._high[at]}) is no range of cells 0 to {cells - 1}.",
                 hint="each pair is the first and the last cell, counted from 0.",
             )
-        return IntervalQueries(cells, self._low.copy(), self._high + 1)
+        return Intervals(cells, self._low.copy(), self._high + 1)
 
     def __repr__(self) -> str:
         return f"Ranges({len(self._low)})"
@@ -164,7 +160,7 @@ class Matrix:
                 "A query matrix has coefficients that are too large or too small.",
                 hint=f"use 0, or magnitudes from {SMALLEST:g} to {LARGEST:g}; scale the queries.",
             )
-        self._queries = DenseQueries(matrix)
+        self._queries = Dense(matrix)
 
     @classmethod
     def affine(

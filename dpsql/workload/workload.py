@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError, WorkloadError
+from dpsql.linalg.matrices import Dense
+from dpsql.linalg.matrices import StructuredMatrix as Queries
 from dpsql.schema.table import closest
 from dpsql.workload.factors import MAX_CELLS, Factor, is_factor
-from dpsql.workload.queries import DenseQueries, Queries
 
 MAX_ANSWERS = 2**62
 """Answers of one workload. Of one family, up to `MAX_CELLS` can be held at once."""
@@ -96,7 +97,7 @@ class Family:
         """Return the same queries, in the same order, as one block over all attributes."""
         attributes = tuple(a for block in self.blocks for a in block.attributes)
         shape = tuple(n for block in self.blocks for n in block.shape)
-        one = Block(attributes, shape, DenseQueries(self.written_out()))
+        one = Block(attributes, shape, Dense(self.written_out()))
         return replace(self, blocks=(one,), hidden=frozenset())
 
     def emphasised(self, weights: Sequence[NDArray[np.float64]]) -> Family:
@@ -116,7 +117,7 @@ class Family:
             weight *= mean
             queries = block.queries
             if own.max() > own.min() * (1 + EQUAL):
-                queries = DenseQueries(np.sqrt(own / mean)[:, None] * queries.matrix)
+                queries = Dense(np.sqrt(own / mean)[:, None] * queries.matrix)
             blocks.append(replace(block, queries=queries))
         return replace(self, blocks=tuple(blocks), weight=weight)
 

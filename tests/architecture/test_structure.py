@@ -16,7 +16,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "examples" not in p.parts)
 RANKS = {
     "errors": 0,
     "hints": 0,
-    "linalg": 0,
+    "linalg": 1,
     "calls": 1,
     "markup": 2,
     "schema": 2,

@@ -15,11 +15,11 @@ import dpsql
 import dpsql.cli
 import dpsql.workload
 from dpsql import errors
+from dpsql.linalg import matrices
 from dpsql.planner.strategies import dual
 from dpsql.sql.binding import bind
 from dpsql.sql.lowering import evaluate
 from dpsql.sql.text import limits
-from dpsql.workload import queries
 from dpsql.workload import workload as workloads
 from tests.architecture.test_structure import RANKS, TRUSTED
 from tests.docs.pages import PAGES, README, ROOT, blocks, layout, name, numbers, prose, read, run
@@ -146,7 +146,7 @@ def test_the_limits_in_the_reference_are_those_of_the_code():
     for limit in (
         limits.MAX_STATEMENT_BYTES, limits.MAX_SCRIPT_BYTES, limits.MAX_STATEMENTS,
         limits.MAX_TOKENS, limits.MAX_PARENTHESES, limits.MAX_PREFIXES, limits.MAX_DEPTH,
-        bind.MAX_NAME_CHARACTERS, evaluate.MAX_JOINT_CELLS, queries.MAX_ENTRIES,
+        bind.MAX_NAME_CHARACTERS, evaluate.MAX_JOINT_CELLS, matrices.MAX_ENTRIES,
         workloads.MAX_CELLS, dual.MAX_RANK + 1,
     ):  # fmt: skip
         assert re.search(rf"(?<![\d,]){limit:,}(?![\d,])", text), f"{limit:,}"

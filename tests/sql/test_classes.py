@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.linalg.matrices import Sparse
+from dpsql.linalg.structures import Intervals
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
 from dpsql.sql.lowering.classes import Classes
-from dpsql.sql.lowering.matrices import Entries, LoweredBlock, Runs
+from dpsql.sql.lowering.matrices import LoweredBlock
 
 SIZES = {"a": 7, "b": 5}
 TABLE = Table(
@@ -23,7 +25,7 @@ def random_block(rng, attributes):
     if len(attributes) == 1 and rng.random() < 0.5:
         low = rng.integers(0, cells, rows)
         length = rng.integers(1, cells + 1, rows)
-        return LoweredBlock(attributes, Runs(cells, low, low + length), ())
+        return LoweredBlock(attributes, Intervals(cells, low, low + length), ())
     # Few different values, so that slices are often alike.
     matrix = rng.integers(0, 2, [rows, *shape]) * rng.integers(1, 3)
     for axis in range(len(shape)):
@@ -31,15 +33,13 @@ def random_block(rng, attributes):
     row, *at = np.nonzero(matrix)
     cell = np.ravel_multi_index(at, shape)
     weight = matrix[(row, *at)].astype(float)
-    return LoweredBlock(attributes, Entries.of(rows, cells, row, cell, weight), ())
+    return LoweredBlock(attributes, Sparse.of(rows, cells, row, cell, weight), ())
 
 
 def answers(block, counts, sizes):
     """Answer a block on the joint counts of a and b."""
     dropped = tuple(i for i, name in enumerate(sizes) if name not in block.attributes)
-    return (
-        block.rows.expanded(block.attributes).dense(block.attributes) @ counts.sum(dropped).ravel()
-    )
+    return block.dense() @ counts.sum(dropped).ravel()
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sql import reference
 
-CELLS, RUNS, DENSE = "CellQueries", "IntervalQueries", "DenseQueries"
+CELLS, RUNS, DENSE = "Exchangeable", "Intervals", "Dense"
 
 
 @pytest.fixture(scope="module")

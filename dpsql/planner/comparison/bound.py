@@ -47,9 +47,8 @@ from dpsql.errors import ResourceLimitError
 from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, weighted_sum
 from dpsql.planner.mechanisms.hdmm.products import Products
 from dpsql.privacy import Budget
-from dpsql.workload import Family, Workload
+from dpsql.workload import Family, Queries, Workload
 from dpsql.workload.joint import gram, joint_cells, touched
-from dpsql.workload.queries import Queries
 
 Array = NDArray[np.float64]
 

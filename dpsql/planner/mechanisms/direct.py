@@ -24,8 +24,7 @@ from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.privacy import Budget
-from dpsql.workload import Family, Workload
-from dpsql.workload.queries import Queries
+from dpsql.workload import Family, Queries, Workload
 
 SCALE = 1 << 20
 """How many times cells are counted, so that noise of any variance fits integers closely."""

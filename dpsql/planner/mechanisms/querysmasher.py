@@ -49,9 +49,8 @@ from dpsql.planner.strategies.whole import MAX_CELLS, MODERATE_CELLS, is_quick, 
 from dpsql.planner.weights.product import closed_form
 from dpsql.planner.weights.search import choose_references, uniform_is_best
 from dpsql.privacy import Budget
-from dpsql.workload import Workload
+from dpsql.workload import Queries, Workload
 from dpsql.workload.joint import joint_cells, touched
-from dpsql.workload.queries import IntervalQueries
 
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""
@@ -356,7 +355,7 @@ def _check_ranks(workload: Workload) -> None:
     """
     for block in (b for f in workload.families for b in f.blocks):
         queries = block.queries
-        if not isinstance(queries, IntervalQueries) or min(queries.rows, queries.cells) <= MAX_RANK:
+        if queries.is_written or min(queries.rows, queries.cells) <= MAX_RANK:
             continue
         if queries.cell_squares() is not None:  # cells are not factorised
             continue
@@ -368,14 +367,15 @@ def _check_ranks(workload: Workload) -> None:
             )
 
 
-def _rank(queries: IntervalQueries) -> int:
-    """Return the rank of some runs; 0 if some go around, which are no graph."""
+def _rank(queries: Queries) -> int:
+    """Return the rank of some runs; 0 if some go around, or are none: they are not a graph."""
     from scipy.sparse import coo_array  # slow to import, and seldom needed
     from scipy.sparse.csgraph import connected_components
 
-    low, high = queries.ends
-    if (high > queries.cells).any():
+    runs = queries.runs()
+    if runs is None or (runs[1] > queries.cells).any():
         return 0
+    low, high = runs
     places, ends = np.unique(np.concatenate([low, high]), return_inverse=True)
     edges = (ends[: len(low)], ends[len(low) :])
     graph = coo_array((np.ones(len(low)), edges), shape=(len(places),) * 2)

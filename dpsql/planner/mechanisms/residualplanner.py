@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from dpsql.errors import WorkloadError
 from dpsql.planner.mechanisms.base import DEFAULT, Cost, Options, budget_of
 from dpsql.planner.mechanisms.marginal_variances import share_by_largest, share_by_loss
@@ -31,7 +29,6 @@ from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.base import Conquered, StrategyFamily
 from dpsql.privacy import Budget
 from dpsql.workload import Block, Family, Identity, Workload
-from dpsql.workload.queries import CellQueries, DenseQueries, IntervalQueries
 
 
 class ResidualPlanner(RestrictedMechanism):
@@ -110,19 +107,10 @@ def _cells(family: Family, workload: Workload) -> list[Block]:
 def _attributes(block: Block) -> tuple[str, ...] | None:
     """Return the attributes whose cells a block asks for; none for a total, None for others."""
     queries = block.queries
-    if isinstance(queries, CellQueries):
-        return block.attributes
-    if isinstance(queries, IntervalQueries):
-        low, high = queries.ends
-        if queries.rows == 1 and (low[0], high[0]) == (0, queries.cells):
-            return ()
-        each = bool((high - low == 1).all()) and len(np.unique(low)) == queries.cells
-        return block.attributes if each and queries.rows == queries.cells else None
-    if isinstance(queries, DenseQueries) and queries.rows == queries.cells:
-        matrix = queries.matrix
-        one = bool(((matrix == 0) | (matrix == 1)).all())
-        permutes = one and bool((matrix.sum(0) == 1).all() and (matrix.sum(1) == 1).all())
-        return block.attributes if permutes else None
-    if isinstance(queries, DenseQueries) and queries.rows == 1:
-        return () if bool((queries.matrix == 1).all()) else None
-    return None
+    if queries.is_total and queries.cells > 1:
+        return ()
+    squares = queries.cell_squares() if queries.rows == queries.cells else None
+    if squares is None:
+        return None
+    permutes = bool((squares == 1).all() and (queries.sums() == 1).all())
+    return block.attributes if permutes else None

@@ -47,7 +47,6 @@ from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, maximise
 from dpsql.planner.strategies.express import over_basis, over_residual_basis
 from dpsql.planner.strategies.product import product_error
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
-from dpsql.workload.queries import CellQueries
 
 Array = NDArray[np.float64]
 TOLERANCE = 1e-7
@@ -67,7 +66,7 @@ class ResidualPlannerPlus(RestrictedMechanism):
     def reason_of_queries(self, workload: Workload) -> str | None:
         """Name an attribute that has too many cells for its strategy to be searched."""
         for block in (b for family in workload.families for b in family.blocks):
-            points = isinstance(block.queries, CellQueries)
+            points = block.queries.is_identity
             for name, n in zip(block.attributes, block.shape, strict=True):
                 if n > MAX_RANK and not (points and len(block.attributes) == 1):
                     return (
@@ -170,7 +169,7 @@ def queries_of(name: str, workload: Workload) -> BasisQueries:
             weight = found[key][1] if key in found else 0.0
             found[key] = block, weight + family.weight * _others(family, block)
     asked = [(b, weight) for b, weight in found.values() if weight and tells_apart(b)]
-    if all(isinstance(b.queries, CellQueries) and len(b.attributes) == 1 for b, _ in asked):
+    if all(b.queries.is_identity and len(b.attributes) == 1 for b, _ in asked):
         return _points(n)
     total = math.fsum(weight for _, weight in asked)
     gram = sum((_gram(block, name) * (weight / total) for block, weight in asked), np.zeros((n, n)))

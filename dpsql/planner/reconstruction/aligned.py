@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.workload import Block, Family
-from dpsql.workload.queries import Queries
+from dpsql.workload import Block, Family, Queries
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.reconstruction.aligned import Aligned, check_aligned
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
 from dpsql.planner.reconstruction.sources import RESIDUALS, Reading
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
-from dpsql.workload.queries import MAX_ENTRIES, DenseQueries
 from dpsql.workload.workload import check_held
 
 Array = NDArray[np.float64]
@@ -147,7 +147,7 @@ class Reconstruction(ABC):
             rows = np.zeros((min(step, k - start), *shape))
             for family, coefficients in terms:
                 rows += _over_cells(family, coefficients[start : start + step], names)
-            joint = Block(names, shape, DenseQueries(rows.reshape(len(rows), -1)))
+            joint = Block(names, shape, Dense(rows.reshape(len(rows), -1)))
             result[start : start + step] = self.variances(Family("combination", (joint,), 1.0))
         return result
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import Dense
 from dpsql.planner.reconstruction.aligned import (
     Aligned,
     Axes,
@@ -35,8 +36,7 @@ from dpsql.planner.reconstruction.measured import (
     row_products,
 )
 from dpsql.planner.residuals.pieces import split_rows
-from dpsql.workload import Block, Family
-from dpsql.workload.queries import DenseQueries, Queries
+from dpsql.workload import Block, Family, Queries
 from dpsql.workload.workload import boxes
 
 Array = NDArray[np.float64]
@@ -105,7 +105,7 @@ class InnerProducts:
         keeps = tuple(a in self._kept for a in block.attributes)
         rows = split_rows(block.queries.matrix, weights, keeps)
         shape = tuple(n for n, keep in zip(block.shape, keeps, strict=True) if keep)
-        return Block(kept, shape, DenseQueries(rows))
+        return Block(kept, shape, Dense(rows))
 
     def _group(self, sides: tuple[_Side, _Side], factors: Sequence[MeasuredFactor]) -> Array:
         """Return one group's inner products, along its own base axes and 1 along the others."""
@@ -128,7 +128,7 @@ class InnerProducts:
 
     def _cells(self, first: _Side, second: _Side, factor: ImplicitFactor) -> Array:
         """Multiply the queries themselves, where the factor need not be written out."""
-        dense = any(isinstance(s.blocks[0].queries, DenseQueries) for s in (first, second))
+        dense = any(s.blocks[0].queries.is_written for s in (first, second))
         result, boxes_ = self._boxes(first, second, factor.cells if dense else 1)
         for box in boxes_:
             q, p = (_repeated(side, box, self._sizes) for side in (first, second))

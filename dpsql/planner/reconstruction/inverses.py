@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.connected import connected
+from dpsql.linalg.matrices import Dense
 from dpsql.measurement.integer import CentredFactor
 from dpsql.planner.reconstruction.measured import (
     ImplicitFactor,
@@ -29,7 +30,6 @@ from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.pieces import split_rows
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family
-from dpsql.workload.queries import DenseQueries
 
 Array = NDArray[np.float64]
 
@@ -154,7 +154,7 @@ class Inverses:
         queries = block.queries
         if isinstance(factor, ImplicitFactor):
             return row_squares(queries, factor)
-        if isinstance(queries, DenseQueries):
+        if isinstance(queries, Dense):
             table = queries.matrix @ self.inverse(factor, block.attributes)
             return np.asarray(np.square(table).sum(axis=1))
         return self._joint_squares([block], factor, block.attributes)

@@ -18,7 +18,7 @@ from dpsql.measurement.integer import (
     IdentityFactor,
     IntegerFactor,
 )
-from dpsql.workload.queries import Queries
+from dpsql.workload import Queries
 
 Array = NDArray[np.float64]
 

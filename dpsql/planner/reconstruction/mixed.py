@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import Dense
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
 from dpsql.planner.reconstruction.measured import Space, Values
@@ -27,7 +28,6 @@ from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family
-from dpsql.workload.queries import DenseQueries
 
 Array = NDArray[np.float64]
 
@@ -108,11 +108,11 @@ class MixedReconstruction(CombinedReconstruction):
         if all(kept):
             return block
         if not any(kept):
-            return Block((), (), DenseQueries(self.rest.inverses.dropped(block)[:, None]))
+            return Block((), (), Dense(self.rest.inverses.dropped(block)[:, None]))
         tensor = block.queries.matrix.reshape(-1, *block.shape)
         for axis in reversed(range(len(kept))):
             if not kept[axis]:
                 weights = self.references[block.attributes[axis]].weights
                 tensor = np.tensordot(tensor, weights, (axis + 1, 0))
         names = tuple(a for a, keep in zip(block.attributes, kept, strict=True) if keep)
-        return Block(names, tensor.shape[1:], DenseQueries(tensor.reshape(len(tensor), -1)))
+        return Block(names, tensor.shape[1:], Dense(tensor.reshape(len(tensor), -1)))

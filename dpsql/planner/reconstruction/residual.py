@@ -24,6 +24,7 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import MAX_ENTRIES
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
@@ -38,7 +39,6 @@ from dpsql.planner.residuals.equivalence import by_reference
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.structure import Product, products
 from dpsql.workload import Family, Workload
-from dpsql.workload.queries import MAX_ENTRIES
 from dpsql.workload.workload import boxes
 
 Array = NDArray[np.float64]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import root_of
 from dpsql.planner.reconstruction.aligned import Aligned, contract
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing, touched_by
@@ -20,7 +21,6 @@ from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.joint import gram, spread_out
-from dpsql.workload.queries import DenseQueries
 
 Array = NDArray[np.float64]
 
@@ -148,4 +148,4 @@ class WholeReconstruction(CombinedReconstruction):
 
 def _block(piece: Component, space: tuple[str, ...]) -> Block:
     names = tuple(space[axis] for axis in piece.axes)
-    return Block(names, piece.shape, DenseQueries(piece.rows))
+    return Block(names, piece.shape, Dense(piece.rows))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.component import Component
-from dpsql.workload.queries import DenseQueries, IntervalQueries, Queries
+from dpsql.workload import Queries
 
 Array = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def split(queries: Queries, references: Sequence[Reference], kept: tuple[bool, .
     content = hashlib.sha256(repr(kept).encode() + keys + queries.key).digest()
     left = tuple(r for r, keep in zip(references, kept, strict=True) if keep)
     axes = tuple(range(len(left)))
-    if kept == (False,) and not isinstance(queries, DenseQueries):
+    if kept == (False,) and not queries.is_written:
         norm = float(np.linalg.norm(queries.apply(references[0].weights, 0)))
         return Component(axes, left, content, np.full((1, 1), norm))
     if kept == (True,) and references[0].uniform:
@@ -97,7 +97,8 @@ def split(queries: Queries, references: Sequence[Reference], kept: tuple[bool, .
         if squares is not None:
             alike = None if (squares == squares[0]).all() else squares
             return Component(axes, left, content, None, None, float(squares.mean()), alike)
-    if len(kept) == 1 and isinstance(queries, IntervalQueries) and queries.rows >= queries.cells:
+    known = queries.is_written or queries.is_identity
+    if len(kept) == 1 and not known and queries.rows >= queries.cells:
         root = _root(queries.gram(), references[0].weights, kept[0])
         return Component(axes, left, content, _frozen(root))
     exact = _split_integers(queries.matrix, references, kept)

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from dpsql.linalg.hull import EXACT, SPARE, hull
 from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.equivalence import Colouring, kinds
-from dpsql.workload import Block, Workload
-from dpsql.workload.queries import CellQueries, Queries
+from dpsql.workload import Block, Queries, Workload
 
 Array = NDArray[np.float64]
 Cells = NDArray[np.intp]
@@ -106,7 +105,7 @@ def axes_of(workload: Workload, colouring: Colouring, wanted: Sequence[int]) -> 
 
 def is_cyclic(queries: Queries) -> bool:
     """Whether the Gram matrix stays the same when the cells move on by one."""
-    if isinstance(queries, CellQueries):
+    if queries.is_identity:
         return True
     if queries.cells > MAX_CELLS:
         return False  # for all one can tell at this size
@@ -165,7 +164,7 @@ def _along(block: Block, axis: int) -> Array:
 
 
 def _few_rows(block: Block, axis: int) -> Array | None:
-    if isinstance(block.queries, CellQueries):
+    if block.queries.is_identity:
         return None
     if len(block.attributes) == 1:
         return block.queries.matrix if block.queries.rows <= LOW else None

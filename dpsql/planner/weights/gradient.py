@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.pieces import Piece, split_rows
-from dpsql.workload.queries import CellQueries, Queries
+from dpsql.workload import Queries
 
 Array = NDArray[np.float64]
 Slopes = dict[int, Array]
@@ -64,7 +64,7 @@ def _of_axis(piece: Piece, weights: Array, root: Array) -> tuple[float, Slopes]:
 
 def _gram_times(queries: Queries, values: Array) -> Array:
     """Multiply by the Gram matrix, which is not written out where the queries are fewer."""
-    if isinstance(queries, CellQueries):
+    if queries.is_identity:
         return values
     if queries.rows < queries.cells:
         return queries.apply_transposed(queries.apply(values, 0), 0)

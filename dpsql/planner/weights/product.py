@@ -49,9 +49,8 @@ from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.averaging import Reference, rounded
 from dpsql.planner.strategies.dual import Dual, maximise
 from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, Axis
-from dpsql.workload import Workload
+from dpsql.workload import Queries, Workload
 from dpsql.workload.factors import Total
-from dpsql.workload.queries import Queries
 
 Array = NDArray[np.float64]
 Along = tuple[tuple[float, Queries], ...]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import Dense
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.equivalence import Colouring
 from dpsql.planner.weights.axes import Axis, Cells
-from dpsql.workload import Block, Family, Workload
-from dpsql.workload.queries import DenseQueries, Queries
+from dpsql.workload import Block, Family, Queries, Workload
 
 Array = NDArray[np.float64]
 
@@ -81,7 +81,7 @@ def _cut(workload: Workload, places: Mapping[str, Cells]) -> Workload:
             tensor = given.queries.matrix.reshape(-1, *given.shape)
             for axis, cells in enumerate(kept):
                 tensor = np.take(tensor, cells, axis + 1)
-            known[key] = DenseQueries(tensor.reshape(len(tensor), math.prod(map(len, kept))))
+            known[key] = Dense(tensor.reshape(len(tensor), math.prod(map(len, kept))))
         return Block(names, tuple(map(len, kept)), known[key])
 
     def family(given: Family) -> Family:

@@ -15,9 +15,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.sql.lowering.matrices import Entries, Floats, Ints, LoweredBlock, Runs, compact
+from dpsql.linalg.matrices import MAX_ENTRIES, Runs, Sparse
+from dpsql.linalg.structures import Intervals, of_entries
+from dpsql.sql.lowering.matrices import Floats, Ints, LoweredBlock
 from dpsql.workload.cells import refined
-from dpsql.workload.queries import MAX_ENTRIES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +56,9 @@ class Classes:
         """Return a block over classes in place of cells."""
         if not any(name in self.of for name in block.attributes):
             return block
-        if isinstance(block.rows, Runs) and len(block.attributes) == 1:
-            return block.with_rows(self._merged_runs(block.rows, block.attributes[0]))
-        entries = block.rows.expanded(block.attributes)
+        if block.runs is not None and len(block.attributes) == 1:
+            return block.with_rows(self._merged_runs(block.runs, block.attributes[0]))
+        entries = block.entries()
         cells = np.unravel_index(entries.cell, [sizes[name] for name in block.attributes])
         kept = np.ones(len(entries.cell), dtype=np.bool_)
         places = []
@@ -70,17 +71,18 @@ class Classes:
         cell = np.ravel_multi_index([at[kept] for at in places], shape)
         count = int(np.prod(shape, dtype=object))
         row, weight = entries.row[kept], entries.weight[kept]
-        return block.with_rows(compact(Entries.of(entries.rows, count, row, cell, weight)))
+        return block.with_rows(of_entries(entries.rows, count, row, cell, weight))
 
-    def _merged_runs(self, runs: Runs, name: str) -> Runs:
+    def _merged_runs(self, runs: Runs, name: str) -> Intervals:
         """Bound runs by classes: those with an earlier first cell come before a run."""
-        before = np.zeros(runs.cells + 1, dtype=np.int64)
+        (low, high), cells = runs, len(self.of[name])
+        before = np.zeros(cells + 1, dtype=np.int64)
         before[self._firsts(name) + 1] = 1
         before = before.cumsum()
         count = self.sizes[name]
-        around = runs.high > runs.cells
-        high = before[np.where(around, runs.high - runs.cells, runs.high)] + count * around
-        return Runs(count, before[runs.low], high)
+        around = high > cells
+        after = before[np.where(around, high - cells, high)] + count * around
+        return Intervals(count, before[low], after)
 
     def _firsts(self, name: str) -> Ints:
         """Return the first cell of every class."""
@@ -91,12 +93,13 @@ class Classes:
 
 def _signatures(block: LoweredBlock, axis: int, sizes: Mapping[str, int]) -> Ints:
     """Return numbers for the values of one column: equal only if the matrix treats them alike."""
-    if isinstance(block.rows, Runs) and len(block.attributes) == 1:
-        return _segments(block.rows)
+    runs = block.runs
+    if runs is not None and len(block.attributes) == 1:
+        return _segments(runs, block.rows.cells)
     shape = [sizes[name] for name in block.attributes]
-    if isinstance(block.rows, Runs) and (block.rows.high - block.rows.low).sum() > MAX_ENTRIES:
+    if runs is not None and (runs[1] - runs[0]).sum() > MAX_ENTRIES:
         return np.arange(shape[axis])
-    entries = block.rows.expanded(block.attributes)
+    entries = block.entries()
     at = np.unravel_index(entries.cell, shape)
     rest = np.ravel_multi_index(
         [np.zeros_like(at[i]) if i == axis else at[i] for i in range(len(shape))], shape
@@ -104,20 +107,20 @@ def _signatures(block: LoweredBlock, axis: int, sizes: Mapping[str, int]) -> Int
     return _equal_slices(at[axis], _keys(entries, rest), entries.weight, shape[axis])
 
 
-def _segments(runs: Runs) -> Ints:
+def _segments(runs: Runs, cells: int) -> Ints:
     """Return numbers for the stretches of cells between the ends of runs; one for all in none."""
-    cuts = np.zeros(runs.cells + 1, dtype=np.int64)
-    cuts[runs.low] = 1
-    around = runs.high > runs.cells
-    cuts[np.where(around, runs.high - runs.cells, runs.high)] = 1
-    steps = np.bincount(runs.low, minlength=2 * runs.cells + 1)
-    steps -= np.bincount(runs.high, minlength=2 * runs.cells + 1)
+    low, high = runs
+    cuts = np.zeros(cells + 1, dtype=np.int64)
+    cuts[low] = 1
+    cuts[np.where(high > cells, high - cells, high)] = 1
+    steps = np.bincount(low, minlength=2 * cells + 1)
+    steps -= np.bincount(high, minlength=2 * cells + 1)
     counted = steps.cumsum()
-    inside = counted[: runs.cells] + counted[runs.cells : 2 * runs.cells]
-    return np.where(inside > 0, cuts[: runs.cells].cumsum(), -1) + 1
+    inside = counted[:cells] + counted[cells : 2 * cells]
+    return np.where(inside > 0, cuts[:cells].cumsum(), -1) + 1
 
 
-def _keys(entries: Entries, rest: Ints) -> Ints:
+def _keys(entries: Sparse, rest: Ints) -> Ints:
     """Return numbers for the places of entries apart from the column that is looked at."""
     return np.asarray(entries.row * entries.cells + rest)
 

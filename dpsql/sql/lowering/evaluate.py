@@ -14,13 +14,14 @@ import numpy as np
 import polars as pl
 
 from dpsql.errors import ResourceLimitError, Span, SqlError, printable
+from dpsql.linalg.matrices import StructuredMatrix
+from dpsql.linalg.structures import of_entries
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import Bound, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import Component
 from dpsql.sql.lowering.lookups import lookups
-from dpsql.sql.lowering.matrices import Entries, Rows, compact
 from dpsql.sql.sandbox import Sandbox, SandboxError, column_type
 
 MAX_JOINT_CELLS = 4_000_000
@@ -29,6 +30,8 @@ MAX_JOINED = 2**26
 """Cells times rows of the public relations that they are joined with."""
 MAX_WEIGHT = 1e12
 """What one row may add to a sum, or to a sum of squares."""
+
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +50,7 @@ class Axis:
 class Weighed:
     """Entries of a weighted statistic."""
 
-    entries: Rows
+    entries: StructuredMatrix
     scale: float
     """The largest absolute value of an entry's weight for one row."""
     centre: float
@@ -97,7 +100,7 @@ class Evaluator:
         self._sandbox.create(table, f"SELECT value AS k{key}, code AS row FROM {domain}", view=True)
         return Axis((key,), self._table.columns[attribute].size, table, attribute)
 
-    def groups(self, core: Core, component: Component) -> tuple[Axis, Rows]:
+    def groups(self, core: Core, component: Component) -> tuple[Axis, StructuredMatrix]:
         """Return the groups of a component with keys, and the cells that each counts."""
         part, axis = self._sandbox.new_name("part"), self._sandbox.new_name("axis")
         keys = [core.keys[k] for k in component.keys]
@@ -122,19 +125,15 @@ class Evaluator:
         )
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
         self._sandbox.drop(part)
-        cells = self.cells(component.attributes)
-        entries = Entries.of(rows, cells, found["row"], found["cell"], found["weight"])
-        return Axis(component.keys, rows, axis), compact(entries)
+        return Axis(component.keys, rows, axis), self._matrix(rows, component, found)
 
-    def total(self, component: Component) -> Rows:
+    def total(self, component: Component) -> StructuredMatrix:
         """Return the cells that a component without keys counts, as one row."""
         query = (
-            f"{self._joined(component)} SELECT __cell AS cell, count(*)::DOUBLE AS weight FROM j "
+            f"{self._joined(component)} SELECT 0::BIGINT AS row, __cell AS cell, "
+            "count(*)::DOUBLE AS weight FROM j WHERE __kept GROUP BY __cell"
         )
-        found = self._arrays(f"{query} WHERE __kept GROUP BY __cell", component, [])
-        cells = self.cells(component.attributes)
-        row = np.zeros(len(found["cell"]), dtype=np.int64)
-        return compact(Entries.of(1, cells, row, found["cell"], found["weight"]))
+        return self._matrix(1, component, self._arrays(query, component, []))
 
     def values(self, component: Component, value: Bound, key: int, *, discrete: bool) -> Axis:
         """Return the values of an expression in their order, as an axis with one key.
@@ -191,9 +190,8 @@ class Evaluator:
         )
         self._sandbox.drop(part)
         rows = math.prod(axis.rows for axis, _ in axes)
-        cells = self.cells(component.attributes)
-        entries = Entries.of(rows, cells, found["row"], found["cell"], found["weight"])
-        return Weighed(compact(entries), scale * scale if of.square else scale, centre)
+        entries = self._matrix(rows, component, found)
+        return Weighed(entries, scale * scale if of.square else scale, centre)
 
     def _range(self, part: str, of: Linear, weight: Bound | None) -> tuple[float, float]:
         """Return what to take off the weights, and the largest absolute value that is left."""
@@ -235,6 +233,10 @@ class Evaluator:
             return {axis.keys[0]: column_type(self._table.columns[axis.attribute])}
         found = dict(self._sandbox.types(f"SELECT * FROM {axis.table}"))
         return {k: found[f"k{k}"] for k in axis.keys}
+
+    def _matrix(self, rows: int, component: Component, found: Arrays) -> StructuredMatrix:
+        cells = self.cells(component.attributes)
+        return of_entries(rows, cells, found["row"], found["cell"], found["weight"])
 
     # ── the SQL ────────────────────────────────────────────────────────────────────────────
 
@@ -329,16 +331,14 @@ class Evaluator:
         except SandboxError as error:
             raise self._located(error, component, spans) from None
 
-    def arrays(self, sql: str, span: Span) -> dict[str, np.ndarray]:
+    def arrays(self, sql: str, span: Span) -> Arrays:
         """Return the columns of a query over axes, written at `span`."""
         try:
             return self._sandbox.arrays(sql)
         except SandboxError as error:
             raise self._refused(error, span) from None
 
-    def _arrays(
-        self, sql: str, component: Component, spans: Sequence[Span]
-    ) -> dict[str, np.ndarray]:
+    def _arrays(self, sql: str, component: Component, spans: Sequence[Span]) -> Arrays:
         try:
             return self._sandbox.arrays(sql)
         except SandboxError as error:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from dpsql.errors import SqlError
+from dpsql.linalg.matrices import StructuredMatrix
+from dpsql.linalg.structures import Intervals
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic
 from dpsql.sql.binding.expressions import Bound, column, render
 from dpsql.sql.lowering.components import Component, components
 from dpsql.sql.lowering.evaluate import Axis, Evaluator
-from dpsql.sql.lowering.matrices import LoweredBlock, Rows, identity
+from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.quantiles import cumulative
 from dpsql.sql.lowering.windows import over_window
 
@@ -111,17 +113,17 @@ class _Set:
 
     def _add(self, component: Component) -> None:
         """Evaluate the groups of one component."""
-        entries: Rows
+        entries: StructuredMatrix
         if not component.keys:
             entries = self._evaluator.total(component)
-            if entries.is_empty and self._keys:
+            if self._keys and not entries.squares().any():
                 raise self._no_group()
             self._note(component, entries, ())
             return
         plain = self._plain(component)
         if plain is not None:
             axis = self._evaluator.plain(component.keys[0], plain)
-            entries = identity(axis.rows)
+            entries = Intervals.of_cells(axis.rows)
         else:
             axis, entries = self._evaluator.groups(self._core, component)
         if not axis.rows:
@@ -129,7 +131,7 @@ class _Set:
         self._axes.append(axis)
         self._note(component, entries, (len(self._axes) - 1,))
 
-    def _note(self, component: Component, entries: Rows, axes: tuple[int, ...]) -> None:
+    def _note(self, component: Component, entries: StructuredMatrix, axes: tuple[int, ...]) -> None:
         self._blocks[component.nodes] = LoweredBlock(component.attributes, entries, axes)
 
     def _plain(self, component: Component) -> str | None:
@@ -205,8 +207,8 @@ class _Set:
                 raise self._not_numeric(quantile)
             placed = [*self._with_keys(axes), (axis, {key: quantile.value})]
             counted = self._evaluator.weighed(_unweighted(component), placed, _COUNT)
-            entries = cumulative(counted.entries, axis.rows, component.attributes)
-            found.append(LoweredBlock(component.attributes, entries, (*axes, extra)))
+            block = LoweredBlock(component.attributes, counted.entries, (*axes, extra))
+            found.append(cumulative(block, axis.rows))
         result = "DOUBLE" if quantile.continuous else type_
         return LoweredStatistic(quantile, _without_totals(found), values=values, value_type=result)
 

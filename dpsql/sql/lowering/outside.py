@@ -24,10 +24,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpsql.linalg.structures import Intervals, of_entries
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
-from dpsql.sql.lowering.matrices import Entries, LoweredBlock, Runs, compact, identity
+from dpsql.sql.lowering.matrices import LoweredBlock
 
 
 def with_outside(core: LoweredCore, table: Table) -> LoweredCore:
@@ -40,14 +41,14 @@ def with_outside(core: LoweredCore, table: Table) -> LoweredCore:
 
 def completed(block: LoweredBlock, table: Table) -> LoweredBlock:
     """Ask for the last cell too, in a hidden row, where the rows are all other cells in order."""
-    rows = block.rows
+    runs, cells = block.runs, block.rows.cells
     alone = len(block.attributes) == 1 and table.leaves_out(block.attributes[0])
-    if not (alone and block.axes and isinstance(rows, Runs) and rows.rows == rows.cells - 1):
+    if not (alone and block.axes and runs is not None and block.rows.rows == cells - 1):
         return block
-    at = np.arange(rows.rows)
-    if not (np.array_equal(rows.low, at) and np.array_equal(rows.high, at + 1)):
+    at = np.arange(cells - 1)
+    if not (np.array_equal(runs[0], at) and np.array_equal(runs[1], at + 1)):
         return block
-    return replace(block, rows=identity(rows.cells), hidden=True)
+    return replace(block, rows=Intervals.of_cells(cells), hidden=True)
 
 
 class _Counting:
@@ -71,7 +72,7 @@ class _Counting:
         """Count all cells of the domain; and, for counts, what is left."""
         cells = self._table.cells(name)
         low, high = np.array([0, cells - 1]), np.array([cells - 1, cells])
-        rows = Runs(cells, low[: 1 + counts], high[: 1 + counts])
+        rows = Intervals(cells, low[: 1 + counts], high[: 1 + counts])
         return LoweredBlock((name,), rows, (), hidden=counts)
 
     def _block(self, block: LoweredBlock) -> LoweredBlock:
@@ -80,13 +81,13 @@ class _Counting:
         return self._done[id(block)]
 
     def _extended(self, block: LoweredBlock) -> LoweredBlock:
-        names, rows = block.attributes, block.rows
+        names, runs = block.attributes, block.runs
         if not any(map(self._table.leaves_out, names)):
             return block
         named = all(name in self._guards for name in names if self._table.leaves_out(name))
-        if isinstance(rows, Runs) and len(names) == 1 and named and not rows.wraps:
-            return block.with_rows(Runs(self._table.cells(names[0]), rows.low, rows.high))
-        entries = rows.expanded(names)
+        if runs is not None and len(names) == 1 and named and (runs[1] <= block.rows.cells).all():
+            return block.with_rows(Intervals(self._table.cells(names[0]), *runs))
+        entries = block.entries()
         cells = list(np.unravel_index(entries.cell, list(self._sizes(names))))
         row, weight = entries.row, entries.weight
         for axis, name in enumerate(names):
@@ -98,7 +99,7 @@ class _Counting:
         shape = [self._table.cells(name) for name in names]
         cell = np.ravel_multi_index(cells, shape)
         count = int(np.prod(shape, dtype=object))
-        return block.with_rows(compact(Entries.of(entries.rows, count, row, cell, weight)))
+        return block.with_rows(of_entries(entries.rows, count, row, cell, weight))
 
     def _sizes(self, names: Iterable[str]) -> Iterable[int]:
         return (self._table.columns[name].size for name in names)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsql.sql.lowering.matrices import Rows, Runs, compact, from_dense
+from dpsql.linalg.structures import Intervals
+from dpsql.sql.lowering.matrices import LoweredBlock
 
 
-def cumulative(counted: Rows, values: int, columns: tuple[str, ...]) -> Rows:
+def cumulative(counted: LoweredBlock, values: int) -> LoweredBlock:
     """Sum the rows of every group from the first value up to each.
 
     Args:
-        counted: rows are groups × values, in C order.
+        counted: its rows are groups × values, in C order.
         values: the number of values.
-        columns: what the cells are of, for error messages.
 
     Returns:
         As many rows; row (g, v) counts the rows of group g with a value of at most v.
     """
-    if isinstance(counted, Runs):
-        low, high = counted.low.reshape(-1, values), counted.high.reshape(-1, values)
+    cells = counted.rows.cells
+    if counted.runs is not None:
+        low, high = (ends.reshape(-1, values) for ends in counted.runs)
         if np.array_equal(low[:, 1:], high[:, :-1]):  # each run goes on where the last one ends
-            first = np.repeat(low[:, 0], values)
-            return Runs(counted.cells, first, counted.high)
-    dense = counted.expanded(columns).dense(columns)
-    summed = dense.reshape(-1, values, counted.cells).cumsum(axis=1)
-    return compact(from_dense(summed.reshape(counted.rows, counted.cells)))
+            return counted.with_rows(Intervals(cells, np.repeat(low[:, 0], values), high.ravel()))
+    summed = counted.dense().reshape(-1, values, cells).cumsum(axis=1)
+    return counted.with_dense(summed.reshape(-1, cells))

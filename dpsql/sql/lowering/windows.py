@@ -14,9 +14,11 @@ from functools import reduce
 import numpy as np
 
 from dpsql.errors import SqlError
+from dpsql.linalg.matrices import Runs
+from dpsql.linalg.structures import Intervals, compact
 from dpsql.sql.binding.core import Core, Windowed
 from dpsql.sql.lowering.evaluate import Axis, Evaluator
-from dpsql.sql.lowering.matrices import Floats, Ints, LoweredBlock, Runs, compact, from_dense, kron
+from dpsql.sql.lowering.matrices import Floats, Ints, LoweredBlock, check_entries
 
 
 def over_window(
@@ -77,7 +79,7 @@ class _Window:
         count = math.prod(self._sizes[block.axes[at]] for at in free)
         if block.rows.is_identity and not self._mean:
             n = block.rows.cells
-            return block.with_rows(Runs(n, np.zeros(n, dtype=np.int64), np.full(n, n)))
+            return block.with_rows(Intervals(n, np.zeros(n, dtype=np.int64), np.full(n, n)))
         tensor = self._tensor(block)
         summed = tensor.sum(axis=tuple(free), keepdims=True) / (count if self._mean else 1)
         return self._from_tensor(block, np.broadcast_to(summed, tensor.shape))
@@ -86,10 +88,10 @@ class _Window:
         """Add up the groups of each frame along the ordered axes, which are all in this block."""
         position, low, high = self._frames()
         order = np.argsort(position)
-        if isinstance(block.rows, Runs) and len(block.axes) == 1 and not self._mean:
-            runs = _joined(block.rows, order, low, high)
-            if runs is not None:
-                return block.with_rows(runs)
+        if block.runs is not None and len(block.axes) == 1 and not self._mean:
+            joined = _joined(block.runs, order, low, high)
+            if joined is not None:
+                return block.with_rows(Intervals(block.rows.cells, *joined))
         at = [block.axes.index(axis) for axis in self._ordered]
         tensor = self._tensor(block)
         front = np.moveaxis(tensor, at, range(len(at)))
@@ -146,26 +148,26 @@ class _Window:
             )
 
     def _tensor(self, block: LoweredBlock) -> Floats:
-        dense = block.rows.expanded(block.attributes).dense(block.attributes)
-        return dense.reshape(*(self._sizes[i] for i in block.axes), -1)
+        return block.dense().reshape(*(self._sizes[i] for i in block.axes), -1)
 
     def _from_tensor(self, block: LoweredBlock, tensor: Floats) -> LoweredBlock:
-        return block.with_rows(compact(from_dense(tensor.reshape(block.rows.rows, -1))))
+        return block.with_dense(tensor.reshape(block.rows.rows, -1))
 
 
-def _joined(rows: Runs, order: Ints, low: Ints, high: Ints) -> Runs | None:
+def _joined(runs: Runs, order: Ints, low: Ints, high: Ints) -> Runs | None:
     """Join neighbouring runs to one per frame; None if they are no neighbours in this order."""
     if (high < low).any():
         return None
-    start, stop = rows.low[order], rows.high[order]
+    start, stop = (ends[order] for ends in runs)
     if np.array_equal(start[1:], stop[:-1]):
-        return Runs(rows.cells, start[low], stop[high])
+        return start[low], stop[high]
     if np.array_equal(stop[1:], start[:-1]):
-        return Runs(rows.cells, start[high], stop[low])
+        return start[high], stop[low]
     return None
 
 
 def _product(first: LoweredBlock, second: LoweredBlock) -> LoweredBlock:
     columns = (*first.attributes, *second.attributes)
-    entries = kron(first.rows.expanded(columns), second.rows.expanded(columns), columns)
-    return LoweredBlock(columns, compact(entries), (*first.axes, *second.axes))
+    one, other = first.entries(), second.entries()
+    check_entries(len(one.row) * len(other.row), 1, columns)
+    return LoweredBlock(columns, compact(one.kron(other)), (*first.axes, *second.axes))

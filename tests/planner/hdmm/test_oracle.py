@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.matrices import Dense
 from dpsql.planner.mechanisms.hdmm import p_identity
 from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, weighted_sum
 from dpsql.planner.mechanisms.hdmm.irregular import irregular
 from dpsql.planner.mechanisms.hdmm.oracle import Oracle, even
 from dpsql.planner.mechanisms.hdmm.strategies import Even, Written, sensitivity
 from dpsql.workload import AllRange, Identity, Prefix, Ranges, Total
-from dpsql.workload.queries import DenseQueries
 
 
 def error(rows, gram):
@@ -83,7 +83,7 @@ def test_plain_gram_matrices_need_no_matrix():
 
 
 def test_a_start_is_never_made_worse_and_equal_questions_get_equal_answers():
-    queries = DenseQueries(irregular(12 * 40, 3).reshape(12, 40) - 0.3)
+    queries = Dense(irregular(12 * 40, 3).reshape(12, 40) - 0.3)
     gram = Gram.of(queries)
     first, again = Oracle("laplace").solve(gram), Oracle("laplace").solve(gram)
     assert (first.rows() == again.rows()).all()

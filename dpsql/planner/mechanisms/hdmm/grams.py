@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.workload.queries import CellQueries, IntervalQueries, Queries
+from dpsql.workload import Queries
 
 Array = NDArray[np.float64]
 
@@ -43,10 +43,10 @@ class Gram:
             ResourceLimitError: it would have to be written out, and is too large for that.
         """
         n = queries.cells
-        if isinstance(queries, CellQueries):
-            return cls(n, identity=1.0)
-        if isinstance(queries, IntervalQueries) and _all_whole(queries):
-            return cls(n, total=float(queries.rows))
+        even = queries.even_gram()
+        if even is not None:
+            across, along = even
+            return cls(n, identity=across, total=(along - across) / n)
         _check(n)
         return cls(n, rest=queries.gram())
 
@@ -95,11 +95,6 @@ def weighted_sum(cells: int, terms: Iterable[tuple[float, Gram]]) -> Gram:
         if gram.rest is not None:
             rest = weight * gram.rest if rest is None else rest + weight * gram.rest
     return Gram(cells, identity, total, rest)
-
-
-def _all_whole(queries: IntervalQueries) -> bool:
-    low, high = queries.ends
-    return bool((high - low == queries.cells).all())
 
 
 def _check(cells: int) -> None:

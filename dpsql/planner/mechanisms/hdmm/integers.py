@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import check_entries
 from dpsql.measurement.integer import DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.hdmm.strategies import Even, Noise, Strategy, Written
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import round_strategy
-from dpsql.workload.queries import check_entries
 
 Ints = NDArray[np.int64]
 
