@@ -15,9 +15,9 @@ import polars as pl
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import Gaussian
-from dpsql.planner.mechanisms.aim.conditional import block_of
+from dpsql.planner.mechanisms.aim.estimates import block_of
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.run import Estimates, Measured
+from dpsql.planner.mechanisms.aim.rounds import Estimates, Measured
 from dpsql.planner.plans.expected import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.residuals.averaging import Reference

@@ -22,7 +22,7 @@ from dpsql.errors import (
 )
 from dpsql.measurement.certify import is_laplace
 from dpsql.measurement.measure import ChargedPlan, NoisyMeasurements, Payable, measure
-from dpsql.planner.mechanisms.aim.run import run
+from dpsql.planner.mechanisms.aim.rounds import run
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source, splits

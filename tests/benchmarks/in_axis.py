@@ -5,8 +5,8 @@ python -m tests.benchmarks.in_axis
 "decompose" is what a measurement does before noise is added (`measurement.measure.apply`): n·I − J
 along each axis. "invert" brings it back to the residual space (`planner.reconstruction`, and AIM's
 `residual_of`), "reconstruct" adds all residuals inside a marginal up
-(`ResidualReconstruction.marginal`, and AIM's `Marginals.rebuilt`). Nanoseconds per cell of the
-marginal; constant means linear.
+(`ResidualReconstruction.marginal`, and AIM's `LinearMarginals.rebuilt`). Nanoseconds per cell of
+the marginal; constant means linear.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import numpy as np
 
 import dpsql
 from dpsql.measurement.measure import apply
-from dpsql.planner.mechanisms.aim.candidates import subsets
-from dpsql.planner.mechanisms.aim.conditional import residual_block
-from dpsql.planner.mechanisms.aim.grem import Marginals, residual_of
+from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, residual_block, residual_of
+from dpsql.planner.mechanisms.aim.plan import subsets
 from dpsql.workload import Identity, Workload
 
 SHAPES = (
@@ -68,7 +67,7 @@ def main() -> None:
 
 
 def _rebuilding(sizes, names):
-    marginals = Marginals(sizes)
+    marginals = LinearMarginals(sizes)
     for part in subsets(names):
         block = residual_block(part, sizes, Fraction(1), 1)
         marginals.add(part, residual_of(block, np.ones(block.shape or (1,), dtype=np.int64)))

@@ -18,8 +18,12 @@ from itertools import combinations
 import numpy as np
 
 from dpsql.measurement.integer import BlockStrategy
-from dpsql.planner.mechanisms.aim.conditional import conditional_plan, residual_block
-from dpsql.planner.mechanisms.aim.grem import Marginals, residual_of
+from dpsql.planner.mechanisms.aim.estimates import (
+    LinearMarginals,
+    conditional_plan,
+    residual_block,
+    residual_of,
+)
 from tests.benchmarks.aim_adult import SIZES
 
 TRIPLES = tuple(combinations(SIZES, 3))
@@ -27,7 +31,7 @@ PRICE = Fraction(1, 100)
 LEAST = 5.0
 
 
-def measure(marginals: Marginals, blocks: list[BlockStrategy], generator) -> None:
+def measure(marginals: LinearMarginals, blocks: list[BlockStrategy], generator) -> None:
     """Add invented measurements; what they are makes no difference to the time."""
     for block in blocks:
         noisy = generator.integers(-(2**40), 2**40, block.shape or (1,))
@@ -38,7 +42,7 @@ def main() -> None:
     """Print the seconds of each round."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     generator = np.random.default_rng(0)
-    marginals = Marginals(SIZES)
+    marginals = LinearMarginals(SIZES)
     first = [(), *((a,) for a in SIZES)]
     measure(marginals, [residual_block(a, SIZES, PRICE, 1) for a in first], generator)
     for names in TRIPLES:

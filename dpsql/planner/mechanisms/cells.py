@@ -15,9 +15,9 @@ from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.pooled import of_marginals
+from dpsql.planner.shares.allocation import exact_shares
 from dpsql.workload import Workload
 
-_GRAIN = 1 << 60
 LEAST_SHARE = 1e-4
 """Of the budget, relative to the largest share."""
 
@@ -84,11 +84,10 @@ def shares(errors_: Sequence[float], *, pure: bool) -> list[float]:
 def _blocks(strategies: Sequence[MarginalStrategy], cost: Cost) -> tuple[BlockStrategy, ...]:
     # Queries that are always 0 have no error, and are measured all the same: with next to nothing.
     largest = max(s.share for s in strategies) or 1.0
-    weights = [int(max(s.share / largest, LEAST_SHARE) * _GRAIN) for s in strategies]
-    unit = cost.per_record / sum(weights)
-    return tuple(
-        _block(s, w * unit, pure=cost.budget.pure) for s, w in zip(strategies, weights, strict=True)
-    )
+    parts = [max(s.share / largest, LEAST_SHARE) for s in strategies]
+    exact = exact_shares(parts, [1] * len(parts), cost.per_record)
+    pairs = zip(strategies, exact, strict=True)
+    return tuple(_block(strategy, share, pure=cost.budget.pure) for strategy, share in pairs)
 
 
 def _block(strategy: MarginalStrategy, cost: Fraction, *, pure: bool) -> BlockStrategy:

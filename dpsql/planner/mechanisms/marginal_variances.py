@@ -34,7 +34,7 @@ from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import Conquered, Divided, stitch_shares
 from dpsql.planner.plans.plan import Objective, Plan
-from dpsql.planner.shares.proportional import allocate
+from dpsql.planner.shares.allocation import allocate
 from dpsql.workload import Workload
 
 Array = NDArray[np.float64]

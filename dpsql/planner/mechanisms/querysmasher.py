@@ -39,7 +39,7 @@ from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Colouring, by_reference, by_size
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.structure import products
-from dpsql.planner.shares.proportional import allocate
+from dpsql.planner.shares.allocation import allocate
 from dpsql.planner.strategies.base import Conquered as Conquered
 from dpsql.planner.strategies.base import StrategyFamily
 from dpsql.planner.strategies.choose import Solutions
@@ -246,7 +246,7 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
     if choice is not None:
         divided = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
         weighted = plans["weighted residual spaces"] = stitch(workload, cost, divided)
-        # The least total with uniform references, whatever the integers; see `shares.proportional`.
+        # The least total with uniform references, whatever the integers; see `shares.allocation`.
         least = choice.uniform_roots**2 / float(cost.per_record)
         if weighted.rmse**2 * workload.count <= least:
             return plans

@@ -29,7 +29,7 @@ from dpsql.errors import InternalError, WorkloadError
 from dpsql.hints import option
 from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.reconstruction.base import LARGE
-from dpsql.planner.shares.proportional import total_error
+from dpsql.planner.shares.allocation import total_error
 from dpsql.planner.strategies import minimax
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import LARGEST_MU_SQUARED, SMALLEST_MU_SQUARED

@@ -18,7 +18,7 @@ from dpsql.planner.reconstruction.combine import combine
 from dpsql.planner.reconstruction.sources import Ground, Source
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.equivalence import by_reference
-from dpsql.planner.shares.water_level import exact_shares, least_total, water_level
+from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.workload import Workload
 
@@ -70,7 +70,7 @@ def plan_apart(
     rounding = Rounding()
     blocks = []
     for i, share in zip(
-        measured, exact_shares(shares[measured], counts, cost.per_record), strict=True
+        measured, exact_shares(shares[measured].tolist(), counts, cost.per_record), strict=True
     ):
         conquered = asked[i].conquered
         block = rounding.block(asked[i].spaces, conquered.solved, share)

@@ -16,7 +16,7 @@ from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import apply
-from dpsql.planner.mechanisms.aim.conditional import residual_block
+from dpsql.planner.mechanisms.aim.estimates import residual_block
 from tests.helpers.seeded import GivenBits, SeededBits
 
 SIZES = {"a": 3, "b": 2}

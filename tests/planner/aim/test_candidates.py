@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from dpsql.planner.mechanisms.aim.candidates import Targets, subsets
+from dpsql.planner.mechanisms.aim.plan import Targets, subsets
 from dpsql.workload import Identity, Prefix, Total, Workload
 
 SIZES = {"a": 3, "b": 2, "one": 1, "c": 4}

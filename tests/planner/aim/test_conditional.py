@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpsql.measurement.certify import privacy_cost
-from dpsql.planner.mechanisms.aim.candidates import subsets
-from dpsql.planner.mechanisms.aim.conditional import conditional_plan, residual_block, unit
+from dpsql.planner.mechanisms.aim.estimates import conditional_plan, residual_block, unit
+from dpsql.planner.mechanisms.aim.plan import subsets
 from tests.oracle import space_matrix
 
 SIZES = {"a": 3, "b": 2, "c": 4}

@@ -6,9 +6,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpsql.planner.mechanisms.aim.candidates import subsets
+from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, Residual
 from dpsql.planner.mechanisms.aim.fit import FittedMarginals, cut_off, shrunk
-from dpsql.planner.mechanisms.aim.grem import Marginals, Residual
+from dpsql.planner.mechanisms.aim.plan import subsets
 
 SIZES = {"a": 3, "b": 4, "c": 2}
 ALL = ("a", "b", "c")
@@ -22,7 +22,7 @@ def centred(table):
 
 def known(truth, spaces, precision=1e9):
     """Tables after some residuals of a true table were measured with hardly any noise."""
-    fitted = FittedMarginals(Marginals(SIZES))
+    fitted = FittedMarginals(LinearMarginals(SIZES))
     for names in spaces:
         drop = tuple(i for i, a in enumerate(ALL) if a not in names)
         fitted.add(names, Residual(centred(truth.sum(axis=drop)), precision))
@@ -118,7 +118,7 @@ def test_tables_are_kept_until_they_change():
 
 
 def test_an_empty_table_is_answered_without_dividing_by_zero():
-    fitted = FittedMarginals(Marginals(SIZES))
+    fitted = FittedMarginals(LinearMarginals(SIZES))
     for names in subsets(ALL):
         shape = [SIZES[a] for a in names]
         fitted.add(names, Residual(centred(np.full(shape, -30.0)) - 30.0 * (not names), 1.0))

@@ -7,9 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.planner.mechanisms.aim.candidates import subsets
-from dpsql.planner.mechanisms.aim.conditional import residual_block, unit
-from dpsql.planner.mechanisms.aim.grem import Marginals, residual_of
+from dpsql.planner.mechanisms.aim.estimates import (
+    LinearMarginals,
+    residual_block,
+    residual_of,
+    unit,
+)
+from dpsql.planner.mechanisms.aim.plan import subsets
 from tests.oracle import space_matrix
 
 SIZES = {"a": 3, "b": 2, "c": 4}
@@ -30,7 +34,7 @@ def measurements(seed=0):
 
 
 def filled(seed=0, keep=()):
-    marginals = Marginals(SIZES)
+    marginals = LinearMarginals(SIZES)
     for block, noisy, _ in measurements(seed):
         for names in keep:
             marginals.marginal(names)

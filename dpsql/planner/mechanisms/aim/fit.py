@@ -27,8 +27,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.mechanisms.aim.candidates import Attributes, subsets
-from dpsql.planner.mechanisms.aim.grem import Marginals, Residual
+from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, Residual
+from dpsql.planner.mechanisms.aim.plan import Attributes, subsets
 
 Table = NDArray[np.float32]
 
@@ -45,7 +45,7 @@ class FittedMarginals:
     They are in single precision: rounding is far below the noise, and they may be many.
     """
 
-    def __init__(self, linear: Marginals) -> None:
+    def __init__(self, linear: LinearMarginals) -> None:
         self.linear = linear
         self._kept: dict[Attributes, Table] = {}
 

@@ -3,10 +3,23 @@
 What is done with counts is done by `GuardedCounts`, which takes the price from the allowance of the
 charge before it answers. All the rest works on what came out, so that no mistake in here can spend
 more than was charged.
+
+*What is paid for each round: budget annealing (AIM, 4.3).*
+First, the total and all one-way marginals are measured. Then each round costs the same, most of
+it for measuring and the rest for choosing what; at that price, some more than two rounds for each
+of the workload's marginals could be paid, though no more than a thousand. If the answers over the
+chosen marginal moved by no more than noise would, rounds of this price have nothing left to find,
+and the next ones cost four times as much: half the noise. When two more rounds can't be paid, the
+last one takes all that is left.
+
+The shares were chosen by measuring the error on the Adult census extract (14 attributes, all
+three-way marginals, ε from 0.1 to 10); the error changes little around them. AIM gives the
+one-way marginals a sixteenth of the budget, and AIM+GReM less: too little for the smallest budgets.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,23 +34,94 @@ from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.randomness import RandomBits, fresh_bits
-from dpsql.planner.mechanisms.aim.candidates import Attributes, Targets
-from dpsql.planner.mechanisms.aim.conditional import (
+from dpsql.planner.mechanisms.aim.estimates import (
+    LinearMarginals,
     block_of,
     conditional_plan,
     residual_block,
+    residual_of,
 )
 from dpsql.planner.mechanisms.aim.fit import FittedMarginals
-from dpsql.planner.mechanisms.aim.grem import Marginals, residual_of
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
-from dpsql.planner.mechanisms.aim.schedule import (
-    FIRST_SHARE,
-    Price,
-    expected_noise,
-    first_price,
-    first_shares,
-    next_price,
-)
+from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Attributes, Targets
+from dpsql.planner.shares.allocation import exact_shares
+
+FIRST_SHARE = Fraction(7, 20)
+"""Of the budget, for the total and the one-way marginals."""
+ROUNDS = 64
+"""Besides two for each marginal, how many rounds of the first price can be paid."""
+MOST_ROUNDS = 1000
+CHOOSING_SHARE = Fraction(1, 10)
+"""Of a round's price."""
+GROWTH = 4
+_LARGEST_EPSILON = Fraction(2000)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one round costs, as μ²; at most."""
+
+    choosing: Fraction
+    measuring: Fraction
+
+    @classmethod
+    def of(cls, price: Fraction) -> Price:
+        """Split the price of a round."""
+        choosing = price * CHOOSING_SHARE
+        return cls(choosing, price - choosing)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The parameter of the exponential mechanism, for at most that price.
+
+        A range bounded by ε costs less than (π/8)·ε², see `measurement.exponential`.
+        """
+        epsilon = math.sqrt(8 / math.pi * self.choosing)
+        return min(Fraction(epsilon) * (1 - Fraction(1, 10**9)), _LARGEST_EPSILON)
+
+
+def first_price(left: Fraction, marginals: int) -> Fraction:
+    """Return the price of the first round.
+
+    Args:
+        left: what is left for rounds, as μ².
+        marginals: how many marginals are asked for that are inside no other.
+    """
+    return left / min(ROUNDS + 2 * marginals, MOST_ROUNDS)
+
+
+def next_price(price: Fraction, left: Fraction, moved: float, noise: float) -> Fraction:
+    """Return the price of the next round.
+
+    Args:
+        price: of the last one.
+        left: what is left for further rounds, 0 after the last one.
+        moved: how far the answers over the chosen marginal moved, as a sum over its cells.
+        noise: how far noise alone would have moved them.
+    """
+    if moved <= noise:
+        price = GROWTH * price
+    return left if 2 * price > left else price
+
+
+def expected_noise(cells: int, price: Fraction, contributions: int) -> float:
+    """Return the mean of Σ|noise| if a marginal were measured cell by cell at a price.
+
+    Counting all cells has the sensitivity k, so that σ = k/μ; the mean of |N(0, σ²)| is σ√(2/π).
+    """
+    return contributions * cells * math.sqrt(2 / math.pi / price)
+
+
+def first_shares(
+    weights: Mapping[Attributes, float], total: Fraction
+) -> dict[Attributes, Fraction]:
+    """Share what is paid for the first measurements.
+
+    The mean sum of |noise| over a marginal at a price c is proportional to w/√c, with w its number
+    of cells times the weight of what is asked about it; c ∝ w^(2/3) makes the sum of all smallest.
+    """
+    parts = [w ** (2 / 3) for w in weights.values()]
+    return dict(zip(weights, exact_shares(parts, [1] * len(parts), total), strict=True))
+
 
 Array = NDArray[np.float64]
 
@@ -87,7 +171,7 @@ class Estimates:
     @classmethod
     def of(cls, plan: AdaptivePlan, measured: Sequence[tuple[Measured, ...]]) -> Estimates:
         """Make estimates again, from what the rounds measured."""
-        fitted = FittedMarginals(Marginals(plan.targets.sizes))
+        fitted = FittedMarginals(LinearMarginals(plan.targets.sizes))
         for one in (one for some in measured for one in some):
             block = block_of(one.attributes, plan.targets.sizes, one.variance)
             fitted.add(one.attributes, residual_of(block, one.values))
@@ -168,7 +252,7 @@ class _Run:
     def __init__(self, plan: AdaptivePlan, counts: GuardedCounts, allowance: Allowance) -> None:
         self._plan, self._targets = plan, plan.targets
         self._counts, self._allowance = counts, allowance
-        self._fitted = FittedMarginals(Marginals(plan.targets.sizes))
+        self._fitted = FittedMarginals(LinearMarginals(plan.targets.sizes))
         self._compared: dict[Attributes, object] = {}
         self._rounds: list[Round] = []
         self._left = plan.privacy_cost
