@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.nested import nested_rows
+
 Array = NDArray[np.float64]
 
 
 def root_of(gram: Array) -> Array:
-    """Return as many rows as there are cells, some of which may be zero."""
+    """Return at most as many rows as there are cells, some of which may be zero."""
+    if (rows := nested_rows(gram)) is not None:
+        return rows
     values, vectors = np.linalg.eigh(gram)
     return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
 
@@ -39,6 +43,8 @@ def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
 
 def full_rank_root(gram: Array) -> Array:
     """Return rows of full rank with this Gram matrix."""
+    if (rows := nested_rows(gram)) is not None:
+        return rows
     values, vectors = np.linalg.eigh(gram)
     kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(gram)
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)

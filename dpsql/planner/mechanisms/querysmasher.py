@@ -113,7 +113,9 @@ def plan(
         tolerance: the relative gap to aim for, between 1e-8 and 1.
         residuals: `weighted` chooses the references that need the least error; `uniform` takes
             means, as the paper does; `none` plans the whole domain at once, which is best and
-            possible up to 2,000 joint cells; `weighted` does so by itself up to 400, or 1,500.
+            possible up to 2,000 joint cells; `weighted` does so by itself up to 400, up to
+            1,200 of one attribute (2,500 where cumulative counts are asked), and up to 1,500 where
+            the workload is no Kronecker product.
         objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
         targets: family name → the largest standard error that its answers may have, in rows.
             The budget is then the least one found that meets them all.

@@ -9,7 +9,8 @@ For any δ, with M = Q D Qᵀ and X = Qᵀ M^{-1/2} Q: f² is a lower bound on t
 divided by its largest diagonal entry is feasible with error f·max diag(X), an upper bound. At
 the optimum diag(X) = f wherever δ > 0. The gradient of f is diag(X)/2.
 
-Where G has symmetries, it is split into parts that are factorised apart (see `symmetry`).
+Where G has symmetries, it is split into parts that are factorised apart (see `symmetry`). Rows over
+nested sets are factorised in quadratic time (see `linalg.nested`).
 
 This is the dual of the semidefinite program of the matrix mechanism (Yuan et al., "Convex
 optimization for linear query processing under approximate differential privacy", KDD 2016) in
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 
 from dpsql.linalg.hull import hull
 from dpsql.linalg.narrow import Narrow, narrow
+from dpsql.linalg.nested import Nested
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.strategies.acceleration import Accelerated
 from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
@@ -41,6 +43,8 @@ MAX_RANK = 2500
 """Ranks above this go to the product strategy: one evaluation would take seconds."""
 WORK = 2e12
 """Multiplications that one component may cost. Counted, not timed: plans are reproducible."""
+QUADRATIC = 100
+"""Multiplications for each entry of rows over nested sets."""
 OVERHEAD = 500
 """What a cell costs beside the multiplications, in as many of them."""
 WIDE = 10**5
@@ -57,7 +61,7 @@ LEAST = 3
 """Evaluations that are made at any rate."""
 MOST_STEPS = 600
 WORTHWHILE = 8
-"""Ranks from which symmetries are looked for."""
+"""Ranks from which structure is looked for."""
 FEWER = 4
 """How many times fewer cells there must be at corners to be solved alone."""
 ROUNDING = 1e-13
@@ -101,6 +105,23 @@ class Part:
     """Rows of full rank, of shape (r, dimension)."""
     block: Block | None
     """The subspace; None for all cells."""
+    nested: Nested | None = None
+    """The rows as those over nested sets, if they are."""
+
+    @property
+    def work(self) -> float:
+        """Multiplications that one factorisation takes, roughly."""
+        r, m = self.q.shape
+        return float(QUADRATIC * r * m if self.nested else 2 * r * r * m + 10 * r**3)
+
+    def decompose(self, delta: Vector) -> tuple[Vector, NDArray[np.float64]]:
+        """Return the eigenvalues of Q D Qᵀ, and R with RᵀR = X."""
+        found = None if self.nested is None else self.nested.decompose(delta)
+        if found is None:
+            values, vectors = _eigen(self.q, delta)
+            found = values, vectors.T @ self.q
+        values, turned = found
+        return values, values[:, None] ** -0.25 * turned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +134,9 @@ class Dual:
 
     @staticmethod
     def of(rows: NDArray[np.float64], shape: tuple[int, ...]) -> Dual:
-        """Look for symmetries and compress the rows."""
+        """Look for structure and compress the rows."""
+        if len(rows) >= WORTHWHILE and (nested := Nested.of(rows)) is not None:
+            return Dual(rows.shape[1], (Part(rows, None, nested),))
         found = symmetries(rows, shape) if min(rows.shape) >= WORTHWHILE else []
         n = rows.shape[1]
         if not found:
@@ -130,8 +153,7 @@ class Dual:
     @property
     def work(self) -> float:
         """Multiplications that one evaluation takes, roughly."""
-        sizes = [p.q.shape for p in self.parts]
-        return float(sum(2 * r * r * m + 10 * r**3 for r, m in sizes) + OVERHEAD * self.cells)
+        return sum(p.work for p in self.parts) + OVERHEAD * self.cells
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,8 +213,7 @@ def evaluate(dual: Dual, delta: Vector) -> DualPoint:
     f, roots, diagonal = 0.0, [], np.zeros(dual.cells)
     for part in dual.parts:
         here = delta if part.block is None else delta[part.block.cells]
-        values, vectors = _eigen(part.q, here)
-        root = values[:, None] ** -0.25 * (vectors.T @ part.q)
+        values, root = part.decompose(here)
         squares = np.einsum("ij,ij->j", root, root)
         if part.block is not None:  # no two vectors share a cell
             squares = part.block.vectors.power(2) @ squares
@@ -224,11 +245,27 @@ def maximise(
         row = part.q[0] if part.block is None else part.block.vectors @ part.q[0]
         largest = np.abs(row) >= np.abs(row).max() * (1 - 1e-12)
         return evaluate(dual, largest / largest.sum())
-    if len(dual.parts) == 1 and is_worthwhile(dual.rank, dual.cells):
+    nested = dual.parts[0].nested
+    if nested is not None and start is None:
+        start = _nearly_best(nested, tolerance / 2)
+    elif len(dual.parts) == 1 and is_worthwhile(dual.rank, dual.cells):
         few = _over_few_cells(dual, tolerance, start)
         if few.gap <= tolerance:
             return few
     return _over_all_cells(dual, tolerance, start, steps)
+
+
+def _nearly_best(nested: Nested, tolerance: float) -> Vector:
+    """Go to the fixed point by diagonals alone, which take linear time but are not exact."""
+    delta, acceleration = np.full(len(nested.levels), 1.0 / len(nested.levels)), Accelerated()
+    for _ in range(MOST_STEPS):
+        diagonal = nested.diagonal(delta)
+        f = float(diagonal @ delta)
+        if diagonal.max() <= f * (1 + tolerance):
+            break
+        ratio = np.maximum(diagonal / f, SMALLEST_RATIO)
+        delta = _normalise(acceleration.next(delta, STRETCH * np.log(ratio)))
+    return delta
 
 
 def solve_dual(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -60,6 +61,8 @@ def over_basis(
     """
     scaled = root / math.sqrt(float(np.square(root).sum(axis=0).max()))
     spanning = basis.astype(np.float64)
+    if express is None and not (basis.sum(axis=0) > 1).any() and not (basis < 0).any():
+        express = partial(np.take, indices=basis.argmax(axis=1), axis=1)  # sums of other cells each
     if express is None and (found := narrow(spanning, shape)) is not None:
         scaled, spanning = found.project(scaled), found.small
     if len(scaled) < len(basis):

@@ -18,7 +18,7 @@ from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.basis import row_basis
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.strategies.base import Solution
-from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
 from dpsql.planner.strategies.express import over_basis
 from dpsql.workload import Workload
 from dpsql.workload.joint import gram, joint_cells, spread_out, touched, written_out
@@ -32,7 +32,7 @@ QUICK_CELLS = 400
 """Joint cells up to which that takes no longer than residual spaces do."""
 ALONE_CELLS = 1200
 """Cells of a single attribute up to which it doesn't: the search for its reference solves problems
-of that size many times."""
+of that size many times. Of cumulative counts there may be as many as a solver takes."""
 MODERATE_CELLS = 1500
 """Joint cells up to which that takes some seconds, and is done where no other plan is certified
 against all mechanisms."""
@@ -46,8 +46,19 @@ UNWEIGHTED = 1e-12
 def is_quick(workload: Workload) -> bool:
     """Whether planning the whole domain takes no longer than residual spaces do."""
     n, m = joint_cells(workload), workload.count
-    most = ALONE_CELLS if len(touched(workload)) == 1 else QUICK_CELLS
+    most = QUICK_CELLS
+    if len(touched(workload)) == 1:
+        most = MAX_RANK if ALONE_CELLS < n <= MAX_RANK and _is_cumulative(workload) else ALONE_CELLS
     return n <= most or (m <= FEW and m * n <= FEW_ENTRIES)
+
+
+def _is_cumulative(workload: Workload) -> bool:
+    """Whether all queries are runs of cells that begin, or that end, at the same one."""
+    runs = [b.queries.runs() for f in workload.families for b in f.blocks]
+    known = [ends for ends in runs if ends is not None]
+    if len(known) < len(runs):
+        return False
+    return any(len(np.unique(np.concatenate(ends))) == 1 for ends in zip(*known, strict=True))
 
 
 def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Solution] | None:
@@ -59,7 +70,8 @@ def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Soluti
     if not rows.any():
         return None
     dual = Dual.of(rows, shape)
-    basis = integer_basis(workload, names, dual.rank)
+    nested = dual.parts[0].nested
+    basis = nested.basis if nested else integer_basis(workload, names, dual.rank)
     if basis is None:
         return None
     best = maximise(dual, tolerance)

@@ -45,9 +45,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.averaging import Reference, rounded
-from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
 from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, Axis
 from dpsql.workload import Queries, Workload
 from dpsql.workload.factors import Total
@@ -189,12 +190,12 @@ def _rows(along: Along, cells: int) -> Array | None:
     count = sum(queries.rows for _, queries in along)
     if count <= LOW and count * cells <= MOST_ENTRIES:
         return compressed(np.vstack([math.sqrt(w) * q.matrix for w, q in along]))
-    if cells > MAX_CELLS:
+    if cells > MAX_RANK:
         return None
     gram: Array = np.zeros((cells, cells))
     for weight, queries in along:
         gram += weight * queries.gram()
-    return full_rank_root(gram)
+    return full_rank_root(gram) if cells <= MAX_CELLS else nested_rows(gram)
 
 
 def reference_of(root: Array) -> Array:
