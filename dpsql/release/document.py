@@ -1,24 +1,28 @@
-"""`release.json`: the facts of a release as plain JSON, and back."""
+"""`release.json`: the facts of a release as plain JSON, and back.
+
+The shapes of its parts are declared here, and msgspec reads them strictly. What is written for
+people only, such as the noise and the neighbors in words, is not read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import polars as pl
 
 from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError
 from dpsql.planner.plans.expected import EXPECTED
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.privacy import Budget, Purpose, Receipt
-from dpsql.release.facts import LAPLACE_NOISE, Earlier, Facts
+from dpsql.release.facts import Earlier, Facts
 from dpsql.release.summary import DELTAS
-from dpsql.schema.document import table_from_json, table_to_json
+from dpsql.schema.stored import table_from_json, table_to_json
 
 FORMAT = 3
 READ = (2, FORMAT)
@@ -27,86 +31,191 @@ MAX_BYTES = 2**26
 
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,1999})(/[1-9][0-9]{0,1999})?")
 
+_NOISE_OF_FORMAT_2 = {
+    "round(N(0, sigma^2)) added to exact integers: the Gaussian mechanism, rounded afterwards; "
+    "variance sigma^2 + 1/12; drawn exactly from AES-256 in counter mode, keyed by the "
+    "system": "gaussian",
+    "discrete Laplace noise, P(z) in proportion to exp(-|z|/b), added to exact integers: pure "
+    "epsilon; variance 1/(2 sinh(1/(2b))^2); drawn exactly from AES-256 in counter mode, keyed by "
+    "the system": "laplace",
+}
+"""What stood in place of a name; the words of that version for good."""
 
-def write(facts: Facts, files: Mapping[str, Any]) -> str:
+
+class _Part(msgspec.Struct, frozen=True):
+    """A part of the document; each has at least these names."""
+
+
+class _Asked(_Part, frozen=True):
+    form: Literal["rho", "mu", "epsilon"]
+    amount: Fraction
+    delta: Fraction | None
+
+    def budget(self) -> Budget:
+        if self.form == "epsilon" and self.delta is not None:
+            return Budget(epsilon=self.amount, delta=self.delta)
+        if self.form == "epsilon":
+            raise ValueError
+        return Budget(mu=self.amount) if self.form == "mu" else Budget(rho=self.amount)
+
+
+class _Budget(_Part, frozen=True):
+    asked: _Asked
+    rho: float
+    rho_exact: Fraction
+    mu: float
+    epsilon_at_delta: dict[str, float]
+
+
+class _Expected(_Part, frozen=True):
+    statement: str
+    rows: int
+    rmse: float | None
+    worst_standard_error: float | None
+
+
+class _Mechanism(_Part, frozen=True, kw_only=True):
+    name: str | None
+    title: str | None
+    noise: str
+    """`gaussian` or `laplace`."""
+    noise_in_words: str = ""
+    objective: str
+    rmse: float | None
+    certified_gap: float | None
+    warning: str | None = None
+    residual_spaces: int
+    whole_domain: bool
+    invariants: tuple[()] = ()
+
+
+class _PostProcessing(_Part, frozen=True):
+    confidence: float | None
+    nonnegative: bool
+    integers: bool
+
+
+class _Receipt(_Part, frozen=True):
+    id: str
+    entry: int
+    request: str
+    mu_squared: Fraction
+    purpose: Purpose
+
+
+class _Earlier(_Part, frozen=True):
+    entry: int
+    request: str
+    mu_squared: Fraction
+    time: str
+
+
+class DescribedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said of a column of a frame; see `Release.columns`."""
+
+    column: str
+    role: str | None
+    variance: str | None
+    reason: str | None
+
+
+class DescribedFile(_Part, frozen=True, kw_only=True, omit_defaults=True):
+    """What is said of a file in the folder."""
+
+    statement: str | None
+    """Whose answers it holds; None if it holds the noisy integers."""
+    rows: Annotated[int, msgspec.Meta(ge=0)] = 0
+    columns: tuple[DescribedColumn, ...] = ()
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class _Document(_Part, frozen=True, kw_only=True):
+    format: int
+    created: str
+    table: dict[str, Any]
+    neighbours: str
+    contributions: int
+    vintage: str
+    statements: dict[str, str]
+    expected_error: tuple[_Expected, ...]
+    budget: _Budget | None
+    rows_need_a_value_in: dict[str, tuple[str, ...]] | tuple[str, ...]
+    """By statement; in format 2 the same columns for all statements."""
+    notes: dict[str, tuple[str, ...]] = {}
+    privacy_cost_mu_squared: Fraction
+    mechanism: _Mechanism
+    post_processing: _PostProcessing
+    ledger: _Receipt | None
+    rests_also_on: tuple[_Earlier, ...]
+    versions: dict[str, str]
+    files: dict[str, DescribedFile]
+
+
+# ── writing ────────────────────────────────────────────────────────────────────────────────
+
+
+def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
     """Write facts and what is said of each file, with a checksum of all of it."""
-    document = {
-        "format": FORMAT,
-        "created": facts.created,
-        "table": table_to_json(facts.table),
-        "neighbours": facts.neighbours,
-        "contributions": facts.table.contributions,
-        "vintage": facts.vintage,
-        "statements": dict(facts.statements),
-        "expected_error": facts.expected.to_dicts(),
-        "budget": None if facts.budget is None else _budget(facts.budget),
-        "rows_need_a_value_in": {name: list(of) for name, of in facts.guards.items()},
-        "notes": {name: list(notes) for name, notes in facts.notes.items()},
-        "privacy_cost_mu_squared": str(facts.privacy_cost),
-        "mechanism": {
-            "name": facts.mechanism,
-            "title": None if facts.mechanism is None else MECHANISMS[facts.mechanism].title,
-            "noise": facts.noise,
-            "objective": facts.objective,
-            "rmse": facts.rmse,
-            "certified_gap": facts.gap,
-            "warning": facts.warning,
-            "residual_spaces": facts.spaces,
-            "whole_domain": facts.whole,
-            "invariants": [],
-        },
-        "post_processing": {
-            "confidence": facts.confidence,
-            "nonnegative": facts.nonnegative,
-            "integers": facts.integers,
-        },
-        "ledger": None if facts.receipt is None else _receipt(facts.receipt),
-        "rests_also_on": [
-            {
-                "entry": e.seq,
-                "request": e.request,
-                "mu_squared": str(e.mu_squared),
-                "time": e.time,
-            }
-            for e in facts.earlier
-        ],
-        "versions": dict(facts.versions),
-        "files": dict(files),
-    }
+    written = _Document(
+        format=FORMAT,
+        created=facts.created,
+        table=table_to_json(facts.table),
+        neighbours=facts.neighbours,
+        contributions=facts.table.contributions,
+        vintage=facts.vintage,
+        statements=dict(facts.statements),
+        expected_error=tuple(_Expected(**row) for row in facts.expected.to_dicts()),
+        budget=None if facts.budget is None else _budget(facts.budget),
+        rows_need_a_value_in=dict(facts.guards),
+        notes=dict(facts.notes),
+        privacy_cost_mu_squared=facts.privacy_cost,
+        mechanism=_mechanism(facts),
+        post_processing=_PostProcessing(facts.confidence, facts.nonnegative, facts.integers),
+        ledger=None if facts.receipt is None else _receipt(facts.receipt),
+        rests_also_on=tuple(
+            _Earlier(e.seq, e.request, e.mu_squared, e.time) for e in facts.earlier
+        ),
+        versions=dict(facts.versions),
+        files=dict(files),
+    )
+    document = msgspec.json.decode(msgspec.json.encode(written, enc_hook=str))
     return _text({**document, "sha256": _digest(document)})
+
+
+def _mechanism(facts: Facts) -> _Mechanism:
+    return _Mechanism(
+        name=facts.mechanism,
+        title=None if facts.mechanism is None else MECHANISMS[facts.mechanism].title,
+        noise="laplace" if facts.laplace else "gaussian",
+        noise_in_words=facts.noise,
+        objective=facts.objective,
+        rmse=facts.rmse,
+        certified_gap=facts.gap,
+        warning=facts.warning,
+        residual_spaces=facts.spaces,
+        whole_domain=facts.whole,
+    )
+
+
+def _budget(budget: Budget) -> _Budget:
+    deltas = dict.fromkeys((*DELTAS, *([] if budget.delta is None else [budget.delta])))
+    return _Budget(
+        _Asked(budget.form, budget.amount, budget.delta),
+        rho=float(budget.rho),
+        rho_exact=budget.rho,
+        mu=budget.mu,
+        epsilon_at_delta={f"{float(d):g}": budget.epsilon_at(d) for d in deltas},
+    )
+
+
+def _receipt(receipt: Receipt) -> _Receipt:
+    return _Receipt(
+        receipt.ledger, receipt.seq, receipt.request, receipt.mu_squared, receipt.purpose
+    )
 
 
 def _text(sealed: Mapping[str, Any]) -> str:
     return json.dumps(sealed, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _budget(budget: Budget) -> dict[str, Any]:
-    deltas = dict.fromkeys((*DELTAS, *([] if budget.delta is None else [budget.delta])))
-    return {
-        "asked": {
-            "form": budget.form,
-            "amount": str(budget.amount),
-            "delta": None if budget.delta is None else str(budget.delta),
-        },
-        "rho": float(budget.rho),
-        "rho_exact": str(budget.rho),
-        "mu": budget.mu,
-        "epsilon_at_delta": {f"{float(d):g}": budget.epsilon_at(d) for d in deltas},
-    }
-
-
-def _receipt(receipt: Receipt) -> dict[str, Any]:
-    purpose = receipt.purpose
-    return {
-        "id": receipt.ledger,
-        "entry": receipt.seq,
-        "request": receipt.request,
-        "mu_squared": str(receipt.mu_squared),
-        "purpose": {name: getattr(purpose, name) for name in PURPOSE},
-    }
-
-
-PURPOSE = ("plan", "script", "table", "schema", "unit", "vintage")
 
 
 def _digest(document: Mapping[str, Any]) -> str:
@@ -114,7 +223,10 @@ def _digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(text: str) -> tuple[Facts, dict[str, Any]]:
+# ── reading ────────────────────────────────────────────────────────────────────────────────
+
+
+def read(text: str) -> tuple[Facts, dict[str, DescribedFile]]:
     """Read facts, and what is said of each file.
 
     Raises:
@@ -136,10 +248,11 @@ def read(text: str) -> tuple[Facts, dict[str, Any]]:
         # The same in other words, with other spaces for example, was changed as well.
         if text != _text(document) or document.pop("sha256") != _digest(document):
             raise malformed("release.json was changed")
-        return _facts(document), _typed(document["files"], dict)
+        found = msgspec.convert(document, _Document, dec_hook=_fraction)
+        return _facts(found), found.files
     except (
-        KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
-        BudgetError, SchemaError, pl.exceptions.PolarsError,
+        KeyError, TypeError, ValueError, OverflowError, RecursionError, BudgetError, SchemaError,
+        pl.exceptions.PolarsError,
     ):  # fmt: skip
         raise malformed("release.json says something impossible") from None
 
@@ -162,111 +275,69 @@ def _refuse(constant: str) -> float:
     raise ValueError(constant)
 
 
-def _typed(value: Any, *kinds: type) -> Any:
-    if type(value) not in kinds:
-        raise TypeError
-    return value
-
-
-def _number(value: Any) -> float:
-    number = float(_typed(value, int, float))
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _fraction(value: Any) -> Fraction:
-    if not _FRACTION.fullmatch(_typed(value, str)):
+def _fraction(kind: type, value: Any) -> Fraction:
+    """Read a fraction, the one type that msgspec leaves to us."""
+    if kind is not Fraction or type(value) is not str or not _FRACTION.fullmatch(value):
         raise ValueError
     return Fraction(value)
 
 
-def _texts(value: Any) -> dict[str, str]:
-    return {_typed(k, str): _typed(v, str) for k, v in _typed(value, dict).items()}
-
-
-def _facts(document: Mapping[str, Any]) -> Facts:
-    mechanism, post = document["mechanism"], document["post_processing"]
-    gap, confidence = mechanism["certified_gap"], post["confidence"]
-    warning = mechanism.get("warning")  # none in those of earlier versions
+def _facts(document: _Document) -> Facts:
+    mechanism, post = document.mechanism, document.post_processing
+    expected = msgspec.to_builtins(document.expected_error)
     facts = Facts(
-        table=table_from_json(document["table"]),
-        statements=_texts(document["statements"]),
-        expected=pl.DataFrame(_typed(document["expected_error"], list), schema=EXPECTED),
-        budget=_read_budget(document["budget"]),
+        table=table_from_json(document.table),
+        statements=document.statements,
+        expected=pl.DataFrame(list(expected), schema=EXPECTED),
+        budget=None if document.budget is None else document.budget.asked.budget(),
         guards=_guards(document),
-        notes={
-            _typed(name, str): tuple(_typed(note, str) for note in _typed(notes, list))
-            for name, notes in _typed(document.get("notes", {}), dict).items()
-        },
-        privacy_cost=_fraction(document["privacy_cost_mu_squared"]),
-        receipt=_read_receipt(document["ledger"]),
-        rmse=None if mechanism["rmse"] is None else _number(mechanism["rmse"]),
-        gap=None if gap is None else _number(gap),
-        spaces=_typed(mechanism["residual_spaces"], int),
-        whole=_typed(mechanism["whole_domain"], bool),
-        objective=_typed(mechanism["objective"], str),
-        vintage=_typed(document["vintage"], str),
-        earlier=tuple(_read_earlier(item) for item in _typed(document["rests_also_on"], list)),
-        confidence=None if confidence is None else _number(confidence),
-        nonnegative=_typed(post["nonnegative"], bool),
-        integers=_typed(post["integers"], bool),
-        created=_typed(document["created"], str),
-        versions=_texts(document["versions"]),
-        mechanism=mechanism["name"],
-        laplace=mechanism["noise"] == LAPLACE_NOISE,
-        warning=None if warning is None else _typed(warning, str),
+        notes=document.notes,
+        privacy_cost=document.privacy_cost_mu_squared,
+        receipt=None if document.ledger is None else _read_receipt(document.ledger),
+        rmse=mechanism.rmse,
+        gap=mechanism.certified_gap,
+        spaces=mechanism.residual_spaces,
+        whole=mechanism.whole_domain,
+        objective=mechanism.objective,
+        vintage=document.vintage,
+        earlier=tuple(
+            Earlier(e.entry, e.request, e.mu_squared, e.time) for e in document.rests_also_on
+        ),
+        confidence=post.confidence,
+        nonnegative=post.nonnegative,
+        integers=post.integers,
+        created=document.created,
+        versions=document.versions,
+        mechanism=mechanism.name,
+        laplace=_is_laplace(mechanism.noise),
+        warning=mechanism.warning,
     )
+    _check(facts, document)
+    return facts
+
+
+def _is_laplace(noise: str) -> bool:
+    return {"gaussian": False, "laplace": True}[_NOISE_OF_FORMAT_2.get(noise, noise)]
+
+
+def _check(facts: Facts, document: _Document) -> None:
+    """Check that what is said of one thing goes with what is said of others."""
     named = facts.mechanism in MECHANISMS if facts.budget is not None else facts.mechanism is None
-    if not named or facts.noise != mechanism["noise"] or facts.neighbours != document["neighbours"]:
+    if not named or facts.table.contributions != document.contributions:
         raise ValueError
     known = EXPECTED if not facts.adaptive else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:
         raise ValueError
-    return facts
 
 
-def _guards(document: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    found = document["rows_need_a_value_in"]
-    if document["format"] < FORMAT:
-        found = dict.fromkeys(document["statements"], found) if found else {}
-    return {
-        _typed(name, str): tuple(_typed(column, str) for column in _typed(of, list))
-        for name, of in _typed(found, dict).items()
-    }
-
-
-def _read_budget(value: Any) -> Budget | None:
-    if value is None:
-        return None
-    asked = value["asked"]
-    form, amount = asked["form"], _fraction(asked["amount"])
-    if form == "epsilon":
-        return Budget(epsilon=amount, delta=_fraction(asked["delta"]))
-    if form == "mu":
-        return Budget(mu=amount)
-    if form != "rho":
+def _guards(document: _Document) -> dict[str, tuple[str, ...]]:
+    found = document.rows_need_a_value_in
+    if isinstance(found, dict) != (document.format == FORMAT):
         raise ValueError
-    return Budget(rho=amount)
+    if isinstance(found, tuple):
+        return dict.fromkeys(document.statements, found) if found else {}
+    return found
 
 
-def _read_receipt(value: Any) -> Receipt | None:
-    if value is None:
-        return None
-    purpose = Purpose(**{name: _typed(value["purpose"][name], str) for name in PURPOSE})
-    return Receipt(
-        _typed(value["id"], str),
-        _typed(value["entry"], int),
-        _typed(value["request"], str),
-        _fraction(value["mu_squared"]),
-        purpose,
-    )
-
-
-def _read_earlier(value: Any) -> Earlier:
-    return Earlier(
-        _typed(value["entry"], int),
-        _typed(value["request"], str),
-        _fraction(value["mu_squared"]),
-        _typed(value["time"], str),
-    )
+def _read_receipt(said: _Receipt) -> Receipt:
+    return Receipt(said.id, said.entry, said.request, said.mu_squared, said.purpose)

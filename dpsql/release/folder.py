@@ -16,17 +16,24 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import polars as pl
 
 from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, printable
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Entry, Ledger
 from dpsql.release.changes import unchanged
-from dpsql.release.document import MAX_BYTES, malformed, read, write
+from dpsql.release.document import (
+    MAX_BYTES,
+    DescribedColumn,
+    DescribedFile,
+    malformed,
+    read,
+    write,
+)
 from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
 from dpsql.release.frames import DESCRIBED
@@ -43,7 +50,6 @@ _PORTS = (f"{kind}{i}" for kind in ("com", "lpt") for i in range(10))
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *_PORTS})
 """Names that Windows keeps for devices."""
 _FILE = re.compile(r"[a-z0-9_]{1,80}\.parquet")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Written(Protocol):
@@ -134,20 +140,17 @@ def _system_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _write_all(frames: Written, content: bytes, folder: Path) -> dict[str, Any]:
+def _write_all(frames: Written, content: bytes, folder: Path) -> dict[str, DescribedFile]:
     """Write all data files; say of each what it holds."""
-    files: dict[str, Any] = {}
+    files: dict[str, DescribedFile] = {}
     for statement, name in file_names(frames.names).items():
         rows = _write_frame(frames, statement, folder / name)
-        columns = frames.columns(statement).to_dicts()
-        files[name] = {
-            "statement": statement,
-            "rows": rows,
-            "columns": columns,
-            "sha256": _hash(folder / name),
-        }
+        columns = tuple(DescribedColumn(**row) for row in frames.columns(statement).to_dicts())
+        files[name] = DescribedFile(
+            statement=statement, rows=rows, columns=columns, sha256=_hash(folder / name)
+        )
     _write(folder / MEASUREMENTS, content)
-    files[MEASUREMENTS] = {"statement": None, "sha256": _hash(folder / MEASUREMENTS)}
+    files[MEASUREMENTS] = DescribedFile(statement=None, sha256=_hash(folder / MEASUREMENTS))
     return files
 
 
@@ -211,18 +214,10 @@ def _hash(path: Path) -> str:
 # ── reading ────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
-    rows: int
-    columns: tuple[tuple[str, str, str | None, str | None], ...]
-    sha256: str
-
-
 class StoredFrames:
     """Frames in a folder; each is checked again when it is read."""
 
-    def __init__(self, files: Mapping[str, _File]) -> None:
+    def __init__(self, files: Mapping[str, tuple[Path, DescribedFile]]) -> None:
         self._files = files
 
     @property
@@ -237,16 +232,16 @@ class StoredFrames:
             KeyError: there is no such statement.
             ReleaseFormatError: the file was changed.
         """
-        file = self._files[name]
-        with _system_errors(file.path):
-            content = file.path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise malformed(f"{file.path.name} was changed")
+        path, said = self._files[name]
+        with _system_errors(path):
+            content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != said.sha256:
+            raise malformed(f"{path.name} was changed")
         try:
-            return read_parquet(content, [column for column, *_ in file.columns], file.rows)
+            return read_parquet(content, [c.column for c in said.columns], said.rows)
         except ValueError:
             raise malformed(
-                f"{file.path.name} can't be read, or does not hold what release.json says"
+                f"{path.name} can't be read, or does not hold what release.json says"
             ) from None
 
     def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
@@ -257,8 +252,8 @@ class StoredFrames:
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of a frame."""
-        schema = dict.fromkeys(DESCRIBED, pl.String)
-        return pl.DataFrame(list(self._files[name].columns), schema=schema, orient="row")
+        columns = [msgspec.structs.astuple(c) for c in self._files[name][1].columns]
+        return pl.DataFrame(columns, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
 
 
 def load(path: Path) -> tuple[Facts, StoredFrames, bytes]:
@@ -269,18 +264,22 @@ def load(path: Path) -> tuple[Facts, StoredFrames, bytes]:
     """
     with _system_errors(path):
         facts, said = read(_document(path / DOCUMENT))
-        files = {name: _file(path, name, value) for name, value in said.items()}
-        for file in files.values():
-            _check_plain(file.path)
-            if _hash(file.path) != file.sha256:
-                raise malformed(f"{file.path.name} was changed")
-        statements = {said[n]["statement"]: f for n, f in files.items() if n != MEASUREMENTS}
-        if MEASUREMENTS not in files or set(statements) != set(facts.statements):
+        for name, file in said.items():
+            _check_name(name, file)
+            _check_plain(path / name)
+            if _hash(path / name) != file.sha256:
+                raise malformed(f"{name} was changed")
+        frames = {
+            file.statement: (path / name, file)
+            for name, file in said.items()
+            if file.statement is not None
+        }
+        if MEASUREMENTS not in said or set(frames) != set(facts.statements):
             raise malformed("files are missing")
         content = (path / MEASUREMENTS).read_bytes()
-    if hashlib.sha256(content).hexdigest() != files[MEASUREMENTS].sha256:
+    if hashlib.sha256(content).hexdigest() != said[MEASUREMENTS].sha256:
         raise malformed("the measurements were changed")
-    return facts, StoredFrames(statements), content
+    return facts, StoredFrames(frames), content
 
 
 def _document(path: Path) -> str:
@@ -300,30 +299,12 @@ def _check_plain(path: Path) -> None:
         raise malformed(f"{path.name} is not a plain file")
 
 
-def _file(folder: Path, name: str, said: Any) -> _File:
-    """Check what release.json says of a file; it may name none outside of the folder."""
-    if not isinstance(said, dict) or not (_FILE.fullmatch(name) or name == MEASUREMENTS):
+def _check_name(name: str, file: DescribedFile) -> None:
+    """Check that release.json names no file outside of the folder, and says whose each is."""
+    if not _FILE.fullmatch(name) and name != MEASUREMENTS:
         raise malformed("release.json names a file that can't be")
-    digest, rows, columns = said.get("sha256"), said.get("rows", 0), said.get("columns", [])
-    if isinstance(said.get("statement"), str) != (name != MEASUREMENTS):
+    if (file.statement is None) != (name == MEASUREMENTS):
         raise malformed("release.json does not say whose file one is")
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise malformed("release.json has no checksum of a file")
-    if type(rows) is not int or rows < 0 or not _are_described(columns):
-        raise malformed("release.json says something impossible of a file")
-    return _File(
-        folder / name, rows, tuple(tuple(c[key] for key in DESCRIBED) for c in columns), digest
-    )
-
-
-def _are_described(columns: Any) -> bool:
-    return isinstance(columns, list) and all(
-        isinstance(c, dict)
-        and set(c) == set(DESCRIBED)
-        and isinstance(c["column"], str)
-        and all(text is None or isinstance(text, str) for text in c.values())
-        for c in columns
-    )
 
 
 def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:

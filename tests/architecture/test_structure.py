@@ -52,6 +52,7 @@ VENDORS = {
     "flint": {"measurement", "planner", "privacy"},
     "cryptography": {"measurement"},
     "cvxpy": {"planner"},
+    "msgspec": {"release", "schema"},
     "psutil": {"privacy", "planner"},
     "pyarrow": {"release", "sql"},
     "threadpoolctl": {"linalg"},

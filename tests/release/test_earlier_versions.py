@@ -7,6 +7,7 @@ is the defect of that version: it ends at the first value whose count is too lar
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.privacy import Ledger
+from tests.release.saved import refused, reseal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SAVED = FIXTURES / "release_of_format_2"
@@ -80,3 +82,26 @@ def test_the_ledger_holds_its_charge(release, ledger):
     (entry,) = Ledger.existing(ledger).entries()
     assert entry.seq == release.receipt.seq
     assert entry.mu_squared == release.charged.mu_squared
+
+
+def test_noise_that_was_told_in_words_has_a_name(tmp_path):
+    """The table of this one has a domain of every other kind, a unit, and Laplace noise."""
+    saved = FIXTURES / "laplace_release_of_format_2"
+    release = dpsql.Release.load(saved)
+    assert_frame_equal(release["members"], pl.read_parquet(saved / "members.parquet"))
+    assert release.facts.laplace
+    said = json.loads((saved / "release.json").read_text(encoding="utf-8"))
+    assert (said["mechanism"]["noise"], said["neighbours"]) == (
+        release.facts.noise,
+        release.neighbours,
+    )
+    again = json.loads((release.save(tmp_path / "again") / "release.json").read_text())
+    assert again["mechanism"]["noise"] == "laplace"
+    assert again["table"] == said["table"]
+
+
+@pytest.mark.parametrize("noise", ["", "Gaussian", "none"])
+def test_noise_without_a_known_name_is_refused(tmp_path, noise):
+    folder = shutil.copytree(SAVED, tmp_path / "release")
+    reseal(folder, lambda said: said["mechanism"].update(noise=noise))
+    refused(folder)

@@ -10,7 +10,8 @@ import pytest
 import dpsql
 from dpsql.errors import SchemaError
 from dpsql.schema.catalog import read_table
-from dpsql.schema.document import table_from_json, table_to_json, write_toml
+from dpsql.schema.document import write_toml
+from dpsql.schema.stored import table_from_json, table_to_json
 from dpsql.schema.toml import parse_toml
 from dpsql.sql import compile_script
 

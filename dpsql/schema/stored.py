@@ -1,0 +1,248 @@
+"""A table in plain JSON, as releases keep it: exactly, with the types that the catalog gave.
+
+Whoever made a document, reading it runs nothing of it. msgspec reads the shapes below, strictly: no
+value is taken for one of another type, and nothing may be there that isn't named. What was read is
+written again and must be the document, so that it is exactly what `table_to_json` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any
+
+import msgspec
+
+from dpsql.errors import SchemaError
+from dpsql.schema.domain import INTEGER_TYPES, Domain, Outside, Value
+from dpsql.schema.groups import Groups
+from dpsql.schema.numbers import MAX_DIGITS, MAX_GRID, iso_date, type_range
+from dpsql.schema.sequences import DateRange, DecimalRange, Grain, first_of
+from dpsql.schema.table import Table
+from dpsql.schema.units import MAX_ROWS, ResolvedUnit
+
+_COLUMN_TYPE = re.compile(r"|DOUBLE|FLOAT|DATE|TIMESTAMP|DECIMAL\(\d\d?,\d\d?\)", re.ASCII)
+_MAX_JOINS = 64
+_MAX_PATH = 3
+
+Read = tuple[Sequence[Value], Sequence[Value] | None]
+"""The values of a domain, and the largest value of each cell."""
+
+
+class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What an object of the document has: these names and no others."""
+
+
+class _Values(_Shape, frozen=True, tag_field="kind"):
+    """The values of a domain, which is of some type."""
+
+    def read(self, type_: str) -> Read:
+        raise NotImplementedError
+
+
+class _Integers(_Values, frozen=True, tag="integers"):
+    low: int
+    high: int
+
+    def read(self, type_: str) -> Read:
+        _require(type_ in INTEGER_TYPES)
+        least, most = type_range(type_)
+        _require(least <= self.low and self.high <= most)
+        return range(self.low, self.high + 1), None
+
+
+class _Decimals(_Values, frozen=True, tag="decimals"):
+    low: str
+    high: str
+    step: str
+    scale: Annotated[int, msgspec.Meta(ge=0, le=MAX_DIGITS)]
+
+    def read(self, type_: str) -> Read:
+        """Read numbers with their point left out: written again, it is where it was or not."""
+        _require(type_.startswith("DECIMAL"))
+        low, high, step = (int(n.replace(".", "")) for n in (self.low, self.high, self.step))
+        _require(step >= 1 and high >= low and max(abs(low), abs(high)) < 10**MAX_DIGITS)
+        length = (high - low) // step + 1
+        _require(length <= MAX_GRID)
+        return DecimalRange(low, step, length, self.scale), None
+
+
+class _Dates(_Values, frozen=True, tag="dates"):
+    first: date
+    length: Annotated[int, msgspec.Meta(ge=1, le=date.max.toordinal())]
+    grain: Grain
+
+    def read(self, type_: str) -> Read:
+        days = DateRange(self.first, self.length, self.grain)
+        _require(first_of(self.first, self.grain) == self.first <= days.end)  # or beyond 9999
+        return days, days.uppers
+
+
+class _Bins(_Values, frozen=True, tag="bins"):
+    lowers: tuple[float, ...]
+    uppers: tuple[float, ...]
+
+    def read(self, type_: str) -> Read:
+        return self.lowers, self.uppers
+
+
+class _Booleans(_Values, frozen=True, tag="boolean"):
+    def read(self, type_: str) -> Read:
+        return (False, True), None
+
+
+class _Listed(_Values, frozen=True, tag="listed"):
+    items: tuple[int | str, ...]
+
+    def read(self, type_: str) -> Read:
+        if type_ == "DATE":
+            return tuple(map(iso_date, self.items)), None
+        if type_ in INTEGER_TYPES:
+            least, most = type_range(type_)
+            _require(all(isinstance(v, int) and least <= v <= most for v in self.items))
+        return self.items, None
+
+
+class _Column(_Shape, frozen=True):
+    name: str
+    type: str
+    values: _Integers | _Decimals | _Dates | _Bins | _Booleans | _Listed
+    nullable: bool
+    outside: Outside
+    other: str | None
+    column_type: str
+
+    def read(self) -> Domain:
+        """Read the domain, which checks itself; not the type of the column, which SQL is from."""
+        _require(
+            self.column_type in INTEGER_TYPES or bool(_COLUMN_TYPE.fullmatch(self.column_type))
+        )
+        values, uppers = self.values.read(self.type)
+        return Domain(
+            self.type, values, self.nullable, self.outside, uppers, self.other, self.column_type
+        )
+
+
+class _Undeclared(_Shape, frozen=True):
+    name: str
+    type: str
+
+
+class _Table(_Shape, frozen=True):
+    name: str
+    path: tuple[str, ...]
+    columns: tuple[_Column, ...]
+    undeclared: tuple[_Undeclared, ...]
+    enforced: tuple[str, ...]
+    unit: ResolvedUnit | None
+    groups: tuple[Groups, ...] = ()
+
+    def read(self) -> Table:
+        columns = {column.name: column.read() for column in self.columns}
+        undeclared = {column.name: column.type for column in self.undeclared}
+        # A name that stands twice is missing in what is written again.
+        _require(not columns.keys() & undeclared.keys() and columns.keys() >= {*self.enforced})
+        _require(all(groups.resolved("", columns) == groups for groups in self.groups))
+        _require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
+        _require(_is_path(self.path) and (self.unit is None or _is_unit(self.unit)))
+        return Table(
+            self.name,
+            columns,
+            undeclared,
+            self.path,
+            self.unit,
+            frozenset(self.enforced),
+            self.groups,
+        )
+
+
+def table_to_json(table: Table) -> dict[str, Any]:
+    """Write a table in plain JSON types, so that `table_from_json` gives an equal one."""
+    written: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(_written(table)))
+    return written
+
+
+def table_from_json(document: object) -> Table:
+    """Read a table that `table_to_json` wrote. The document may come from a stranger.
+
+    Raises:
+        SchemaError: it is not such a document, in any respect.
+    """
+    try:
+        table = msgspec.convert(document, _Table).read()
+        _require(_text(table_to_json(table)) == _text(document))
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
+        raise SchemaError(
+            "The stored description of a table and its columns is damaged.",
+            hint="was the file changed, or written by another version of dpsql?",
+        ) from None
+    return table
+
+
+def _text(document: object) -> bytes:
+    """Write JSON, in which 1, 1.0 and true differ, and that has no NaN and no half characters."""
+    return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError
+
+
+def _rows(groups: Groups) -> tuple[tuple[str, ...], ...]:
+    return () if isinstance(groups.of, str) else groups.of
+
+
+def _is_path(path: tuple[str, ...]) -> bool:
+    return len(path) <= _MAX_PATH
+
+
+def _is_unit(unit: ResolvedUnit) -> bool:
+    few = len(unit.joins) <= _MAX_JOINS and all(_is_path(join.path) for join in unit.joins)
+    return few and 1 <= unit.max_rows <= MAX_ROWS
+
+
+def _written(table: Table) -> _Table:
+    return _Table(
+        table.name,
+        table.path,
+        tuple(_column(name, domain) for name, domain in table.columns.items()),
+        tuple(_Undeclared(name, type_) for name, type_ in table.undeclared.items()),
+        tuple(sorted(table.enforced)),
+        table.unit,
+        table.groups,
+    )
+
+
+def _column(name: str, domain: Domain) -> _Column:
+    return _Column(
+        name,
+        domain.type,
+        _values(domain),
+        domain.nullable,
+        domain.outside or "drop",  # never None
+        domain.other,
+        domain.column_type,
+    )
+
+
+def _values(domain: Domain) -> _Integers | _Decimals | _Dates | _Bins | _Booleans | _Listed:
+    values: Any = domain.values
+    if isinstance(values, range):
+        return _Integers(values.start, values.stop - 1)
+    if isinstance(values, DecimalRange):
+        low, high, step = (
+            f"{Decimal(f'{n}E-{values.scale}'):f}" for n in (values.low, values.high, values.step)
+        )
+        return _Decimals(low, high, step, values.scale)
+    if isinstance(values, DateRange):
+        return _Dates(values.first, values.length, values.grain)  # type: ignore[arg-type]
+    if domain.type == "BOOLEAN":
+        return _Booleans()
+    if domain.type == "DOUBLE":
+        uppers: Any = domain.uppers
+        return _Bins(values, uppers)
+    return _Listed(tuple(str(v) if isinstance(v, date) else v for v in values))
