@@ -10,7 +10,9 @@ import polars as pl
 
 from dpsql.engines.columns import quote
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.catalog import fetch
+from dpsql.hints import Hint
+from dpsql.schema.catalog import fetch, is_named
+from dpsql.schema.table import Table
 
 MAX_ROWS = 1_000_000
 
@@ -76,6 +78,21 @@ class PublicReader:
         except (duckdb.Error, pl.exceptions.PolarsError):
             raise self._unreadable(name) from None
         return frame
+
+    def check_private(self, table: Table) -> None:
+        """Refuse a private table that is public by another name, with its schema for example.
+
+        Raises:
+            SchemaError: it is.
+        """
+        for name in self._tables.values():
+            if is_named(self._con, tuple(name.split(".")), table):
+                raise SchemaError(
+                    f"The table {table.name} is private, and public as {printable(name)}.",
+                    hint=f"write {printable(name)} in queries, or leave it out of "
+                    + Hint("public=", "--public")
+                    + ".",
+                )
 
     def _fetch(self, sql: str, name: str) -> list[tuple[object, ...]]:
         try:

@@ -209,6 +209,12 @@ def _find(con: DuckDBPyConnection, parts: tuple[str, ...]) -> tuple[str, str, st
     raise _not_found(shown, parts, stored + hidden, views, con)
 
 
+def is_named(con: DuckDBPyConnection, parts: tuple[str, ...], table: Table) -> bool:
+    """Whether a name, with or without its schema and database, means a table."""
+    ((database, schema),) = fetch(con, _CURRENT)
+    return _folded(table.path) in _candidates(parts, database, schema)
+
+
 def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple[str, ...]]:
     name = parts[-1]
     paths: list[tuple[str, ...]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import duckdb
@@ -51,6 +52,16 @@ class Declared:
         checked = schema if plain else Schema(schema)  # type: ignore[arg-type]
         return cls(checked, Unit.given(unit, max_rows), PublicReader(con, public))  # type: ignore[arg-type]
 
+    def private(self, con: duckdb.DuckDBPyConnection, parts: tuple[str, ...]) -> Table:
+        """Describe a table that is not public, by any name.
+
+        Raises:
+            SchemaError: it is public by another name, or can't be described.
+        """
+        table = read_table(con, parts, self.schema, self.unit)
+        self.public.check_private(table)
+        return table
+
 
 def compile_statements(
     con: duckdb.DuckDBPyConnection,
@@ -69,7 +80,7 @@ def compile_statements(
     check_declared(con, declared.schema)
     return compile_script(
         named(statements),
-        lambda parts: read_table(con, parts, declared.schema, declared.unit),
+        partial(declared.private, con),
         declared.public.read,
         weights,
         split,

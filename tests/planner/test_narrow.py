@@ -78,7 +78,7 @@ def test_corners_give_the_certificate_of_all_cells():
 
 
 def test_two_sums_by_groups_of_wide_values_are_planned():
-    planned = plan(sums(40, 240, 1000.5), BUDGET)  # these coefficients were refused
+    planned = plan(sums(40, 240, 1000.5), BUDGET)  # this took minutes
     assert planned.gap <= 1e-3
     assert planned.certified.privacy_cost <= BUDGET.mu_squared
     assert max(block.measurements for block in planned.certified.blocks) < 2 * 40

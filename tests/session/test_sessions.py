@@ -198,6 +198,19 @@ def test_public_tables_by_name(con):
         dpsql.Session(con, public=["nothing"]).query(JOINED.replace("towns", "nothing"), budget=0)
 
 
+@pytest.mark.parametrize(
+    ("public", "asked"),
+    [("main.people", "people"), ("people", "main.people"), ("PEOPLE", "people")],
+)
+def test_no_table_is_private_and_public_at_once(con, public, asked):
+    session = dpsql.Session(con, public=[public])
+    sql = f"SELECT town, COUNT(*) AS n FROM {asked} GROUP BY town"
+    with pytest.raises(dpsql.DpsqlError, match=r"private, and public as|private table") as caught:
+        session.plan(sql, budget=BUDGET)
+    if public.lower() != asked:
+        assert caught.value.hint == f"write {public} in queries, or leave it out of public=."
+
+
 def test_public_tables_as_frames_and_free_questions(con):
     session = dpsql.Session(con, public={"towns": TOWNS})
     release = session.release({"joined": JOINED}, budget=BUDGET)
