@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.planner.comparison.bound import svd_bound
-from dpsql.planner.mechanisms.hdmm import kronecker, marginals, union
-from dpsql.planner.mechanisms.hdmm.grams import Gram
-from dpsql.planner.mechanisms.hdmm.oracle import Oracle
-from dpsql.planner.mechanisms.hdmm.products import Products
-from dpsql.planner.mechanisms.hdmm.strategies import Noise
+from dpsql.planner.mechanisms.hdmm import marginals
+from dpsql.planner.mechanisms.hdmm.grams import Gram, Products
+from dpsql.planner.mechanisms.hdmm.strategies import Noise, Oracle
+from dpsql.planner.mechanisms.hdmm.templates import best_product, best_union
 from dpsql.workload import AllRange, Factor, Identity, Prefix, Ranges, Workload
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hdmm_tables.json"
@@ -129,12 +128,12 @@ def errors(workload: Workload, noise: Noise) -> dict[str, float]:
     """Return the total error of each template at sensitivity 1 and unit noise."""
     oracle = Oracle(noise)
     found = {
-        "kronecker": kronecker.optimise(Products.of(workload), oracle).error,
-        "union": union.optimise(workload, oracle).error,
+        "kronecker": best_product(Products.of(workload), oracle).error,
+        "union": best_union(workload, oracle).error,
     }
     spectrum = marginals.spectrum(workload)
     if spectrum is not None:
-        found["marginals"] = marginals.optimise(spectrum, noise).error
+        found["marginals"] = marginals.best_marginals(spectrum, noise).error
     return {**found, "best": min(found.values())}
 
 
@@ -170,8 +169,8 @@ def check_union(row: Row) -> Iterator[Number]:
     workload, start = hybrid(row["schema"], row["ways"]), time.perf_counter()
     oracle = Oracle("gaussian")
     error = min(
-        kronecker.optimise(Products.of(workload), oracle).error,
-        union.optimise(workload, oracle).error,
+        best_product(Products.of(workload), oracle).error,
+        best_union(workload, oracle).error,
     )
     label = f"{row['schema']} {row['ways']}-way points and prefixes"
     yield _number(label, row | {"noise": None}, "hdmm", error, workload, ONE, start)
@@ -184,7 +183,7 @@ def check_product(row: Row) -> Iterator[Number]:
     if row["family"] == "marginal":
         yield _number(f"{label} bound", row, "hdmm", svd_bound(workload).total, workload, 0, start)
     else:
-        error = kronecker.optimise(Products.of(workload), Oracle("gaussian")).error
+        error = best_product(Products.of(workload), Oracle("gaussian")).error
         yield _number(label, row, "hdmm", error, workload, ONE, start)
 
 

@@ -18,9 +18,9 @@ from fractions import Fraction
 import numpy as np
 
 import dpsql
+from dpsql.linalg.subsets import subsets
 from dpsql.measurement.measure import apply
 from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, residual_block, residual_of
-from dpsql.planner.mechanisms.aim.plan import subsets
 from dpsql.workload import Identity, Workload
 
 SHAPES = (

@@ -35,17 +35,16 @@ after that, are bounded in parts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, weighted_sum
-from dpsql.planner.mechanisms.hdmm.products import Products
+from dpsql.linalg.subsets import subsets
+from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, Products, weighted_sum
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
 from dpsql.workload.joint import gram, joint_cells, touched
@@ -329,7 +328,7 @@ def _over_residual_spaces(
     for family in families:
         keys = {b.attributes[0]: b.queries.key for b in family.blocks}
         names = sorted(keys)
-        for kept in _subsets(names):
+        for kept in subsets(names):
             share = family.weight * math.prod(
                 (1.0 if name in kept else axes[keys[name]].at_ones) / domain[name] for name in names
             )
@@ -369,9 +368,3 @@ def _product_roots(
         values = axes[key].across
         result *= (n - 1) / len(values) * float(np.sqrt(values).sum()) if n > 1 else 0.0
     return result
-
-
-def _subsets(names: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Yield all subsets, in the order of the names."""
-    for size in range(len(names) + 1):
-        yield from combinations(names, size)

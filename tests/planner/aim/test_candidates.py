@@ -4,7 +4,8 @@ from itertools import combinations
 
 import pytest
 
-from dpsql.planner.mechanisms.aim.plan import Targets, subsets
+from dpsql.linalg.subsets import subsets
+from dpsql.planner.mechanisms.aim.plan import Targets
 from dpsql.workload import Identity, Prefix, Total, Workload
 
 SIZES = {"a": 3, "b": 2, "one": 1, "c": 4}

@@ -9,9 +9,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from dpsql.linalg.subsets import subsets
 from dpsql.measurement.certify import privacy_cost
 from dpsql.planner.mechanisms.aim.estimates import conditional_plan, residual_block, unit
-from dpsql.planner.mechanisms.aim.plan import subsets
 from tests.oracle import space_matrix
 
 SIZES = {"a": 3, "b": 2, "c": 4}

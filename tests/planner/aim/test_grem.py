@@ -7,13 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.aim.estimates import (
     LinearMarginals,
     residual_block,
     residual_of,
     unit,
 )
-from dpsql.planner.mechanisms.aim.plan import subsets
 from tests.oracle import space_matrix
 
 SIZES = {"a": 3, "b": 2, "c": 4}

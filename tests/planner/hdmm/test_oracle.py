@@ -7,11 +7,17 @@ import pytest
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.matrices import Dense
-from dpsql.planner.mechanisms.hdmm import p_identity
 from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, weighted_sum
-from dpsql.planner.mechanisms.hdmm.irregular import irregular
-from dpsql.planner.mechanisms.hdmm.oracle import Oracle, even
-from dpsql.planner.mechanisms.hdmm.strategies import Even, Written, sensitivity
+from dpsql.planner.mechanisms.hdmm.strategies import (
+    DenseStrategy,
+    EvenStrategy,
+    Oracle,
+    error_of_theta,
+    even,
+    irregular,
+    matrix_of,
+    sensitivity,
+)
 from dpsql.workload import AllRange, Identity, Prefix, Ranges, Total
 
 
@@ -24,12 +30,12 @@ def error(rows, gram):
 def test_the_objective_of_p_identity_is_the_error_and_its_gradient_is_right(p):
     gram = Gram.of(Prefix().bind(9))
     theta = irregular(9 * p, 5).reshape(p, 9)
-    value, gradient = p_identity.objective(gram.matrix)(theta)
-    assert value == pytest.approx(error(p_identity.matrix_of(theta), gram))
+    value, gradient = error_of_theta(gram.matrix)(theta)
+    assert value == pytest.approx(error(matrix_of(theta), gram))
     for at in np.ndindex(*theta.shape):
         step = np.zeros_like(theta)
         step[at] = 1e-6
-        ahead, behind = (p_identity.objective(gram.matrix)(theta + s)[0] for s in (step, -step))
+        ahead, behind = (error_of_theta(gram.matrix)(theta + s)[0] for s in (step, -step))
         assert gradient[at] == pytest.approx((ahead - behind) / 2e-6, rel=1e-5)
 
 
@@ -41,7 +47,7 @@ def test_strategies_have_sensitivity_1_and_the_error_that_they_state(noise, fact
     rows = strategy.rows()
     assert sensitivity(rows, noise) == pytest.approx(1, rel=1e-9)
     assert strategy.error(gram) == pytest.approx(error(rows, gram), rel=1e-6)
-    identity = Even(20, 1.0, 0.0).error(gram)
+    identity = EvenStrategy(20, 1.0, 0.0).error(gram)
     assert strategy.error(gram) <= identity * (1 + 1e-4)
 
 
@@ -63,9 +69,9 @@ def test_the_best_weights_of_cells_and_total_are_found(noise, total):
     found = even(gram, noise).error(gram)
     grid = np.linspace(0, 0.9999, 20001)
     if noise == "laplace":
-        best = min(Even(30, 1 - t, t).error(gram) for t in grid)
+        best = min(EvenStrategy(30, 1 - t, t).error(gram) for t in grid)
     else:
-        best = min(Even(30, (1 - t) ** 0.5, t**0.5).error(gram) for t in grid)
+        best = min(EvenStrategy(30, (1 - t) ** 0.5, t**0.5).error(gram) for t in grid)
     assert found <= best * (1 + 1e-9)
 
 
@@ -76,8 +82,10 @@ def test_plain_gram_matrices_need_no_matrix():
     assert gram.trace == 5.0 * many
     small = Gram(6, identity=2.0, total=3.0)
     assert small.along_ones == pytest.approx(small.matrix.sum() / 6)
-    assert Even(6, 0.5, 0.25).error(small) == pytest.approx(error(Even(6, 0.5, 0.25).rows(), small))
-    assert Written.of(np.eye(6)).error(small) == pytest.approx(small.trace)
+    assert EvenStrategy(6, 0.5, 0.25).error(small) == pytest.approx(
+        error(EvenStrategy(6, 0.5, 0.25).rows(), small)
+    )
+    assert DenseStrategy.of(np.eye(6)).error(small) == pytest.approx(small.trace)
     with pytest.raises(ResourceLimitError, match="cells"):
         Gram.of(Prefix().bind(MAX_CELLS + 1))
 

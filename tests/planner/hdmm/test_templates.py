@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 from dpsql.planner.comparison.bound import svd_bound
-from dpsql.planner.mechanisms.hdmm import kronecker, marginals, union
-from dpsql.planner.mechanisms.hdmm.oracle import Oracle
-from dpsql.planner.mechanisms.hdmm.products import Products
-from dpsql.planner.mechanisms.hdmm.subsets import AllSubsets, ListedSubsets, closure, subsets
+from dpsql.planner.mechanisms.hdmm import marginals
+from dpsql.planner.mechanisms.hdmm.grams import Products
+from dpsql.planner.mechanisms.hdmm.marginals import (
+    AllSubsets,
+    ListedSubsets,
+    closure,
+    enough_subsets,
+)
+from dpsql.planner.mechanisms.hdmm.strategies import Oracle
+from dpsql.planner.mechanisms.hdmm.templates import best_product, best_union, share
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 from tests.oracle import family_matrix, over_full_domain
 
@@ -37,14 +43,14 @@ def error(rows, asked) -> float:
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_product_has_the_error_of_its_matrix(noise):
-    found = kronecker.optimise(Products.of(mixed()), Oracle(noise))
+    found = best_product(Products.of(mixed()), Oracle(noise))
     rows = reduce(np.kron, [f.rows() for f in found.factors])
     assert found.error == pytest.approx(error(rows, gram(mixed())), rel=1e-6)
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_no_single_attribute_of_a_product_can_do_better(noise):
-    found = kronecker.optimise(Products.of(mixed()), Oracle(noise))
+    found = best_product(Products.of(mixed()), Oracle(noise))
     for i, factor in enumerate(found.factors):
         for change in (0.9, 1.1):
             rows = factor.rows()
@@ -59,7 +65,7 @@ def test_no_single_attribute_of_a_product_can_do_better(noise):
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_union_shares_out_what_makes_the_sum_least(noise):
-    found = union.optimise(mixed(), Oracle(noise))
+    found = best_union(mixed(), Oracle(noise))
     power = 2 if noise == "laplace" else 1
     errors = np.array([p.error for p in found.products])
     assert sum(found.shares) == pytest.approx(1)
@@ -72,27 +78,27 @@ def test_a_union_shares_out_what_makes_the_sum_least(noise):
 
 def test_a_union_takes_the_better_of_two_ways_to_group():
     apart = Workload({"a": 50, "b": 50}).add(["a"], [Prefix()]).add(["b"], [Prefix()])
-    assert len(union.optimise(apart, Oracle("gaussian")).products) == 2
+    assert len(best_union(apart, Oracle("gaussian")).products) == 2
     nested = Workload({"a": 3, "b": 3})
     for names in [["a"], ["b"], ["a", "b"]]:
         nested.add(names, [Identity()] * len(names))
-    found = union.optimise(nested, Oracle("laplace"))
+    found = best_union(nested, Oracle("laplace"))
     assert [p.asked.names for p in found.products] == [("a", "b")]
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_what_counts_for_nothing_gets_a_share_too(noise):
-    shares, total = union.share([1.0, 0.0, 1e-30], noise)
+    shares, total = share([1.0, 0.0, 1e-30], noise)
     assert sum(shares) == pytest.approx(1)
     assert min(shares) >= 1e-7
     assert total == pytest.approx(1, rel=1e-5)
-    assert union.share([0.0, 0.0], noise) == ((0.5, 0.5), 0.0)
+    assert share([0.0, 0.0], noise) == ((0.5, 0.5), 0.0)
 
 
 def test_example_15_of_the_paper():
     w = Workload({"a": 100, "b": 100}).add(["a"], [Prefix()]).add(["b"], [Prefix()])
-    one = kronecker.optimise(Products.of(w), Oracle("laplace")).error
-    several = union.optimise(w, Oracle("laplace")).error
+    one = best_product(Products.of(w), Oracle("laplace")).error
+    several = best_union(w, Oracle("laplace")).error
     assert one <= 33385 * 1.02
     assert several <= 14252 * 1.02
 
@@ -103,7 +109,7 @@ def test_marginals_have_the_error_of_their_matrix(noise, joint):
     w = mixed()
     if joint:
         w.add(["a", "c"], Matrix.affine((6, 5), (1, 1)), weight=0.5)
-    found = marginals.optimise(marginals.spectrum(w), noise)
+    found = marginals.best_marginals(marginals.spectrum(w), noise)
     rows = []
     for names, theta in zip(found.sets, found.theta, strict=True):
         cells = math.prod(w.domain[a] for a in names)
@@ -119,7 +125,7 @@ def test_weights_of_marginals_are_optimal_where_the_closed_form_holds():
     for size in range(6):
         for names in itertools.combinations(w.domain, size):
             w.add(list(names), [Identity()] * size)
-    found = marginals.optimise(marginals.spectrum(w), "gaussian")
+    found = marginals.best_marginals(marginals.spectrum(w), "gaussian")
     assert found.error == pytest.approx(svd_bound(w).total, rel=1e-5)
 
 
@@ -128,9 +134,9 @@ def test_example_17_of_the_paper():
     for names in itertools.combinations(w.domain, 2):
         w.add(list(names), [Identity()] * 2)
     oracle = Oracle("laplace")
-    assert kronecker.optimise(Products.of(w), oracle).error <= 213270 * 1.001
-    assert union.optimise(w, oracle).error <= 85070 * 1.001
-    assert marginals.optimise(marginals.spectrum(w), "laplace").error <= 62886 * 1.001
+    assert best_product(Products.of(w), oracle).error <= 213270 * 1.001
+    assert best_union(w, oracle).error <= 85070 * 1.001
+    assert marginals.best_marginals(marginals.spectrum(w), "laplace").error <= 62886 * 1.001
 
 
 def test_marginals_with_too_many_cells_are_not_measured():
@@ -138,7 +144,7 @@ def test_marginals_with_too_many_cells_are_not_measured():
     for names in itertools.combinations(w.domain, 2):
         w.add(list(names), [Identity()] * 2)
     spectrum = marginals.spectrum(w)
-    free, bounded = (marginals.optimise(spectrum, "laplace", limit) for limit in (10**4, 100))
+    free, bounded = (marginals.best_marginals(spectrum, "laplace", limit) for limit in (10**4, 100))
     assert max(map(len, bounded.sets)) == 2
     assert free.error <= bounded.error
 
@@ -156,10 +162,10 @@ def test_sums_over_subsets_agree_with_their_definition():
 
 
 def test_many_attributes_have_their_listed_sets_only():
-    assert isinstance(subsets(40, {(0, 1), (3,)}), ListedSubsets)
-    assert subsets(30, {tuple(range(25))}) is None
+    assert isinstance(enough_subsets(40, {(0, 1), (3,)}), ListedSubsets)
+    assert enough_subsets(30, {tuple(range(25))}) is None
     w = Workload({f"a{i}": 3 for i in range(40)})
     for i in range(39):
         w.add([f"a{i}", f"a{i + 1}"], [Identity()] * 2)
-    found = marginals.optimise(marginals.spectrum(w), "gaussian")
+    found = marginals.best_marginals(marginals.spectrum(w), "gaussian")
     assert svd_bound(w).total <= found.error <= 39 * 39 * 9

@@ -37,9 +37,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
-from dpsql.planner.mechanisms.aim.plan import Attributes, subsets
+from dpsql.planner.mechanisms.aim.plan import Attributes
 from dpsql.planner.shares.allocation import exact_shares, water_level
 
 NEGLIGIBLE = 1e-3

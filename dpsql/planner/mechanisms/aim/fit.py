@@ -27,8 +27,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, Residual
-from dpsql.planner.mechanisms.aim.plan import Attributes, subsets
+from dpsql.planner.mechanisms.aim.plan import Attributes
 
 Table = NDArray[np.float32]
 

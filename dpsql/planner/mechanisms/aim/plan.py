@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, combinations
 
 from dpsql.errors import InternalError, MechanismError
 from dpsql.hints import call, option
+from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.base import Mechanism, Options, reason_of_kind
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import MECHANISMS
@@ -32,12 +32,6 @@ Attributes = tuple[str, ...]
 
 _FINEST = 1 << 16
 """Weights are whole numbers up to this one."""
-
-
-def subsets(attributes: Attributes) -> chain[Attributes]:
-    """Return all subsets, the smallest first and the set itself last, each in the given order."""
-    sizes = range(len(attributes) + 1)
-    return chain.from_iterable(combinations(attributes, size) for size in sizes)
 
 
 @dataclass(frozen=True)

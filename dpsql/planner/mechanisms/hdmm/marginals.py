@@ -13,25 +13,114 @@ With g_A the trace there of the Gram matrix of what is asked, the error is
 of any queries, also joint ones: g_A is Σ over the queries of ‖their part in A‖² (Theorem 11, in
 other words). N cancels. The problem is convex in θ² for Gaussian noise; for Laplace noise the
 search starts from several places.
+
+Over up to 15 attributes all sets B are there, numbered by their bits, and sums over all supersets
+take one pass for each attribute (Yates's algorithm). Over more, only listed sets are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from dpsql.planner.mechanisms.hdmm.irregular import irregular
-from dpsql.planner.mechanisms.hdmm.strategies import Noise
-from dpsql.planner.mechanisms.hdmm.subsets import Subsets, parts, subsets
+from dpsql.linalg.subsets import subsets
+from dpsql.planner.mechanisms.hdmm.strategies import Noise, descend, irregular
 from dpsql.planner.residuals.pieces import split_rows
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import Block
 
 Array = NDArray[np.float64]
+
+MAX_BITS = 15
+MAX_PAIRS = 2**23
+"""Pairs of a listed set and a listed superset of it."""
+
+
+class ListedSubsets:
+    """Sets of the attributes 0..d−1, in a fixed order, with the pairs of one inside another."""
+
+    def __init__(self, sets: Sequence[tuple[int, ...]]) -> None:
+        self.sets = list(sets)
+        """Each ascending."""
+        self._numbers = {frozenset(s): i for i, s in enumerate(self.sets)}
+        lower, upper = [], []
+        for at, larger in enumerate(self.sets):
+            for smaller in subsets(larger):
+                number = self._numbers.get(frozenset(smaller))
+                if number is not None:
+                    lower.append(number)
+                    upper.append(at)
+        shape = (len(self.sets),) * 2
+        pairs = scipy.sparse.coo_array((np.ones(len(lower)), (lower, upper)), shape)
+        self._above, self._below = pairs.tocsr(), pairs.T.tocsr()
+
+    def index(self, attributes: Collection[int]) -> int:
+        """Return the number of a set."""
+        return self._numbers[frozenset(attributes)]
+
+    def above(self, values: Array) -> Array:
+        """Return, for each set, the sum of the values of its supersets and of its own."""
+        return np.asarray(self._above @ values)
+
+    def below(self, values: Array) -> Array:
+        """Return, for each set, the sum of the values of its subsets and of its own."""
+        return np.asarray(self._below @ values)
+
+
+class AllSubsets(ListedSubsets):
+    """All 2^d sets, of which no pairs have to be kept."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        numbers = range(1 << count)
+        self.sets = [tuple(i for i in range(count) if n >> i & 1) for n in numbers]
+
+    def index(self, attributes: Collection[int]) -> int:
+        """Set the bits."""
+        return sum(1 << i for i in attributes)
+
+    def above(self, values: Array) -> Array:
+        """Add what has a bit to what hasn't, bit by bit."""
+        return self._passes(values, 0, 1)
+
+    def below(self, values: Array) -> Array:
+        """Add what hasn't a bit to what has, bit by bit."""
+        return self._passes(values, 1, 0)
+
+    def _passes(self, values: Array, into: int, of: int) -> Array:
+        result = np.array(values)
+        for i in range(self._count):
+            pairs = result.reshape(-1, 2, 1 << i)
+            pairs[:, into] += pairs[:, of]
+        return result
+
+
+def closure(sets: Collection[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the sets and all subsets of them, small ones first."""
+    found = set(chain.from_iterable(map(subsets, sets)))
+    return sorted(found, key=lambda s: (len(s), s))
+
+
+def enough_subsets(count: int, wanted: Collection[tuple[int, ...]]) -> ListedSubsets | None:
+    """Return all sets if there are few attributes, else the closure of those wanted.
+
+    None if they are too many.
+    """
+    if count <= MAX_BITS:
+        return AllSubsets(count)
+    if sum(1 << len(s) for s in wanted) > MAX_PAIRS:
+        return None
+    listed = closure(wanted)
+    if sum(1 << len(s) for s in listed) > MAX_PAIRS:
+        return None
+    return ListedSubsets(listed)
+
 
 STARTS, SHAKES = 30, 30
 """For Laplace noise."""
@@ -42,7 +131,7 @@ SMALLEST = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Marginals:
+class WeightedMarginals:
     """Which marginals are measured, and with which weights: Σ θ² = 1, or Σ θ = 1."""
 
     sets: tuple[tuple[str, ...], ...]
@@ -56,7 +145,7 @@ class Spectrum:
     """What is asked of each residual space, over a family of attribute sets."""
 
     names: tuple[str, ...]
-    subsets: Subsets
+    subsets: ListedSubsets
     asked: Array
     """g_A / N."""
     cells: Array
@@ -70,7 +159,7 @@ def spectrum(workload: Workload) -> Spectrum | None:
     names = tuple(name for name in workload.domain if name in used)
     places = {name: i for i, name in enumerate(names)}
     wanted = {tuple(sorted(places[a] for a in f.attributes)) for f in families}
-    found = subsets(len(names), wanted)
+    found = enough_subsets(len(names), wanted)
     if found is None:
         return None
     asked = np.zeros(len(found.sets))
@@ -110,7 +199,7 @@ def _block_parts(block: Block) -> list[tuple[tuple[str, ...], float]]:
         return [((), along), (block.attributes, across)]
     weights = [np.full(n, 1 / n) for n in block.shape]
     result = []
-    for kept in parts(range(len(block.shape))):
+    for kept in subsets(range(len(block.shape))):
         part = split_rows(queries.matrix, weights, tuple(i in kept for i in range(len(weights))))
         spread = math.prod(n for i, n in enumerate(block.shape) if i not in kept)
         squares = float(np.square(part).sum()) * spread
@@ -118,23 +207,23 @@ def _block_parts(block: Block) -> list[tuple[tuple[str, ...], float]]:
     return result
 
 
-def optimise(given: Spectrum, noise: Noise, largest: float = math.inf) -> Marginals:
+def best_marginals(given: Spectrum, noise: Noise, largest: float = math.inf) -> WeightedMarginals:
     """Search the best weights of marginals with at most `largest` cells.
 
     Every residual space of which something is asked has to lie in a marginal that is measured:
     `largest` is not below the cells of what the workload touches.
     """
-    error = _Error(given, noise, given.cells <= largest)
+    error = _ErrorOfWeights(given, noise, given.cells <= largest)
     best = min((_search(error, z) for z in _starts(len(given.asked), noise)), key=error)
     for number in range(1, 1 + SHAKES * (noise == "laplace")):
         best = min(best, _search(error, _shaken(best, number)), key=error)
     weights = error.weights(best)
     kept = np.flatnonzero(weights > 0)
     names = [tuple(given.names[i] for i in given.subsets.sets[at]) for at in kept.tolist()]
-    return Marginals(tuple(names), tuple(weights[kept].tolist()), error.of(weights))
+    return WeightedMarginals(tuple(names), tuple(weights[kept].tolist()), error.of(weights))
 
 
-class _Error:
+class _ErrorOfWeights:
     """The logarithm of the error, as a function of z for each marginal, with θ² = z⁴ or θ = z²."""
 
     def __init__(self, given: Spectrum, noise: Noise, allowed: NDArray[np.bool_]) -> None:
@@ -195,14 +284,5 @@ def _shaken(z: Array, number: int) -> Array:
     return np.asarray(z / z.max() * np.sqrt(2 * factors) + np.where(chosen < 0.3, factors**2, 0.0))
 
 
-def _search(error: _Error, start: Array) -> Array:
-    from scipy.optimize import minimize  # half a second to import, and not every plan needs it
-
-    found = minimize(
-        error.with_gradient,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": STEPS, "maxfun": 2 * STEPS, "ftol": PRECISION, "gtol": 0.0},
-    )
-    return np.asarray(found.x)
+def _search(error: _ErrorOfWeights, start: Array) -> Array:
+    return descend(error.with_gradient, start, STEPS, PRECISION)[1]

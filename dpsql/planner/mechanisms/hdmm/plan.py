@@ -3,6 +3,9 @@
 OPT_⊗ and OPT_0 measure all attributes that are touched jointly, OPT_+ and OPT_M several marginals.
 Answers follow by least squares, from the one marginal or from all of them; neither needs a matrix
 over all cells: (⊗B_i)⁺ = ⊗B_i⁺, and marginals have their eigenspaces in common.
+
+Real strategies are rounded to integers of a given width. All keep full column rank, so that every
+cell follows from what is measured, without a bias.
 """
 
 from __future__ import annotations
@@ -14,20 +17,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError, ResourceLimitError
-from dpsql.measurement.integer import ENTRY_BITS
+from dpsql.linalg.matrices import check_entries
+from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
 from dpsql.planner.mechanisms.cells import MarginalStrategy, Reading, assemble
-from dpsql.planner.mechanisms.hdmm import kronecker, marginals, union
-from dpsql.planner.mechanisms.hdmm.grams import Gram
-from dpsql.planner.mechanisms.hdmm.integers import joint, realised, rounded
-from dpsql.planner.mechanisms.hdmm.kronecker import Product
-from dpsql.planner.mechanisms.hdmm.oracle import Oracle
-from dpsql.planner.mechanisms.hdmm.products import Products, jointly_asked
-from dpsql.planner.mechanisms.hdmm.strategies import Even, Noise, Strategy
+from dpsql.planner.mechanisms.hdmm import marginals
+from dpsql.planner.mechanisms.hdmm.grams import Gram, Products, jointly_asked
+from dpsql.planner.mechanisms.hdmm.strategies import (
+    DenseStrategy,
+    EvenStrategy,
+    Noise,
+    Oracle,
+    Strategy,
+)
+from dpsql.planner.mechanisms.hdmm.templates import ProductStrategy, best_product, best_union
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.planner.strategies.express import over_basis
+from dpsql.planner.strategies.rounding import round_strategy
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 from dpsql.workload.joint import gram, joint_cells, touched
@@ -42,12 +52,16 @@ FEW_CELLS = 256
 """Joint cells up to which OPT_0 is tried over all of them."""
 SPARE_CELLS = 2**20
 """Marginals up to this size are considered even where no query is over so many cells."""
+IDENTITY_BITS = 20
+"""Width of cells that are measured alone: noise of any variance then fits integers closely."""
+SPARE = 1 << 10
+"""How much less than the total the cells are measured that nobody asks for."""
 NOISE_BITS = 40
 """Noise stays below about 2^40: far from the end of what is drawn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class StrategyCandidate:
     """One of the strategies among which the best is taken."""
 
     error: float
@@ -100,11 +114,11 @@ class Hdmm(Mechanism):
         return assemble(workload, cost, best.strategies, best.reading)
 
 
-def candidates(workload: Workload, cost: Cost) -> Iterator[Candidate]:
+def candidates(workload: Workload, cost: Cost) -> Iterator[StrategyCandidate]:
     """Yield what can be measured of OPT_0, OPT_⊗, OPT_+ and OPT_M."""
     noise: Noise = "laplace" if cost.budget.pure else "gaussian"
     oracle = Oracle(noise)
-    searches: list[Callable[[], Candidate | None]] = []
+    searches: list[Callable[[], StrategyCandidate | None]] = []
     if jointly_asked(workload) is None:
         searches += [partial(f, workload, oracle, cost) for f in (_kronecker, _union)]
     if len(touched(workload)) > 1 and joint_cells(workload) <= FEW_CELLS:
@@ -122,25 +136,25 @@ def candidates(workload: Workload, cost: Cost) -> Iterator[Candidate]:
             yield found
 
 
-def _kronecker(workload: Workload, oracle: Oracle, cost: Cost) -> Candidate | None:
+def _kronecker(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandidate | None:
     if joint_cells(workload) > MOST_CELLS:
         return None
-    product = kronecker.optimise(Products.of(workload), oracle)
+    product = best_product(Products.of(workload), oracle)
     return _products([product], [1.0], oracle.noise, cost, "one product")
 
 
-def _union(workload: Workload, oracle: Oracle, cost: Cost) -> Candidate | None:
-    found = union.optimise(workload, oracle)
+def _union(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandidate | None:
+    found = best_union(workload, oracle)
     return _products(found.products, found.shares, oracle.noise, cost, "a union of products")
 
 
 def _products(
-    products: Sequence[Product],
+    products: Sequence[ProductStrategy],
     shares: Sequence[float],
     noise: Noise,
     cost: Cost,
     what: str,
-) -> Candidate | None:
+) -> StrategyCandidate | None:
     """Round products, and see how well they do in integers; None if they are too many."""
     if any(p.asked.cells > MOST_CELLS for p in products):
         return None
@@ -152,26 +166,26 @@ def _products(
         strategies.append(MarginalStrategy(product.asked.names, factors, share, solver))
         pairs = zip(factors, product.factors, strict=False)
         measured = tuple(realised(factor, found, noise) for factor, found in pairs)
-        errors.append(Product(product.asked, measured).error)
+        errors.append(ProductStrategy(product.asked, measured).error)
     counts = (math.prod(f.measurements for f in s.factors) for s in strategies)
     if sum(counts) > MOST_MEASUREMENTS:
         return None
     squared = [s if noise == "gaussian" else s * s for s in shares]
     error = math.fsum(e / s for e, s in zip(errors, squared, strict=True))
-    return Candidate(error, tuple(strategies), "marginals")
+    return StrategyCandidate(error, tuple(strategies), "marginals")
 
 
-def _described(product: Product) -> str:
+def _described(product: ProductStrategy) -> str:
     return ", ".join(sorted({_kind(factor) for factor in product.factors})) or "total"
 
 
 def _kind(factor: Strategy) -> str:
-    if not isinstance(factor, Even):
+    if not isinstance(factor, EvenStrategy):
         return "searched"
     return "cells and total" if factor.total else "cells"
 
 
-def _all_cells(workload: Workload, oracle: Oracle, cost: Cost) -> Candidate:
+def _all_cells(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandidate:
     """OPT_0 over the joint cells."""
     names = touched(workload)
     asked = Gram(joint_cells(workload), rest=gram(workload, names))
@@ -179,10 +193,12 @@ def _all_cells(workload: Workload, oracle: Oracle, cost: Cost) -> Candidate:
     found = oracle.solve(asked)
     factor = joint(found, oracle.noise, sizes, _bits(cost, 1.0))
     strategy = MarginalStrategy(names, (factor,), 1.0, "all joint cells: searched")
-    return Candidate(realised(factor, found, oracle.noise).error(asked), (strategy,), "marginals")
+    return StrategyCandidate(
+        realised(factor, found, oracle.noise).error(asked), (strategy,), "marginals"
+    )
 
 
-def _marginals(workload: Workload, noise: Noise) -> Candidate | None:
+def _marginals(workload: Workload, noise: Noise) -> StrategyCandidate | None:
     """OPT_M, over marginals that can be measured; they are cells, so that nothing is rounded."""
     spectrum = marginals.spectrum(workload)
     if spectrum is None:
@@ -191,7 +207,7 @@ def _marginals(workload: Workload, noise: Noise) -> Candidate | None:
         math.prod(workload.domain[a] for a in f.attributes) for f in workload.families if f.count
     )
     for largest in sorted({max(asked, min(SPARE_CELLS, MOST_CELLS)), asked}, reverse=True):
-        found = marginals.optimise(spectrum, noise, largest)
+        found = marginals.best_marginals(spectrum, noise, largest)
         sizes = [[workload.domain[a] for a in names] for names in found.sets]
         # Answers that are pooled need each attribute to be measured, if only for its total.
         whole = {a for names in found.sets for a in names} == set(touched(workload))
@@ -203,13 +219,13 @@ def _marginals(workload: Workload, noise: Noise) -> Candidate | None:
     strategies = tuple(
         MarginalStrategy(
             names,
-            rounded([Even(n, 1.0, 0.0) for n in shape], noise, 20),
+            rounded([EvenStrategy(n, 1.0, 0.0) for n in shape], noise, 20),
             theta if noise == "laplace" else theta**2,
             "marginals with weights: cells",
         )
         for names, shape, theta in zip(found.sets, sizes, found.theta, strict=True)
     )
-    return Candidate(found.error, strategies, "pooled")
+    return StrategyCandidate(found.error, strategies, "pooled")
 
 
 def _bits(cost: Cost, share: float) -> int:
@@ -220,3 +236,79 @@ def _bits(cost: Cost, share: float) -> int:
     spent = float(cost.per_record) * share
     shrink = -math.log2(spent) / (1 if cost.budget.pure else 2)
     return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - max(0.0, shrink))))
+
+
+Ints = NDArray[np.int64]
+
+
+def rounded(strategies: Sequence[Strategy], noise: Noise, bits: int) -> tuple[IntegerFactor, ...]:
+    """Round the strategies of a product of which the entries may have `bits` bits in all.
+
+    Cells alone need no bits. The others share them.
+    """
+    if not strategies:
+        return (DenseFactor((), (), np.array([[1 << bits]], dtype=np.int64)),)
+    lossy = [i for i, s in enumerate(strategies) if not _is_identity(s)]
+    share = max(1, bits // max(1, len(lossy)))
+    factors: list[IntegerFactor] = []
+    for axis, strategy in enumerate(strategies):
+        if axis in lossy:
+            matrix = _matrix(strategy, noise, share)
+            factors.append(DenseFactor((axis,), (strategy.cells,), matrix))
+        else:
+            scale = 1 << (min(bits, IDENTITY_BITS) if not lossy and axis == 0 else 0)
+            factors.append(IdentityFactor((axis,), (strategy.cells,), scale))
+    return tuple(factors)
+
+
+def joint(strategy: Strategy, noise: Noise, sizes: Sequence[int], bits: int) -> DenseFactor:
+    """Round a strategy over the joint cells of several attributes."""
+    axes = tuple(range(len(sizes)))
+    return DenseFactor(axes, tuple(sizes), _matrix(strategy, noise, bits))
+
+
+def realised(factor: IntegerFactor, strategy: Strategy, noise: Noise) -> Strategy:
+    """Return what became of a strategy, scaled to sensitivity 1."""
+    change = factor.largest_column_sum
+    norm = float(change) if noise == "laplace" else math.sqrt(factor.largest_column_norm_squared)
+    if isinstance(factor, IdentityFactor):
+        return EvenStrategy(factor.cells, 1.0, 0.0)
+    matrix = factor.matrix.astype(np.float64) / norm
+    if isinstance(strategy, EvenStrategy):
+        total = float(matrix[strategy.cells, 0]) if len(matrix) > strategy.cells else 0.0
+        return EvenStrategy(strategy.cells, float(matrix[0, 0]), total)
+    return DenseStrategy.of(matrix)
+
+
+def _is_identity(strategy: Strategy) -> bool:
+    return strategy.cells == 1 or (isinstance(strategy, EvenStrategy) and not strategy.total)
+
+
+def _matrix(strategy: Strategy, noise: Noise, bits: int) -> Ints:
+    if isinstance(strategy, EvenStrategy):
+        return _even(strategy, bits)
+    rows = strategy.rows()
+    if noise == "laplace":
+        return _p_identity(rows, bits)
+    basis = np.eye(strategy.cells, dtype=np.int64)
+    return round_strategy(over_basis(rows, basis, lambda scaled: scaled), bits)
+
+
+def _even(strategy: EvenStrategy, bits: int) -> Ints:
+    """Write it out. If only the total is asked, each cell is measured nonetheless, at `SPARE`."""
+    n = strategy.cells
+    check_entries(n + 1, n)
+    scale = (1 << bits) / max(strategy.each, strategy.total)
+    each = max(1, (1 << bits) // SPARE, round(strategy.each * scale))
+    total = round(strategy.total * scale)
+    cells = each * np.eye(n, dtype=np.int64)
+    return np.vstack([cells, np.full((1, n), total)]) if total else cells
+
+
+def _p_identity(rows: NDArray[np.float64], bits: int) -> Ints:
+    """Round all entries; those of the cells stay above 0, and empty queries go."""
+    n = rows.shape[1]
+    matrix = np.rint(rows * ((1 << bits) / float(rows.max()))).astype(np.int64)
+    at = np.arange(n)
+    matrix[at, at] = np.maximum(matrix[at, at], 1)
+    return np.vstack([matrix[:n], matrix[n:][matrix[n:].any(axis=1)]])
