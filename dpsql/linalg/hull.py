@@ -32,5 +32,23 @@ def hull(rows: Array) -> Numbers:
         return np.arange(count)
     from scipy.spatial import ConvexHull  # slow to import, and seldom needed
 
-    found = ConvexHull(points.T).vertices
+    found = _without_flat(points.T, ConvexHull(points.T).vertices)
     return np.sort(found).astype(np.intp) if SPARE * len(found) <= count else np.arange(count)
+
+
+def _without_flat(points: Array, ring: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Leave out the vertices of a polygon that lie on a side, but for rounding.
+
+    One that is farthest from the middle does not.
+    """
+    near = EXACT * float(np.abs(points).max())
+    ring = np.roll(ring, -int(np.linalg.norm(points[ring], axis=1).argmax()))
+    last, kept = 0, [0]
+    for i in range(1, len(ring)):
+        start, end = points[ring[last]], points[ring[(i + 1) % len(ring)]]
+        side = (end - start) / (np.linalg.norm(end - start) or 1.0)
+        off = (points[ring[last + 1 : i + 1]] - start) @ np.array([-side[1], side[0]])
+        if np.abs(off).max() > near:
+            last = i
+            kept.append(i)
+    return ring[kept]

@@ -63,7 +63,9 @@ NOISE_BITS = 40
 KEPT_NOISE_BITS = 45
 """The same for what is kept of noise in wide integers: it leaves room for large tables."""
 SPARSE = 16
-"""Entries for each that isn't 0, from which a basis is multiplied as a sparse matrix."""
+"""Entries for each that isn't 0, from which a basis is multiplied as a sparse matrix,"""
+TALL = 500
+"""if it has so many rows: floats are multiplied faster than fewer can be looked through."""
 WIDE_MEASUREMENTS = 2**17
 """Of one block in wide integers, which take some 20 µs each; and a marginal may have"""
 WIDE_CELLS = 2**24
@@ -319,7 +321,8 @@ def _product(coefficients: NDArray[np.int64], basis: NDArray[np.int64]) -> NDArr
 
 def _times(coefficients: NDArray[T], basis: NDArray[T]) -> NDArray[T]:
     """Multiply by a basis, most of whose vectors compare two cells of many."""
-    if basis.size < SPARSE * np.count_nonzero(basis):
+    short = len(basis) < TALL and basis.dtype == np.float64
+    if short or basis.size < SPARSE * np.count_nonzero(basis):
         return np.asarray(coefficients @ basis)
     sparse = scipy.sparse.csr_array(basis.T)
     return np.ascontiguousarray((sparse @ coefficients.T).T)
