@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,12 @@ def submodule(package: str, name: str) -> str | None:
     return f"{package}.{name}" if package.startswith("dpsql") and path.exists() else None
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Every imported module, and whether only type checkers see it."""
     found: list[tuple[str, bool]] = []
@@ -106,7 +113,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             visit(child, typing_only)
 
-    visit(ast.parse(path.read_text(encoding="utf-8")), typing_only=False)
+    visit(tree_of(path), typing_only=False)
     return found
 
 
@@ -196,7 +203,7 @@ def test_trusted_files_state_their_guarantees(name):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_no_assert_and_no_seeded_randomness_in_shipped_code(path):
     """`python -O` removes asserts; noise comes from the operating system only."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     assert not [n for n in ast.walk(tree) if isinstance(n, ast.Assert)]
     names = {ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     assert not {n for n in names if n.startswith(("np.random", "numpy.random", "random."))}

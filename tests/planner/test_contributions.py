@@ -30,6 +30,7 @@ def planned(kind, k, budget=BUDGET):
     return plan(workload(kind), budget, contributions=k, **options.get(kind, {}))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 2, 7, 1000])
 def test_the_cost_is_that_of_k_records_in_the_worst_cell(kind, k):
@@ -47,6 +48,7 @@ def test_the_cost_is_that_of_k_records_in_the_worst_cell(kind, k):
     assert made.whole == (kind == "whole")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [2, 7])
 def test_variances_grow_with_the_square_and_the_gap_stays(kind, k):

@@ -28,6 +28,7 @@ def checked(planned):
         yield (variances.sum(), variances.max(initial=0.0), *found)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("limits", "exact"),
     [

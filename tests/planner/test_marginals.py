@@ -117,6 +117,7 @@ def test_each_query_follows_from_its_marginal_alone(budget: Budget) -> None:
         np.testing.assert_allclose(reconstruction._large_extent(family, SIZES), sums, rtol=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "make", [pooled, lambda b: directly(workload(), b)], ids=["pooled", "direct"]

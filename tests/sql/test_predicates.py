@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.schema import Domain
 from tests.sql import reference
+from tests.sql.people import fill
 
 DOMAINS = {
     "a": Domain("INTEGER", range(-3, 5), nullable=True),
@@ -96,7 +97,7 @@ def con():
         "v VARCHAR, f BOOLEAN)"
     ).fetchall()
     cells = itertools.product(*([*d.values, *[None] * d.nullable] for d in DOMAINS.values()))
-    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", list(cells)).fetchall()
+    fill(con, "t", list(cells))
     return con
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.errors import ResourceLimitError, SqlError
 from tests.sql import reference
+from tests.sql.people import fill
 from tests.sql.test_predicates import predicates
 
 CREATE = """
@@ -149,7 +150,7 @@ def con():
         )
         for _ in range(1500)
     ]
-    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?)", rows).fetchall()
+    fill(con, "t", rows)
     return con
 
 

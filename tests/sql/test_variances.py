@@ -19,6 +19,7 @@ from dpsql.release.build import facts_of
 from dpsql.session import work
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space
+from tests.sql.people import fill
 
 CREATE = """
     CREATE TABLE t (
@@ -104,7 +105,7 @@ def con():
         (rng.choice((0, 1, 1, 2, 3, 3)), rng.random() < 0.4, rng.choice((0, 1, 1, 2, 3, 4, None)))
         for _ in range(3000)
     ]
-    con.executemany("INSERT INTO t VALUES (?, ?, ?)", rows).fetchall()
+    fill(con, "t", rows)
     return con
 
 
@@ -203,7 +204,7 @@ def test_intervals_of_quantiles_hold_the_quantiles(monkeypatch):
         "CHECK (v BETWEEN 0 AND 30))"
     ).fetchall()
     rows = [(rng.randrange(20), min(30, int(rng.expovariate(0.1)))) for _ in range(4000)]
-    con.executemany("INSERT INTO t VALUES (?, ?)", rows).fetchall()
+    fill(con, "t", rows)
     sql = (
         "SELECT g, MEDIAN(v) AS m, QUANTILE_DISC(v, 0.25) AS q, QUANTILE_CONT(v, 0.9) AS p "
         "FROM t GROUP BY g"

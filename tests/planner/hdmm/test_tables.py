@@ -31,6 +31,7 @@ def check(table, row):
         assert number.holds, number
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("table", "row"), QUICK, ids=label)
 def test_some_rows(table, row):
     check(table, row)
