@@ -5,46 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import Unpack, overload
 
 import duckdb
 import polars as pl
 
 from dpsql.calls import check_above, checked
-from dpsql.engines.public import PublicTables
 from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.hints import option
+from dpsql.linalg.threads import one_thread
 from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.comparison.compare import compare as compare_workload
 from dpsql.planner.mechanisms import registry as mechanisms
-from dpsql.planner.mechanisms.base import (
-    DEFAULT_TOLERANCE,
-    Basis,
-    Loss,
-    ObjectiveName,
-    Options,
-    Residuals,
-)
+from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import RECORD, Plan
-from dpsql.planner.plans.traits import QUERYSMASHER
 from dpsql.planner.reuse.given import Past, plan_given, source_of
 from dpsql.privacy import Budget
-from dpsql.release import Release
+from dpsql.release import Before, Release
 from dpsql.release.assumed import assuming
-from dpsql.schema import EachRow, Schema, Unit
-from dpsql.schema.units import neighbours_of
-from dpsql.session import Session
-from dpsql.session.declared import (
+from dpsql.request import (
+    AnswerOptions,
+    CompareOptions,
     Declared,
     Free,
+    PlanningOptions,
+    PlanOptions,
+    QueryOptions,
+    ReleaseOptions,
+    Request,
+    SessionOptions,
     Statements,
-    check_amount,
-    check_budget,
-    check_connection,
-    compile_statements,
+    TableOptions,
+    named,
+    part,
+    spelled_out,
 )
-from dpsql.session.targets import plan_for
-from dpsql.sql.compiled import Script
+from dpsql.schema import Unit
+from dpsql.schema.units import neighbours_of
+from dpsql.session import Session, answered
+from dpsql.session.checks import check_amount, check_budget
+from dpsql.session.data import DeclaredData
+from dpsql.session.planning import Compiled, options_for, options_of, plan_of
 from dpsql.sql.text.script import read_text, split_script
 from dpsql.workload import Workload
 
@@ -55,19 +56,7 @@ def query(  # type: ignore[overload-overlap]
     statements: str,
     *,
     budget: Budget | Free,
-    schema: Schema | None = ...,
-    ledger: str | Path | None = ...,
-    public: PublicTables | None = ...,
-    weights: Mapping[str, float] | None = ...,
-    confidence: float | None = ...,
-    unit: str | EachRow | None = ...,
-    max_rows: int | None = ...,
-    vintage: str = ...,
-    accept_schema: bool = ...,
-    reuse: bool = ...,
-    mechanism: str = ...,
-    accept_gap: bool = ...,
-    groups_above: float | None = ...,
+    **options: Unpack[QueryOptions],
 ) -> pl.DataFrame: ...
 @overload
 def query(
@@ -75,39 +64,16 @@ def query(
     statements: Sequence[str] | Mapping[str, str],
     *,
     budget: Budget | Free,
-    schema: Schema | None = ...,
-    ledger: str | Path | None = ...,
-    public: PublicTables | None = ...,
-    weights: Mapping[str, float] | None = ...,
-    confidence: float | None = ...,
-    unit: str | EachRow | None = ...,
-    max_rows: int | None = ...,
-    vintage: str = ...,
-    accept_schema: bool = ...,
-    reuse: bool = ...,
-    mechanism: str = ...,
-    accept_gap: bool = ...,
-    groups_above: float | None = ...,
+    **options: Unpack[QueryOptions],
 ) -> Release: ...
 @checked
+@spelled_out(QueryOptions)
 def query(
     con: duckdb.DuckDBPyConnection,
     statements: Statements,
     *,
     budget: Budget | Free,
-    schema: Schema | None = None,
-    ledger: str | Path | None = None,
-    public: PublicTables | None = None,
-    weights: Mapping[str, float] | None = None,
-    confidence: float | None = None,
-    unit: str | EachRow | None = None,
-    max_rows: int | None = None,
-    vintage: str = "",
-    accept_schema: bool = False,
-    reuse: bool = True,
-    mechanism: str = QUERYSMASHER,
-    accept_gap: bool = False,
-    groups_above: float | None = None,
+    **options: Unpack[QueryOptions],
 ) -> pl.DataFrame | Release:
     """Answer SQL with differential privacy.
 
@@ -136,60 +102,23 @@ def query(
     Raises:
         DpsqlError: see `Session.release`.
     """
-    check_amount(budget, None)
-    session = Session(
-        con,
-        schema=schema,
-        ledger=ledger,
-        public=public,
-        unit=unit,
-        max_rows=max_rows,
-        vintage=vintage,
-        accept_schema=accept_schema,
-    )
+    check_amount(Request(budget=budget))
+    session = Session(con, **part(options, SessionOptions))
     if isinstance(statements, str):
-        return session.query(
-            statements,
-            budget=budget,
-            confidence=confidence,
-            reuse=reuse,
-            mechanism=mechanism,
-            accept_gap=accept_gap,
-            groups_above=groups_above,
-        )
-    return session.release(
-        statements,
-        budget=budget,
-        weights=weights,
-        confidence=confidence,
-        reuse=reuse,
-        mechanism=mechanism,
-        accept_gap=accept_gap,
-        groups_above=groups_above,
-    )
+        alone = Request(named(statements), budget, **part(options, AnswerOptions))
+        return next(iter(answered(session, alone).values()))
+    return answered(session, Request(named(statements), budget, **part(options, ReleaseOptions)))
 
 
 @checked
+@one_thread
+@spelled_out(PlanOptions)
 def plan(
     source: duckdb.DuckDBPyConnection | Workload,
     statements: Statements | None = None,
     *,
     budget: Budget | None = None,
-    targets: Mapping[str, float] | None = None,
-    objective: ObjectiveName = "total",
-    schema: Schema | None = None,
-    public: PublicTables | None = None,
-    weights: Mapping[str, float] | None = None,
-    tolerance: float = 1e-3,
-    residuals: Residuals = "weighted",
-    unit: str | EachRow | None = None,
-    max_rows: int | None = None,
-    given: Sequence[Plan] = (),
-    mechanism: str = QUERYSMASHER,
-    bases: Mapping[str, Basis] | None = None,
-    loss: Loss | None = None,
-    assume: Mapping[str, float] | None = None,
-    groups_above: float | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Plan:
     """Plan SQL statements, or a workload without SQL and data. Spends nothing.
 
@@ -236,24 +165,18 @@ def plan(
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
     """
-    if targets is None or budget is not None:
+    given = options.get("given", ())
+    request = Request((), budget, **part(options, PlanningOptions))
+    if request.targets is None or budget is not None:
         check_budget(budget)
-    check_above(groups_above=groups_above)
-    workload, contributions, neighbours, script = _asked(
-        source, statements, schema, public, weights, unit, max_rows, groups_above
-    )
-    _check_given(source, workload, given, mechanism)
-    options = Options(
-        tolerance, residuals, objective, targets, contributions, neighbours, bases, loss
-    )
-
-    def planner(budget: Budget | None, targets: Mapping[str, float] | None) -> Plan:
-        return mechanisms.plan(workload, budget, mechanism, replace(options, targets=targets))
-
-    if script is not None:
-        alone = assuming(script, plan_for(script, targets, assume, budget, planner), assume)
-    elif assume is None:
-        alone = planner(budget, targets)
+    check_above(groups_above=request.groups_above)
+    declared = Declared(**part(options, TableOptions))
+    workload, how, asked = _asked(source, statements, request, declared)
+    _check_given(source, workload, given, request.mechanism)
+    if asked is not None:
+        alone = assuming(asked.script, plan_of(asked), request.assume)
+    elif request.assume is None:
+        alone = mechanisms.plan(workload, budget, request.mechanism, how)
     else:
         raise WorkloadError(
             "A workload has no columns.", hint="leave " + option("assume") + " out."
@@ -261,22 +184,17 @@ def plan(
     if not given:
         return alone
     past = Past(tuple(source_of(plan) for plan in given))
-    return plan_given(alone, past, tolerance, uniform=residuals == "uniform")
+    return plan_given(alone, past, request.tolerance, uniform=request.residuals == "uniform")
 
 
 @checked
+@spelled_out(CompareOptions)
 def compare(
     source: duckdb.DuckDBPyConnection | Workload,
     statements: Statements | None = None,
     *,
     budget: Budget,
-    mechanisms: Sequence[str] | None = None,
-    schema: Schema | None = None,
-    public: PublicTables | None = None,
-    weights: Mapping[str, float] | None = None,
-    tolerance: float = DEFAULT_TOLERANCE,
-    unit: str | EachRow | None = None,
-    max_rows: int | None = None,
+    **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Plan SQL statements or a workload by every mechanism, side by side. Spends nothing.
 
@@ -311,36 +229,31 @@ def compare(
         DpsqlError: see `Session.plan`; `MechanismError` for a name that is no mechanism's.
     """
     check_budget(budget)
-    workload, contributions, neighbours, _ = _asked(
-        source, statements, schema, public, weights, unit, max_rows
-    )
-    options = Options(tolerance, contributions=contributions, neighbours=neighbours)
-    return compare_workload(workload, budget, mechanisms, options)
+    declared = Declared(**part(options, TableOptions))
+    request = Request((), budget, **part(options, PlanningOptions))
+    workload, how, _ = _asked(source, statements, request, declared)
+    return compare_workload(workload, budget, options.get("mechanisms"), how)
 
 
 def _asked(
     source: duckdb.DuckDBPyConnection | Workload,
     statements: Statements | None,
-    schema: Schema | None,
-    public: PublicTables | None,
-    weights: Mapping[str, float] | None,
-    unit: str | EachRow | None,
-    max_rows: int | None,
-    groups_above: float | None = None,
-) -> tuple[Workload, int, str, Script | None]:
-    """Return a workload, how many records of one unit count, what neighbours are, and the SQL."""
+    request: Request,
+    declared: Declared,
+) -> tuple[Workload, Options, Compiled | None]:
+    """Return a workload, how it is to be planned, and the SQL that it is of."""
     if isinstance(source, Workload):
         if statements is not None:
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
             )
-        return source, *_of_workload(unit, max_rows), None
+        return source, options_for(request, request.targets, *_protected(declared)), None
     if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
-    check_connection(source)
-    declared = Declared.of(source, schema, public, unit, max_rows)
-    script = compile_statements(source, statements, declared, weights, groups_above=groups_above)
-    return script.workload, script.table.contributions, script.table.neighbours, script
+    request = replace(request, statements=named(statements))
+    script = DeclaredData.of(source, declared).compile(request)
+    asked = Compiled(request, script, Before())
+    return script.workload, options_of(asked), asked
 
 
 def _check_given(source: object, workload: Workload, given: Sequence[Plan], mechanism: str) -> None:
@@ -368,9 +281,10 @@ def _check_given(source: object, workload: Workload, given: Sequence[Plan], mech
         )
 
 
-def _of_workload(unit: str | EachRow | None, max_rows: int | None) -> tuple[int, str]:
-    """Return how many records of one unit count, and what neighbours are, without a table."""
-    given = Unit.given("unit" if unit is None and max_rows is not None else unit, max_rows)
+def _protected(declared: Declared) -> tuple[int, str]:
+    """Return how many rows of one unit count, and what neighbours are, without a table."""
+    unit, rows = declared.unit, declared.max_rows
+    given = Unit.given("unit" if unit is None and rows is not None else unit, rows)
     return (given.max_rows, neighbours_of(given)) if isinstance(given, Unit) else (1, RECORD)
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 import duckdb
 import polars as pl
@@ -21,11 +21,12 @@ from IPython.core.error import UsageError
 from dpsql import views
 from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
+from dpsql.flags import BUDGET, FLAGS, Flag, spelling
 from dpsql.hints import for_cell
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.privacy import Budget
 from dpsql.release import Release
+from dpsql.request import Free, ReleaseOptions, SessionOptions, SessionPlanOptions, part
 from dpsql.schema import EACH_ROW
 from dpsql.session import Session
 from dpsql.sql.text.script import split_script
@@ -34,8 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NAME = "dpsql"
-_FORMS = ("epsilon", "delta", "rho", "mu")
-_DECLARING = ("schema", "unit", "max_rows", "public", "ledger", "vintage", "accept_schema")
+_DECLARING = tuple(name for name in FLAGS if name in SessionOptions.__annotations__)
 """Options that belong to a session, and not to a cell."""
 
 
@@ -112,50 +112,34 @@ class Magics:
         session = self._session(given)
         if given.total:
             session.ledger.set_total(self._budget(given))
-        elif any(getattr(given, name) is not None for name in (*_FORMS, "budget")):
+        elif any(getattr(given, name) is not None for name in (*BUDGET, "budget")):
             raise UsageError("A budget belongs to a cell; to fix the total add --total.")
         ledger = session.ledger
         text = f"spent: {views.amount(ledger.spent, up=True)}\nleft: {_left(session)}"
         return Account(text, views.account_card(ledger))
 
     def _answer(self, given: argparse.Namespace, cell: str) -> pl.DataFrame | Release | Plan | None:
-        if given.at_most and not given.target:
+        if given.at_most and not given.targets:
             raise UsageError("--at-most is for --target, with a budget: --rho 0.5 for example.")
         session = self._session(given)
         statements = dict(split_script(cell))
+        budget: Budget | Free | None
+        budget = None if given.targets else 0 if given.free else self._budget(given)
+        asked = {n: dict(v) or None if isinstance(v, list) else v for n, v in vars(given).items()}
         result: pl.DataFrame | Release | Plan
         if given.plan:
-            result = session.plan(statements, reuse=given.reuse, **self._aims(given))
+            plan = part(asked, SessionPlanOptions)
+            result = session.plan(statements, budget=cast("Budget | None", budget), **plan)
         else:
-            release = session.release(
-                statements,
-                confidence=given.confidence,
-                reuse=given.reuse,
-                nonnegative=given.nonnegative,
-                integers=given.integers,
-                accept_gap=given.accept_gap,
-                at_most=self._budget(given) if given.at_most else None,
-                **self._aims(given),
-            )
+            asked["at_most"] = self._budget(given) if given.at_most else None
+            release = session.release(statements, budget=budget, **part(asked, ReleaseOptions))
             result = release if len(release) > 1 else next(iter(release.values()))
             if release.charged is not None and session.remaining is not None:
                 sys.stdout.write(f"charged: {release.charged}; left: {_left(session)}\n")
-        if given.out is None:
+        if given.into is None:
             return result
-        self._shell.user_ns[given.out] = result
+        self._shell.user_ns[given.into] = result
         return None
-
-    def _aims(self, given: argparse.Namespace) -> dict[str, Any]:
-        """Return what a plan is to be good at, as arguments."""
-        return {
-            "budget": None if given.target else 0 if given.free else self._budget(given),
-            "targets": dict(given.target) or None,
-            "weights": dict(given.weight) or None,
-            "objective": given.objective,
-            "mechanism": given.mechanism,
-            "assume": dict(given.assume) or None,
-            "groups_above": given.groups_above,
-        }
 
     def _budget(self, given: argparse.Namespace) -> Budget:
         if given.budget is not None:
@@ -163,7 +147,7 @@ class Magics:
             if not isinstance(budget, Budget):
                 raise UsageError(f"{given.budget} is not a dpsql.Budget.")
             return budget
-        stated = {name: getattr(given, name) for name in _FORMS}
+        stated = {name: getattr(given, name) for name in BUDGET}
         return Budget(**{name: value for name, value in stated.items() if value is not None})
 
     def _session(self, given: argparse.Namespace) -> Session:
@@ -282,24 +266,32 @@ def _parser(prog: str, description: str) -> _Parser:
     parser = _Parser(prog=prog, description=description, allow_abbrev=False)
     add = parser.add_argument
     add("--con", metavar="NAME", help="a connection or dpsql.Session [con, or the only one]")
-    add("--schema", metavar="NAME", help="a dpsql.Schema")
-    add("--unit", metavar="COLUMN", help="the column that tells to whom a row belongs")
-    add("--max-rows", type=int, metavar="K", help="how many rows of one unit count at most")
+    _add(parser, *_DECLARING, *BUDGET)
     add(
         "--each-row",
         dest="unit",
         action="store_const",
         const=EACH_ROW,
-        help="beside tables with units: the rows of this one belong to nobody in those",
+        help=_help(FLAGS["each_row"]),
     )
-    add("--public", action="append", metavar="NAME", help="a public table, or a Polars frame")
-    add("--ledger", metavar="PATH", help="the ledger's file [beside the database]")
-    add("--vintage", metavar="LABEL", help="a label for this state of the data")
-    add("--accept-schema", action="store_true", help="a changed schema is meant")
-    for name in ("epsilon", "delta", "rho", "mu"):
-        add(f"--{name}", type=_decimal, metavar="X", help=f"{name} of the budget")
     add("--budget", type=_identifier, metavar="NAME", help="a dpsql.Budget")
     return parser
+
+
+def _add(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add options that `dpsql.flags` describes."""
+    for name in names:
+        flag = FLAGS[name]
+        more = dict(_KINDS.get(flag.kind, {}))
+        if flag.kind == "choice":
+            more = {"choices": flag.choices, "default": flag.choices[0]}
+        elif flag.kind not in {"switch", "off"}:
+            more["metavar"] = flag.metavar or "NAME"
+        parser.add_argument(spelling(name), dest=name, help=_help(flag), **more)
+
+
+def _help(flag: Flag) -> str:
+    return flag.help[0].lower() + flag.help[1:].removesuffix(".")
 
 
 def line_parser() -> argparse.ArgumentParser:
@@ -313,25 +305,25 @@ def cell_parser() -> argparse.ArgumentParser:
     """Make the parser of `%%dpsql`."""
     parser = _parser("%%dpsql", "Answer SQL with differential privacy.")
     add = parser.add_argument
-    pairs: dict[str, Any] = {"type": _named, "action": "append", "default": []}
-    add("--target", **pairs, metavar="NAME=X", help="in place of a budget: an allowed error")
-    add("--at-most", action="store_true", help="beside --target: the budget is the most")
-    add("--assume", **pairs, metavar="NAME=N", help="rows of the table, or of a group, assumed")
-    add("--weight", **pairs, metavar="NAME=X", help="a statement's importance")
-    add("--objective", choices=["total", "largest"], default="total", help="of variances")
+    _add(parser, *(name for name in FLAGS if name in ReleaseOptions.__annotations__), "free")
     add(
-        "--mechanism",
-        choices=list(MECHANISMS),
-        default=QUERYSMASHER,
-        help="what plans and measures",
+        "--out",
+        dest="into",
+        type=_identifier,
+        metavar="NAME",
+        help="store the result in this variable",
     )
-    add("--groups-above", type=float, metavar="K", help="leave out groups that may be empty")
-    add("--confidence", type=float, metavar="P", help="add the bounds of intervals")
-    add("--out", type=_identifier, metavar="NAME", help="store the result in this variable")
     add("--plan", action="store_true", help="plan only: spend nothing")
-    add("--free", action="store_true", help="answer from past measurements alone")
-    add("--no-reuse", dest="reuse", action="store_false", help="without past measurements")
-    add("--accept-gap", action="store_true", help="charge a plan that loses much accuracy")
-    add("--nonnegative", action="store_true", help="add columns without negatives (biased)")
-    add("--integers", action="store_true", help="add columns of whole numbers (biased)")
     return parser
+
+
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "texts": {"action": "append"},
+    "whole": {"type": int},
+    "number": {"type": float},
+    "amount": {"type": _decimal},
+    "pairs": {"type": _named, "action": "append", "default": []},
+    "switch": {"action": "store_true"},
+    "off": {"action": "store_false"},
+}
+"""Kind of flag → how argparse reads it."""

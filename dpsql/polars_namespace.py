@@ -7,21 +7,20 @@ What is public about a frame are its Enum categories and Boolean; other columns 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 import polars as pl
 
 from dpsql.calls import checked
+from dpsql.request import FrameOptions, FrameSessionOptions, Free, Statements, spelled_out
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dpsql.privacy import Budget
     from dpsql.release import Release
-    from dpsql.schema import Domain, EachRow, Schema
+    from dpsql.schema import Domain, Schema
     from dpsql.session import Session
 
-    Declared = Mapping[str, Domain] | Schema
+    FrameSchema = Mapping[str, Domain] | Schema
 
 
 @pl.api.register_lazyframe_namespace("dp")
@@ -37,39 +36,28 @@ class PrivateFrame:
         self,
         statements: str,
         *,
-        budget: Budget,
-        schema: Declared | None = ...,
-        unit: str | EachRow | None = ...,
-        max_rows: int | None = ...,
-        ledger: str | Path | None = ...,
-        public: Mapping[str, pl.DataFrame] | None = ...,
-        confidence: float | None = ...,
+        budget: Budget | Free,
+        schema: FrameSchema | None = ...,
+        **options: Unpack[FrameOptions],
     ) -> pl.DataFrame: ...
     @overload
     def sql(
         self,
         statements: Sequence[str] | Mapping[str, str],
         *,
-        budget: Budget,
-        schema: Declared | None = ...,
-        unit: str | EachRow | None = ...,
-        max_rows: int | None = ...,
-        ledger: str | Path | None = ...,
-        public: Mapping[str, pl.DataFrame] | None = ...,
-        confidence: float | None = ...,
+        budget: Budget | Free,
+        schema: FrameSchema | None = ...,
+        **options: Unpack[FrameOptions],
     ) -> Release: ...
     @checked
+    @spelled_out(FrameOptions)
     def sql(
         self,
-        statements: str | Sequence[str] | Mapping[str, str],
+        statements: Statements,
         *,
-        budget: Budget,
-        schema: Declared | None = None,
-        unit: str | EachRow | None = None,
-        max_rows: int | None = None,
-        ledger: str | Path | None = None,
-        public: Mapping[str, pl.DataFrame] | None = None,
-        confidence: float | None = None,
+        budget: Budget | Free,
+        schema: FrameSchema | None = None,
+        **options: Unpack[FrameOptions],
     ) -> pl.DataFrame | Release:
         """Answer SQL over this frame with differential privacy.
 
@@ -94,23 +82,26 @@ class PrivateFrame:
         Raises:
             DpsqlError: see `dpsql.Session.release`.
         """
-        session = self.session(
-            schema=schema, unit=unit, max_rows=max_rows, ledger=ledger, public=public
+        # Imported late, so that `import dpsql` can offer the namespace without the planner.
+        from dpsql.api import query
+        from dpsql.engines.frames import store_frame
+
+        return query(
+            store_frame(self._collected),
+            statements,
+            budget=budget,
+            schema=_declared(schema),
+            **options,
         )
-        if isinstance(statements, str):
-            return session.query(statements, budget=budget, confidence=confidence)
-        return session.release(statements, budget=budget, confidence=confidence)
 
     @checked
+    @spelled_out(FrameSessionOptions)
     def session(
         self,
         *,
         budget: Budget | None = None,
-        schema: Declared | None = None,
-        unit: str | EachRow | None = None,
-        max_rows: int | None = None,
-        ledger: str | Path | None = None,
-        public: Mapping[str, pl.DataFrame] | None = None,
+        schema: FrameSchema | None = None,
+        **options: Unpack[FrameSessionOptions],
     ) -> Session:
         """Make a session on a copy of this frame, for several questions under one total.
 
@@ -120,26 +111,23 @@ class PrivateFrame:
         Raises:
             DpsqlError: see `dpsql.Session`.
         """
-        # Imported late, so that `import dpsql` can offer the namespace without the planner.
-        from dpsql.engines.frames import TABLE, store_frame
-        from dpsql.schema import Schema
+        from dpsql.engines.frames import store_frame
         from dpsql.session import Session
 
-        frame = self._frame.collect() if isinstance(self._frame, pl.LazyFrame) else self._frame
-        return Session(
-            store_frame(frame),
-            budget=budget,
-            schema=schema
-            if schema is None or isinstance(schema, Schema)
-            else Schema(_whole(schema, TABLE)),
-            ledger=ledger,
-            public=public,
-            unit=unit,
-            max_rows=max_rows,
-        )
+        con = store_frame(self._collected)
+        return Session(con, budget=budget, schema=_declared(schema), **options)
+
+    @property
+    def _collected(self) -> pl.DataFrame:
+        return self._frame.collect() if isinstance(self._frame, pl.LazyFrame) else self._frame
 
 
-def _whole(schema: Mapping[str, Any], table: str) -> Mapping[str, Any]:
-    """Put a table's name before its columns, unless it stands there, as in a `Schema`."""
-    named = [*schema] == [table] and isinstance(schema[table], Mapping)
-    return schema if named else {table: schema}
+def _declared(schema: FrameSchema | None) -> Schema | None:
+    """Put the table's name before its columns, unless it stands there, as in a `Schema`."""
+    from dpsql.engines.frames import TABLE
+    from dpsql.schema import Schema
+
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    named = [*schema] == [TABLE] and isinstance(schema[TABLE], Mapping)
+    return Schema(cast(Any, schema if named else {TABLE: schema}))

@@ -6,20 +6,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from dpsql.cli.options import Aims, Source
+from dpsql.cli.options import Source
 from dpsql.engines.interrupts import interruptible
 from dpsql.errors import SchemaError, printable
+from dpsql.request import PlanOptions, TableOptions, part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from duckdb import DuckDBPyConnection
 
     from dpsql.planner.comparison.compare import Comparison
     from dpsql.planner.plans.plan import Plan
     from dpsql.privacy import Budget
+    from dpsql.request import SessionCompareOptions, SessionOptions, SessionPlanOptions
     from dpsql.schema import Schema
     from dpsql.session import Session
 
@@ -57,17 +57,19 @@ def session(source: Source, *, total: Budget | None = None) -> Iterator[Session]
     from dpsql.session import Session
 
     with database(source.db) as con:
-        yield Session(
-            con,
-            budget=total,
-            schema=schema_file(source.schema),
-            ledger=source.ledger,
-            public=list(source.public) or None,
-            unit=source.whose,
-            max_rows=source.max_rows,
-            vintage=source.vintage,
-            accept_schema=source.accept_schema,
-        )
+        yield Session(con, budget=total, **declared(source))
+
+
+def declared(source: Source) -> SessionOptions:
+    """Return what is declared about a database, with its schema file read.
+
+    Raises:
+        SchemaError: it can't be read.
+    """
+    found = source.declared.copy()
+    if "schema" in found:
+        found["schema"] = schema_file(cast(Path, found["schema"]))
+    return found
 
 
 def schema_file(path: Path | None) -> Schema | None:
@@ -82,11 +84,7 @@ def schema_file(path: Path | None) -> Schema | None:
 
 
 def plan(
-    source: Source,
-    statements: dict[str, str],
-    budget: Budget | None,
-    aims: Aims,
-    groups_above: float | None = None,
+    source: Source, statements: dict[str, str], budget: Budget | None, asked: SessionPlanOptions
 ) -> Plan:
     """Plan statements as a release would.
 
@@ -99,43 +97,16 @@ def plan(
     from dpsql import api
     from dpsql.privacy import ledger_path
 
-    if ledger_path(source.db, source.ledger).exists():
+    if ledger_path(source.db, source.declared.get("ledger")).exists():
         with session(source) as found:
-            return found.plan(
-                statements,
-                budget=budget,
-                targets=aims.targets,
-                objective=aims.objective,
-                weights=aims.weights,
-                reuse=not aims.no_reuse,
-                mechanism=aims.mechanism,
-                assume=aims.assumed,
-                groups_above=groups_above,
-            )
+            return found.plan(statements, budget=budget, **asked)
+    alone = part({**declared(source), **asked}, PlanOptions)
     with database(source.db) as con:
-        return api.plan(
-            con,
-            statements,
-            budget=budget,
-            targets=aims.targets,
-            objective=aims.objective,
-            schema=schema_file(source.schema),
-            public=list(source.public) or None,
-            weights=aims.weights,
-            unit=source.whose,
-            max_rows=source.max_rows,
-            mechanism=aims.mechanism,
-            assume=aims.assumed,
-            groups_above=groups_above,
-        )
+        return api.plan(con, statements, budget=budget, **alone)
 
 
 def compare(
-    source: Source,
-    statements: dict[str, str],
-    budget: Budget,
-    mechanisms: Sequence[str] | None,
-    weights: dict[str, float] | None,
+    source: Source, statements: dict[str, str], budget: Budget, asked: SessionCompareOptions
 ) -> Comparison:
     """Plan statements by several mechanisms, side by side. An account, if any, is not touched.
 
@@ -144,18 +115,9 @@ def compare(
     """
     from dpsql import api
 
+    tables = part(declared(source), TableOptions)
     with database(source.db) as con:
-        return api.compare(
-            con,
-            statements,
-            budget=budget,
-            mechanisms=mechanisms,
-            schema=schema_file(source.schema),
-            public=list(source.public) or None,
-            weights=weights,
-            unit=source.whose,
-            max_rows=source.max_rows,
-        )
+        return api.compare(con, statements, budget=budget, **tables, **asked)
 
 
 def script(path: str) -> dict[str, str]:

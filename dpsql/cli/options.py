@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
+from dpsql.flags import BUDGET, FLAGS, spelling
+from dpsql.request import SessionOptions
 
 if TYPE_CHECKING:
     from dpsql.privacy import Budget
-    from dpsql.schema import EachRow
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DELTA = Decimal("1e-9")
@@ -123,75 +123,28 @@ class Source:
     """A database, and what is declared about it."""
 
     db: Path
-    schema: Path | None = None
-    unit: str | None = None
-    max_rows: int | None = None
-    each_row: bool = False
-    public: tuple[str, ...] = ()
-    ledger: Path | None = None
-    vintage: str = ""
-    accept_schema: bool = False
-
-    @property
-    def whose(self) -> str | EachRow | None:
-        """The unit as it is given in Python."""
-        if self.each_row and (self.unit is not None or self.max_rows is not None):
-            raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
-        if not self.each_row:
-            return self.unit
-        from dpsql.schema import EACH_ROW
-
-        return EACH_ROW
+    declared: SessionOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Aims:
-    """What a plan is to be good at."""
+def check_budget(
+    budget: Budget | None, *, targets: bool = False, free: bool = False, at_most: bool = False
+) -> None:
+    """Refuse a missing budget, and two ways of giving one.
 
-    target: tuple[tuple[str, float], ...]
-    weight: tuple[tuple[str, float], ...]
-    objective: Literal["total", "largest"]
-    no_reuse: bool
-    mechanism: str
-    assume: tuple[tuple[str, float], ...]
-
-    @property
-    def targets(self) -> dict[str, float] | None:
-        """Statement → the largest standard error that is allowed."""
-        return by_name(self.target, "--target")
-
-    @property
-    def assumed(self) -> dict[str, float] | None:
-        """The rows of the table, or of each group of a statement, that are assumed."""
-        return by_name(self.assume, "--assume")
-
-    @property
-    def weights(self) -> dict[str, float] | None:
-        """Statement → importance."""
-        return by_name(self.weight, "--weight")
-
-    def check_against(
-        self, budget: Budget | None, *, free: bool = False, at_most: bool = False
-    ) -> None:
-        """Refuse a missing budget, and two ways of giving one.
-
-        Raises:
-            click.UsageError: there is none, or more than one.
-        """
-        if at_most and (not self.target or budget is None):
-            raise click.UsageError(
-                "--at-most is for --target, with a budget: --rho 0.5 for example."
-            )
-        check_free(free=free, other=budget is not None or bool(self.target) or self.no_reuse)
-        if self.target and budget is not None and not at_most:
-            raise click.UsageError(
-                "--target asks for the least budget: leave the budget out. In a release, "
-                "--at-most says that it is the most."
-            )
-        if not free and not self.target and budget is None:
-            raise click.UsageError(
-                "Give a budget (--epsilon with --delta, or --rho, or --mu), or --target."
-            )
+    Raises:
+        click.UsageError: there is none, or more than one.
+    """
+    if at_most and (not targets or budget is None):
+        raise click.UsageError("--at-most is for --target, with a budget: --rho 0.5 for example.")
+    if targets and budget is not None and not at_most:
+        raise click.UsageError(
+            "--target asks for the least budget: leave the budget out. In a release, "
+            "--at-most says that it is the most."
+        )
+    if not free and not targets and budget is None:
+        raise click.UsageError(
+            "Give a budget (--epsilon with --delta, or --rho, or --mu), or --target."
+        )
 
 
 def check_free(*, free: bool, other: bool) -> None:
@@ -209,119 +162,99 @@ def check_free(*, free: bool, other: bool) -> None:
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SCRIPT = click.Path(exists=True, dir_okay=False, allow_dash=True)
+_TYPES: Mapping[str, Any] = {
+    "schema": FILE,
+    "ledger": click.Path(dir_okay=False, path_type=Path),
+    "whole": int,
+    "number": float,
+    "amount": Amount(),
+    "pairs": Named(),
+}
+"""Option, or kind of flag, → what click reads it as; else it is text."""
+_DECLARED = {*SessionOptions.__annotations__, "each_row"}
 
-_AMOUNTS = (
-    click.option(
-        "--epsilon", type=Amount(), help="The budget as ε; needs --delta, which is 0 for pure ε."
-    ),
-    click.option(
-        "--delta", type=Amount(), help="δ of the budget; beside others, where ε is shown [1e-9]."
-    ),
-    click.option("--rho", type=Amount(), help="The budget as ρ of zero-concentrated DP."),
-    click.option("--mu", type=Amount(), help="The budget as μ of Gaussian DP."),
+db_option = click.option(
+    "--db", type=FILE, required=True, help="The DuckDB file; opened read-only."
 )
-_SOURCE = (
-    click.option("--db", type=FILE, required=True, help="The DuckDB file; opened read-only."),
-    click.option("--schema", type=FILE, help="A TOML file with domains and privacy units."),
-    click.option("--unit", help="The column that tells to whom a row belongs."),
-    click.option("--max-rows", type=int, help="How many rows of one unit count at most."),
-    click.option(
-        "--each-row",
-        is_flag=True,
-        help="Beside tables with units: the rows of this one belong to nobody in those.",
-    ),
-    click.option("--public", multiple=True, help="A table that holds no private row. Repeatable."),
-    click.option(
-        "--ledger",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="The ledger's file [beside the database, DB.ledger].",
-    ),
-    click.option("--vintage", default="", help="A label for this state of the data."),
-    click.option("--accept-schema", is_flag=True, help="A changed schema is meant."),
-)
-mechanism_option = click.option(
-    "--mechanism",
-    type=click.Choice(list(MECHANISMS)),
-    default=QUERYSMASHER,
-    show_default=True,
-    help="What plans and measures; see dpsql compare.",
-)
-_AIMS = (
-    click.option(
-        "--target",
-        type=Named(),
-        multiple=True,
-        help="In place of a budget: the largest standard error of a statement. Repeatable.",
-    ),
-    click.option(
-        "--weight", type=Named(), multiple=True, help="A statement's importance. Repeatable."
-    ),
-    click.option(
-        "--objective",
-        type=click.Choice(["total", "largest"]),
-        default="total",
-        show_default=True,
-        help="Make the sum of variances small, or the largest one.",
-    ),
-    click.option("--no-reuse", is_flag=True, help="Leave past measurements out of account."),
-    mechanism_option,
-    click.option(
-        "--assume",
-        type=Named(),
-        multiple=True,
-        help="Rows of the table (rows=100000), or of each group of a statement: for targets of "
-        "averages, shares, deviations and quantiles, whose errors `plan` shows. Repeatable.",
-    ),
-)
-
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; errors as JSON too."
 )
-free_option = click.option(
-    "--free", is_flag=True, help="Spend nothing: answer from past measurements alone."
-)
-accept_gap_option = click.option(
-    "--accept-gap", is_flag=True, help="Charge a plan, too, that loses accuracy it need not."
-)
-groups_above_option = click.option(
-    "--groups-above",
-    type=float,
-    help="Leave out groups whose noisy count is below so many standard errors, for example 2.",
-)
-confidence_option = click.option(
-    "--confidence", type=float, help="Add the bounds of intervals, for example 0.95."
-)
+
+
+def typed(name: str) -> Callable[[Any], Any]:
+    """Make the option of a command that `dpsql.flags` describes."""
+    flag = FLAGS[name]
+    more: dict[str, Any]
+    if flag.kind in {"switch", "off"}:
+        more = {"is_flag": True}
+    elif flag.kind == "choice":
+        choice = click.Choice(flag.choices)
+        more = {"type": choice, "default": flag.choices[0], "show_default": True}
+    else:
+        more = {"type": _TYPES.get(name, _TYPES.get(flag.kind)), "metavar": flag.metavar}
+        more["multiple"] = flag.kind in {"texts", "pairs"}
+    return click.option(spelling(name), name, help=flag.help, **more)
 
 
 def amounts(command: Command) -> Command:
     """Give a command the options of a budget, as `amounts`."""
-    return _gathered(Amounts, "amounts", _AMOUNTS, command)
+    return _gathered("amounts", _typed(BUDGET), lambda given: Amounts(**given), command)
 
 
 def source(command: Command) -> Command:
     """Give a command the options of a database, as `source`."""
-    return _gathered(Source, "source", _SOURCE, command)
+    return _gathered("source", {"db": db_option, **_typed(_DECLARED)}, _source, command)
 
 
-def aims(command: Command) -> Command:
-    """Give a command the options of a plan, as `aims`."""
-    return _gathered(Aims, "aims", _AIMS, command)
+def taking(kind: type) -> Callable[[Command], Command]:
+    """Give a command all of a call's options that can be typed, as `asked`."""
+    return lambda command: _gathered("asked", _typed(kind.__annotations__), _present, command)
+
+
+def _typed(names: Collection[str]) -> dict[str, Callable[[Any], Any]]:
+    return {name: typed(name) for name in FLAGS if name in names}
+
+
+def _source(given: dict[str, Any]) -> Source:
+    each_row = given.pop("each_row")
+    if each_row and (given["unit"] is not None or given["max_rows"] is not None):
+        raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
+    if each_row:
+        from dpsql.schema import EACH_ROW
+
+        given["unit"] = EACH_ROW
+    return Source(given.pop("db"), cast("SessionOptions", _present(given)))
+
+
+def _present(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were typed, as they are given in Python."""
+    found = {name: _argument(name, value) for name, value in given.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _argument(name: str, value: Any) -> Any:
+    kind = FLAGS[name].kind
+    if kind == "pairs":
+        return by_name(value, spelling(name))
+    if kind == "texts":
+        return list(value) or None
+    return not value if kind == "off" else value
 
 
 def _gathered(
-    kind: Callable[..., Any],
     name: str,
-    options: tuple[Callable[[Any], Any], ...],
+    options: Mapping[str, Callable[[Any], Any]],
+    gather: Callable[[dict[str, Any]], Any],
     command: Command,
 ) -> Command:
     """Add options, and hand their values over as one object."""
 
     @wraps(command)
-    def gather(**given: Any) -> Any:
-        values = {field.name: given.pop(field.name) for field in fields(kind)}  # type: ignore[arg-type]
-        return command(**{name: kind(**values)}, **given)
+    def call(**given: Any) -> Any:
+        values = {option: given.pop(option) for option in options}
+        return command(**{name: gather(values)}, **given)
 
-    decorated: Any = gather
-    for option in reversed(options):
+    decorated: Any = call
+    for option in reversed([*options.values()]):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]

@@ -24,16 +24,8 @@ from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
 from dpsql.release.requery import answers_of
+from dpsql.request import Request
 from dpsql.sql.compiled import Script
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """How answers are to be shown. All of it is post-processing."""
-
-    confidence: float | None = None
-    nonnegative: bool = False
-    integers: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,14 +66,14 @@ def used(plan: Plan, before: Before) -> Before:
     return before
 
 
-def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Facts:
+def facts_of(script: Script, plan: Plan, before: Before, request: Request) -> Facts:
     """Return what is public about a release before it is charged or measured.
 
     Raises:
-        SqlError, ResourceLimitError: adjusted columns are wished for, and can't be made.
+        SqlError, ResourceLimitError: adjusted columns are asked for, and can't be made.
     """
     before = used(plan, before)
-    if wishes.nonnegative or wishes.integers:
+    if request.nonnegative or request.integers:
         check_adjusted(script, plan.certified.blocks, before.sources)
     return Facts(
         table=script.table,
@@ -99,9 +91,9 @@ def facts_of(script: Script, plan: Plan, before: Before, wishes: Wishes) -> Fact
         objective="total weighted variance" if plan.objective is None else plan.objective.name,
         vintage=before.vintage,
         earlier=before.earlier,
-        confidence=wishes.confidence,
-        nonnegative=wishes.nonnegative,
-        integers=wishes.integers,
+        confidence=request.confidence,
+        nonnegative=request.nonnegative,
+        integers=request.integers,
         created=now(),
         versions=versions(),
         mechanism=plan.mechanism if plan.planned else None,
@@ -133,34 +125,32 @@ def from_plan(
     return Release(facts, _frames(script, answers, facts, sources), encode(sources), plan)
 
 
-def from_before(script: Script, before: Before, wishes: Wishes) -> Release:
+def from_before(script: Script, before: Before, request: Request) -> Release:
     """Make a release from earlier measurements alone; it costs nothing.
 
     Raises:
         UndeterminedError: they don't determine what is asked.
     """
-    return _made(script, before, wishes, "none: nothing new was measured")
+    return _made(script, before, request, "none: nothing new was measured")
 
 
 def again(
     script: Script,
     before: Before,
-    wishes: Wishes,
+    request: Request,
     receipt: Receipt,
     budget: Budget,
-    mechanism: str,
 ) -> Release:
     """Make a release again that was measured and not handed out.
 
     Args:
         script: what was asked.
         before: all that it rests on; the last source is its own.
-        wishes: how answers are to be shown.
+        request: how answers are to be shown.
         receipt: what it was charged.
         budget: the amount, as it was asked for.
-        mechanism: what planned its own measurements.
     """
-    release = _made(script, before, wishes, "that of the plan, made before an interruption")
+    release = _made(script, before, request, "that of the plan, made before an interruption")
     own = before.sources[-1]
     facts = replace(
         release.facts,
@@ -169,13 +159,13 @@ def again(
         privacy_cost=privacy_cost(own.blocks, script.table.contributions),
         spaces=sum(len(block.spaces) for block in own.blocks),
         whole=own.whole,
-        mechanism=mechanism,
+        mechanism=request.mechanism,
     )
     return release.with_facts(facts)
 
 
-def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Release:
-    if wishes.nonnegative or wishes.integers:
+def _made(script: Script, before: Before, request: Request, objective: str) -> Release:
+    if request.nonnegative or request.integers:
         check_adjusted(script, (), before.sources)
     answers = answers_of(script, before.sources)
     if answers.reconstruction is None:
@@ -197,9 +187,9 @@ def _made(script: Script, before: Before, wishes: Wishes, objective: str) -> Rel
         objective=objective,
         vintage=before.vintage,
         earlier=before.earlier,
-        confidence=wishes.confidence,
-        nonnegative=wishes.nonnegative,
-        integers=wishes.integers,
+        confidence=request.confidence,
+        nonnegative=request.nonnegative,
+        integers=request.integers,
         created=now(),
         versions=versions(),
         mechanism=None,

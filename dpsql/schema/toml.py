@@ -30,7 +30,7 @@ from dpsql.schema.entries import read_domain
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest
 from dpsql.schema.numbers import shown
-from dpsql.schema.units import EACH_ROW, EachRow, Unit
+from dpsql.schema.units import EACH_ROW, EachRow, Unit, refuse_several
 
 MAX_BYTES = 1 << 20
 """Larger files are refused unread."""
@@ -216,6 +216,7 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
     hint = 'write both, for example unit = "person_id" and max_rows = 3.'
     if not {"unit", "max_rows"} <= content.keys():
         raise SchemaError("A privacy unit needs a key and a bound on its rows.", hint=hint)
+    refuse_several(content["unit"])
     if not isinstance(content["unit"], str) or not content["unit"].strip():
         raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)
     return Unit(content["unit"], content["max_rows"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,6 +46,7 @@ class Unit:
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.strip():
+            refuse_several(self.key)
             raise SchemaError(
                 f"{shown(self.key)} does not name a column.",
                 hint='for example dpsql.Unit("person_id", max_rows=3).',
@@ -57,20 +59,28 @@ class Unit:
             )
 
     @classmethod
-    def given(cls, key: str | EachRow | None, max_rows: int | None) -> Unit | EachRow | None:
+    def given(cls, unit: UnitLike, max_rows: int | None) -> Unit | EachRow | None:
         """Make a unit of the arguments `unit` and `max_rows`; None if both are missing.
 
+        `unit` is a column's name, whose `max_rows` stand beside it; a `Unit`, or a sequence of one;
+        or `EACH_ROW`.
+
         Raises:
-            SchemaError: one of them is missing, or not what it should be.
+            SchemaError: one of them is missing, or not what it should be; or there are several
+                units.
         """
-        if key is EACH_ROW and max_rows is not None:
-            raise SchemaError(
-                "Where each row is protected by itself, there is no bound on rows of a unit.",
-                hint="leave " + option("max_rows") + " out.",
-            )
-        if isinstance(key, EachRow) or (key is None and max_rows is None):
-            return key
-        if key is None or max_rows is None:
+        if isinstance(unit, Sequence) and not isinstance(unit, str):
+            unit = _only(unit)
+        if isinstance(unit, (Unit, EachRow)):
+            if max_rows is not None:
+                raise SchemaError(
+                    f"{unit!r} takes no max_rows beside it.",
+                    hint="leave " + option("max_rows") + " out.",
+                )
+            return unit
+        if unit is None and max_rows is None:
+            return None
+        if unit is None or max_rows is None:
             raise SchemaError(
                 "A privacy unit needs a key and a bound on its rows.",
                 hint="pass both, for example "
@@ -79,7 +89,40 @@ class Unit:
                 + option("max_rows", 3)
                 + ".",
             )
-        return cls(key, max_rows)
+        return cls(unit, max_rows)
+
+
+UnitLike = str | Unit | Sequence[Unit] | EachRow | None
+"""What `unit=` takes everywhere: a column's name, with `max_rows` beside it; a `Unit`; a sequence
+of one, as there will be several; `EACH_ROW`; or None, for what the schema or the comment says."""
+
+
+def _only(units: Sequence[object]) -> Unit:
+    """Return the only one of some units.
+
+    Raises:
+        SchemaError: there are none or several, or it is not a unit.
+    """
+    refuse_several(units)
+    if not units or not isinstance(units[0], Unit):
+        raise SchemaError(
+            "A sequence of units has dpsql.Unit as items.",
+            hint='for example unit=[dpsql.Unit("person_id", max_rows=3)].',
+        )
+    return units[0]
+
+
+def refuse_several(units: object) -> None:
+    """Refuse several units, wherever they are given: in a call, a schema file or a comment.
+
+    Raises:
+        SchemaError: there are several.
+    """
+    if isinstance(units, (list, tuple)) and len(units) > 1:
+        raise SchemaError(
+            "A table with several privacy units is not supported yet.",
+            hint="name one of them; its rows are then protected together.",
+        )
 
 
 def of_comment(

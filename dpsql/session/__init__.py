@@ -1,6 +1,5 @@
 """Sessions: a schema, an engine and a ledger around one connection."""
 
-from dpsql.session.declared import Declared, Statements, compile_statements
-from dpsql.session.session import Session
+from dpsql.session.session import Session, answered
 
-__all__ = ["Declared", "Session", "Statements", "compile_statements"]
+__all__ = ["Session", "answered"]

@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
 from copy import copy
 from fractions import Fraction
-from pathlib import Path
+from typing import Unpack
 
 import duckdb
 import polars as pl
 
-from dpsql.calls import check_above, check_callable, check_path, check_switch, checked
+from dpsql.calls import checked
 from dpsql.engines.interrupts import interruptible
-from dpsql.engines.public import PublicTables
 from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.comparison.compare import Comparison
-from dpsql.planner.mechanisms.base import DEFAULT_TOLERANCE, ObjectiveName, Residuals
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.plans.traits import QUERYSMASHER
 from dpsql.privacy import Budget, Ledger, data_id, open_ledger
-from dpsql.release import Release, Wishes
+from dpsql.release import Release
 from dpsql.release.assumed import assuming
-from dpsql.release.confidence import check_confidence
-from dpsql.release.folder import check_target
-from dpsql.schema import EachRow, Schema
-from dpsql.schema.catalog import current_database
-from dpsql.session.declared import (
+from dpsql.request import (
+    AnswerOptions,
     Declared,
     Free,
+    PlanningOptions,
+    RedeclaredOptions,
+    ReleaseOptions,
+    Request,
+    SessionCompareOptions,
+    SessionOptions,
+    SessionPlanOptions,
     Statements,
-    check_amount,
-    check_budget,
-    check_connection,
-    check_mechanism,
-    check_most,
-    is_free,
+    named,
+    part,
+    spelled_out,
 )
-from dpsql.session.requests import Asked, How, State, check_vintage
-from dpsql.session.work import Progress, Work, quiet
+from dpsql.schema.catalog import current_database
+from dpsql.session.answer import answer, answer_free
+from dpsql.session.archive import Archive
+from dpsql.session.checks import check_budget, check_most, check_request
+from dpsql.session.data import DeclaredData, PrivateData
+from dpsql.session.planning import compared, compiled_on_past, counts_before, planned
+from dpsql.session.purpose import DataState
 from dpsql.views import account_card
 
 
@@ -84,55 +86,41 @@ class Session:
     """
 
     @checked
+    @spelled_out(SessionOptions)
     def __init__(
         self,
         con: duckdb.DuckDBPyConnection,
         *,
         budget: Budget | None = None,
-        schema: Schema | None = None,
-        ledger: str | Path | None = None,
-        public: PublicTables | None = None,
-        unit: str | EachRow | None = None,
-        max_rows: int | None = None,
-        vintage: str = "",
-        accept_schema: bool = False,
+        **options: Unpack[SessionOptions],
     ) -> None:
-        check_connection(con)
-        check_vintage(vintage)
-        check_path(ledger=ledger)
-        check_switch(accept_schema=accept_schema)
+        declared = Declared(**options)
+        data = DeclaredData.of(con, declared)
         if budget is not None:
             check_budget(budget)
-        declared = Declared.of(con, schema, public, unit, max_rows)
-        _, file = self._database = current_database(con)
-        self._ledger = open_ledger(file, ledger)
+        self._database = current_database(con)
+        self._ledger = open_ledger(self._database[1], declared.ledger)
         if budget is not None:
             self._ledger.set_total(budget)
         self._con = con
         self._lock = threading.RLock()
-        self._data = data_id(file)
-        self._work = self._working(declared, vintage, accept_schema)
+        self._id = data_id(self._database[1])
+        self._data = self._accounted(data, declared)
 
-    def _working(self, declared: Declared, vintage: str, accept_schema: bool) -> Work:
-        _, file = self._database
+    def _accounted(self, data: DeclaredData, declared: Declared) -> PrivateData:
+        """Join what is declared with the account, and with what it keeps of earlier releases."""
+        in_memory = self._database[1] is None
         # Of rows in memory nothing is known but the name that their owner gives them.
-        state = State(vintage, "" if file is None and vintage else self._data)
-        return Work(self._con, declared, self._ledger, self._database, state, accept_schema)
+        state = DataState(declared.vintage, "" if in_memory and declared.vintage else self._id)
+        archive = Archive(self._ledger, state, declared.accept_schema)
+        return PrivateData(data, self._ledger, self._database, archive)
 
     def _repr_html_(self) -> str:
         return account_card(self._ledger)
 
     @checked
-    def redeclared(
-        self,
-        *,
-        schema: Schema | None = None,
-        public: PublicTables | None = None,
-        unit: str | EachRow | None = None,
-        max_rows: int | None = None,
-        vintage: str = "",
-        accept_schema: bool = False,
-    ) -> Session:
+    @spelled_out(RedeclaredOptions)
+    def redeclared(self, **options: Unpack[RedeclaredOptions]) -> Session:
         """Return a session on the same connection and account, with other declarations.
 
         An account in memory is kept so. For the arguments see `Session`; what isn't given is
@@ -141,11 +129,9 @@ class Session:
         Raises:
             SchemaError: the schema, the unit or the vintage is malformed.
         """
-        check_vintage(vintage)
-        check_switch(accept_schema=accept_schema)
-        declared = Declared.of(self._con, schema, public, unit, max_rows)
+        declared = Declared(**options)
         other = copy(self)
-        other._work = other._working(declared, vintage, accept_schema)
+        other._data = self._accounted(DeclaredData.of(self._con, declared), declared)
         return other
 
     @property
@@ -189,20 +175,13 @@ class Session:
 
     @checked
     @one_thread
+    @spelled_out(SessionPlanOptions)
     def plan(
         self,
         statements: Statements,
         *,
         budget: Budget | None = None,
-        targets: Mapping[str, float] | None = None,
-        objective: ObjectiveName = "total",
-        weights: Mapping[str, float] | None = None,
-        tolerance: float = DEFAULT_TOLERANCE,
-        residuals: Residuals = "weighted",
-        reuse: bool = True,
-        mechanism: str = QUERYSMASHER,
-        assume: Mapping[str, float] | None = None,
-        groups_above: float | None = None,
+        **options: Unpack[SessionPlanOptions],
     ) -> Plan:
         """Plan statements jointly. Reads the catalog and no rows; spends nothing.
 
@@ -217,35 +196,23 @@ class Session:
             MechanismError: the mechanism can't answer them, or not within such a budget.
             LedgerError: the ledger can't be read.
         """
-        if is_free(budget):
+        request = Request(named(statements), budget, **options)
+        if request.free:
             raise BudgetError(
                 "A plan is for measurements, which need a budget.",
                 hint=call("session.release", FREE) + " answers from earlier ones, without a plan.",
             )
-        check_amount(budget, targets)
-        check_switch(reuse=reuse)
-        check_mechanism(mechanism, Wishes())
-        check_above(groups_above=groups_above)
-        how = How(
-            budget, targets, objective, weights, reuse, tolerance, residuals, mechanism,
-            assume=assume, groups_above=groups_above,
-        )  # fmt: skip
-        planning = self._work.planning
+        check_request(request)
         with self._lock:  # a release in another thread must not have its rows read as a catalog
-            self._work.check_database()
-            compiled, plan = planning.planned(planning.asked(Asked.of(statements, how)))
-            return assuming(compiled.script, plan, assume, planning.counts(compiled))
+            self._data.check_database()
+            asked, plan = planned(self._data, compiled_on_past(self._data, request))
+            return assuming(asked.script, plan, request.assume, counts_before(asked))
 
     @checked
     @one_thread
+    @spelled_out(SessionCompareOptions)
     def compare(
-        self,
-        statements: Statements,
-        *,
-        budget: Budget,
-        mechanisms: Sequence[str] | None = None,
-        weights: Mapping[str, float] | None = None,
-        tolerance: float = DEFAULT_TOLERANCE,
+        self, statements: Statements, *, budget: Budget, **options: Unpack[SessionCompareOptions]
     ) -> Comparison:
         """Plan statements by several mechanisms, side by side; see `dpsql.compare`.
 
@@ -255,70 +222,29 @@ class Session:
             DpsqlError: see `plan`; `MechanismError` for a name that is no mechanism's.
         """
         check_budget(budget)
-        how = How(budget, None, "total", weights, False, tolerance)
-        planning = self._work.planning
+        request = Request(named(statements), budget, reuse=False, **part(options, PlanningOptions))
         with self._lock:
-            self._work.check_database()
-            return planning.compare(planning.asked(Asked.of(statements, how)), mechanisms)
+            self._data.check_database()
+            return compared(compiled_on_past(self._data, request), options.get("mechanisms"))
 
     @checked
-    @one_thread
+    @spelled_out(AnswerOptions)
     def query(
-        self,
-        sql: str,
-        *,
-        budget: Budget | Free,
-        confidence: float | None = None,
-        reuse: bool = True,
-        mechanism: str = QUERYSMASHER,
-        accept_gap: bool = False,
-        groups_above: float | None = None,
+        self, sql: str, *, budget: Budget | Free, **options: Unpack[AnswerOptions]
     ) -> pl.DataFrame:
         """Answer one statement; see `release`."""
         if not isinstance(sql, str):
             raise SqlError("A query is one SQL text.", hint="for several use session.release.")
-        check_switch(reuse=reuse, accept_gap=accept_gap)
-        check_mechanism(mechanism, Wishes(confidence), free=is_free(budget))
-        if is_free(budget):
-            check_confidence(confidence)
-            check_above(groups_above=groups_above)
-            free = How(None, None, "total", None, True, groups_above=groups_above)
-            asked = Asked.of(sql, free)
-            with self._lock:  # a frame can't say about which rows it is
-                release = self._work.free(asked, Wishes(confidence))
-        else:
-            release = self.release(
-                sql,
-                budget=budget,
-                confidence=confidence,
-                reuse=reuse,
-                mechanism=mechanism,
-                accept_gap=accept_gap,
-                groups_above=groups_above,
-            )
-        return next(iter(release.values()))
+        return next(iter(answered(self, Request(named(sql), budget, **options)).values()))
 
     @checked
-    @one_thread
+    @spelled_out(ReleaseOptions)
     def release(
         self,
         statements: Statements,
         *,
         budget: Budget | Free | None = None,
-        targets: Mapping[str, float] | None = None,
-        objective: ObjectiveName = "total",
-        weights: Mapping[str, float] | None = None,
-        confidence: float | None = None,
-        progress: Progress | None = None,
-        reuse: bool = True,
-        nonnegative: bool = False,
-        integers: bool = False,
-        out: str | Path | None = None,
-        mechanism: str = QUERYSMASHER,
-        at_most: Budget | None = None,
-        accept_gap: bool = False,
-        assume: Mapping[str, float] | None = None,
-        groups_above: float | None = None,
+        **options: Unpack[ReleaseOptions],
     ) -> Release:
         """Answer statements jointly, with one plan and one charge.
 
@@ -363,26 +289,16 @@ class Session:
                 the charge, and may still fail after it.
             ExecutionError: after the charge; nothing is handed out, and the charge stands.
         """
-        check_amount(budget, targets)
-        check_most(self._ledger, targets, at_most, assume)
-        check_confidence(confidence)
-        check_switch(reuse=reuse, nonnegative=nonnegative, integers=integers, accept_gap=accept_gap)
-        check_callable(progress=progress)
-        check_path(out=out)
-        wishes = Wishes(confidence, nonnegative, integers)
-        above = groups_above is not None
-        check_mechanism(mechanism, wishes, free=is_free(budget), above=above)
-        target = None if out is None else Path(out)
-        if target is not None:
-            check_target(target)
-        paid = None if is_free(budget) else budget
-        check_above(groups_above=groups_above)
-        how = How(
-            paid or None, targets, objective, weights, reuse, mechanism=mechanism, at_most=at_most,
-            accept_gap=accept_gap, assume=assume, groups_above=groups_above,
-        )  # fmt: skip
-        with self._lock, interruptible(self._con):
-            asked = Asked.of(statements, how)
-            if is_free(budget):
-                return self._work.handed_out(self._work.free(asked, wishes), target)
-            return self._work.answer(asked, wishes, progress or quiet, target)
+        return answered(self, Request(named(statements), budget, **options))
+
+
+def answered(session: Session, request: Request) -> Release:
+    """Answer a request, while no other thread uses the connection.
+
+    Raises:
+        DpsqlError: see `Session.release`.
+    """
+    check_request(request)
+    check_most(request, session.ledger)
+    with one_thread, session._lock, interruptible(session._con):
+        return (answer_free if request.free else answer)(session._data, request)

@@ -36,6 +36,8 @@ RANKS = {
     "planner.mechanisms": 9,
     "planner.reuse": 10,
     "planner.comparison": 10,
+    "flags": 10,
+    "request": 10,
     "release": 11,
     "session": 12,
     "api": 13,

@@ -85,8 +85,8 @@ def test_every_exit_code_is_on_the_page():
 
 
 LIGHT = (
-    "dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.hints", "dpsql.markup",
-    "dpsql.planner.plans.traits",
+    "dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.flags", "dpsql.hints",
+    "dpsql.markup", "dpsql.planner.plans.traits", "dpsql.request",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import dpsql
 from dpsql.measurement.measure import NoisyMeasurements, _measure_space, apply
 from dpsql.measurement.randomness import RandomBits
 from dpsql.release.build import from_plan
-from dpsql.session import work
+from dpsql.session import tasks
 from tests.helpers.seeded import SeededBits
 
 Values = dict[frozenset[str], NDArray[np.int64]]
@@ -31,7 +31,7 @@ class Redrawn:
     def of(cls, con: duckdb.DuckDBPyConnection, script, **how) -> Redrawn:
         """Release a script once, by the public API, and keep what its last steps work on."""
         found = {}
-        measure = work.measure
+        measure = tasks.measure
 
         def keep(*given):
             found["given"] = given
@@ -41,7 +41,7 @@ class Redrawn:
             found["marginals"] = {key: np.array(value) for key, value in marginals.items()}
             return measure(charged, marginals)
 
-        with patch.object(work, "from_plan", keep), patch.object(work, "measure", look):
+        with patch.object(tasks, "from_plan", keep), patch.object(tasks, "measure", look):
             dpsql.Session(con).release(script, **how)
         return cls(found["given"], found["marginals"])
 

@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import SqlParseError, UnsupportedSqlError
-from dpsql.session import work as sessions
+from dpsql.session import answer, tasks
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 SQL = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
@@ -201,9 +201,9 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
         raise ValueError(f"secret-{SECRET}")
 
     target = {
-        "engine": (sessions.DuckDBEngine, "run"),
-        "noise": (sessions, "measure"),
-        "memory": (sessions.DuckDBEngine, "run"),
+        "engine": (answer.DuckDBEngine, "run"),
+        "noise": (tasks, "measure"),
+        "memory": (answer.DuckDBEngine, "run"),
     }[step]
     monkeypatch.setattr(*target, fail)
     with pytest.raises(dpsql.ExecutionError) as error:
@@ -218,13 +218,13 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
 
 
 def test_what_was_measured_before_a_failure_is_handed_out_later(session, monkeypatch):
-    real, made = sessions.from_plan, []
+    real, made = tasks.from_plan, []
 
     def fail(*arguments):
         made.append(real(*arguments)["query"])
         raise ValueError(SECRET)
 
-    monkeypatch.setattr(sessions, "from_plan", fail)
+    monkeypatch.setattr(tasks, "from_plan", fail)
     with pytest.raises(dpsql.ExecutionError):
         session.query(SQL, budget=BUDGET)
     assert [e.state for e in session.ledger.entries()] == ["released"]
@@ -243,7 +243,7 @@ def test_a_release_is_marked_as_delivered(session):
 
 def test_nothing_is_read_when_the_ledger_cannot_be_written(con, monkeypatch, tmp_path):
     touched = []
-    monkeypatch.setattr(sessions.DuckDBEngine, "run", lambda *a: touched.append(a) or {})
+    monkeypatch.setattr(answer.DuckDBEngine, "run", lambda *a: touched.append(a) or {})
     with pytest.raises(dpsql.LedgerError):
         dpsql.query(con, SQL, budget=BUDGET, ledger=tmp_path / "no" / "such" / "folder")
     assert not touched
@@ -331,7 +331,7 @@ def test_an_interrupt_after_the_charge_carries_nothing(session, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt(f"secret-{SECRET}")
 
-    monkeypatch.setattr(sessions.DuckDBEngine, "run", interrupt)
+    monkeypatch.setattr(answer.DuckDBEngine, "run", interrupt)
     with pytest.raises(KeyboardInterrupt) as error:
         session.query(SQL, budget=BUDGET)
     assert str(SECRET) not in "".join(traceback.format_exception(error.value))

@@ -18,7 +18,7 @@ from dpsql.engines.duckdb import DuckDBEngine, Scan
 from dpsql.errors import InternalError, StaleSchemaError
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.schema.catalog import read_table
-from dpsql.session import work as sessions
+from dpsql.session import tasks
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 HUGE = dpsql.Budget(rho=10**12)
@@ -269,7 +269,7 @@ def test_no_error_after_the_charge_carries_anything(con, monkeypatch, error):
     def fail(*_, **__):
         raise error("secret")
 
-    monkeypatch.setattr(sessions, "measure", fail)
+    monkeypatch.setattr(tasks, "measure", fail)
     expected = error if error in {KeyboardInterrupt, SystemExit} else dpsql.ExecutionError
     with pytest.raises(expected) as raised:
         session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=BUDGET)

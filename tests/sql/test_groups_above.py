@@ -10,7 +10,7 @@ import pytest
 import dpsql
 from dpsql.errors import ArgumentError, MechanismError
 from dpsql.measurement import measure as measuring
-from dpsql.session.requests import Asked, How
+from dpsql.request import Request, named
 from tests.helpers.seeded import SeededBits
 
 BY_G = "SELECT g, COUNT(*) AS n FROM t GROUP BY g"
@@ -163,7 +163,7 @@ def test_any_float_is_a_number_of_standard_errors(session, above):
 
 def test_the_same_number_asks_the_same():
     def digest(above):
-        return Asked.of(COUNTS, How(PRECISE, None, "total", None, True, groups_above=above)).digest
+        return Request(named(COUNTS), PRECISE, groups_above=above).digest
 
     assert digest(2) == digest(2.0) == digest(np.float64(2)) != digest(3)
 

@@ -14,9 +14,10 @@ import pytest
 import dpsql
 from dpsql.measurement import measure as measuring
 from dpsql.measurement.measure import NoisyMeasurements
-from dpsql.release import Before, Wishes, from_plan
+from dpsql.release import Before, from_plan
 from dpsql.release.build import facts_of
-from dpsql.session import work
+from dpsql.request import Request
+from dpsql.session import tasks
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space
 from tests.sql.people import fill
@@ -117,7 +118,7 @@ def released(con, sql, monkeypatch):
         found.update(script=script, plan=plan, facts=facts, measured=measured)
         return from_plan(script, plan, facts, measured, content)
 
-    monkeypatch.setattr(work, "from_plan", keep)
+    monkeypatch.setattr(tasks, "from_plan", keep)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(5))
     release = dpsql.Session(con).release(sql, budget=dpsql.Budget(rho=1))
     return release, found["script"], found["plan"], found["measured"]
@@ -125,7 +126,7 @@ def released(con, sql, monkeypatch):
 
 def values_at(script, plan, values, names):
     measured = NoisyMeasurements(plan.certified, values)
-    facts = facts_of(script, plan, Before(), Wishes())
+    facts = facts_of(script, plan, Before(), Request())
     frame = from_plan(script, plan, facts, measured, b"")["query"]
     return frame.select(names).cast(float).to_numpy()
 

@@ -10,7 +10,8 @@ from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import Amounts, Source
 from dpsql.cli.progress import working
-from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.flags import FLAGS
+from dpsql.request import SessionCompareOptions
 
 if TYPE_CHECKING:
     from dpsql.planner.comparison.compare import Comparison
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
 @click.option(
     "--mechanism",
     "mechanisms",
-    type=click.Choice(list(MECHANISMS)),
+    type=click.Choice(FLAGS["mechanism"].choices),
     multiple=True,
     help="One of those to compare [all]. Repeatable.",
 )
-@click.option("--weight", type=options.Named(), multiple=True, help="A statement's importance.")
+@options.taking(SessionCompareOptions)
 @options.json_option
 def compare(
     script: str,
     source: Source,
     amounts: Amounts,
+    asked: SessionCompareOptions,
     *,
     mechanisms: tuple[str, ...],
-    weight: tuple[tuple[str, float], ...],
     as_json: bool,
 ) -> None:
     """Print the expected error of SCRIPT by every mechanism, side by side; spend nothing.
@@ -44,10 +45,10 @@ def compare(
     out of account. A budget with --delta 0 asks for pure ε.
     """
     budget = amounts.needed()
-    weights = options.by_name(weight, "--weight")
+    asked["mechanisms"] = list(mechanisms) or None
     statements = opening.script(script)
     with working("planning by each mechanism"):
-        made = opening.compare(source, statements, budget, list(mechanisms) or None, weights)
+        made = opening.compare(source, statements, budget, asked)
     if as_json:
         output.say_json(_document(made, amounts))
     else:

@@ -83,19 +83,14 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
 
 
 @ledger.command()
-@click.option("--db", type=options.FILE, required=True, help="The DuckDB file.")
-@click.option(
-    "--ledger",
-    "path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The ledger's file [beside the database, DB.ledger].",
-)
+@options.db_option
+@options.typed("ledger")
 @options.amounts
 @options.json_option
-def init(db: Path, path: Path | None, amounts: Amounts, *, as_json: bool) -> None:
+def init(db: Path, ledger: Path | None, amounts: Amounts, *, as_json: bool) -> None:
     """Fix the total that may be spent on a database, once and for all."""
     total = amounts.needed()
-    with opening.session(Source(db=db, ledger=path), total=total) as session:
+    with opening.session(Source(db, {"ledger": ledger}), total=total) as session:
         left, place = session.ledger.remaining, session.ledger.path
     account = money.account(None, left, amounts.shown_delta)
     if as_json:

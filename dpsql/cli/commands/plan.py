@@ -10,8 +10,9 @@ import click
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.exits import Exit
-from dpsql.cli.options import Aims, Amounts, Source
+from dpsql.cli.options import Amounts, Source
 from dpsql.cli.progress import working
+from dpsql.request import SessionPlanOptions
 
 if TYPE_CHECKING:
     from dpsql.planner.plans.plan import Plan
@@ -21,17 +22,15 @@ if TYPE_CHECKING:
 @click.argument("script", type=options.SCRIPT)
 @options.source
 @options.amounts
-@options.aims
-@options.groups_above_option
+@options.taking(SessionPlanOptions)
 @click.option("--explain", is_flag=True, help="Print what is measured, too.")
 @options.json_option
 def plan(
     script: str,
     source: Source,
     amounts: Amounts,
-    aims: Aims,
+    asked: SessionPlanOptions,
     *,
-    groups_above: float | None,
     explain: bool,
     as_json: bool,
 ) -> None:
@@ -40,10 +39,10 @@ def plan(
     SCRIPT is a .sql file, or - for standard input. No row is read.
     """
     budget = amounts.budget()
-    aims.check_against(budget)
+    options.check_budget(budget, targets="targets" in asked)
     statements = opening.script(script)
     with working("planning"):
-        made = opening.plan(source, statements, budget, aims, groups_above)
+        made = opening.plan(source, statements, budget, asked)
     if as_json:
         output.say_json(_document(made, amounts, explain=explain))
     else:

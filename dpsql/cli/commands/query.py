@@ -10,6 +10,7 @@ from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import Amounts, Source
 from dpsql.cli.progress import working
+from dpsql.request import AnswerOptions
 
 if TYPE_CHECKING:
     from dpsql.privacy import Budget
@@ -19,25 +20,17 @@ if TYPE_CHECKING:
 @click.argument("sql")
 @options.source
 @options.amounts
-@options.free_option
-@click.option("--no-reuse", is_flag=True, help="Leave past measurements out of account.")
-@options.confidence_option
-@options.mechanism_option
-@options.accept_gap_option
-@options.groups_above_option
+@options.typed("free")
+@options.taking(AnswerOptions)
 @click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
 @options.json_option
 def query(
     sql: str,
     source: Source,
     amounts: Amounts,
+    asked: AnswerOptions,
     *,
     free: bool,
-    no_reuse: bool,
-    confidence: float | None,
-    mechanism: str,
-    accept_gap: bool,
-    groups_above: float | None,
     as_csv: bool,
     as_json: bool,
 ) -> None:
@@ -47,22 +40,14 @@ def query(
     charged and what is left to standard error.
     """
     budget = amounts.budget()
-    options.check_free(free=free, other=budget is not None or no_reuse)
+    options.check_free(free=free, other=budget is not None or not asked["reuse"])
     if as_csv and as_json:
         raise click.UsageError("Choose one of --csv and --json.")
-    asked: Budget | Literal[0] = 0 if free else amounts.needed()
+    amount: Budget | Literal[0] = 0 if free else amounts.needed()
     with opening.session(source) as session:
         text = opening.statement(sql)
         with working("planning and answering"):
-            frame = session.query(
-                text,
-                budget=asked,
-                confidence=confidence,
-                reuse=not no_reuse,
-                mechanism=mechanism,
-                accept_gap=accept_gap,
-                groups_above=groups_above,
-            )
+            frame = session.query(text, budget=amount, **asked)
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
     if as_json:
         output.say_json({"columns": frame.columns, "rows": frame.to_dicts(), **account.document})

@@ -9,10 +9,12 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
-from dpsql.cli.options import Aims, Amounts, Source
+from dpsql.cli.options import Amounts, Source
 from dpsql.cli.progress import progress_on_terminal
+from dpsql.request import Free, ReleaseOptions
 
 if TYPE_CHECKING:
+    from dpsql.privacy import Budget
     from dpsql.release import Release
 
 
@@ -20,39 +22,23 @@ if TYPE_CHECKING:
 @click.argument("script", type=options.SCRIPT)
 @options.source
 @options.amounts
-@options.aims
-@options.free_option
-@options.accept_gap_option
+@options.typed("free")
+@options.taking(ReleaseOptions)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     required=True,
     help="The folder to write; it appears whole or not at all.",
 )
-@click.option(
-    "--at-most",
-    is_flag=True,
-    help="With --target: the budget given is the most that may be charged.",
-)
-@options.confidence_option
-@options.groups_above_option
-@click.option("--nonnegative", is_flag=True, help="Add columns without negative counts (biased).")
-@click.option("--integers", is_flag=True, help="Add columns of whole numbers (biased).")
 @options.json_option
 def release(
     script: str,
     source: Source,
     amounts: Amounts,
-    aims: Aims,
+    asked: ReleaseOptions,
     *,
     free: bool,
-    accept_gap: bool,
     out: Path,
-    at_most: bool,
-    confidence: float | None,
-    groups_above: float | None,
-    nonnegative: bool,
-    integers: bool,
     as_json: bool,
 ) -> None:
     """Answer SCRIPT with differential privacy, into a folder.
@@ -61,28 +47,17 @@ def release(
     once. The charge is on disk before any row is read.
     """
     budget = amounts.budget()
-    aims.check_against(budget, free=free, at_most=at_most)
+    at_most, targets = bool(asked.pop("at_most")), "targets" in asked
+    options.check_budget(budget, targets=targets, free=free, at_most=at_most)
+    options.check_free(free=free, other=budget is not None or targets or not asked["reuse"])
+    if at_most:
+        asked["at_most"] = budget
     statements = opening.script(script)
     with opening.session(source) as session:
         with progress_on_terminal() as tell:
-            made = session.release(
-                statements,
-                budget=0 if free else None if at_most else budget,
-                targets=aims.targets,
-                objective=aims.objective,
-                weights=aims.weights,
-                confidence=confidence,
-                progress=tell,
-                reuse=not aims.no_reuse,
-                nonnegative=nonnegative,
-                integers=integers,
-                out=out,
-                mechanism=aims.mechanism,
-                at_most=budget if at_most else None,
-                accept_gap=accept_gap,
-                assume=aims.assumed,
-                groups_above=groups_above,
-            )
+            asked["out"], asked["progress"] = out, tell
+            amount: Budget | Free | None = 0 if free else None if at_most else budget
+            made = session.release(statements, budget=amount, **asked)
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
     if as_json:
         output.say_json({"out": str(out), **_document(made, out), **account.document})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print what is public about tables.")
-@click.option("--db", type=options.FILE, required=True, help="The DuckDB file; opened read-only.")
+@options.db_option
 @click.option("--table", "names", multiple=True, help="Only this table. Repeatable.")
 @click.option("--schema", "declared", type=options.FILE, help="A TOML file that goes before it.")
 @click.option("--toml", "as_toml", is_flag=True, help="Print a schema file to start from.")

@@ -1,0 +1,91 @@
+"""Options of the public calls as they are typed: flags of the command line and of the magics.
+
+They have the names that `dpsql.request` gives them in Python; both faces make their parsers of the
+same table, so that neither lacks one. Importing this loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dpsql.planner.plans.traits import MECHANISMS
+
+Kind = Literal["text", "texts", "whole", "number", "amount", "pairs", "choice", "switch", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How an option is typed.
+
+    `texts` and `pairs` (name=25) may be repeated, `off` is a switch that is on without it.
+    """
+
+    help: str
+    kind: Kind = "text"
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    """Of a choice; the first one is the default."""
+
+
+FLAGS: Mapping[str, Flag] = {
+    "schema": Flag("Domains and privacy units: a TOML file, in a notebook a dpsql.Schema."),
+    "unit": Flag("The column that tells to whom a row belongs.", metavar="COLUMN"),
+    "max_rows": Flag("How many rows of one unit count at most.", "whole", "K"),
+    "each_row": Flag(
+        "Beside tables with units: the rows of this one belong to nobody in those.", "switch"
+    ),
+    "public": Flag("A table that holds no private row. Repeatable.", "texts", "NAME"),
+    "ledger": Flag("The ledger's file [beside the database, DB.ledger].", metavar="PATH"),
+    "vintage": Flag("A label for this state of the data.", metavar="LABEL"),
+    "accept_schema": Flag("A changed schema is meant.", "switch"),
+    "epsilon": Flag("The budget as ε; needs --delta, which is 0 for pure ε.", "amount", "X"),
+    "delta": Flag("δ of the budget; beside others, where ε is shown [1e-9].", "amount", "X"),
+    "rho": Flag("The budget as ρ of zero-concentrated DP.", "amount", "X"),
+    "mu": Flag("The budget as μ of Gaussian DP.", "amount", "X"),
+    "free": Flag("Spend nothing: answer from past measurements alone.", "switch"),
+    "targets": Flag(
+        "In place of a budget: the largest standard error of a statement. Repeatable.",
+        "pairs",
+        "NAME=X",
+    ),
+    "at_most": Flag("With --target: the budget given is the most that may be charged.", "switch"),
+    "weights": Flag("A statement's importance. Repeatable.", "pairs", "NAME=X"),
+    "objective": Flag(
+        "Make the sum of variances small, or the largest one.",
+        "choice",
+        choices=("total", "largest"),
+    ),
+    "reuse": Flag("Leave past measurements out of account.", "off"),
+    "mechanism": Flag(
+        "What plans and measures; see dpsql compare.",
+        "choice",
+        choices=tuple(MECHANISMS),
+    ),
+    "assume": Flag(
+        "Rows of the table (rows=100000), or of each group of a statement: for targets of "
+        "averages, shares, deviations and quantiles, whose errors a plan shows. Repeatable.",
+        "pairs",
+        "NAME=N",
+    ),
+    "confidence": Flag("Add the bounds of intervals, for example 0.95.", "number", "P"),
+    "accept_gap": Flag("Charge a plan, too, that loses accuracy it need not.", "switch"),
+    "groups_above": Flag(
+        "Leave out groups whose noisy count is below so many standard errors, for example 2.",
+        "number",
+        "K",
+    ),
+    "nonnegative": Flag("Add columns without negative counts (biased).", "switch"),
+    "integers": Flag("Add columns of whole numbers (biased).", "switch"),
+}
+"""Option → how it is typed."""
+
+BUDGET = ("epsilon", "delta", "rho", "mu")
+
+
+def spelling(name: str) -> str:
+    """Return the flag of an option: `--max-rows`, `--no-reuse`, and `--target` for one of many."""
+    flag = FLAGS[name]
+    word = name.removesuffix("s") if flag.kind == "pairs" else name
+    return ("--no-" if flag.kind == "off" else "--") + word.replace("_", "-")

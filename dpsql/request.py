@@ -1,0 +1,315 @@
+"""What is asked: one type from the public call to the ledger's digest, and the options of calls.
+
+Each option of a public call is declared here once, with its type; `Request` and `Declared` have the
+defaults. Functions take some of them as `**options: Unpack[…]`, which type checkers and editors
+read; `spelled_out` writes them into the signature that `help()` shows. The command line and the
+magics make their flags of the same names, see `dpsql.flags`.
+
+Importing this loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
+
+from dpsql.errors import SqlError
+from dpsql.planner.plans.traits import QUERYSMASHER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dpsql.engines.public import PublicTables
+    from dpsql.planner.mechanisms.base import Basis, Loss, ObjectiveName, Residuals
+    from dpsql.planner.plans.plan import Plan
+    from dpsql.privacy import Budget
+    from dpsql.schema import Domain, Schema
+    from dpsql.schema.units import UnitLike
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+Statements = str | Sequence[str] | Mapping[str, str]
+Free = Literal[0]
+"""In place of a budget: answer from earlier measurements alone."""
+Progress = Callable[[str, int, int], None]
+"""Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
+
+
+class SchemaOption(TypedDict, total=False):
+    """Domains that go before the catalog's."""
+
+    schema: Schema | Mapping[str, Mapping[str, Domain]] | None
+
+
+class UnitOptions(TypedDict, total=False):
+    """Which tables are public, and whose rows are protected together."""
+
+    public: PublicTables | None
+    unit: UnitLike
+    max_rows: int | None
+
+
+class TableOptions(SchemaOption, UnitOptions, total=False):
+    """What is declared about tables where nothing is spent."""
+
+
+class StateOptions(TypedDict, total=False):
+    """Which rows there are, as their owner says."""
+
+    vintage: str
+    accept_schema: bool
+
+
+class LedgerOption(TypedDict, total=False):
+    """Where the account is kept."""
+
+    ledger: str | Path | None
+
+
+class RedeclaredOptions(TableOptions, StateOptions, total=False):
+    """Options of `Session.redeclared`."""
+
+
+class SessionOptions(RedeclaredOptions, LedgerOption, total=False):
+    """Options of `Session`, besides its total."""
+
+
+class MechanismOptions(TypedDict, total=False):
+    """What plans, and which groups are answered."""
+
+    mechanism: str
+    groups_above: float | None
+
+
+class ReuseOption(TypedDict, total=False):
+    """Whether earlier measurements are used."""
+
+    reuse: bool
+
+
+class WeightsOption(TypedDict, total=False):
+    """Statement → importance."""
+
+    weights: Mapping[str, float] | None
+
+
+class AimOptions(TypedDict, total=False):
+    """What a plan is to be good at."""
+
+    targets: Mapping[str, float] | None
+    objective: ObjectiveName
+    assume: Mapping[str, float] | None
+
+
+class SearchOptions(TypedDict, total=False):
+    """How long a plan is looked for, and among which."""
+
+    tolerance: float
+    residuals: Residuals
+
+
+class AnswerOptions(MechanismOptions, ReuseOption, total=False):
+    """Options of `Session.query`, besides its budget."""
+
+    confidence: float | None
+    accept_gap: bool
+
+
+class QueryOptions(SessionOptions, WeightsOption, AnswerOptions, total=False):
+    """Options of `dpsql.query`, besides its budget."""
+
+
+class FrameSessionOptions(UnitOptions, StateOptions, LedgerOption, total=False):
+    """Options of a session on a frame, besides its total and the schema."""
+
+
+class FrameOptions(FrameSessionOptions, WeightsOption, AnswerOptions, total=False):
+    """Options of `df.dp.sql`, besides its budget and the schema."""
+
+
+class ReleaseOptions(AnswerOptions, WeightsOption, AimOptions, total=False):
+    """Options of `Session.release`, besides its budget."""
+
+    progress: Progress | None
+    nonnegative: bool
+    integers: bool
+    out: str | Path | None
+    at_most: Budget | None
+
+
+class SessionPlanOptions(
+    AimOptions, WeightsOption, SearchOptions, MechanismOptions, ReuseOption, total=False
+):
+    """Options of `Session.plan`, besides its budget."""
+
+
+class PlanningOptions(AimOptions, WeightsOption, SearchOptions, MechanismOptions, total=False):
+    """What a plan by itself is to be like."""
+
+    bases: Mapping[str, Basis] | None
+    loss: Loss | None
+
+
+class PlanOptions(PlanningOptions, TableOptions, total=False):
+    """Options of `dpsql.plan`, besides its budget."""
+
+    given: Sequence[Plan]
+
+
+class SessionCompareOptions(WeightsOption, total=False):
+    """Options of `Session.compare`, besides its budget."""
+
+    mechanisms: Sequence[str] | None
+    tolerance: float
+
+
+class CompareOptions(SessionCompareOptions, TableOptions, total=False):
+    """Options of `dpsql.compare`, besides its budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Statements, and how they are to be answered."""
+
+    statements: tuple[tuple[str, str], ...] = ()
+    """Name and text of each."""
+    budget: Budget | Free | None = None
+    _: KW_ONLY
+    targets: Mapping[str, float] | None = None
+    """In place of a budget: statement → the largest standard error."""
+    objective: ObjectiveName = "total"
+    weights: Mapping[str, float] | None = None
+    tolerance: float = 1e-3
+    residuals: Residuals = "weighted"
+    reuse: bool = True
+    mechanism: str = QUERYSMASHER
+    bases: Mapping[str, Basis] | None = None
+    loss: Loss | None = None
+    at_most: Budget | None = None
+    """With targets: the most that may be charged. It decides nothing else."""
+    accept_gap: bool = False
+    """Whether a plan may lose accuracy that it need not: it decides nothing but that."""
+    groups_above: float | None = None
+    """How many standard errors the noisy count of a group must be above zero to be answered."""
+    assume: Mapping[str, float] | None = None
+    """With targets: the rows for which those of averages and the like hold."""
+    confidence: float | None = None
+    """From here on all is post-processing: how answers are shown and handed out."""
+    nonnegative: bool = False
+    integers: bool = False
+    out: str | Path | None = None
+    progress: Progress | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing may be spent: a plain 0 was given as the budget."""
+        return type(self.budget) is int and self.budget == 0
+
+    @property
+    def amount(self) -> Budget | None:
+        """What may be spent; None where nothing may be, or as much as targets need."""
+        return self.budget or None
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides what is measured but the amount, which is in the ledger.
+
+        Runs that were interrupted are found again by it, those of earlier versions too. So what was
+        asked before there was an option stays the same without it.
+        """
+        options: list[object] = [self.objective, self.weights or {}, self.targets, self.reuse]
+        if self.mechanism != QUERYSMASHER:
+            options.append(self.mechanism)
+        if self.amount is not None and self.amount.pure:  # else the noise has another distribution
+            options.append("pure")
+        if self.groups_above is not None:
+            options.append({"groups_above": float(self.groups_above)})  # 2 and 2.0 ask the same
+        if self.targets is not None and self.assume is not None:
+            options.append({"assume": self.assume})
+        return digest([self.statements, *options])
+
+    def tell(self, phase: str, done: int, of: int) -> None:
+        """Say how far the work is, to whoever wants to know."""
+        if self.progress is not None:
+            self.progress(phase, done, of)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What is declared besides what the catalog says, as it is given; see `Session`."""
+
+    schema: Schema | Mapping[str, Mapping[str, Domain]] | None = None
+    public: PublicTables | None = None
+    unit: UnitLike = None
+    max_rows: int | None = None
+    vintage: str = ""
+    accept_schema: bool = False
+    ledger: str | Path | None = None
+
+
+DEFAULTS: Mapping[str, object] = {
+    **{field.name: field.default for field in (*fields(Declared), *fields(Request))},
+    "given": (),
+    "mechanisms": None,
+}
+"""Option → what it is where it isn't given."""
+
+
+def named(statements: Statements) -> tuple[tuple[str, str], ...]:
+    """Give every statement a name: `query`, or `query_1`, `query_2`, … or the mapping's.
+
+    Raises:
+        SqlError: they are not texts, or there are none.
+    """
+    if isinstance(statements, str):
+        return (("query", statements),)
+    if isinstance(statements, Mapping):
+        pairs = tuple(statements.items())
+    elif isinstance(statements, Sequence):
+        pairs = tuple((f"query_{i + 1}", sql) for i, sql in enumerate(statements))
+    else:
+        pairs = (("", statements),)
+    if not pairs:
+        raise SqlError("There are no statements.", hint="pass at least one SELECT.")
+    for name, sql in pairs:
+        if not isinstance(name, str) or not isinstance(sql, str):
+            raise SqlError("Statements are SQL texts.", hint='pass {"name": "SELECT …"}.')
+    return pairs
+
+
+def part(options: Mapping[str, Any], kind: type[T]) -> T:
+    """Return those of some options that another call takes."""
+    taken = kind.__annotations__
+    return cast(T, {name: value for name, value in options.items() if name in taken})
+
+
+def spelled_out(kind: type) -> Callable[[F], F]:
+    """Write the options of a function, which it takes as `**options`, into its signature."""
+
+    def spell(function: F) -> F:
+        signature = inspect.signature(function)
+        plain = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=DEFAULTS[name],
+                annotation=getattr(of, "__forward_arg__", of),
+            )
+            for name, of in kind.__annotations__.items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*plain, *options])  # type: ignore[attr-defined]
+        return function
+
+    return spell
+
+
+def digest(value: object) -> str:
+    """Return a hash of something that JSON has."""
+    text = json.dumps(value, ensure_ascii=True, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,229 @@
+"""From a request to its release: plan, charge, count, measure, keep, hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.errors import (
+    ExecutionError,
+    InternalError,
+    LedgerError,
+    MechanismError,
+    ResourceLimitError,
+    UndeterminedError,
+)
+from dpsql.measurement.certify import is_laplace
+from dpsql.measurement.measure import ChargedPlan
+from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.planner.reconstruction.sources import Source
+from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Receipt
+from dpsql.privacy.budget import SMALLEST_MU_SQUARED
+from dpsql.release import Before, Release, adaptive, from_before, rehearse
+from dpsql.release.build import again, facts_of
+from dpsql.release.measurements import decode
+from dpsql.request import Request
+from dpsql.session.checks import check_cost
+from dpsql.session.data import PrivateData
+from dpsql.session.planning import (
+    Compiled,
+    adaptive_plan,
+    compiled,
+    compiled_on_past,
+    compiled_over,
+    planned,
+)
+from dpsql.session.purpose import purpose
+from dpsql.session.tasks import AdaptiveTask, PlannedTask, Task
+
+
+def answer(data: PrivateData, request: Request) -> Release:
+    """Answer statements with a charge: the one way from the public calls to the private rows.
+
+    What must hold at every line, and why it does:
+
+    1. Nothing is read but the catalog until `charge` has returned. Compiling reads names, types
+       and constraints; `rehearse` computes on invented answers; planning needs no data;
+       `counting.check` has DuckDB bind the counting statements, without running them. So all
+       errors up to there may say what they like, and cost nothing.
+    2. The charge is durable before any row is read: `charge` returns after the commit, and counts
+       are only made by `counting.run()`, below it. It is the whole budget that was asked for.
+    3. What is counted is what was planned: on one snapshot the table is verified, the statements
+       are bound, and the rows are counted, by statements made once.
+    4. Only noisy numbers leave `measure`. Exact counts have no name here: this frame is part of
+       the traceback of any error from here on, and those that held counts are not.
+    5. No error after the charge carries data: whatever it was, another one takes its place, which
+       is raised when the first one is gone. An interrupt stays an interrupt, without its text.
+    6. What was measured is kept before a release is made of it, and that before it is handed out.
+       A call that ends in between leaves it to the next equal request, which `_paid_before`
+       finds by the digest of the request and which is charged nothing; `abandon` tells that
+       nobody else is about to hand it out. If the ledger can't keep it, it is handed out all the
+       same, as it was paid for.
+
+    Raises:
+        StaleSchemaError: the connection or the table is another one than before.
+        ExecutionError: something failed after the charge, which stands.
+        DpsqlError: it can't be answered; nothing was charged.
+    """
+    data.check_database()
+    request.tell("planning", 0, 1)
+    asked = compiled_on_past(data, request)
+    paid_before = _paid_before(data, asked)
+    if paid_before is not None:
+        return _handed_out(data, paid_before, request)
+    rehearse(asked.script)
+    task = _planned(data, asked)
+    request.tell("planning", 1, 1)
+    if isinstance(task, Release):  # nothing has to be measured
+        return _handed_out(data, task, request)
+    engine = DuckDBEngine(data.declared.con, on_step=partial(request.tell, "counting"))
+    table, merged = task.asked.script.table, task.asked.script.merged
+    receipt: Receipt | None = None
+    failure: BaseException | None = None
+    try:
+        with engine.snapshot():
+            data.verify(table)
+            counting = engine.prepared(table, task.wanted, merged)
+            counting.check()
+            receipt = _charge(data, task)
+            charged = ChargedPlan(task.payable, receipt, data.ledger)
+            try:
+                measured = task.measure(charged, counting.run())
+                _keep(data.ledger, receipt, measured.content)
+                request.tell("measuring", 1, 1)
+                release = measured.release(receipt)
+            except (KeyboardInterrupt, SystemExit) as error:
+                failure = type(error)()
+            except BaseException:  # whatever it was, its text and frames may hold counts
+                failure = ExecutionError()
+            if failure is not None:  # outside the handlers, so that it has no context
+                raise failure
+        return _handed_out(data, release, request)
+    except BaseException:
+        if receipt is not None:
+            data.ledger.abandon(receipt)
+        raise
+
+
+def answer_free(data: PrivateData, request: Request) -> Release:
+    """Answer from earlier measurements alone.
+
+    From those that combine, together; else from one of the others by itself, the last first.
+
+    Raises:
+        UndeterminedError: they don't determine what is asked.
+        StaleSchemaError: the connection or the table is another one than before.
+    """
+    data.check_database()
+    own = compiled(data, request)
+    rehearse(own.script)
+    sources = own.before.sources
+    ways = [[s for s in sources if s.combines], *([s] for s in reversed(sources) if not s.combines)]
+    error: UndeterminedError | None = None
+    for way in ways:
+        usable = own.before.where(partial(_is_one_of, way))
+        asked = compiled_over(data, own, usable)
+        try:
+            return _handed_out(data, from_before(asked.script, usable, request), request)
+        except UndeterminedError as raised:
+            if error is None or usable.sources:  # these say what is missing
+                error = raised
+    raise error or InternalError("nothing was tried")
+
+
+def _is_one_of(sources: Sequence[Source], source: Source) -> bool:
+    return any(source is one for one in sources)
+
+
+def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
+    """Plan what is to be measured; make the release at once if that is nothing.
+
+    Raises:
+        DpsqlError: it can't be planned, or not within the budget.
+    """
+    request = asked.request
+    if MECHANISMS[request.mechanism].is_adaptive:
+        adaptive_ = adaptive_plan(asked)
+        facts = adaptive.facts_of(asked.script, adaptive_, data.archive.state.vintage)
+        return AdaptiveTask(asked, adaptive_, facts)
+    asked, plan = planned(data, asked)
+    check_cost(plan.budget, request.at_most)
+    if request.amount is None and plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:
+        with suppress(UndeterminedError):  # the targets are met already
+            return from_before(asked.script, asked.before, request)
+    plan.check_accuracy(accept_gap=request.accept_gap)
+    task = PlannedTask(asked, plan, facts_of(asked.script, plan, asked.before, request))
+    return task if plan.planned else task.release_unmeasured()
+
+
+def _charge(data: PrivateData, task: Task) -> Receipt:
+    """Charge the whole budget that was asked for; it is durable when this returns."""
+    budget, table = task.facts.budget, task.asked.script.table
+    if budget is None:
+        raise InternalError("nothing was asked that could be charged")
+    wanted = purpose(task.asked.request, table, data.archive.state, task.payable.digest)
+    return data.ledger.charge(
+        budget.mu_squared,
+        asked=budget,
+        purpose=wanted,
+        accept_schema=data.archive.accepts(table, wanted),
+        each_row=table.each_row,
+    )
+
+
+def _keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:
+    """Keep what was measured; if that fails it is handed out all the same: it was paid for."""
+    with suppress(LedgerError):
+        ledger.release(receipt, content if len(content) <= MAX_CONTENT else None)
+
+
+def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:
+    """Write a release to a folder, if asked, and note that it was handed out."""
+    if request.out is not None:
+        release.save(Path(request.out))
+    if release.receipt is not None:
+        # It was paid for and stored. Not to hand it out because the note about that failed
+        # would help nobody: at worst, the same answers are handed out again.
+        with suppress(LedgerError):
+            data.ledger.deliver(release.receipt)
+    return release
+
+
+def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
+    """Return the release that an equal request paid for, if it was never handed out.
+
+    Without a budget, whatever it paid.
+    """
+    request = asked.request
+    budget, wanted = request.amount, purpose(request, asked.script.table, data.archive.state)
+    found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
+    if found is None:
+        return None
+    receipt, content = found
+    sources = decode(content)
+    try:
+        if MECHANISMS[request.mechanism].is_adaptive:
+            return _rounds_again(data, asked, receipt, sources)
+        (own,) = sources
+        if budget is not None and is_laplace(own.blocks) != budget.pure:
+            return None
+        before = data.archive.with_own(own, wanted)
+        script = compiled_over(data, asked, before).script
+        paid = budget or Budget(rho=receipt.mu_squared / 2)
+        return again(script, before, request, receipt, paid)
+    except (MechanismError, UndeterminedError, ResourceLimitError):
+        return None  # a joined public table has changed since
+
+
+def _rounds_again(
+    data: PrivateData, asked: Compiled, receipt: Receipt, sources: Sequence[Source]
+) -> Release | None:
+    before = Before(tuple(sources))
+    asked = compiled_over(data, asked, before)
+    plan = adaptive_plan(asked)
+    if plan.digest != receipt.plan or not adaptive.fits(asked.script, sources):
+        return None
+    return adaptive.again(asked.script, plan, sources, receipt, data.archive.state.vintage)

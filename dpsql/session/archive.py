@@ -1,0 +1,102 @@
+"""What the ledger keeps of earlier releases, and which of it can be used for a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from dpsql.errors import StaleSchemaError
+from dpsql.planner.reconstruction.sources import Source
+from dpsql.privacy import Entry, Ledger, Purpose
+from dpsql.release import Before
+from dpsql.release.changes import explained, goes_with, only_adds
+from dpsql.release.facts import Earlier
+from dpsql.release.measurements import decode
+from dpsql.request import Request
+from dpsql.schema import Table
+from dpsql.session.purpose import DataState, purpose
+
+
+class Archive:
+    """Earlier measurements in a ledger, each read once."""
+
+    def __init__(self, ledger: Ledger, state: DataState, accept_schema: bool) -> None:
+        self._ledger, self.state, self._accept_schema = ledger, state, accept_schema
+        self._measured: dict[str, Before] = {}
+        """Request → what it measured."""
+        self._descriptions: dict[str, Mapping[str, str]] = {}
+        """Request → how the table was described when it was measured."""
+
+    def nothing(self) -> Before:
+        """Return that nothing was measured before."""
+        return Before(vintage=self.state.vintage)
+
+    def measured(self, request: Request, table: Table) -> Before:
+        """Return what was measured of a table, under its present description.
+
+        Raises:
+            StaleSchemaError: the table is bound to another description.
+            LedgerError: the table is bound to another unit, or the ledger can't be read.
+        """
+        wanted = purpose(request, table, self.state)
+        try:
+            self._ledger.check(
+                wanted, accept_schema=self.accepts(table, wanted), each_row=table.each_row
+            )
+        except StaleSchemaError as error:
+            raise explained(error, self._described(wanted), table) from None
+        kept = []
+        for entry in self._read(wanted):
+            same = entry.purpose.schema == wanted.schema
+            measured = self._measured[entry.request]
+            kept.append(measured.where(partial(goes_with, table=table, same_schema=same)))
+        return self._joined(kept)
+
+    def with_own(self, own: Source, wanted: Purpose) -> Before:
+        """Return a release's own measurements, as the last, after all those that it rests on."""
+        self._read(wanted)
+        rests_on = [self._measured[request] for request in own.rests_on]
+        return self._joined([*rests_on, Before((own,))])
+
+    def accepts(self, table: Table, wanted: Purpose) -> bool:
+        """Whether the table may be described otherwise than at its last release."""
+        return self._accept_schema or only_adds(self._described(wanted), table)
+
+    def _joined(self, found: list[Before]) -> Before:
+        sources = tuple(source for one in found for source in one.sources)
+        earlier = tuple(place for one in found for place in one.earlier)
+        return Before(sources, earlier, self.state.vintage)
+
+    def _described(self, wanted: Purpose) -> Mapping[str, str]:
+        """Return how the table was described at its last release, if that was kept."""
+        entries = [e for e in self._ledger.entries() if e.purpose.table == wanted.table]
+        if not entries or entries[-1].purpose.schema == wanted.schema:
+            return {}
+        for entry in reversed(entries):
+            if not entry.content or entry.purpose.schema != entries[-1].purpose.schema:
+                continue
+            if entry.request not in self._descriptions:
+                content = self._ledger.content(entry)
+                if content is None:
+                    continue
+                self._descriptions[entry.request] = decode(content)[-1].described
+            return self._descriptions[entry.request]
+        return {}
+
+    def _read(self, wanted: Purpose) -> list[Entry]:
+        """List the releases of the wanted data, and read what is not known of them yet."""
+        # Listed once: other processes may add to them at any moment.
+        entries = [e for e in self._ledger.entries() if e.content and e.purpose.same_rows(wanted)]
+        if any(entry.request not in self._measured for entry in entries):
+            data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
+            for entry, content in self._ledger.measurements(**data):
+                if entry.request not in self._measured:
+                    self._measured[entry.request] = self._kept(entry, decode(content))
+        return entries
+
+    def _kept(self, entry: Entry, sources: tuple[Source, ...]) -> Before:
+        """Return what can be used of an entry: nothing of one that chose what to measure."""
+        if any(source.reading == "adaptive" for source in sources):
+            return self.nothing()
+        earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
+        return Before(sources, (earlier,), self.state.vintage)

@@ -1,0 +1,139 @@
+"""Private data: a connection, what the owner declares besides its catalog, and the account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from dpsql.calls import check_path, check_switch
+from dpsql.engines.public import PublicReader
+from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.privacy import Ledger
+from dpsql.request import Declared, Request
+from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema.catalog import check_declared, current_database, read_table, verify_unchanged
+from dpsql.session.archive import Archive
+from dpsql.session.purpose import check_vintage
+from dpsql.sql.compiled import Script
+from dpsql.sql.frontend import compile_script, no_split
+from dpsql.workload.cells import Ints
+
+Split = Mapping[str, Ints]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeclaredData:
+    """A connection, and what its owner declares besides what the catalog says."""
+
+    con: duckdb.DuckDBPyConnection
+    schema: Schema | None
+    unit: Unit | EachRow | None
+    public: PublicReader
+
+    @classmethod
+    def of(cls, con: duckdb.DuckDBPyConnection, declared: Declared) -> DeclaredData:
+        """Check what a caller declares.
+
+        Raises:
+            SchemaError, ArgumentError: it is malformed, or `con` is not a connection.
+        """
+        check_connection(con)
+        check_vintage(declared.vintage)
+        check_path(ledger=declared.ledger)
+        check_switch(accept_schema=declared.accept_schema)
+        schema = declared.schema
+        if schema is not None and not isinstance(schema, Schema):
+            schema = Schema(schema)
+        unit = Unit.given(declared.unit, declared.max_rows)
+        return cls(con, schema, unit, PublicReader(con, declared.public))
+
+    def compile(self, request: Request, split: Callable[[Table], Split] = no_split) -> Script:
+        """Compile statements against the catalog and what is declared.
+
+        Args:
+            request: the statements.
+            split: for the table, column → classes of cells that are told apart in any case.
+
+        Raises:
+            SqlError, SchemaError, ResourceLimitError: they can't be answered.
+        """
+        check_declared(self.con, self.schema)
+        return compile_script(
+            request.statements,
+            self.private,
+            self.public.read,
+            request.weights,
+            split,
+            request.groups_above,
+        )
+
+    def private(self, parts: tuple[str, ...]) -> Table:
+        """Describe a table that is not public, by any name.
+
+        Raises:
+            SchemaError: it is public by another name, or can't be described.
+        """
+        table = read_table(self.con, parts, self.schema, self.unit)
+        self.public.check_private(table)
+        return table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateData:
+    """Declared data, and the account of what was spent on it."""
+
+    declared: DeclaredData
+    ledger: Ledger
+    database: tuple[str, Path | None]
+    """The name and the file of the database that the ledger is for."""
+    archive: Archive
+
+    def check_database(self) -> None:
+        """Check that the connection is at the database that the ledger is for.
+
+        Tables of another one may have the same names and domains. What was measured here would
+        pass for what is asked of these.
+
+        Raises:
+            StaleSchemaError: it was moved.
+        """
+        if current_database(self.declared.con) != self.database:
+            raise StaleSchemaError(
+                "The connection was moved to another database, and this ledger is not for that.",
+                hint="USE the first database again, or make a new session.",
+            )
+
+    def verify(self, table: Table) -> None:
+        """Check that a table is the planned one, and in the database that the ledger is for.
+
+        Raises:
+            StaleSchemaError: it isn't.
+        """
+        self.check_database()
+        verify_unchanged(self.declared.con, table, self.declared.schema, self.declared.unit)
+
+
+def split_of(known: Table, split: Split, table: Table) -> Split:
+    """Split the cells of a table that was read before, and again now.
+
+    Raises:
+        StaleSchemaError: it was altered in between.
+    """
+    if table.fingerprint != known.fingerprint:
+        raise StaleSchemaError(
+            f"The table {known.name} was altered since its schema was read.",
+            hint="ask again: the new schema is read then.",
+        )
+    return split
+
+
+def check_connection(con: duckdb.DuckDBPyConnection) -> None:
+    """Refuse what is not a connection, such as the path of a database."""
+    if not callable(getattr(con, "execute", None)):
+        raise SchemaError(
+            f"{type(con).__name__!r} is not a DuckDB connection.",
+            hint='pass duckdb.connect("data.duckdb").',
+        )

@@ -1,0 +1,115 @@
+"""What is about to be charged and measured, and how a release is made of what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.engines.base import Counted, Marginal
+from dpsql.measurement.measure import ChargedPlan, NoisyMeasurements, Payable, measure
+from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+from dpsql.planner.mechanisms.aim.rounds import Estimates, run
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.sources import Source
+from dpsql.privacy import Receipt
+from dpsql.release import Release, adaptive, from_plan
+from dpsql.release.build import measured_source, used
+from dpsql.release.facts import Facts
+from dpsql.release.measurements import encode
+from dpsql.session.planning import Compiled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedTask:
+    """A certified plan, and what is public about its release but for the receipt."""
+
+    asked: Compiled
+    plan: Plan
+    facts: Facts
+
+    @property
+    def payable(self) -> Payable:
+        """What is charged for."""
+        return self.plan.certified
+
+    @property
+    def wanted(self) -> Sequence[Marginal]:
+        """The marginals to count: one for each residual space."""
+        return [space for block in self.plan.certified.blocks for space in block.spaces]
+
+    def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredPlan:
+        """Measure every residual space."""
+        self.asked.request.tell("measuring", 0, 1)
+        measured = measure(charged, counts)
+        own = measured_source(self.plan, self.asked.script, measured, self.asked.before)
+        return MeasuredPlan(self, measured, own)
+
+    def release_unmeasured(self) -> Release:
+        """Make the release of a plan that measures nothing, as all answers are known."""
+        nothing = NoisyMeasurements(self.plan.certified, {})
+        return from_plan(self.asked.script, self.plan, self.facts, nothing, ())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredPlan:
+    """The noisy measurements of a certified plan."""
+
+    task: PlannedTask
+    measured: NoisyMeasurements
+    own: Source
+
+    @property
+    def content(self) -> bytes:
+        """What is kept in the ledger."""
+        return encode((self.own,))
+
+    def release(self, receipt: Receipt) -> Release:
+        """Make the release, which may rest on earlier measurements too."""
+        plan, asked = self.task.plan, self.task.asked
+        sources = (*used(plan, asked.before).sources, self.own)
+        facts = replace(self.task.facts, receipt=receipt)
+        return from_plan(asked.script, plan, facts, self.measured, sources)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdaptiveTask:
+    """A plan that chooses what it measures by the data, and what is public about its release."""
+
+    asked: Compiled
+    plan: AdaptivePlan
+    facts: Facts
+
+    @property
+    def payable(self) -> Payable:
+        """What is charged for."""
+        return self.plan
+
+    @property
+    def wanted(self) -> Sequence[Marginal]:
+        """The marginals to count: all that may be chosen."""
+        return self.plan.marginals
+
+    def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredRounds:
+        """Run all rounds."""
+        self.asked.request.tell("measuring", 0, 1)
+        estimates = run(charged, counts)
+        kept = encode(tuple(adaptive.sources_of(self.asked.script, estimates)))
+        return MeasuredRounds(self, estimates, kept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredRounds:
+    """What all rounds measured, and the estimates that follow."""
+
+    task: AdaptiveTask
+    estimates: Estimates
+    content: bytes
+    """What is kept in the ledger."""
+
+    def release(self, receipt: Receipt) -> Release:
+        """Make the release."""
+        facts = replace(self.task.facts, receipt=receipt)
+        return adaptive.from_estimates(self.task.asked.script, facts, self.estimates, self.content)
+
+
+Task = PlannedTask | AdaptiveTask
