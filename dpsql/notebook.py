@@ -125,7 +125,8 @@ class Magics:
         statements = dict(split_script(cell))
         budget: Budget | Free | None
         budget = None if given.targets else 0 if given.free else self._budget(given)
-        asked = {n: dict(v) or None if isinstance(v, list) else v for n, v in vars(given).items()}
+        asked = dict(vars(given))
+        asked |= {name: dict(asked[name]) or None for name in ("targets", "weights", "assume")}
         result: pl.DataFrame | Release | Plan
         if given.plan:
             plan = part(asked, SessionPlanOptions)

@@ -253,11 +253,11 @@ class Declared:
 
 
 DEFAULTS: Mapping[str, object] = {
-    **{field.name: field.default for field in (*fields(Declared), *fields(Request))},
-    "given": (),
     "mechanisms": None,
+    **{field.name: field.default for field in (*fields(Request), *fields(Declared))},
+    "given": (),
 }
-"""Option → what it is where it isn't given."""
+"""Option → what it is where it isn't given; in the order of signatures."""
 
 
 def named(statements: Statements) -> tuple[tuple[str, str], ...]:
@@ -299,9 +299,10 @@ def spelled_out(kind: type) -> Callable[[F], F]:
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=DEFAULTS[name],
-                annotation=getattr(of, "__forward_arg__", of),
+                annotation=getattr(kind.__annotations__[name], "__forward_arg__", Any),
             )
-            for name, of in kind.__annotations__.items()
+            for name in DEFAULTS
+            if name in kind.__annotations__
         ]
         function.__signature__ = signature.replace(parameters=[*plain, *options])  # type: ignore[attr-defined]
         return function

@@ -74,7 +74,7 @@ class Unit:
         if isinstance(unit, (Unit, EachRow)):
             if max_rows is not None:
                 raise SchemaError(
-                    f"{unit!r} takes no max_rows beside it.",
+                    f"{unit!r} has no bound on rows beside it.",
                     hint="leave " + option("max_rows") + " out.",
                 )
             return unit
