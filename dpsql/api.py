@@ -19,7 +19,7 @@ from dpsql.planner.comparison.compare import compare as compare_workload
 from dpsql.planner.mechanisms import registry as mechanisms
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import RECORD, Plan
-from dpsql.planner.reuse.given import Past, plan_given, source_of
+from dpsql.planner.reuse.planning import Past, plan_given, source_of
 from dpsql.privacy import Budget
 from dpsql.release import Before, Release
 from dpsql.release.assumed import assuming

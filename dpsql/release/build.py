@@ -15,7 +15,7 @@ from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.planner.plans.expected import error_table
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.planner.reuse.given import source_of
+from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt
 from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
 from dpsql.release.answers import Answers

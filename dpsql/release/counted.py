@@ -21,7 +21,7 @@ import numpy as np
 from dpsql.errors import ResourceLimitError, printable
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.planner.reuse.given import Past, put_together
+from dpsql.planner.reuse.planning import Past, put_together
 from dpsql.release.answers import Answers, Array, whole
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn

@@ -13,7 +13,7 @@ from dpsql.hints import spend
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.reconstruction.base import Missing
 from dpsql.planner.reconstruction.sources import Source, splits
-from dpsql.planner.reuse.given import Past, alone, known
+from dpsql.planner.reuse.planning import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.schema import Table

@@ -19,7 +19,7 @@ import numpy as np
 
 import dpsql
 from dpsql.planner.reconstruction.sources import Ground
-from dpsql.planner.reuse.given import Past, Rounds, source_of
+from dpsql.planner.reuse.planning import Past, Rounds, source_of
 from dpsql.workload import AllRange, Identity, Prefix, Workload
 
 BUDGET = 0.1

@@ -10,7 +10,7 @@ import dpsql
 from dpsql.planner.residuals.equivalence import by_role
 from dpsql.planner.strategies import dual
 from dpsql.planner.weights import search as weighted
-from dpsql.planner.weights.axes import Axis
+from dpsql.planner.weights.axes import FreeAxis
 from dpsql.planner.weights.vertices import Vertices
 from dpsql.workload import Identity, Matrix, Ranges, Workload
 from tests.oracle import every_space, family_matrix, space_matrix
@@ -44,7 +44,7 @@ def test_few_cells_give_the_certificate_of_all(rows):
 ], ids=["sum", "average", "spread"])  # fmt: skip
 def test_the_vertices_have_the_longest_columns(table):
     rows = np.array([list(row) for row in table], dtype=np.float64)
-    axis = Axis.of(rows)
+    axis = FreeAxis.of(rows)
     draw = np.random.default_rng(0)
     for _ in range(50):
         reference = draw.dirichlet(np.ones(50))
@@ -70,7 +70,9 @@ def sums() -> Workload:
 def test_a_search_over_vertices_finds_what_one_over_all_cells_does(never_whole, monkeypatch):
     few = dpsql.plan(sums(), budget=BUDGET)
     assert few.gap < 1e-3
-    monkeypatch.setattr(Axis, "of", lambda rows: Axis(rows, *[np.arange(rows.shape[1])] * 2))
+    monkeypatch.setattr(
+        FreeAxis, "of", lambda rows: FreeAxis(rows, *[np.arange(rows.shape[1])] * 2)
+    )
     every = dpsql.plan(sums(), budget=BUDGET)
     assert few.rmse <= every.rmse * 1.001
 

@@ -62,7 +62,7 @@ KEPT = (0.0, 0.3, 0.6, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LowerBound:
     """A lower bound on the error of every matrix mechanism."""
 
     total: float
@@ -86,24 +86,24 @@ class Bound:
         return self.total * contributions**2 / float(budget.mu_squared)
 
 
-def svd_bound(workload: Workload) -> Bound:
+def svd_bound(workload: Workload) -> LowerBound:
     """Return the SVD bound of a workload, or as much of it as can be computed.
 
     It takes seconds at most, and no more memory than one matrix over the cells of an attribute.
     """
     families = [f for f in workload.families if f.count]
     if not families:
-        return Bound(0.0, exact=True, how="nothing is asked")
+        return LowerBound(0.0, exact=True, how="nothing is asked")
     if joint_cells(workload) <= SMALL:
         together = nuclear(gram(workload, touched(workload))) ** 2 / joint_cells(workload)
-        return Bound(together, exact=True, how="singular values over all joint cells")
+        return LowerBound(together, exact=True, how="singular values over all joint cells")
     separate = _separate(families, workload.domain)
     if separate is not None:
-        return Bound(separate, exact=True, how="product of the bounds of the attributes")
+        return LowerBound(separate, exact=True, how="product of the bounds of the attributes")
     groups = _same_structure(families)
     if len(groups) == 1:
         value, exact = _product(families)
-        return Bound(value, exact, "product of the bounds of its factors")
+        return LowerBound(value, exact, "product of the bounds of its factors")
     joint = [g for g in groups if any(len(b.attributes) > 1 for b in g[0].blocks)]
     single = [g for g in groups if g not in joint]
     return _of_parts(single, joint, workload.domain)
@@ -111,11 +111,11 @@ def svd_bound(workload: Workload) -> Bound:
 
 def _of_parts(
     single: list[list[Family]], joint: list[list[Family]], domain: Mapping[str, int]
-) -> Bound:
+) -> LowerBound:
     """Add up a bound for products over single attributes, and one for each joint structure."""
     apart = math.fsum(_product(group)[0] for group in single)
     rest = math.fsum(_product(group)[0] for group in joint)
-    best = Bound(apart + rest, exact=False, how=f"sum over {len(single) + len(joint):,} parts")
+    best = LowerBound(apart + rest, exact=False, how=f"sum over {len(single) + len(joint):,} parts")
     families = [family for group in single for family in group]
     if not families or sum(1 << len(f.attributes) for f in families) > MAX_SETS:
         return best
@@ -130,7 +130,7 @@ def _of_parts(
     exact = len(eigenspaces) == 1 and not joint and eigenspaces[0][1]
     parts = len(eigenspaces) + len(joint)
     how = "common eigenspaces" + ("" if exact else " of smaller matrices")
-    return Bound(total + rest, exact, how if parts == 1 else f"{how}, in {parts:,} parts")
+    return LowerBound(total + rest, exact, how if parts == 1 else f"{how}, in {parts:,} parts")
 
 
 def nuclear(gram: Array) -> float:

@@ -16,7 +16,7 @@ from dpsql.errors import DpsqlError, MechanismError, WorkloadError
 from dpsql.hints import Hint
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, table
-from dpsql.planner.comparison.bound import Bound, svd_bound
+from dpsql.planner.comparison.bound import LowerBound, svd_bound
 from dpsql.planner.mechanisms.base import DEFAULT, Options
 from dpsql.planner.mechanisms.registry import planned, reason_unsupported, traits_of
 from dpsql.planner.plans.plan import Plan
@@ -133,7 +133,7 @@ def compare(
 
 
 def _measured(
-    name: str, workload: Workload, budget: Budget, options: Options, bound: Bound
+    name: str, workload: Workload, budget: Budget, options: Options, bound: LowerBound
 ) -> dict[str, object]:
     """Plan, and return what goes into the columns."""
     reason = reason_unsupported(name, workload, budget)
@@ -161,7 +161,7 @@ def _measured(
     }
 
 
-def _bound(planned: Plan, bound: Bound) -> tuple[str, float]:
+def _bound(planned: Plan, bound: LowerBound) -> tuple[str, float]:
     """Return the plan's own certificate, or else the bound that holds for all mechanisms."""
     if math.isfinite(planned.gap):
         kind = "of all mechanisms" if planned.least else "of its residual spaces"

@@ -94,7 +94,7 @@ def share_by_loss(
 
 
 @dataclass(frozen=True, slots=True)
-class _Solved:
+class _SolvedCone:
     shares: Array
     """1/u_A, of each residual space."""
     prices: Array
@@ -103,7 +103,7 @@ class _Solved:
     """A bound from below on the loss, by its tangent at the solution."""
 
 
-def _solve(matrix: scipy.sparse.csr_array, loss: Callable[[Any], Any], cost: float) -> _Solved:
+def _solve(matrix: scipy.sparse.csr_array, loss: Callable[[Any], Any], cost: float) -> _SolvedCone:
     """Solve the program, with u in units of 1/cost.
 
     Raises:
@@ -129,7 +129,7 @@ def _solve(matrix: scipy.sparse.csr_array, loss: Callable[[Any], Any], cost: flo
         )
     prices = -np.asarray(linear.dual_value).ravel()
     least = float(program.value) - float(prices @ v.value) + _least_sum(matrix, prices) / cost
-    return _Solved(np.asarray(cost / u.value), prices, least)
+    return _SolvedCone(np.asarray(cost / u.value), prices, least)
 
 
 def _least_sum(matrix: scipy.sparse.csr_array, prices: Array) -> float:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.residuals.equivalence import Colouring, Kind, distinct_rows, kinds
+from dpsql.planner.residuals.equivalence import Colouring, FamilyKind, distinct_rows, kinds
 from dpsql.planner.residuals.pieces import Piece
 from dpsql.workload import Block, Workload
 
@@ -98,7 +98,7 @@ class _Table:
     def sizes(self) -> set[int]:
         return set(self._found)
 
-    def add(self, kind: Kind, squares: Callable[[Piece], float]) -> None:
+    def add(self, kind: FamilyKind, squares: Callable[[Piece], float]) -> None:
         """Add what the families of one kind ask of each residual space that they touch."""
         choices, begin = [], 0
         for block in kind.blocks:
@@ -114,7 +114,7 @@ class _Table:
             )
 
     def _place(
-        self, kind: Kind, kept: list[tuple[Piece, tuple[int, ...]]], dropped: list[Piece]
+        self, kind: FamilyKind, kept: list[tuple[Piece, tuple[int, ...]]], dropped: list[Piece]
     ) -> None:
         columns = [c for _, cs in kept for c in cs]
         attributes = kind.attributes[:, columns]

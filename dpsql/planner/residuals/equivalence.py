@@ -26,7 +26,7 @@ class Colouring:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class FamilyKind:
     """Families that have equal queries, over any attributes of equal colours."""
 
     blocks: tuple[Block, ...]
@@ -70,7 +70,7 @@ def by_role(workload: Workload) -> Colouring:
         colouring = finer
 
 
-def _refine(colouring: Colouring, sorts: list[Kind]) -> Colouring:
+def _refine(colouring: Colouring, sorts: list[FamilyKind]) -> Colouring:
     """Tell attributes of one colour apart by where they occur."""
     colours = np.array(colouring.colours, dtype=np.int64)
     seen: list[Counter[object]] = [Counter() for _ in colours]
@@ -115,7 +115,7 @@ def _exchangeable(block: Block, one: int, other: int) -> bool:
     return bool((tensor == tensor.swapaxes(one + 1, other + 1)).all())
 
 
-def kinds(workload: Workload, colouring: Colouring) -> list[Kind]:
+def kinds(workload: Workload, colouring: Colouring) -> list[FamilyKind]:
     """Sort the families that have any queries by kind."""
     order = {name: i for i, name in enumerate(workload.domain)}
     found: dict[object, tuple[tuple[Block, ...], list[list[int]], list[float]]] = {}
@@ -130,7 +130,7 @@ def kinds(workload: Workload, colouring: Colouring) -> list[Kind]:
         found[key][1].append(row)
         found[key][2].append(family.weight)
     return [
-        Kind(blocks, np.array(rows, dtype=np.int64), np.array(weights))
+        FamilyKind(blocks, np.array(rows, dtype=np.int64), np.array(weights))
         for blocks, rows, weights in found.values()
     ]
 

@@ -42,7 +42,7 @@ def balance(
     """
     if basis.shape[1] > COLUMNS * rounded.size:  # few coefficients can't mend so many columns
         return rounded
-    work = _Columns(coefficients, rounded.astype(np.float64), basis.astype(np.float64))
+    work = _ColumnLengths(coefficients, rounded.astype(np.float64), basis.astype(np.float64))
     for _ in range(min(STEPS_PER_COLUMN * basis.shape[1], STEPS_PER_COEFFICIENT * rounded.size)):
         if not work.improve():
             break
@@ -58,7 +58,7 @@ def is_dear(basis: NDArray[np.int64]) -> bool:
     return numbers > DEAR
 
 
-class _Columns:
+class _ColumnLengths:
     """The squared lengths of the columns, kept up to date."""
 
     def __init__(self, exact: Array, rounded: Array, basis: Array) -> None:

@@ -35,7 +35,7 @@ from dpsql.planner.strategies.acceleration import Accelerated
 from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
 from dpsql.planner.strategies.base import Solution, Solver
 from dpsql.planner.strategies.express import integer_basis, over_basis, over_residual_basis
-from dpsql.planner.strategies.symmetry import Block, Permutation, averaged, blocks, symmetries
+from dpsql.planner.strategies.symmetry import Permutation, Subspace, averaged, blocks, symmetries
 
 Vector = NDArray[np.float64]
 
@@ -98,12 +98,12 @@ class DualSolver(Solver):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class QueryPart:
     """The queries in one invariant subspace of the cells; all of them if there is only one."""
 
     q: NDArray[np.float64]
     """Rows of full rank, of shape (r, dimension)."""
-    block: Block | None
+    block: Subspace | None
     """The subspace; None for all cells."""
     nested: Nested | None = None
     """The rows as those over nested sets, if they are."""
@@ -129,20 +129,20 @@ class Dual:
     """The problem, split by the symmetries of its Gram matrix."""
 
     cells: int
-    parts: tuple[Part, ...]
+    parts: tuple[QueryPart, ...]
     permutations: tuple[Permutation, ...] = ()
 
     @staticmethod
     def of(rows: NDArray[np.float64], shape: tuple[int, ...]) -> Dual:
         """Look for structure and compress the rows."""
         if len(rows) >= WORTHWHILE and (nested := Nested.of(rows)) is not None:
-            return Dual(rows.shape[1], (Part(rows, None, nested),))
+            return Dual(rows.shape[1], (QueryPart(rows, None, nested),))
         found = symmetries(rows, shape) if min(rows.shape) >= WORTHWHILE else []
         n = rows.shape[1]
         if not found:
-            return Dual(n, (Part(compress(rows), None),))
+            return Dual(n, (QueryPart(compress(rows), None),))
         least = (ROUNDING * float(np.linalg.norm(rows))) ** 2
-        parts = [Part(compress(rows @ b.vectors, least), b) for b in blocks(found, n)]
+        parts = [QueryPart(compress(rows @ b.vectors, least), b) for b in blocks(found, n)]
         return Dual(n, tuple(p for p in parts if len(p.q)), tuple(found))
 
     @property
@@ -166,7 +166,7 @@ class DualPoint:
     """For each part, R with RᵀR = X in its subspace."""
     diagonal: Vector
     """Of X, for each cell."""
-    parts: tuple[Part, ...]
+    parts: tuple[QueryPart, ...]
     evaluations: int = 1
     """How many it took to find."""
 
@@ -308,7 +308,7 @@ def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, Dua
     delta[few] = best.delta
     diagonal = np.einsum("ij,ij->j", root, root)
     f = float(np.sqrt(values).sum())
-    part = Part(spread, None)
+    part = QueryPart(spread, None)
     return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)
 
 
@@ -321,7 +321,7 @@ def _over_few_cells(dual: Dual, tolerance: float, start: Vector | None) -> DualP
     def solve(chosen: Cells, delta: Vector | None) -> Tried:
         nonlocal count
         count += 1
-        some = Dual(len(chosen), (Part(np.ascontiguousarray(q[:, chosen]), None),))
+        some = Dual(len(chosen), (QueryPart(np.ascontiguousarray(q[:, chosen]), None),))
         point = _over_all_cells(some, tolerance * SHARE, delta, MOST_STEPS)
         full = np.zeros(dual.cells)
         full[chosen] = point.delta

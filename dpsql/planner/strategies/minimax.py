@@ -55,7 +55,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Weighed:
+class WeightedAnswers:
     """Weights of answers, and bounds on the least largest variance at privacy cost 1."""
 
     weights: Array
@@ -90,23 +90,23 @@ def least_work(queries: int, cells: int) -> float:
     return STEPS * _work(queries, cells)
 
 
-def weigh(rows: Array, tolerance: float) -> Weighed:
+def weigh(rows: Array, tolerance: float) -> WeightedAnswers:
     """Find weights of answers, until the gap is at most `tolerance` or the work is used up.
 
     Args:
         rows: A, of shape (answers, cells), not all 0.
         tolerance: the relative gap to aim for.
     """
-    search = _Search(rows, tolerance)
+    search = _AnswerSearch(rows, tolerance)
     steps = max(1, min(MOST_STEPS, int(WORK / _work(*rows.shape))))
     search.by_steps(min(steps, FIXED))
     if not search.done and steps > FIXED:
         search.by_slopes(steps - FIXED)
     weights, _ = search.split(search.found)
-    return Weighed(weights, search.lower * (1 - ROUNDING), search.best.upper)
+    return WeightedAnswers(weights, search.lower * (1 - ROUNDING), search.best.upper)
 
 
-class _Search:
+class _AnswerSearch:
     """The best weights of answers and cells, one after the other in a vector, found until now."""
 
     def __init__(self, rows: Array, tolerance: float) -> None:

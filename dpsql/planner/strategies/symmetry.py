@@ -24,7 +24,7 @@ TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Subspace:
     """An invariant subspace of the cells."""
 
     vectors: scipy.sparse.csr_array
@@ -67,7 +67,7 @@ def _leaves_alone(rows: Array, permutation: Permutation) -> bool:
     return True
 
 
-def blocks(permutations: Sequence[Permutation], cells: int) -> list[Block]:
+def blocks(permutations: Sequence[Permutation], cells: int) -> list[Subspace]:
     """Return the invariant subspaces of commuting involutions, one for each choice of signs."""
     images = [np.arange(cells)]
     for permutation in permutations:
@@ -86,7 +86,7 @@ def blocks(permutations: Sequence[Permutation], cells: int) -> list[Block]:
 
 def _block(
     images: list[Permutation], weights: list[float], leaders: NDArray[np.intp], cells: int
-) -> Block:
+) -> Subspace:
     """Sum the images of each orbit's leader with signs; orbits where they cancel are left out."""
     rows = np.concatenate([image[leaders] for image in images])
     columns = np.tile(np.arange(len(leaders)), len(images))
@@ -96,7 +96,7 @@ def _block(
     lengths = np.sqrt(np.asarray(table.multiply(table).sum(axis=0)).ravel())
     kept = np.flatnonzero(lengths > 0)
     scaled = table[:, kept] @ scipy.sparse.diags_array(1 / lengths[kept])
-    return Block(scipy.sparse.csr_array(scaled), leaders[kept])
+    return Subspace(scipy.sparse.csr_array(scaled), leaders[kept])
 
 
 def averaged(values: Array, permutations: Sequence[Permutation]) -> Array:

@@ -45,7 +45,7 @@ MOST_SEARCHED = 2**21
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Axis:
+class FreeAxis:
     """What is asked along the attributes of one colour."""
 
     rows: Array
@@ -56,14 +56,14 @@ class Axis:
     """The vertices on which a reference may differ from zero without loss."""
 
     @staticmethod
-    def of(rows: Array) -> Axis:
+    def of(rows: Array) -> FreeAxis:
         """Find the cells that matter."""
         cells = rows.shape[1]
         every = np.arange(cells)
         if SPARE * (len(rows) + 1) > cells:
-            return Axis(rows, every, every)
+            return FreeAxis(rows, every, every)
         vertices = hull(rows)
-        return Axis(rows, vertices, vertices[_basis(_with_ones(rows)[:, vertices])])
+        return FreeAxis(rows, vertices, vertices[_basis(_with_ones(rows)[:, vertices])])
 
     @property
     def cells(self) -> int:
@@ -85,19 +85,19 @@ class Axis:
         result[self.support] = found / found.sum()
         return result
 
-    def on_vertices(self) -> Axis:
+    def on_vertices(self) -> FreeAxis:
         """Return what is asked of the vertices alone, numbered among themselves."""
         support = np.searchsorted(self.vertices, self.support)
-        return Axis(self.rows[:, self.vertices], np.arange(len(self.vertices)), support)
+        return FreeAxis(self.rows[:, self.vertices], np.arange(len(self.vertices)), support)
 
 
-def axes_of(workload: Workload, colouring: Colouring, wanted: Sequence[int]) -> dict[int, Axis]:
+def axes_of(workload: Workload, colouring: Colouring, wanted: Sequence[int]) -> dict[int, FreeAxis]:
     """Return what is asked along the attributes of some colours, without those too large for it."""
-    found: dict[int, Axis] = {}
+    found: dict[int, FreeAxis] = {}
     for colour, parts in _parts(workload, colouring, wanted).items():
         rows = _stacked(parts, colouring.sizes[colour])
         if rows is not None and len(rows):
-            axis = Axis.of(rows)
+            axis = FreeAxis.of(rows)
             if len(rows) * len(axis.vertices) <= MOST_SEARCHED:
                 found[colour] = axis
     return found

@@ -49,7 +49,7 @@ from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.averaging import Reference, rounded
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
-from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, Axis
+from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, FreeAxis
 from dpsql.workload import Queries, Workload
 from dpsql.workload.factors import Total
 
@@ -80,7 +80,7 @@ class ClosedForm:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Solved:
+class _SolvedFactor:
     """One factor: ℓ_i, the δ_i that was found, if one was searched for, and f_i²."""
 
     reference: Reference
@@ -161,7 +161,7 @@ def _key(along: Along) -> object:
     return tuple((weight, queries.key) for weight, queries in along)
 
 
-def _solved(along: Along, cells: int, tolerance: float) -> _Solved | None:
+def _solved(along: Along, cells: int, tolerance: float) -> _SolvedFactor | None:
     """Solve one factor; None if it is too large.
 
     Where single cells are asked about, G_i is diagonal: X = I has the error tr G_i, and so has the
@@ -170,11 +170,11 @@ def _solved(along: Along, cells: int, tolerance: float) -> _Solved | None:
     squares = [(w, queries.cell_squares()) for w, queries in along]
     singles = [w * float(found.sum()) for w, found in squares if found is not None]
     if len(singles) == len(along):
-        return _Solved(Reference.of_cells(cells), None, math.fsum(singles))
+        return _SolvedFactor(Reference.of_cells(cells), None, math.fsum(singles))
     rows = _rows(along, cells)
     if rows is None or not len(rows):
         return None
-    axis = Axis.of(rows)
+    axis = FreeAxis.of(rows)
     here = axis.on_vertices()
     best = maximise(Dual.of(here.rows, (here.cells,)), tolerance)
     weights, delta = np.zeros(cells), np.full(cells, MIXED / cells)
@@ -182,7 +182,7 @@ def _solved(along: Along, cells: int, tolerance: float) -> _Solved | None:
     delta[axis.vertices] += (1 - MIXED) * best.delta
     # A multiple of the cells, so that the uniform reference is one of those.
     fine = COARSEST if axis.sparse else cells * max(RESOLUTION, -(-COARSEST // cells))
-    return _Solved(rounded(axis.on_support(weights), fine), delta, best.lower)
+    return _SolvedFactor(rounded(axis.on_support(weights), fine), delta, best.lower)
 
 
 def _rows(along: Along, cells: int) -> Array | None:

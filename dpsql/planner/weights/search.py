@@ -27,7 +27,7 @@ from dpsql.planner.strategies.choose import choose
 from dpsql.planner.strategies.dual import Dual, DualPoint, maximise
 from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights import gradient
-from dpsql.planner.weights.axes import Axis, axes_of, is_cyclic
+from dpsql.planner.weights.axes import FreeAxis, axes_of, is_cyclic
 from dpsql.planner.weights.gradient import Slopes
 from dpsql.planner.weights.vertices import Vertices
 from dpsql.workload import Workload
@@ -77,10 +77,10 @@ def choose_references(workload: Workload) -> Choice | None:
     free = _free(workload, colouring)
     if not free:
         return None
-    search = _Search(workload, colouring, free)
+    search = _ReferenceSearch(workload, colouring, free)
     coarse = by_size(workload)
     if len(coarse.sizes) < len(colouring.sizes):
-        shared = _Search(workload, coarse, _free(workload, coarse))
+        shared = _ReferenceSearch(workload, coarse, _free(workload, coarse))
         if len(search.subworkloads) > 2 * len(shared.subworkloads) + 50:
             # Attributes in different roles then share a compromise.
             colouring, search = coarse, shared
@@ -96,7 +96,7 @@ def uniform_is_best(workload: Workload) -> bool:
     return not _not_alike(workload, by_size(workload))
 
 
-def _free(workload: Workload, colouring: Colouring) -> dict[int, Axis]:
+def _free(workload: Workload, colouring: Colouring) -> dict[int, FreeAxis]:
     """Return the colours whose reference is searched for, with what is asked along them."""
     found = _not_alike(workload, colouring)
     wanted = sorted(c for c in found if colouring.sizes[c] > 1)
@@ -121,7 +121,7 @@ def _not_alike(workload: Workload, colouring: Colouring) -> set[int]:
 
 
 @dataclass(slots=True)
-class _Solved:
+class _SolvedComponent:
     """A component's least error, and the root H of its covariance."""
 
     error: float
@@ -165,8 +165,8 @@ class _Spent:
     limit: float = WORK
 
 
-class _Search:
-    def __init__(self, workload: Workload, colouring: Colouring, free: dict[int, Axis]) -> None:
+class _ReferenceSearch:
+    def __init__(self, workload: Workload, colouring: Colouring, free: dict[int, FreeAxis]) -> None:
         small = Vertices.of(workload, colouring, free)
         self._small, self._colouring, self.free = small, small.colouring, small.axes
         self._sparse = [c for c, axis in free.items() if axis.sparse]
@@ -313,7 +313,7 @@ class _Evaluation:
     ) -> None:
         self._splitter, self._weights, self._deltas = splitter, weights, deltas
         self._spent = spent
-        self._solved: dict[bytes, _Solved] = {}
+        self._solved: dict[bytes, _SolvedComponent] = {}
         self._parts: dict[object, tuple[float, Slopes]] = {}
 
     def error(self, number: int, subworkload: Subworkload) -> tuple[float, Slopes] | None:
@@ -347,11 +347,11 @@ class _Evaluation:
             self._parts[piece] = gradient.of_piece(piece, self._weights, np.ones((1, 1)))
         return self._parts[piece]
 
-    def _solve(self, place: tuple[int, int], component: Component) -> _Solved:
+    def _solve(self, place: tuple[int, int], component: Component) -> _SolvedComponent:
         if not component.squares:  # the search went so far astray that the queries vanish there
             raise _TooMuchError
         if component.identity is not None:
-            return _Solved(identity_error(component), None)
+            return _SolvedComponent(identity_error(component), None)
         if component.content not in self._solved:
             dual = Dual.of(component.rows, component.shape)
             self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
@@ -361,13 +361,13 @@ class _Evaluation:
             self._spent.work += point.evaluations * dual.work
             n = len(point.delta)
             self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
-            self._solved[component.content] = _Solved(point.lower, covariance_root(point))
+            self._solved[component.content] = _SolvedComponent(point.lower, covariance_root(point))
         return self._solved[component.content]
 
     def _part(
         self,
         component: Component,
-        solved: _Solved,
+        solved: _SolvedComponent,
         layout: Sequence[tuple[Piece, tuple[int, ...]]],
     ) -> tuple[float, Slopes]:
         """Return what a component gives to the error of a term's pieces, and its derivatives."""

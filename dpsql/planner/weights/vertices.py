@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpsql.linalg.matrices import Dense
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.equivalence import Colouring
-from dpsql.planner.weights.axes import Axis, Cells
+from dpsql.planner.weights.axes import Cells, FreeAxis
 from dpsql.workload import Block, Family, Queries, Workload
 
 Array = NDArray[np.float64]
@@ -28,14 +28,14 @@ class Vertices:
 
     workload: Workload
     colouring: Colouring
-    axes: Mapping[int, Axis]
+    axes: Mapping[int, FreeAxis]
     """Of the colours that are searched."""
     uniform: tuple[Reference, ...]
     """For each colour, what is the uniform reference over all cells."""
-    _all: Mapping[int, Axis]
+    _all: Mapping[int, FreeAxis]
 
     @staticmethod
-    def of(workload: Workload, colouring: Colouring, axes: Mapping[int, Axis]) -> Vertices:
+    def of(workload: Workload, colouring: Colouring, axes: Mapping[int, FreeAxis]) -> Vertices:
         """Leave out the cells that don't matter."""
         fewer = {c: a.vertices for c, a in axes.items() if len(a.vertices) < colouring.sizes[c]}
         sizes = tuple(len(fewer.get(c, range(n))) for c, n in enumerate(colouring.sizes))

@@ -6,7 +6,7 @@ import cvxpy
 import numpy as np
 import pytest
 
-from dpsql.planner.reuse.conditional import error, least_error, measure_given
+from dpsql.planner.reuse.joint_cells import error, least_conditional_error, measure_given
 
 CELLS = np.kron(np.eye(2), np.ones((1, 5))), np.kron(np.ones((1, 2)), np.eye(5))
 """Sums over each axis of 2 × 5 cells."""
@@ -35,7 +35,7 @@ def test_the_best_measurements_are_found(first, second, queries):
     reached, optimum = error(rows, known, found.root, cost), best(rows, known, cost)
     assert reached == pytest.approx(optimum, rel=2e-3)
     assert optimum * 0.995 <= found.lower <= optimum * (1 + 1e-4)
-    assert least_error(rows, (2, 5), known, cost, 1e-3) <= optimum * (1 + 1e-4)
+    assert least_conditional_error(rows, (2, 5), known, cost, 1e-3) <= optimum * (1 + 1e-4)
 
 
 def test_the_closed_form_is_taken_where_it_is_feasible():

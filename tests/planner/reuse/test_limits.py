@@ -57,7 +57,7 @@ def test_the_past_may_be_about_other_columns():
     cube = Workload({"y": 3, "z": 4})
     for names in (["y"], ["z"], ["y", "z"]):
         cube.add(names, [Identity()] * len(names))
-    from dpsql.planner.reuse.given import Past, plan_given, source_of
+    from dpsql.planner.reuse.planning import Past, plan_given, source_of
 
     past = Past((source_of(dpsql.plan(Workload({"x": 20}).add(["x"], Prefix()), budget=budget)),))
     plan = plan_given(dpsql.plan(cube, budget=budget), past, 1e-3)

@@ -29,7 +29,7 @@ NEGLIGIBLE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class KnownSpaces:
     """Residual spaces of which the same is asked and equally much is known."""
 
     conquered: Conquered
@@ -46,7 +46,7 @@ class Drafted:
     asked: tuple[tuple[float, tuple[str, ...]], ...]
 
 
-def plan_apart(
+def plan_residual_spaces(
     workload: Workload,
     cost: Cost,
     tolerance: float,
@@ -80,7 +80,7 @@ def plan_apart(
     return Drafted(tuple(blocks), least)
 
 
-def _shares(asked: Sequence[Asked], total: float) -> Array:
+def _shares(asked: Sequence[KnownSpaces], total: float) -> Array:
     """Return the privacy cost of each single space; none where it is known and hardly helped."""
     errors, known, counts = (
         np.array([value(a) for a in asked], dtype=np.float64)
@@ -92,17 +92,17 @@ def _shares(asked: Sequence[Asked], total: float) -> Array:
     return shares if shares.any() else water_level(errors, 0.0 * known, counts, total)
 
 
-def _by_knowledge(conquered: Conquered, known: CombinedReconstruction) -> list[Asked]:
+def _by_knowledge(conquered: Conquered, known: CombinedReconstruction) -> list[KnownSpaces]:
     """Group spaces of which the same is asked by what is known about them."""
     groups: dict[float, list[tuple[str, ...]]] = defaultdict(list)
     for space in conquered.spaces:
         error = known.residual_error(conquered.terms, space)
         worth = conquered.upper / error if error else 0.0
         groups[float(f"{worth:.9g}")].append(space)
-    return [Asked(conquered, tuple(spaces), worth) for worth, spaces in groups.items()]
+    return [KnownSpaces(conquered, tuple(spaces), worth) for worth, spaces in groups.items()]
 
 
-def least_error(
+def least_residual_error(
     asked: Sequence[tuple[float, tuple[str, ...]]],
     reconstruction: CombinedReconstruction,
     sources: Sequence[Source],
@@ -118,7 +118,7 @@ def least_error(
 
     The measurements of a space that cost c and π, by a record, together cost c + π at most, so
     that its error is at least lower/(c + π). Spaces inside joint cells, whose estimates are
-    correlated, are not counted: see `together.least_joint_error`.
+    correlated, are not counted: see `joint_cells.least_joint_error`.
     """
     joint = set() if reconstruction.joint is None else set(reconstruction.joint.attributes)
     costs: dict[frozenset[str], float] = defaultdict(float)

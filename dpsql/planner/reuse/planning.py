@@ -28,8 +28,8 @@ from dpsql.planner.reconstruction.sources import (
     common_references,
 )
 from dpsql.planner.residuals.averaging import Reference
-from dpsql.planner.reuse.apart import least_error, plan_apart
-from dpsql.planner.reuse.together import least_joint_error, plan_together
+from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells
+from dpsql.planner.reuse.residual_spaces import least_residual_error, plan_residual_spaces
 from dpsql.planner.strategies.whole import QUICK_CELLS
 from dpsql.workload import Workload
 from dpsql.workload.cells import Ints
@@ -114,11 +114,14 @@ def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> 
     work = Rounds(alone, past, Ground.of(past.sources, alone.workload.domain, past.merged))
     if alone.objective is not None:  # it has weights of its own, and is as good as it gets
         return min(work.combined(alone, 0.0), alone, key=lambda plan: plan.rmse)
-    together = [] if uniform else work.together(tolerance)
-    if together and alone.whole:
-        plans = together
+    joint = [] if uniform else work.joint_cells(tolerance)
+    if joint and alone.whole:
+        plans = joint
     else:
-        plans = [*together, *(work.whole() if alone.whole else work.apart(tolerance, uniform))]
+        plans = [
+            *joint,
+            *(work.whole() if alone.whole else work.residual_spaces(tolerance, uniform)),
+        ]
     # Where not all could be put together, the plan alone may be better than with the past.
     return min([*plans, alone], key=lambda plan: plan.rmse)
 
@@ -136,12 +139,12 @@ class Rounds:
         """What the new round may spend."""
         return Cost(self.alone.budget, self.alone.contributions)
 
-    def together(self, tolerance: float) -> list[Plan]:
+    def joint_cells(self, tolerance: float) -> list[Plan]:
         """Plan all joint cells at once, if they are few or the plan alone does so."""
         workload = self.alone.workload
         if not self.alone.whole and joint_cells(workload) > QUICK_CELLS:
             return []
-        block = plan_together(workload, self.cost, tolerance, self.past.sources, self.ground)
+        block = plan_joint_cells(workload, self.cost, tolerance, self.past.sources, self.ground)
         if block is None:
             return []
         fresh = self._planned((block,), {})
@@ -154,7 +157,7 @@ class Rounds:
         lower = planned.lower / (spent + float(self.cost.per_record))
         return [self.combined(self.alone, lower)]
 
-    def apart(self, tolerance: float, uniform: bool) -> list[Plan]:
+    def residual_spaces(self, tolerance: float, uniform: bool) -> list[Plan]:
         """Plan residual spaces."""
         workload, sources = self.alone.workload, self.past.sources
         asked = [(b.lower, space) for b in self.alone.planned for space in b.strategy.spaces]
@@ -162,7 +165,9 @@ class Rounds:
         earlier = {} if uniform else common_references(sources, self.ground)
         references = self._uniform() | dict(self.alone.references) | earlier
         with suppress(ResourceLimitError):  # then the plan that ignores the past has to do
-            drafted = plan_apart(workload, self.cost, tolerance, references, sources, self.ground)
+            drafted = plan_residual_spaces(
+                workload, self.cost, tolerance, references, sources, self.ground
+            )
             own = {name: references[name] for name in workload.domain}
             plans.append(self.combined(self._planned(drafted.blocks, own), drafted.asked))
         return plans
@@ -198,7 +203,7 @@ class Rounds:
         total = combination.reconstruction.total(plan.workload)
         if not isinstance(least, float):
             cost = self.cost.per_record
-            least = least_error(least, combination.reconstruction, self.past.sources, cost)
+            least = least_residual_error(least, combination.reconstruction, self.past.sources, cost)
             least += least_joint_error(plan.workload, combination, len(sources) - 1, cost)
         values = [source.values for source in self.past.sources]
         measured = tuple(v for v in values if v is not None)
