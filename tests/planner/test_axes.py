@@ -10,8 +10,7 @@ import dpsql
 from dpsql.planner.residuals.equivalence import by_role
 from dpsql.planner.strategies import dual
 from dpsql.planner.weights import search as weighted
-from dpsql.planner.weights.axes import FreeAxis
-from dpsql.planner.weights.vertices import Vertices
+from dpsql.planner.weights.axes import FreeAxis, Vertices
 from dpsql.workload import Identity, Matrix, Ranges, Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 

@@ -14,7 +14,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.integer import DenseFactor, IdentityFactor
 from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.cells import MarginalStrategy, assemble, shares
+from dpsql.planner.mechanisms.direct import MarginalStrategy, assemble, shares
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction

@@ -87,7 +87,7 @@ def least_largest(workload: Workload, budget: Budget, planner: Planner, whole: b
     found = _find(workload, limits, start, planner, whole)
     fitted = planner(found.weighted, budget, found.plan)
     gap = found.needed / found.bound - 1
-    return _reported(workload, fitted, limits, "least largest variance", gap)
+    return reported(workload, fitted, limits, "least largest variance", gap)
 
 
 def least_budget(
@@ -116,10 +116,10 @@ def least_budget(
     while True:
         budget = rounded_up(mu_squared)
         fitted = planner(weighted, budget, found.plan)
-        excess = max(_ratios(fitted, workload, limits))
+        excess = max(ratios_of(fitted, workload, limits))
         if excess <= 1:
             gap = float(budget.mu_squared) / found.bound - 1
-            return _reported(workload, fitted, limits, "least budget for the targets", gap)
+            return reported(workload, fitted, limits, "least budget for the targets", gap)
         mu_squared = float(budget.mu_squared) * excess * (1 + 1e-6)
 
 
@@ -187,7 +187,7 @@ def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) ->
             families.append(replace(family, weight=1.0).joined().emphasised([own]))
     weighted = Workload.of(workload.domain, families)
     plan = planner(weighted, _UNIT, None)
-    ratios = _ratios(plan, workload, limits)
+    ratios = ratios_of(plan, workload, limits)
     return [_Found(weighted, plan, ratios, found.lower * plan.contributions**2)]
 
 
@@ -239,7 +239,7 @@ def _search(
     for _ in range(ROUNDS):
         weighted = emphasised.weighted(weights)
         like = planner(weighted, _UNIT, like)
-        ratios = _ratios(like, workload, limits)
+        ratios = ratios_of(like, workload, limits)
         if not max(ratios):
             raise WorkloadError(
                 "The statements with targets have no error at any budget.",
@@ -266,7 +266,7 @@ def _scaled(weights: list[float]) -> list[float]:
     return [max(w / largest, SMALLEST_WEIGHT) for w in weights]
 
 
-def _ratios(plan: Plan, workload: Workload, limits: Sequence[float | None]) -> list[float]:
+def ratios_of(plan: Plan, workload: Workload, limits: Sequence[float | None]) -> list[float]:
     """Return each family's largest variance in units of its limit; 0 where there is none.
 
     For families of many answers it may be an upper bound (see `Reconstruction.extent`), with
@@ -337,11 +337,11 @@ def rounded_up(mu_squared: float) -> Budget:
     return Budget(rho=digits * Fraction(10) ** exponent)
 
 
-def _reported(
+def reported(
     workload: Workload, fitted: Plan, limits: Sequence[float | None], name: str, gap: float
 ) -> Plan:
     """Say what was reached, in the weights that were asked for."""
-    ratios = _ratios(fitted, workload, limits)
+    ratios = ratios_of(fitted, workload, limits)
     binding = dict.fromkeys(
         family.name
         for family, ratio in zip(workload.families, ratios, strict=True)

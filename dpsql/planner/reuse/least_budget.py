@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dpsql.linalg.threads import one_thread
-from dpsql.planner.plans.objectives import BINDING, SHARE, STEP, limits_of, rounded_up
-from dpsql.planner.plans.plan import Objective, Plan
+from dpsql.planner.plans.objectives import SHARE, STEP, limits_of, ratios_of, reported, rounded_up
+from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget
 from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.workload import Workload
@@ -43,12 +43,12 @@ def least_budget_given(combined: Plan, targets: Mapping[str, float], planner: Pl
     weights = _weights(workload, limits)
     low, high = math.log(float(SMALLEST_MU_SQUARED) * 1.01), math.log(budget.mu_squared)
     least = planner(workload.weighted(weights), rounded_up(math.exp(low)))
-    if max(_ratios(least, limits)) <= 1:
+    if max(ratios_of(least, workload, limits)) <= 1:
         return _reported(least, workload, limits)
     for _ in range(ROUNDS):
         weighted = workload.weighted(weights)
         best = planner(weighted, budget)
-        ratios = _ratios(best, limits)
+        ratios = ratios_of(best, workload, limits)
         if max(ratios) <= 1:
             break
         weights = [
@@ -60,7 +60,7 @@ def least_budget_given(combined: Plan, targets: Mapping[str, float], planner: Pl
     for _ in range(STEPS):
         middle = (max(low, high - 12.0) + high) / 2
         plan = planner(weighted, rounded_up(math.exp(middle)))
-        if max(_ratios(plan, limits)) <= 1:
+        if max(ratios_of(plan, workload, limits)) <= 1:
             best, high = plan, middle
         else:
             low = middle
@@ -75,21 +75,8 @@ def _weights(workload: Workload, limits: list[float | None]) -> list[float]:
     return [min(max((w or least) / max(raw), 1e-9), 1e9) for w in raw]
 
 
-def _ratios(plan: Plan, limits: list[float | None]) -> list[float]:
-    """Return the largest variance of each family in units of its limit; 0 where there is none."""
-    families = zip(plan.workload.families, limits, strict=True)
-    domain = plan.workload.domain
-    return [
-        plan.reconstruction.extent(f, domain)[1] / limit if limit else 0.0 for f, limit in families
-    ]
-
-
 def _reported(plan: Plan, workload: Workload, limits: list[float | None]) -> Plan:
-    """Say what was reached, in the weights that were asked for."""
-    ratios = _ratios(plan, limits)
-    pairs = zip(workload.families, ratios, strict=True)
-    binding = dict.fromkeys(f.name for f, ratio in pairs if ratio >= BINDING * max(ratios))
+    """Say what was reached, in the weights that were asked for; no bound is known for that."""
+    found = reported(workload, plan, limits, NAME, math.inf)
     total = plan.reconstruction.total(workload)
-    given = None if plan.given is None else replace(plan.given, total=total, lower=0.0)
-    objective = Objective(NAME, tuple(binding), math.inf, total)
-    return replace(plan, workload=workload.copy(), objective=objective, given=given)
+    return replace(found, given=plan.given and replace(plan.given, total=total, lower=0.0))

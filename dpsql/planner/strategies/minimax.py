@@ -29,7 +29,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.planner.strategies.acceleration import Accelerated
+from dpsql.linalg.acceleration import Accelerated
 
 Array = NDArray[np.float64]
 

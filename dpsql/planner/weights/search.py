@@ -27,9 +27,8 @@ from dpsql.planner.strategies.choose import choose
 from dpsql.planner.strategies.dual import Dual, DualPoint, maximise
 from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights import gradient
-from dpsql.planner.weights.axes import FreeAxis, axes_of, is_cyclic
+from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
 from dpsql.planner.weights.gradient import Slopes
-from dpsql.planner.weights.vertices import Vertices
 from dpsql.workload import Workload
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ import pytest
 from dpsql.errors import MechanismError
 from dpsql.planner.comparison.bound import svd_bound
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.cells import assemble
+from dpsql.planner.mechanisms.direct import assemble
 from dpsql.planner.mechanisms.hdmm import grams
 from dpsql.planner.mechanisms.hdmm import plan as hdmm
 from dpsql.privacy import Budget

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
-from dpsql.planner.mechanisms import marginal_variances, querysmasher, residualplanner
+from dpsql.planner.mechanisms import querysmasher, residualplanner
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.mechanisms import planned_by, reason_of
@@ -106,7 +106,7 @@ def test_no_nearby_shares_have_a_smaller_loss(name, mu):
     value = float(LOSSES[name](cp, cp.Constant(cell_variances(planned))).value)
     assert planned.gap <= 1e-5
     assert planned.privacy_cost <= budget.mu_squared
-    spread = marginal_variances._spread(SMALL, residualplanner.ResidualPlanner().divide(SMALL))
+    spread = residualplanner._spread(SMALL, residualplanner.ResidualPlanner().divide(SMALL))
     costs = {
         s: b.sensitivity_squared / b.law.variance
         for b in planned.certified.blocks
@@ -153,7 +153,7 @@ def test_losses_that_are_none_are_refused():
 
 
 def test_a_program_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(marginal_variances, "MAX_PROGRAM", 10)
+    monkeypatch.setattr(residualplanner, "MAX_PROGRAM", 10)
     with pytest.raises(ResourceLimitError, match="15 residual spaces"):
         planned_by("residualplanner", SMALL, BUDGET, objective="largest")
 

@@ -23,7 +23,7 @@ from dpsql.errors import MechanismError, ResourceLimitError
 from dpsql.linalg.matrices import check_entries
 from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
-from dpsql.planner.mechanisms.cells import MarginalStrategy, Reading, assemble
+from dpsql.planner.mechanisms.direct import MarginalStrategy, Reading, assemble
 from dpsql.planner.mechanisms.hdmm import marginals
 from dpsql.planner.mechanisms.hdmm.grams import Gram, Products, jointly_asked
 from dpsql.planner.mechanisms.hdmm.strategies import (

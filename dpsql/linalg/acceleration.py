@@ -4,7 +4,7 @@ Of a map x ↦ x + r(x) the last few x_k and r_k are kept. Where r is nearly lin
 of the x_k, with weights that add up to 1, in which the r_k cancel best is a better guess than the
 last x (Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM Journal on Numerical
 Analysis 49, 2011).
-Here x is log δ, so that δ stays positive; cells count as much as they weigh.
+Here x is log δ of weights δ > 0, which stay positive so; each counts as much as it weighs.
 """
 
 from __future__ import annotations
