@@ -85,7 +85,7 @@ def test_derivatives_against_differences(build, monkeypatch):
     workload = build(Workload({"a": 5, "b": 5, "c": 6}))
     monkeypatch.setattr(weighted, "TOLERANCE", 1e-9)
     colouring = by_role(workload)
-    search = weighted._Search(workload, colouring, weighted._free(workload, colouring))
+    search = weighted._ReferenceSearch(workload, colouring, weighted._free(workload, colouring))
     draw = np.random.default_rng(1)
     weights = [w / w.sum() for w in (draw.uniform(1, 2, n) for n in colouring.sizes)]
     found = search.objective(weights)
@@ -114,7 +114,7 @@ def test_never_worse_than_uniform(factor, never_whole):
 
 
 def test_where_all_cells_are_alike_nothing_is_searched(monkeypatch):
-    monkeypatch.setattr(weighted._Search, "minimise", lambda self: pytest.fail("searched"))
+    monkeypatch.setattr(weighted._ReferenceSearch, "minimise", lambda self: pytest.fail("searched"))
     workload = Workload({"a": 30, "b": 40})
     workload.add(["a", "b"], [Identity(), CircularRange()])
     assert plan(workload, BUDGET).gap < 1e-3

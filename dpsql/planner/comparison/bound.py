@@ -283,12 +283,15 @@ class _Turned:
         g, c, across = max(0.0, float(turned[0, 0])), turned[1:, 0], turned[1:, 1:]
         if np.abs(c).max(initial=0.0) <= 1e-12 * gram.trace:
             return cls(g, np.zeros_like(c), across, g)
+        # cᵀC⁺c = Σ (v·c)²/λ over the eigenvectors v of C; directions with λ = 0 have v·c = 0, too,
+        # as [[g, cᵀ], [c, C]] is positive semidefinite.
         values, vectors = np.linalg.eigh(across)
         large = values > 1e-12 * values[-1]
         along = np.square(vectors.T @ c)[large] / values[large]
         return cls(g, c, across, max(0.0, g - float(along.sum())))
 
     def axis(self, kept: float) -> _Axis:
+        """Return the eigenvalues of H, which is [[g, 0], [0, C]] itself where c is 0."""
         if not self.c.any():
             return _Axis(self.g, _eigenvalues(self.across), exact=True)
         # A little less than s, whose own rounding errors must not make H too large.
@@ -323,7 +326,14 @@ def _basis_with_ones(n: int) -> Array:
 def _over_residual_spaces(
     families: Sequence[Family], domain: Mapping[str, int], axes: Mapping[bytes, _Axis]
 ) -> float:
-    """Return (Σ over all eigenspaces of dimension·√eigenvalue)² / N."""
+    """Return (Σ over all eigenspaces of dimension·√eigenvalue)² / N.
+
+    The eigenvalue of Σ_j w_j ⊗H_i^(j) on a product of eigenvectors is a sum of products. A family
+    over B is seen on the residual space of each A ⊆ B: it has the factor h_i/n_i along the
+    attributes of B∖A, and 1/n_i times the eigenvalues along those of A (the docstring of this file;
+    attributes outside B have the Gram matrix J, whose eigenvalue n_i at the ones N takes away).
+    Families that ask the same along A differ in this factor only, and are added up first.
+    """
     asked: dict[frozenset[str], dict[tuple[bytes, ...], float]] = {}
     for family in families:
         keys = {b.attributes[0]: b.queries.key for b in family.blocks}
@@ -342,10 +352,18 @@ def _over_residual_spaces(
 def _roots(
     sizes: Sequence[int], terms: Mapping[tuple[bytes, ...], float], axes: Mapping[bytes, _Axis]
 ) -> float:
-    """Return Σ √eigenvalue over one residual space."""
+    """Return Σ √eigenvalue over one residual space.
+
+    Args:
+        sizes: the number of cells along each of its attributes.
+        terms: what is asked along each of them → the factor in front of the product.
+        axes: the eigenvalues of what is asked.
+    """
     if len(terms) == 1 or math.prod(n - 1 for n in sizes) > MAX_TENSOR:
         products = (_product_roots(sizes, along, share, axes) for along, share in terms.items())
         return max(products)  # where they are too many, each of the terms alone is below the sum
+    # An attribute along which all terms have one eigenvalue, n − 1 times, is counted and not
+    # written out; along the others an axis of the tensor has the n − 1 eigenvalues.
     total: Array = np.zeros(())
     plain = [all(len(axes[along[i]].across) == 1 for along in terms) for i in range(len(sizes))]
     for along, share in terms.items():

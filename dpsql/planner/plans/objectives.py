@@ -280,9 +280,12 @@ def ratios_of(plan: Plan, workload: Workload, limits: Sequence[float | None]) ->
 
 
 def _bound(plan: Plan, weighted: Workload, limits: Sequence[float]) -> float:
-    """Return E(w) / Σ w n l; all families have a limit.
+    """Return a privacy cost below which no plan meets the limits; all families have one.
 
-    With k records of one unit E(w) is k² times as large.
+    If a plan of cost C has largest variances v_f <= l_f, then the weighted total of n_f answers of
+    each family is at most Σ w n l, and at least E(w)/C, with E(w) the least total at cost 1. So
+    C >= E(w) / Σ w n l, whatever the weights; the weights of the best plan make them equal. With k
+    records of one unit E(w) is k² times as large.
     """
     counts = [len(block.strategy.spaces) for block in plan.planned]
     least = total_error([block.lower for block in plan.planned], counts, 1 / plan.contributions**2)

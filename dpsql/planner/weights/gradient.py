@@ -12,6 +12,7 @@ to drop an axis is q·ℓ, to keep it is q − (q·ℓ)1. The functions here fol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,11 +20,20 @@ from numpy.typing import NDArray
 
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.pieces import Piece, split_rows
+from dpsql.planner.strategies.dual import DualPoint
 from dpsql.workload import Queries
 
 Array = NDArray[np.float64]
 Slopes = dict[int, Array]
 """Colour → derivative by its reference, of shape (cells,)."""
+
+
+def covariance_root(point: DualPoint) -> Array:
+    """Return H with E = tr(G HᵀH) at the dual's optimum; shape (rank, cells)."""
+    roots = point.root
+    weighted = roots * point.delta
+    values = np.einsum("ij,ij->i", weighted, roots)  # √ of the eigenvalues of Q D Qᵀ
+    return np.asarray(math.sqrt(point.f) * weighted / values[:, None])
 
 
 def add(slopes: Slopes, more: Slopes, factor: float = 1.0) -> None:

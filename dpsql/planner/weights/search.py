@@ -24,11 +24,11 @@ from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kin
 from dpsql.planner.residuals.pieces import Piece, Splitter, reorder
 from dpsql.planner.residuals.structure import analyse, products
 from dpsql.planner.strategies.choose import choose
-from dpsql.planner.strategies.dual import Dual, DualPoint, maximise
+from dpsql.planner.strategies.dual import Dual, maximise
 from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights import gradient
 from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
-from dpsql.planner.weights.gradient import Slopes
+from dpsql.planner.weights.gradient import Slopes, covariance_root
 from dpsql.workload import Workload
 
 Array = NDArray[np.float64]
@@ -301,7 +301,17 @@ class _ReferenceSearch:
 
 
 class _Evaluation:
-    """The errors of subworkloads for given references. Equal parts are computed once."""
+    """The errors of subworkloads for given references. Equal parts are computed once.
+
+    A Kronecker product of components i with terms t of weights w_t has the least error
+
+        E = Σ_t w_t Π_i e_ti ,   e_ti = tr(C_i G_ti) ,
+
+    where C_i is the covariance of the best strategy for component i, and G_ti the Gram matrix of
+    what t asks there. By the envelope theorem (see `gradient`) C_i is held fixed: `_part` gives
+    e_ti and its slopes. w_t is a sum of products of squares of pieces that the space drops:
+    `_add_dropped` gives their slopes.
+    """
 
     def __init__(
         self,
@@ -387,11 +397,3 @@ class _Evaluation:
                 gradient.add(slopes, its)
             self._parts[key] = value, slopes
         return self._parts[key]
-
-
-def covariance_root(point: DualPoint) -> Array:
-    """Return H with E = tr(G HᵀH) at the dual's optimum; shape (rank, cells)."""
-    roots = point.root
-    weighted = roots * point.delta
-    values = np.einsum("ij,ij->i", weighted, roots)  # √ of the eigenvalues of Q D Qᵀ
-    return np.asarray(math.sqrt(point.f) * weighted / values[:, None])
