@@ -110,6 +110,12 @@ class StructuredMatrix(ABC):
         """Multiply along the first axis."""
         return self.apply(values, 0)
 
+    __array_ufunc__ = None  # so that NumPy leaves `values @ matrix` to us
+
+    def __rmatmul__(self, values: Array) -> Array:
+        """Multiply rows of values, which are the last axis, by the matrix."""
+        return self.T.apply(values, values.ndim - 1)
+
     @property
     def T(self) -> StructuredMatrix:  # noqa: N802  (as in NumPy)
         """The transpose."""
@@ -134,6 +140,20 @@ class StructuredMatrix(ABC):
         if _is_wide(matrix):
             return Dense(independent_inverse(matrix))
         return Dense(independent_inverse(matrix.T).T)
+
+    def image_squares(self, first: StructuredMatrix) -> Array:
+        """Return the squared norm of each row of first @ self."""
+        return self.image_products(first, first)
+
+    def image_products(self, first: StructuredMatrix, second: StructuredMatrix) -> Array:
+        """Return ⟨q M, p M⟩ of the rows q, p with the same numbers, some columns at a time."""
+        result, matrix = np.zeros(first.rows), self.matrix
+        step = max(1, MAX_ENTRIES // max(1, first.rows))
+        for start in range(0, matrix.shape[1], step):
+            images = first @ matrix[:, start : start + step]
+            others = images if first is second else second @ matrix[:, start : start + step]
+            result += np.einsum("ij,ij->i", images, others)
+        return result
 
     # ── rows and columns ───────────────────────────────────────────────────────────────────
 

@@ -134,6 +134,39 @@ class Exchangeable(StructuredMatrix):
         return np.asarray(self.across**2 * (products - common) + self.along**2 * common)
 
 
+class CenteredCells(StructuredMatrix):
+    """√w_i times row i of the centering matrix I − J/n: weighted cells, each less the mean of all.
+
+    The Gram matrix is (I − J/n) diag(w) (I − J/n).
+    """
+
+    def __init__(self, weights: Array) -> None:
+        super().__init__(len(weights), len(weights))
+        self._weights = weights
+
+    def _digest(self) -> bytes:
+        return hashlib.sha256(b"centered" + self._weights.tobytes()).digest()
+
+    @property
+    def matrix(self) -> Array:
+        """The centering matrix, row by row."""
+        check_entries(self.rows, self.cells)
+        return frozen(np.sqrt(self._weights)[:, None] * (np.eye(self.cells) - 1 / self.cells))
+
+    def apply(self, values: Array, axis: int) -> Array:
+        """Take the mean away, and weigh what is left."""
+        roots = np.sqrt(self._weights).reshape([-1] + [1] * (values.ndim - axis - 1))
+        return np.asarray((values - values.mean(axis=axis, keepdims=True)) * roots)
+
+    def sums(self) -> Array:
+        """All are 0."""
+        return np.zeros(self.rows)
+
+    def squares(self) -> Array:
+        """Return the squared norms: w_i(1 − 1/n)."""
+        return self._weights * (1 - 1 / self.cells)
+
+
 class Intervals(StructuredMatrix):
     """Sums over runs of cells, low <= cell < high; runs may go on from the last to the first cell.
 

@@ -20,11 +20,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.linalg.matrices import Dense, StructuredMatrix
+from dpsql.linalg.structures import Exchangeable
 from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
 
 ENTRY_BITS = 31
@@ -62,6 +65,14 @@ class IntegerFactor(ABC):
     @abstractmethod
     def matrix(self) -> NDArray[np.int64]:
         """The measurements written out: shape (measurements, cells), read-only."""
+
+    @property
+    @abstractmethod
+    def real(self) -> StructuredMatrix:
+        """The same matrix in floats, for planning and answers.
+
+        Nothing that is measured, and no guarantee, rests on it.
+        """
 
     @property
     @abstractmethod
@@ -117,6 +128,11 @@ class DenseFactor(IntegerFactor):
     def matrix(self) -> NDArray[np.int64]:
         """The measurements themselves."""
         return self._matrix
+
+    @cached_property
+    def real(self) -> StructuredMatrix:
+        """The same entries."""
+        return Dense(self._matrix)
 
     @property
     def measurements(self) -> int:
@@ -211,8 +227,12 @@ def _largest_number(digits: list[NDArray[np.int64]], bits: int) -> int:
     return largest
 
 
-class ScaledFactor(IntegerFactor):
-    """s times a matrix over the n cells of one axis that need not be written out."""
+class EvenFactor(IntegerFactor):
+    """a·I + b·J over the n cells of one axis, which need not be written out.
+
+    Every column has the entry a + b once and b n−1 times, so its squared norm is
+    (a+b)² + (n−1)b², and the sum of its magnitudes |a+b| + (n−1)|b|.
+    """
 
     kind: bytes
     least: int
@@ -222,14 +242,16 @@ class ScaledFactor(IntegerFactor):
         super().__init__(axes, shape)
         if len(self.axes) != 1 or len(self.shape) != 1 or self.cells < self.least:
             raise InternalError("a factor that is not written out does not fit its axis")
-        if type(scale) is not int or scale < 1 or scale * self._largest >= 1 << WIDE_BITS:
-            raise InternalError("an entry of an integer factor has 62 bits or more")
+        if type(scale) is not int or scale < 1:
+            raise InternalError("the scale of a factor is not a whole number from 1")
         self._scale = scale
+        self._a, self._b = self._coefficients()
+        if max(abs(self._a), abs(self._b)) >= 1 << WIDE_BITS:
+            raise InternalError("an entry of an integer factor has 62 bits or more")
 
-    @property
     @abstractmethod
-    def _largest(self) -> int:
-        """No entry of the matrix itself is larger in magnitude."""
+    def _coefficients(self) -> tuple[int, int]:
+        """Return a and b, of opposite signs or 0."""
 
     @property
     def scale(self) -> int:
@@ -242,94 +264,67 @@ class ScaledFactor(IntegerFactor):
         return self.shape[0]
 
     @property
+    def matrix(self) -> NDArray[np.int64]:
+        """The measurements, written out."""
+        written = self._a * np.eye(self.cells, dtype=np.int64) + self._b
+        written.setflags(write=False)
+        return written
+
+    @property
+    def real(self) -> StructuredMatrix:
+        """The same matrix: its eigenvalues are a across the ones and a + nb along them."""
+        return Exchangeable(self.cells, float(self._a), float(self._a + self.cells * self._b))
+
+    @property
     def measurements(self) -> int:
         """The number of rows."""
         return self.cells
+
+    @property
+    def largest_entry(self) -> int:
+        """The larger magnitude of the two entries that a column has."""
+        return max(abs(self._a + self._b), abs(self._b))
+
+    @property
+    def largest_column_norm_squared(self) -> int:
+        """The squared norm that all columns have."""
+        return (self._a + self._b) ** 2 + (self.cells - 1) * self._b**2
+
+    @property
+    def largest_column_sum(self) -> int:
+        """The sum of the magnitudes that all columns have."""
+        return abs(self._a + self._b) + (self.cells - 1) * abs(self._b)
 
     @property
     def content(self) -> bytes:
         """The kind, the size and the scale."""
         return b"%s %d %d" % (self.kind, self.cells, self._scale)
 
+    def apply(self, counts: NDArray[Any], axis: int) -> NDArray[Any]:
+        """Take a times each cell and b times the sum of all; exactly, for Python's integers."""
+        if not self._b:
+            return np.asarray(self._a * counts)
+        return np.asarray(self._a * counts + self._b * counts.sum(axis=axis, keepdims=True))
 
-class CentredFactor(ScaledFactor):
-    """s·(n·I − J) over the n cells of one axis.
 
-    Every column has one entry s(n−1) and n−1 entries −s, so its squared norm is
-    s²((n−1)² + (n−1)) = s²n(n−1), and the sum of its magnitudes 2s(n−1).
-    """
+class CentredFactor(EvenFactor):
+    """s·(n·I − J) over the n cells of one axis."""
 
     kind = b"centred"
     least = 2
 
-    @property
-    def _largest(self) -> int:
-        """A little more than the diagonal: n."""
-        return self.cells
-
-    @property
-    def matrix(self) -> NDArray[np.int64]:
-        """The measurements, written out."""
-        written = self._scale * (self.cells * np.eye(self.cells, dtype=np.int64) - 1)
-        written.setflags(write=False)
-        return written
-
-    @property
-    def largest_entry(self) -> int:
-        """The diagonal."""
-        return self._scale * (self.cells - 1)
-
-    @property
-    def largest_column_norm_squared(self) -> int:
-        """The squared norm that all columns have."""
-        return self._scale**2 * self.cells * (self.cells - 1)
-
-    @property
-    def largest_column_sum(self) -> int:
-        """The sum of the magnitudes that all columns have."""
-        return 2 * self._scale * (self.cells - 1)
-
-    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
-        """Take n times each cell less the sum of all, s times."""
-        total: NDArray[np.int64] = counts.sum(axis=axis, keepdims=True, dtype=np.int64)
-        return np.asarray(self._scale * (self.cells * counts - total))
+    def _coefficients(self) -> tuple[int, int]:
+        return self._scale * self.cells, -self._scale
 
 
-class IdentityFactor(ScaledFactor):
-    """s·I over the n cells of one axis. Every column has one entry, s."""
+class IdentityFactor(EvenFactor):
+    """s·I over the n cells of one axis."""
 
     kind = b"identity"
     least = 1
 
-    @property
-    def _largest(self) -> int:
-        return 1
-
-    @property
-    def matrix(self) -> NDArray[np.int64]:
-        """The measurements, written out."""
-        written = self._scale * np.eye(self.cells, dtype=np.int64)
-        written.setflags(write=False)
-        return written
-
-    @property
-    def largest_entry(self) -> int:
-        """The diagonal."""
-        return self._scale
-
-    @property
-    def largest_column_norm_squared(self) -> int:
-        """The square of the one entry."""
-        return self._scale**2
-
-    @property
-    def largest_column_sum(self) -> int:
-        """The one entry."""
-        return self._scale
-
-    def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
-        """Multiply by s."""
-        return np.asarray(self._scale * counts)
+    def _coefficients(self) -> tuple[int, int]:
+        return self._scale, 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,9 +31,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian
 from dpsql.measurement.integer import (
     BlockStrategy,
-    CentredFactor,
-    DenseFactor,
-    IdentityFactor,
+    EvenFactor,
     IntegerFactor,
 )
 from dpsql.measurement.randomness import RandomBits
@@ -99,13 +97,8 @@ def exact_answers(block: BlockStrategy, counts: Counts) -> Wide:
 
 def _apply(factor: IntegerFactor, values: Wide, axis: int) -> Wide:
     """Return matrix·values along one axis."""
-    if isinstance(factor, CentredFactor):
-        total = values.sum(axis=axis, keepdims=True)
-        return np.asarray(factor.scale * (factor.cells * values - total))
-    if isinstance(factor, IdentityFactor):
-        return np.asarray(factor.scale * values)
-    if not isinstance(factor, DenseFactor):
-        raise InternalError("there is no such factor")
+    if isinstance(factor, EvenFactor):
+        return factor.apply(values, axis)
     front = np.moveaxis(values, axis, 0)
     flat = front.reshape(len(front), -1)
     rows, cells = factor.matrix.shape

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
 from dpsql.linalg.connected import unions
+from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.threads import one_thread
-from dpsql.release.cells import Component, Factor, Rows, Tables
+from dpsql.planner.reconstruction.measured import MeasuredFactor
+from dpsql.release.cells import Component, Rows, Tables
 from dpsql.release.leastsquares import known_sum, least_squares
 from dpsql.release.rounding import evenly, whole_table
 
@@ -45,7 +47,7 @@ class Observation:
 
     names: tuple[str, ...]
     """The attributes, by the axes of the factors; none for the total."""
-    factors: tuple[Factor, ...]
+    factors: tuple[MeasuredFactor, ...]
     noise: float
     """The variance of the noise of each measurement, above 0."""
     values: Array | NDArray[np.int64]
@@ -70,16 +72,15 @@ class FittedTable:
         tables; one is given that has the components' tables as marginals, and is whole or not
         negative like them. Over an attribute of which nothing was measured, counts are even.
         """
-        parts, order = [], []
+        parts, order = [], list[str]()
         for names, table in self._needed(attributes):
             kept = [name for name in names if name in attributes]
-            dropped = tuple(i for i, name in enumerate(names) if name not in attributes)
-            parts.append(table.sum(axis=dropped) if dropped else table)
+            parts.append(LabelledArray(names, table).project(kept))
             order += kept
         joint = reduce(self._couple, parts, None)
         if joint is None:
             return np.asarray(self.total)
-        return np.ascontiguousarray(joint.transpose([order.index(name) for name in attributes]))
+        return np.ascontiguousarray(LabelledArray(order, joint).transpose(attributes))
 
     def _needed(self, attributes: Sequence[str]) -> list[tuple[tuple[str, ...], Array]]:
         found = [(names, table) for names, table in self.tables if set(names) & set(attributes)]

@@ -9,98 +9,50 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.measurement.integer import CentredFactor
+from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.products import Kronecker
+from dpsql.planner.reconstruction.measured import MeasuredFactor
 
 Array = NDArray[np.float64]
-
-
-class Factor(Protocol):
-    """Rows over the joint cells of some axes of a marginal, cells in C order."""
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The axes of the marginal, in the order of the cells."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of cells along each axis."""
-        ...
-
-    @property
-    def matrix(self) -> NDArray[np.int64] | Array:
-        """The rows: shape (measurements, cells)."""
-        ...
-
-
-class _Map:
-    """A factor, ready to be applied to floats along one axis."""
-
-    def __init__(self, factor: Factor) -> None:
-        self.cells = math.prod(factor.shape)
-        # s(nI − J) is symmetric, and need not be written out.
-        self._centred = factor if isinstance(factor, CentredFactor) else None
-        self._matrix = np.ones((0, 0)) if self._centred else factor.matrix.astype(np.float64)
-        self.rows = self.cells if self._centred else self._matrix.shape[0]
-
-    @property
-    def squares(self) -> Array:
-        """The squared norm of each column: shape (cells,)."""
-        if self._centred is not None:
-            return np.full(self.cells, float(self._centred.largest_column_norm_squared))
-        return np.asarray(np.square(self._matrix).sum(axis=0))
-
-    def apply(self, values: Array, axis: int, *, adjoint: bool = False) -> Array:
-        """Multiply along an axis, by the transpose if `adjoint`."""
-        if self._centred is not None:
-            n, scale = self._centred.cells, float(self._centred.scale)
-            return np.asarray(scale * (n * values - values.sum(axis=axis, keepdims=True)))
-        product = np.tensordot(self._matrix, values, (0 if adjoint else 1, axis))
-        return np.moveaxis(product, 0, axis)
 
 
 class Rows:
     """Measurements of one marginal of a table, in units of their standard deviation."""
 
-    def __init__(self, axes: Sequence[int], factors: Iterable[Factor], noise: float) -> None:
+    def __init__(
+        self, axes: Sequence[int], factors: Iterable[MeasuredFactor], noise: float
+    ) -> None:
         """Take the table's axis for each axis of the factors, and the variance of the noise."""
         listed = list(factors)
-        order = [axes[axis] for f in listed for axis in f.axes]
-        self.axes = frozenset(order)
-        """The axes of the table that the marginal keeps."""
-        self._shape = tuple(n for f in listed for n in f.shape)
-        self._to_factors = np.argsort(np.argsort(order))
-        self._to_table = np.argsort(order)
-        self._maps = [_Map(f) for f in listed]
+        self._order = [axes[axis] for f in listed for axis in f.axes]
+        self._sizes = dict(zip(self._order, (n for f in listed for n in f.shape), strict=True))
+        self.axes = tuple(sorted(self._order))
+        """The axes of the table that the marginal keeps, in order."""
+        self._matrix = Kronecker(f.real for f in listed)
         self._scale = 1 / math.sqrt(noise)
-        self.count = math.prod(m.rows for m in self._maps)
+        self.count = self._matrix.rows
 
     def apply(self, marginal: Array) -> Array:
         """Measure a marginal whose axes are in the order of the table; shape (count,)."""
-        result = marginal.transpose(self._to_factors).reshape([m.cells for m in self._maps])
-        for axis, factor in enumerate(self._maps):
-            result = factor.apply(result, axis)
-        return result.ravel() * self._scale
+        cells = LabelledArray(self.axes, marginal).transpose(self._order)
+        return (self._matrix @ cells.ravel()) * self._scale
 
     def adjoint(self, values: Array) -> Array:
         """Return the transpose, from measurements to the cells of the marginal."""
-        result = values.reshape([m.rows for m in self._maps]) * self._scale
-        for axis, factor in enumerate(self._maps):
-            result = factor.apply(result, axis, adjoint=True)
-        return result.reshape(self._shape).transpose(self._to_table)
+        return self._ordered(self._matrix.T @ (values * self._scale))
 
     @property
     def squares(self) -> Array:
         """How much the measurements say of each cell of the marginal: ‖column‖²."""
-        result = reduce(np.multiply.outer, [m.squares for m in self._maps]) * self._scale**2
-        return result.reshape(self._shape).transpose(self._to_table)
+        return self._ordered(self._matrix.column_squares() * self._scale**2)
+
+    def _ordered(self, cells: Array) -> Array:
+        return LabelledArray.of(self._order, self._sizes, cells).transpose(self.axes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,8 +86,8 @@ class Component:
 
     def apply(self, table: Array) -> Array:
         """Measure a table: shape (count,)."""
-        everything = range(table.ndim)
-        return self._measure([_keep(table, everything, group.axes) for group in self._groups])
+        labelled = LabelledArray(range(table.ndim), table)
+        return self._measure([labelled.project(group.axes) for group in self._groups])
 
     def apply_at(self, index: Sequence[NDArray[np.int64]], values: Array) -> Array:
         """Measure a table that is zero but for the cells of an index."""
@@ -150,7 +102,7 @@ class Component:
         """Return the transpose of `apply`: one number for each cell."""
         table = np.zeros(self.shape)
         for group, marginal in zip(self._groups, self._spread(values), strict=True):
-            table += _widen(marginal, group.axes, range(table.ndim))
+            table += LabelledArray(group.axes, marginal).expand(range(table.ndim))
         return table
 
     def adjoint_at(self, index: Sequence[NDArray[np.int64]], values: Array, cells: int) -> Array:
@@ -166,7 +118,7 @@ class Component:
         for group, places in zip(self._groups, index, strict=True):
             marginal = np.zeros(self._sizes(group))
             for row in group.rows:
-                marginal += _widen(row.squares, sorted(row.axes), group.axes)
+                marginal += LabelledArray(row.axes, row.squares).expand(group.axes)
             found += marginal.ravel()[places]
         return found
 
@@ -177,7 +129,7 @@ class Component:
         pairs = zip(self._groups, marginals, strict=True)
         return np.concatenate(
             [
-                row.apply(_keep(marginal, group.axes, sorted(row.axes)))
+                row.apply(LabelledArray(group.axes, marginal).project(row.axes))
                 for group, marginal in pairs
                 for row in group.rows
             ]
@@ -188,32 +140,19 @@ class Component:
         for group in self._groups:
             marginal = np.zeros(self._sizes(group))
             for row in group.rows:
-                marginal += _widen(row.adjoint(next(given)), sorted(row.axes), group.axes)
+                marginal += LabelledArray(row.axes, row.adjoint(next(given))).expand(group.axes)
             yield marginal
 
 
 def _groups(rows: Sequence[Rows]) -> list[_Group]:
     """Put measurements together with the first of the largest marginals that has their axes."""
-    largest: list[frozenset[int]] = []
+    inside: dict[tuple[int, ...], list[Rows]] = {}
     for row in sorted(rows, key=lambda r: -len(r.axes)):
-        if not any(row.axes <= other for other in largest):
-            largest.append(row.axes)
-    inside: dict[frozenset[int], list[Rows]] = {axes: [] for axes in largest}
+        if not any(set(row.axes) <= set(other) for other in inside):
+            inside[row.axes] = []
     for row in rows:
-        inside[next(axes for axes in largest if row.axes <= axes)].append(row)
-    return [_Group(tuple(sorted(axes)), tuple(found)) for axes, found in inside.items()]
-
-
-def _keep(table: Array, axes: Sequence[int], kept: Sequence[int]) -> Array:
-    """Sum over the axes that are not kept."""
-    dropped = tuple(i for i, axis in enumerate(axes) if axis not in kept)
-    return table.sum(axis=dropped) if dropped else table
-
-
-def _widen(marginal: Array, axes: Sequence[int], wanted: Sequence[int]) -> Array:
-    """Give a marginal an axis of length 1 for each axis that it lacks."""
-    sizes = dict(zip(axes, marginal.shape, strict=True))
-    return marginal.reshape([sizes.get(axis, 1) for axis in wanted])
+        inside[next(axes for axes in inside if set(row.axes) <= set(axes))].append(row)
+    return [_Group(axes, tuple(found)) for axes, found in inside.items()]
 
 
 class Tables:

@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.linalg.matrices import Dense
 from dpsql.measurement.integer import CentredFactor, DenseFactor
 from dpsql.release.adjust import MAX_JOINT_CELLS, Observation, fit_table
 from dpsql.release.leastsquares import LEAST_CELLS
@@ -25,6 +26,7 @@ class Reals:
 
     def __init__(self, axes, shape, matrix) -> None:
         self.axes, self.shape, self.matrix = tuple(axes), tuple(shape), np.asarray(matrix)
+        self.real = Dense(self.matrix)
 
 
 def written_out(observation, domain) -> np.ndarray:

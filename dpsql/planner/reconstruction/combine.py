@@ -23,10 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import independent_root, independent_rows
 from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.entries import Entry, agreed, entries
-from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values, pseudo_inverse
+from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values
 from dpsql.planner.reconstruction.mixed import MixedReconstruction
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.sources import Ground, Source
@@ -99,8 +100,8 @@ class Joined(Part):
     def values(self, given: Sequence[Noisy]) -> Array:
         """Return R⁺ᵀ Σ B_kᵀ y_k/σ_k², for the space's rows R with RᵀR = P."""
         (factor,) = self.space.factors
-        total = sum(e.projected(_of(e, given))[at] for e, at in self.entries)
-        return np.asarray(pseudo_inverse(factor).T @ total)
+        total = np.sum([e.projected(_of(e, given))[at] for e, at in self.entries], axis=0)
+        return np.asarray(factor.real.pinv(factor.shape).T @ total)
 
 
 def _of(entry: Entry, given: Sequence[Noisy]) -> Array:
@@ -199,7 +200,7 @@ def join(inside: Sequence[Entry], names: tuple[str, ...], sizes: Mapping[str, in
     else:
         written = np.vstack([e.whitened()[:, at] for e, at in placed])
         rows, inverse = independent_rows(written, NEGLIGIBLE)
-    factor = RealFactor(tuple(range(len(names))), shape, rows, inverse)
+    factor = RealFactor(tuple(range(len(names))), shape, Dense(rows, inverse))
     return Joined(Space(names, (factor,), 1.0), placed)
 
 
@@ -272,7 +273,7 @@ def _weighted(averaged: Sequence[Kept], first: int | None) -> list[Part]:
 
 def _trace(space: Space) -> float:
     """Return the sum of the variances of all cells of the estimate."""
-    norms = (float(np.square(pseudo_inverse(f)).sum()) for f in space.factors)
+    norms = (float(f.real.pinv(f.shape).squares().sum()) for f in space.factors)
     return space.noise * math.prod(norms)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.measurement.integer import CentredFactor
+from dpsql.linalg.products import kron
 from dpsql.planner.reconstruction.inverses import groups
-from dpsql.planner.reconstruction.measured import MeasuredFactor, Space, pseudo_inverse
+from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.structure import Product
 
@@ -38,8 +38,6 @@ def spans(terms: Sequence[Product], space: Space) -> bool:
 
 
 def _is_full(factor: MeasuredFactor) -> bool:
-    if isinstance(factor, CentredFactor):
-        return True
     return factor.measurements >= math.prod(n - 1 for n in factor.shape)
 
 
@@ -51,9 +49,7 @@ def _spans_group(pieces: Sequence[Component], factors: Sequence[MeasuredFactor])
         return False
     if math.prod(p.dimension * len(p.rows) for p in pieces) > WRITTEN:
         return False
-    rows: Array = np.ones((1, 1))
-    for piece in pieces:
-        rows = np.asarray(np.kron(rows, piece.rows))
+    rows: Array = kron(piece.rows for piece in pieces)
     axes = [axis for p in pieces for axis in p.axes]
     sizes = {axis: n for p in pieces for axis, n in zip(p.axes, p.shape, strict=True)}
     tensor = rows.reshape(-1, *(sizes[axis] for axis in axes))
@@ -70,5 +66,5 @@ def _projected(tensor: Array, axes: Sequence[int], factor: MeasuredFactor) -> Ar
     """Apply B⁺B along the axes of a factor."""
     moved = np.moveaxis(tensor, axes, range(-len(axes), 0))
     flat = moved.reshape(-1, math.prod(factor.shape))
-    found = (flat @ pseudo_inverse(factor)) @ factor.matrix
+    found = (flat @ factor.real.pinv(factor.shape)) @ factor.real
     return np.moveaxis(found.reshape(moved.shape), range(-len(axes), 0), axes)

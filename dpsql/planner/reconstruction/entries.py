@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.measurement.integer import CentredFactor, IntegerFactor
+from dpsql.linalg.matrices import Dense, independent_inverse
+from dpsql.linalg.products import Kronecker
+from dpsql.measurement.integer import IntegerFactor
 from dpsql.planner.reconstruction.measured import (
     MeasuredFactor,
     RealFactor,
     Space,
-    independent_inverse,
 )
 from dpsql.planner.reconstruction.sources import Ground, Source, agrees
 from dpsql.planner.residuals.averaging import Reference
@@ -52,39 +53,30 @@ class Entry:
     @property
     def full(self) -> bool:
         """Whether every query of the residual space can be answered."""
-        return all(
-            isinstance(f, CentredFactor) or f.measurements >= math.prod(n - 1 for n in f.shape)
-            for f in self.space.factors
-        )
+        return all(f.measurements >= math.prod(n - 1 for n in f.shape) for f in self.space.factors)
 
     @property
     def content(self) -> tuple[object, ...]:
         """What the rows of two entries that are alike have in common."""
         return tuple((f.axes, f.content) for f in self.space.factors)
 
+    @property
+    def _rows(self) -> Kronecker:
+        """B, with the cells in the order of the factors."""
+        return Kronecker(f.real for f in self.space.factors)
+
     def gram(self) -> Array:
         """Return BᵀB/σ² over the cells, in the order of the attributes."""
-        product: Array = np.ones((1, 1))
-        for factor in self.space.factors:
-            rows = factor.matrix.astype(np.float64)
-            product = np.asarray(np.kron(product, rows.T @ rows))
-        return self._ordered(product / self.space.noise, both=True)
+        return self._ordered(self._rows.gram() / self.space.noise, both=True)
 
     def whitened(self) -> Array:
         """Return B/σ, written out: shape (measurements, cells in the order of the attributes)."""
-        product: Array = np.ones((1, 1))
-        for factor in self.space.factors:
-            product = np.asarray(np.kron(product, factor.matrix.astype(np.float64)))
-        return self._ordered(product / math.sqrt(self.space.noise), both=False)
+        return self._ordered(self._rows.matrix / math.sqrt(self.space.noise), both=False)
 
     def projected(self, values: Array) -> Array:
         """Return Bᵀy/σ² over the cells, in the order of the attributes."""
-        result = values.reshape([f.measurements for f in self.space.factors])
-        for axis, factor in enumerate(self.space.factors):
-            rows = factor.matrix.astype(np.float64)
-            result = np.moveaxis(np.tensordot(rows, result, (0, axis)), 0, axis)
-        flat = result.reshape(1, -1) / self.space.noise
-        return np.asarray(self._ordered(flat, both=False)[0])
+        flat = (self._rows.T @ values.ravel()) / self.space.noise
+        return np.asarray(self._ordered(flat[None], both=False)[0])
 
     def _ordered(self, table: Array, *, both: bool) -> Array:
         """Bring the cells, the last axis or both, from the factors' order to that of the axes."""
@@ -152,14 +144,7 @@ def _lift(factor: IntegerFactor, coarse: Sequence[Ints | None]) -> MeasuredFacto
     place = np.zeros([1] * len(found), dtype=np.int64)
     for axis, (of, n) in enumerate(zip(found, factor.shape, strict=True)):
         place = place * n + of.reshape([-1 if i == axis else 1 for i in range(len(found))])
-    if isinstance(factor, CentredFactor):
-        # Its rows add up to zero. All but one are independent and say the same.
-        return _independent(factor, shape, place.ravel())
-    matrix = np.ascontiguousarray(factor.matrix[:, place.ravel()].astype(np.float64))
-    return RealFactor(factor.axes, shape, matrix, independent_inverse(matrix))
-
-
-def _independent(factor: CentredFactor, shape: tuple[int, ...], place: Ints) -> RealFactor:
-    """Look at s(nI − J) over finer cells; the pseudo-inverse of dependent rows takes longer."""
-    matrix = np.ascontiguousarray(factor.matrix[:, place].astype(np.float64))
-    return RealFactor(factor.axes, shape, matrix, np.asarray(np.linalg.pinv(matrix)))
+    matrix = np.ascontiguousarray(factor.real.matrix[:, place.ravel()])
+    # Not all rows of a factor that is not written out are independent, and then it takes longer.
+    inverse = independent_inverse if factor.real.is_written else np.linalg.pinv
+    return RealFactor(factor.axes, shape, Dense(matrix, np.asarray(inverse(matrix))))

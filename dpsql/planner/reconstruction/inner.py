@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.linalg.matrices import Dense
+from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.planner.reconstruction.aligned import (
     Aligned,
     Axes,
@@ -29,12 +29,7 @@ from dpsql.planner.reconstruction.aligned import (
     taken,
 )
 from dpsql.planner.reconstruction.inverses import CHUNK, Inverses, groups
-from dpsql.planner.reconstruction.measured import (
-    ImplicitFactor,
-    MeasuredFactor,
-    Space,
-    row_products,
-)
+from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.pieces import split_rows
 from dpsql.workload import Block, Family, Queries
 from dpsql.workload.workload import boxes
@@ -120,25 +115,27 @@ class InnerProducts:
             return placed(squares, first.flat, self._sizes)
         if len(factors) == 1:
             (factor,) = factors
-            if isinstance(factor, ImplicitFactor):
-                return self._cells(first, second, factor)
+            names = self._space.of(factor)
+            inverse = self._inverses.inverse(factor, names)
+            if len(names) == 1 and not inverse.is_written:
+                return self._cells(first, second, inverse)
             if all(len(b.attributes) == 1 for side in sides for b in side.blocks):
-                return self._columns(first, second, factor)
+                return self._columns(
+                    first, second, inverse.matrix.reshape(*factor.shape, -1), names
+                )
         return self._written(first, second, factors)
 
-    def _cells(self, first: _Side, second: _Side, factor: ImplicitFactor) -> Array:
-        """Multiply the queries themselves, where the factor need not be written out."""
+    def _cells(self, first: _Side, second: _Side, inverse: StructuredMatrix) -> Array:
+        """Multiply the queries themselves, where the inverse need not be written out."""
         dense = any(s.blocks[0].queries.is_written for s in (first, second))
-        result, boxes_ = self._boxes(first, second, factor.cells if dense else 1)
+        result, boxes_ = self._boxes(first, second, inverse.rows if dense else 1)
         for box in boxes_:
             q, p = (_repeated(side, box, self._sizes) for side in (first, second))
-            result[box] = row_products(q, p, factor).reshape(result[box].shape)
+            result[box] = inverse.image_products(q, p).reshape(result[box].shape)
         return result
 
-    def _columns(self, first: _Side, second: _Side, factor: MeasuredFactor) -> Array:
+    def _columns(self, first: _Side, second: _Side, tensor: Array, names: tuple[str, ...]) -> Array:
         """Apply each attribute's queries to the columns of CB⁺, some columns at a time."""
-        names = self._space.of(factor)
-        tensor = self._inverses.inverse(factor, names).reshape(*factor.shape, -1)
         rows = math.prod(self._sizes[a] for a in {*first.flat, *second.flat})
         step, total = max(1, CHUNK // max(1, rows)), np.zeros(())
         for start in range(0, tensor.shape[-1], step):

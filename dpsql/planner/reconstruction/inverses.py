@@ -15,16 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.connected import connected
-from dpsql.linalg.matrices import Dense
-from dpsql.measurement.integer import CentredFactor
-from dpsql.planner.reconstruction.measured import (
-    ImplicitFactor,
-    MeasuredFactor,
-    Space,
-    apply_inverse,
-    pseudo_inverse,
-    row_squares,
-)
+from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.matrices import Dense, StructuredMatrix
+from dpsql.linalg.products import Kronecker, kron
+from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.pieces import split_rows
@@ -46,30 +40,20 @@ class Inverses:
     def __init__(self, references: Mapping[str, Reference]) -> None:
         self.references = references
         """Attribute → its reference."""
-        self._inverses: dict[tuple[bytes, ...], Array] = {}
+        self._inverses: dict[tuple[bytes, ...], StructuredMatrix] = {}
         self._norms: dict[tuple[bytes, ...], Array] = {}
 
     def estimate(self, space: Space, values: Array) -> Array:
         """Return ⊗CB⁺ y over the cells of the factors' attributes, in the order of the factors."""
-        result = values
-        for axis, factor in enumerate(space.factors):
-            result = self._invert(factor, space.of(factor), result, axis)
-        return result.reshape([n for f in space.factors for n in f.shape])
+        inverse = Kronecker(self.inverse(f, space.of(f)) for f in space.factors)
+        return (inverse @ values.ravel()).reshape([n for f in space.factors for n in f.shape])
 
-    def _invert(
-        self, factor: MeasuredFactor, names: tuple[str, ...], values: Array, axis: int
-    ) -> Array:
-        if isinstance(factor, ImplicitFactor):
-            return apply_inverse(factor, values, axis)
-        inverse = self.inverse(factor, names)
-        return np.moveaxis(np.tensordot(inverse, values, (1, axis)), 0, axis)
-
-    def inverse(self, factor: MeasuredFactor, names: tuple[str, ...]) -> Array:
+    def inverse(self, factor: MeasuredFactor, names: tuple[str, ...]) -> StructuredMatrix:
         """Return CB⁺ of a factor on some attributes: shape (cells, measurements)."""
         references = [self.references[a] for a in names]
         key = (factor.content, *(r.key for r in references))
         if key not in self._inverses:
-            self._inverses[key] = _keeping(pseudo_inverse(factor), references)
+            self._inverses[key] = _keeping(factor.real.pinv(factor.shape), references)
         return self._inverses[key]
 
     def squares(self, blocks: Sequence[Block], space: Space) -> Array:
@@ -94,15 +78,13 @@ class Inverses:
     ) -> Array:
         """Return ‖q_A B_A⁺‖² over one group of blocks and factors, in the shape of the blocks."""
         if not blocks:  # the total's own factor
-            squares = [float(np.square(self.inverse(f, ())).sum()) for f in factors]
+            squares = [float(self.inverse(f, ()).squares().sum()) for f in factors]
             return np.asarray(math.prod(squares))
         if not factors:
             (block,) = blocks
             return np.asarray(np.square(self.dropped(block)))
-        if len(blocks) == len(factors) == 1 and len(blocks[0].attributes) == 1:
-            return self._axis_squares(blocks[0], factors[0])
         if len(factors) == 1 and all(len(b.attributes) == 1 for b in blocks):
-            return self._joint_squares(blocks, factors[0], space.of(factors[0]))
+            return self._of_axes(blocks, factors[0], space.of(factors[0]))
         # Some rows at a time, so that no family is too large that has parts that are not.
         cells = math.prod(n for block in blocks for n in block.shape)
         parts = Family("", tuple(blocks), 1.0).parts(max(1, CHUNK // cells))
@@ -142,38 +124,23 @@ class Inverses:
             for t in terms
         )
 
-    def _axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
-        """Return ‖q_A B⁺‖² of one attribute's queries."""
-        (name,) = block.attributes
-        key = (block.queries.key, factor.content, self.references[name].key)
-        if key not in self._norms:
-            self._norms[key] = self._new_axis_squares(block, factor)
-        return self._norms[key]
-
-    def _new_axis_squares(self, block: Block, factor: MeasuredFactor) -> Array:
-        queries = block.queries
-        if isinstance(factor, ImplicitFactor):
-            return row_squares(queries, factor)
-        if isinstance(queries, Dense):
-            table = queries.matrix @ self.inverse(factor, block.attributes)
-            return np.asarray(np.square(table).sum(axis=1))
-        return self._joint_squares([block], factor, block.attributes)
-
-    def _joint_squares(
+    def _of_axes(
         self, blocks: Sequence[Block], factor: MeasuredFactor, names: tuple[str, ...]
     ) -> Array:
-        """Apply each attribute's queries to the columns of CB⁺, some columns at a time."""
+        """Return ‖q_A B_A⁺‖² for queries of one attribute each, and a factor over all of them."""
         inverse = self.inverse(factor, names)
-        order = [names.index(b.attributes[0]) for b in blocks]
-        tensor = inverse.reshape(*factor.shape, -1).transpose(*order, -1)
-        result = np.zeros([b.queries.rows for b in blocks])
-        step = max(1, CHUNK // max(1, result.size))
-        for start in range(0, tensor.shape[-1], step):
-            columns = tensor[..., start : start + step]
-            for axis, block in enumerate(blocks):
-                columns = block.queries.apply(columns, axis)
-            result += np.square(columns).sum(axis=-1)
-        return result
+        if len(blocks) > 1:
+            # Cells in the order of the blocks, so that the queries are a Kronecker product.
+            columns = LabelledArray((*names, ""), inverse.matrix.reshape(*factor.shape, -1))
+            ordered = columns.transpose([*(b.attributes[0] for b in blocks), ""])
+            queries = Kronecker(b.queries for b in blocks)
+            squares = Dense(ordered.reshape(inverse.rows, -1)).image_squares(queries)
+            return squares.reshape([b.queries.rows for b in blocks])
+        (block,) = blocks
+        key = (block.queries.key, factor.content, self.references[names[0]].key)
+        if key not in self._norms:
+            self._norms[key] = inverse.image_squares(block.queries)
+        return self._norms[key]
 
     def _errors(
         self, pieces: Sequence[Component], attributes: Sequence[str], space: Space
@@ -192,11 +159,8 @@ class Inverses:
         factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
     ) -> float:
         only, its = factors[0]
-        if len(pieces) == len(factors) == 1:
-            if isinstance(only, CentredFactor):
-                return pieces[0].squares / (only.scale * only.cells) ** 2
-            if tuple(names) == its:
-                return float(np.square(pieces[0].rows @ self.inverse(only, its)).sum())
+        if len(pieces) == len(factors) == 1 and tuple(names) == its:
+            return float(self.inverse(only, its).image_squares(pieces[0].queries).sum())
         return float(np.square(self.multiply([p.rows for p in pieces], names, factors)).sum())
 
     def multiply(
@@ -206,29 +170,29 @@ class Inverses:
         factors: Sequence[tuple[MeasuredFactor, tuple[str, ...]]],
     ) -> Array:
         """Write out the product of `rows`, and multiply it by the CB⁺ axis by axis."""
-        matrix: Array = np.ones((1, 1))
-        for table in rows:
-            matrix = np.asarray(np.kron(matrix, table), dtype=np.float64)
+        matrix = kron(rows)
         tensor: Array = matrix.reshape(-1, *(len(self.references[a].weights) for a in names))
         for factor, its in factors:
-            axes = [names.index(a) + 1 for a in its]
-            if isinstance(factor, ImplicitFactor):
-                tensor = np.moveaxis(apply_inverse(factor, tensor, axes[0]), axes[0], -1)
-            else:
-                inverse = self.inverse(factor, its).reshape(*factor.shape, -1)
-                tensor = np.asarray(np.tensordot(tensor, inverse, (axes, list(range(len(axes))))))
-            # Axes that are used up go, new ones come last.
+            # Axes that are used up come last, and become one: that of the measurements.
+            at = [names.index(a) + 1 for a in its]
+            tensor = np.moveaxis(tensor, at, range(-len(at), 0))
+            tensor = tensor.reshape(*tensor.shape[: tensor.ndim - len(at)], -1)
+            tensor = tensor @ self.inverse(factor, its)
             names = [a for a in names if a not in its]
         return tensor.reshape(matrix.shape[0], -1)
 
 
-def _keeping(inverse: Array, references: Sequence[Reference]) -> Array:
-    """Apply I − ℓ1ᵀ along every axis of the cells."""
-    tensor = inverse.reshape(*(len(r.weights) for r in references), -1)
+def _keeping(inverse: StructuredMatrix, references: Sequence[Reference]) -> StructuredMatrix:
+    """Apply I − ℓ1ᵀ along every axis of the cells; nothing changes if ℓ = 0, or 1ᵀB⁺ = 0."""
+    if not any(r.weights.any() for r in references):
+        return inverse
+    if len(references) == 1 and not inverse.T.sums().any():
+        return inverse
+    tensor = inverse.matrix.reshape(*(len(r.weights) for r in references), -1)
     for axis, reference in enumerate(references):
         along = [-1 if i == axis else 1 for i in range(tensor.ndim)]
         tensor = tensor - reference.weights.reshape(along) * tensor.sum(axis=axis, keepdims=True)
-    return np.asarray(tensor.reshape(inverse.shape))
+    return Dense(tensor.reshape(inverse.rows, -1))
 
 
 def groups(

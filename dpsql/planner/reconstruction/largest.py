@@ -104,7 +104,9 @@ class _Tables:
 
     def _norm(self, factor: MeasuredFactor, space: Space) -> float:
         """Return the largest squared norm of a row by CB⁺, for rows of norm 1."""
-        return float(np.linalg.norm(self._inverses.inverse(factor, space.of(factor)), 2) ** 2)
+        return float(
+            np.linalg.norm(self._inverses.inverse(factor, space.of(factor)).matrix, 2) ** 2
+        )
 
     def _bound(self, number: int, space: Space) -> Key:
         """Make the squared norms of what is kept of one block's rows."""

@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.measurement.integer import IdentityFactor
+from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import Missing, Reconstruction, touched_by
 from dpsql.planner.reconstruction.measured import (
     MeasuredFactor,
     Space,
     Values,
-    pseudo_inverse,
 )
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.residuals.averaging import Reference
@@ -107,17 +107,18 @@ def _spans_all(families: Sequence[Family], place: Place) -> bool:
 
 def _spans(factor: MeasuredFactor, queries: Array) -> bool:
     """Whether queries over the axes of a factor lie in the span of its rows."""
-    left = queries - (queries @ pseudo_inverse(factor)) @ factor.matrix
+    left = queries - (queries @ factor.real.pinv(factor.shape)) @ factor.real
     return bool((np.abs(left) <= 1e-9 * max(1.0, float(np.abs(queries).max(initial=0.0)))).all())
 
 
 def _mean_square(factor: MeasuredFactor, names: tuple[str, ...], kept: frozenset[str]) -> float:
     """Return the mean of ‖e B⁺‖² over the cells of some axes, the others summed over."""
-    if isinstance(factor, IdentityFactor):
-        return (1 if names[0] in kept else factor.cells) / factor.scale**2
-    tensor = pseudo_inverse(factor).reshape(*factor.shape, -1)
-    gone = tuple(i for i, name in enumerate(names) if name not in kept)
-    left = tensor.sum(axis=gone).reshape(-1, tensor.shape[-1])
+    inverse = factor.real.pinv(factor.shape)
+    if len(names) == 1:
+        cells = Exchangeable(inverse.rows) if names[0] in kept else Total().bind(inverse.rows)
+        return float(inverse.image_squares(cells).mean())
+    table = LabelledArray((*names, ""), inverse.matrix.reshape(*factor.shape, -1))
+    left = table.project([*(a for a in names if a in kept), ""]).reshape(-1, inverse.cells)
     return float(np.square(left).sum()) / len(left)
 
 
@@ -175,10 +176,8 @@ class MarginalReconstruction(Reconstruction):
         """Return the noisy marginal over some attributes."""
         place = self.place(frozenset(attributes))
         names = place.space.attributes
-        tensor = place.reconstruction.marginal(names, values)
-        tensor = tensor.sum(axis=tuple(i for i, a in enumerate(names) if a not in attributes))
-        left = [a for a in names if a in attributes]
-        return np.asarray(tensor.transpose([left.index(a) for a in attributes]))
+        table = LabelledArray(names, place.reconstruction.marginal(names, values))
+        return table.project(attributes)
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.

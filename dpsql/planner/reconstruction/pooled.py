@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.measurement.integer import CentredFactor, DenseFactor, IdentityFactor, IntegerFactor
+from dpsql.linalg.labelled import LabelledArray
+from dpsql.measurement.integer import CentredFactor, DenseFactor, IntegerFactor
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
@@ -41,23 +42,20 @@ class _Cells:
 
     attributes: tuple[str, ...]
     sizes: Mapping[str, int]
-    scale: int
+    scale: float
     """How many times each cell was counted."""
     variance: float
     """Of one cell's estimate."""
 
     @classmethod
     def of(cls, space: Space) -> _Cells:
-        scale, sizes = 1, {}
+        scale, sizes = 1.0, dict[str, int]()
         for factor in space.factors:
-            if isinstance(factor, IdentityFactor):
-                (name,) = space.of(factor)
-                sizes[name] = factor.cells
-                scale *= factor.scale
-            elif isinstance(factor, DenseFactor) and factor.matrix.shape == (1, 1):
-                scale *= int(factor.matrix[0, 0])
-            else:
+            each = factor.real.cell_squares()
+            if each is None or (factor.real.is_written and factor.measurements > 1):
                 raise InternalError("only cells that are measured directly can be pooled")
+            scale *= math.sqrt(each[0])
+            sizes |= dict(zip(space.of(factor), factor.shape, strict=True))
         return cls(space.attributes, sizes, scale, space.noise / scale**2)
 
     def precision(self, attributes: frozenset[str]) -> float:
@@ -124,12 +122,8 @@ class PooledReconstruction(ResidualReconstruction):
 
 def _inside(cells: _Cells, names: Sequence[str], noisy: NDArray[np.int64]) -> Array:
     """Return the estimate of a marginal inside a measured one."""
-    shape = [cells.sizes[a] for a in cells.attributes]
-    tensor: Array = noisy.astype(np.float64).reshape(shape) / cells.scale
-    tensor = tensor.sum(axis=tuple(i for i, a in enumerate(cells.attributes) if a not in names))
-    left = [a for a in cells.attributes if a in names]
-    tensor = tensor.transpose([left.index(a) for a in names])
-    return tensor if names else tensor.reshape(1)
+    counts = LabelledArray.of(cells.attributes, cells.sizes, noisy / cells.scale)
+    return np.atleast_1d(counts.project(names))
 
 
 def of_marginals(

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import root_of
 from dpsql.planner.reconstruction.aligned import Aligned, contract
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing, touched_by
 from dpsql.planner.reconstruction.determined import CLOSE, WRITTEN
-from dpsql.planner.reconstruction.measured import Space, Values, pseudo_inverse
+from dpsql.planner.reconstruction.measured import Space, Values
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
@@ -37,7 +38,7 @@ class WholeReconstruction(CombinedReconstruction):
         self.names, self._shape = space.attributes, factor.shape
         self.noise = space.noise
         """The variance of the noise of each measurement, rounding included."""
-        self._inverse = pseudo_inverse(factor)
+        self._inverse = factor.real.pinv(factor.shape).matrix
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -113,10 +114,9 @@ class WholeReconstruction(CombinedReconstruction):
         cells = math.prod(factor.shape)
         if factor.measurements >= cells:
             return True
-        matrix = factor.matrix.astype(np.float64)
         for part in family.parts(max(1, WRITTEN // cells)):
             rows = spread_out(part, self.names, dict(zip(self.names, self._shape, strict=True)))
-            left = rows - (rows @ self._inverse) @ matrix
+            left = rows - (rows @ self._inverse) @ factor.real
             if (np.abs(left) > CLOSE * max(1.0, float(np.abs(rows).max(initial=0.0)))).any():
                 return False
         return True
@@ -138,12 +138,9 @@ class WholeReconstruction(CombinedReconstruction):
 
     def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
         """Add up over the other attributes; what comes after the cells stays as it is."""
-        tensor = values.reshape((*self._shape, *values.shape[1:]))
-        gone = tuple(i for i, name in enumerate(self.names) if name not in attributes)
-        left = [name for name in self.names if name in attributes]
-        tensor = tensor.sum(axis=gone)
-        rest = range(len(left), tensor.ndim)
-        return np.asarray(tensor.transpose([left.index(a) for a in attributes] + list(rest)))
+        rest = [("after", i) for i in range(1, values.ndim)]
+        table = LabelledArray((*self.names, *rest), values.reshape(*self._shape, *values.shape[1:]))
+        return table.project((*attributes, *rest))
 
 
 def _block(piece: Component, space: tuple[str, ...]) -> Block:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.matrices import Dense, StructuredMatrix
+from dpsql.linalg.structures import CenteredCells
 from dpsql.planner.residuals.averaging import Reference
 
 MAX_IDENTITY = 2**13
@@ -66,6 +68,11 @@ class Component:
         return np.asarray(np.sqrt(self.weights[asked, None]) * (np.eye(n)[asked] - 1 / n))
 
     @property
+    def queries(self) -> StructuredMatrix:
+        """The rows, which need not be written out."""
+        return CenteredCells(self.weights) if self.given is None else Dense(self.given)
+
+    @property
     def weights(self) -> NDArray[np.float64]:
         """Return w, for each cell, where `identity` is given."""
         (n,) = self.shape
@@ -84,6 +91,4 @@ class Component:
     @cached_property
     def squares(self) -> float:
         """The sum of the rows' squared norms: the trace of the Gram matrix."""
-        if self.given is None:
-            return (self.identity or 0.0) * (self.shape[0] - 1)
-        return float(np.einsum("ij,ij->", self.given, self.given))
+        return float(self.queries.squares().sum())

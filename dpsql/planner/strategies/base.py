@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import Dense, StructuredMatrix
+from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.structure import Product
 
@@ -26,9 +28,9 @@ class Triangular:
     basis: NDArray[np.int64]
     """Shape (r, cells)."""
 
-    def inverse(self) -> NDArray[np.float64]:
+    def inverse(self) -> StructuredMatrix:
         """Return B⁺, of shape (cells, r)."""
-        return np.asarray(np.linalg.pinv(self.coefficients @ self.basis))
+        return Dense(np.linalg.pinv(self.coefficients @ self.basis))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,12 @@ class Centred:
 
     cells: int
 
-    def inverse(self) -> NDArray[np.float64]:
+    def inverse(self) -> StructuredMatrix:
         """Return B⁺, of shape (cells, cells)."""
-        n = self.cells
-        return (np.eye(n) - 1 / n) * math.sqrt((n - 1) / n)
+        return Exchangeable(self.cells, math.sqrt((self.cells - 1) / self.cells), 0.0)
+
+
+Strategy = Triangular | Centred
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +55,7 @@ class Solution:
     weighted variance of `upper` before rounding; no strategy gives less than `lower`.
     """
 
-    strategy: Triangular | Centred
+    strategy: Strategy
     upper: float
     lower: float
     solver: str

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.products import Kronecker
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.structure import Product
-from dpsql.planner.strategies.base import Centred, Solution, Triangular
-
-Strategy = Triangular | Centred
+from dpsql.planner.strategies.base import Solution, Strategy
 
 
 def solve_product(
@@ -39,22 +38,13 @@ def solve_product(
 
 def product_error(terms: Sequence[Product], strategies: Mapping[int, Strategy]) -> float:
     """Return the error of the Kronecker product of some strategies, one for each axis."""
-    inverses: dict[int, NDArray[np.float64]] = {}
-
-    def inverse(axis: int) -> NDArray[np.float64]:
-        if axis not in inverses:
-            inverses[axis] = strategies[axis].inverse()
-        return inverses[axis]
+    inverses = {axis: strategy.inverse() for axis, strategy in strategies.items()}
 
     def error(p: Component) -> float:
         """Return Σ over the piece's queries of ‖q (⊗B_i)⁺‖²."""
-        along = [strategies[axis] for axis in p.axes]
-        if all(isinstance(s, Centred) for s in along):  # ⊗(I − J/n) leaves the queries as they are
-            return p.squares * math.prod((n - 1) / n for n in p.shape)
-        tensor: NDArray[np.float64] = p.rows.reshape(-1, *p.shape)
-        for at, axis in enumerate(p.axes):
-            tensor = np.moveaxis(np.tensordot(tensor, inverse(axis), (at + 1, 0)), -1, at + 1)
-        return float(np.square(tensor).sum())
+        if len(p.axes) == 1:
+            return float(inverses[p.axes[0]].image_squares(p.queries).sum())
+        return float(np.square(p.rows @ Kronecker(inverses[axis] for axis in p.axes)).sum())
 
     return math.fsum(t.weight * math.prod(error(p) for p in t.pieces) for t in terms)
 

@@ -64,7 +64,7 @@ def test_strategies_and_errors_are_those_of_the_definition(workload):
         assert found.upper == pytest.approx(error, rel=1e-6)
         assert found.lower <= error * (1 + 1e-9)
         if len(found.solved) == 1:
-            inverse = found.solved[0][1].strategy.inverse()
+            inverse = found.solved[0][1].strategy.inverse().matrix
             ours = np.linalg.pinv(inverse @ inverse.T, rcond=1e-7, hermitian=True)
             kept = x @ np.linalg.pinv(x, rcond=1e-10, hermitian=True)
             np.testing.assert_allclose(kept @ ours @ kept, x, atol=2e-2)

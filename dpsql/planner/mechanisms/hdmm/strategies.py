@@ -38,9 +38,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.matrices import independent_inverse
 from dpsql.linalg.roots import root_of
 from dpsql.planner.mechanisms.hdmm.grams import Gram
-from dpsql.planner.reconstruction.measured import independent_inverse
 from dpsql.planner.strategies.dual import Dual, maximise
 
 Array = NDArray[np.float64]
