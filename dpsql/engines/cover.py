@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from dpsql.engines.base import Counts, Marginal
+from dpsql.linalg.labelled import LabelledArray
 
 MAX_BLOCK_CELLS = 20_000
 """Blocks are merged up to this many cells. A wanted marginal may be larger on its own."""
@@ -55,11 +54,7 @@ def roll_up(
     for marginal in wanted:
         sources = [block for block in counted if set(marginal) <= set(block)]
         source = min(sources, key=lambda block: counted[block].size)
-        drop = tuple(i for i, a in enumerate(source) if a not in marginal)
-        left = [a for a in source if a in marginal]
-        summed = counted[source].sum(axis=drop, dtype=np.int64)
-        order = [left.index(a) for a in marginal]
-        result[marginal] = np.asarray(summed).transpose(order).copy(order="C")
+        result[marginal] = LabelledArray(source, counted[source]).project(marginal).copy(order="C")
     return result
 
 

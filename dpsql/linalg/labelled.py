@@ -54,8 +54,9 @@ class LabelledArray:
 
         So tables over different axes can be added and multiplied.
         """
-        ordered = self.transpose([name for name in names if name in self.names])
-        return ordered.reshape([self.sizes.get(name, 1) for name in names])
+        sizes = self.sizes
+        ordered = self.transpose([name for name in names if name in sizes])
+        return ordered.reshape([sizes.get(name, 1) for name in names])
 
     def apply(self, name: Name, matrix: StructuredMatrix) -> LabelledArray:
         """Multiply by a matrix along one axis."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -37,12 +36,8 @@ class NoisyMarginals:
         family.check_held()
         if not family.count:
             return np.zeros(family.shape)
-        attributes = tuple(a for block in family.blocks for a in block.attributes)
-        result = self._marginal(attributes)
-        result = result.reshape([math.prod(block.shape) for block in family.blocks])
-        for axis, block in enumerate(family.blocks):
-            result = block.queries.apply(result, axis)
-        return result
+        cells = self._marginal(family.names).ravel()
+        return (family.queries @ cells).reshape(family.shape)
 
     def _marginal(self, attributes: tuple[str, ...]) -> Array:
         """Make the noisy marginal, or take the last one again: several families may use it."""

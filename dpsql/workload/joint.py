@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.products import kron
 from dpsql.workload.workload import Family, Workload
 
 Array = NDArray[np.float64]
@@ -30,16 +32,16 @@ def gram(workload: Workload, names: Sequence[str]) -> Array:
     for family in workload.families:
         if not family.count:
             continue
-        grams = [block.queries.gram() for block in family.blocks]
-        order = [name for block in family.blocks for name in block.attributes]
-        for name in names:
-            if name not in order:
-                grams.append(np.ones((workload.domain[name],) * 2))
-                order.append(name)
-        product: Array = np.ones((1, 1))
-        for factor in grams:
-            product = np.asarray(np.kron(product, factor), dtype=np.float64)
-        total = total + family.weight * _in_order(product, order, names, workload)
+        others = [name for name in names if name not in family.attributes]
+        whole = (np.ones((workload.domain[name],) * 2) for name in others)
+        product = kron([*(block.queries.gram() for block in family.blocks), *whole])
+        order = [*family.names, *others]
+        # Both sides' axes are brought into one order.
+        sides = [(side, name) for side in (0, 1) for name in order]
+        sizes = {key: workload.domain[key[1]] for key in sides}
+        table = LabelledArray.of(sides, sizes, product)
+        ordered = table.transpose([(side, name) for side in (0, 1) for name in names])
+        total = total + family.weight * ordered.reshape(product.shape)
     return total
 
 
@@ -52,20 +54,7 @@ def written_out(workload: Workload, names: Sequence[str]) -> Array:
 
 def spread_out(family: Family, names: Sequence[str], sizes: Mapping[str, int]) -> Array:
     """Write a family's queries out over the joint cells: shape (queries, cells)."""
-    product = family.written_out()
-    order = [name for block in family.blocks for name in block.attributes]
-    tensor: Array = product.reshape(-1, *(sizes[name] for name in order))
-    present = [name for name in names if name in order]
-    tensor = tensor.transpose(0, *(1 + order.index(name) for name in present))
-    spread = [sizes[name] if name in order else 1 for name in names]
-    full = [sizes[name] for name in names]
-    tensor = np.broadcast_to(tensor.reshape(-1, *spread), (len(product), *full))
-    return tensor.reshape(len(product), -1)
-
-
-def _in_order(gram: Array, order: list[str], names: Sequence[str], workload: Workload) -> Array:
-    """Permute the cells of both sides from one order of the attributes to another."""
-    shape = [workload.domain[name] for name in order]
-    at = [order.index(name) for name in names]
-    tensor = gram.reshape(shape * 2).transpose(at + [len(at) + i for i in at])
-    return np.ascontiguousarray(tensor).reshape(gram.shape)
+    written = family.written_out().reshape(-1, *(sizes[name] for name in family.names))
+    spread = LabelledArray(("", *family.names), written).expand(("", *names))
+    full = np.broadcast_to(spread, (len(written), *(sizes[name] for name in names)))
+    return full.reshape(len(written), -1)

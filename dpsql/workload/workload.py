@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.matrices import StructuredMatrix as Queries
+from dpsql.linalg.products import Kronecker, kron
 from dpsql.schema.table import closest
 from dpsql.workload.factors import MAX_CELLS, Factor, is_factor
 
@@ -56,9 +57,19 @@ class Family:
         return replace(self.box(rows), hidden=frozenset())
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All attributes that the queries touch, block by block."""
+        return tuple(a for block in self.blocks for a in block.attributes)
+
+    @property
     def attributes(self) -> frozenset[str]:
-        """All attributes that the queries touch."""
-        return frozenset(a for block in self.blocks for a in block.attributes)
+        """The same as a set."""
+        return frozenset(self.names)
+
+    @property
+    def queries(self) -> Kronecker:
+        """The queries over the joint cells of their attributes, as `names` has them."""
+        return Kronecker(block.queries for block in self.blocks)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,16 +99,12 @@ class Family:
 
     def written_out(self) -> NDArray[np.float64]:
         """Write the queries out over the joint cells of their attributes, in the blocks' order."""
-        product: NDArray[np.float64] = np.ones((1, 1))
-        for block in self.blocks:
-            product = np.asarray(np.kron(product, block.queries.matrix), dtype=np.float64)
-        return product
+        return kron(block.queries.matrix for block in self.blocks)
 
     def joined(self) -> Family:
         """Return the same queries, in the same order, as one block over all attributes."""
-        attributes = tuple(a for block in self.blocks for a in block.attributes)
         shape = tuple(n for block in self.blocks for n in block.shape)
-        one = Block(attributes, shape, Dense(self.written_out()))
+        one = Block(self.names, shape, Dense(self.written_out()))
         return replace(self, blocks=(one,), hidden=frozenset())
 
     def emphasised(self, weights: Sequence[NDArray[np.float64]]) -> Family:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.linalg.labelled import LabelledArray
 from dpsql.workload import Block, Family, Queries
 
 Array = NDArray[np.float64]
@@ -63,9 +64,8 @@ def taken(queries: Queries, rows: Indices) -> Queries:
 
 def placed(values: NDArray[Any], axes: Sequence[int], sizes: Sequence[int]) -> NDArray[Any]:
     """Lay rows in the C order of some base axes along them; the others are 1 long."""
-    order = sorted(range(len(axes)), key=axes.__getitem__)
-    table = values.reshape([sizes[a] for a in axes]).transpose(order)
-    return table.reshape([n if a in axes else 1 for a, n in enumerate(sizes)])
+    along = LabelledArray(axes, values.reshape([sizes[a] for a in axes]))
+    return along.expand(range(len(sizes)))
 
 
 def contract(

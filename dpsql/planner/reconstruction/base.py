@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.reconstruction.aligned import Aligned, check_aligned
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
@@ -186,11 +187,6 @@ def touched_by(family: Family, domain: Mapping[str, int]) -> tuple[str, ...]:
 
 def _over_cells(family: Family, coefficients: Array, names: Sequence[str]) -> Array:
     """Turn rows of coefficients into queries over cells, to be spread over all of `names`."""
-    tensor: Array = np.asarray(coefficients, dtype=np.float64).reshape(-1, *family.shape)
-    for axis, block in enumerate(family.blocks):
-        tensor = block.queries.apply_transposed(tensor, axis + 1)
-    order = [name for block in family.blocks for name in block.attributes]
-    tensor = tensor.reshape(len(tensor), *(n for block in family.blocks for n in block.shape))
-    present = [name for name in names if name in order]
-    tensor = tensor.transpose(0, *(1 + order.index(name) for name in present))
-    return np.expand_dims(tensor, [1 + i for i, name in enumerate(names) if name not in order])
+    flat = np.asarray(coefficients, dtype=np.float64).reshape(-1, family.count)
+    cells = (flat @ family.queries).reshape(-1, *(n for b in family.blocks for n in b.shape))
+    return LabelledArray(("", *family.names), cells).expand(("", *names))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
 from dpsql.measurement.integer import IntegerFactor
@@ -84,18 +85,15 @@ class Entry:
         axes = [axis for f in factors for axis in f.axes]
         if axes == sorted(axes):
             return table
-        shape = [n for f in factors for n in f.shape]
-        numbers = np.arange(self.cells).reshape(shape).transpose(np.argsort(axes)).ravel()
+        numbers = np.arange(self.cells).reshape([n for f in factors for n in f.shape])
+        numbers = LabelledArray(axes, numbers).transpose(sorted(axes)).ravel()
         return np.asarray(table[np.ix_(numbers, numbers)] if both else table[:, numbers])
 
     def indices(self, names: Sequence[str], sizes: Mapping[str, int]) -> Ints:
         """Return the cell of this space for each joint cell of more attributes."""
-        place = np.zeros([1] * len(names), dtype=np.int64)
-        for name in self.space.attributes:
-            along = [-1 if other == name else 1 for other in names]
-            place = place * sizes[name] + np.arange(sizes[name]).reshape(along)
-        shape = [sizes[name] for name in names]
-        return np.ascontiguousarray(np.broadcast_to(place, shape)).ravel()
+        numbers = np.arange(self.cells).reshape([sizes[name] for name in self.space.attributes])
+        place = LabelledArray(self.space.attributes, numbers).expand(names)
+        return np.broadcast_to(place, [sizes[name] for name in names]).ravel()
 
 
 def entries(number: int, source: Source, ground: Ground) -> Iterator[Entry]:
@@ -141,10 +139,8 @@ def _lift(factor: IntegerFactor, coarse: Sequence[Ints | None]) -> MeasuredFacto
         return factor
     if factor.measurements * math.prod(shape) > MOST_ENTRIES:
         return None
-    place = np.zeros([1] * len(found), dtype=np.int64)
-    for axis, (of, n) in enumerate(zip(found, factor.shape, strict=True)):
-        place = place * n + of.reshape([-1 if i == axis else 1 for i in range(len(found))])
-    matrix = np.ascontiguousarray(factor.real.matrix[:, place.ravel()])
+    numbers = np.arange(math.prod(factor.shape)).reshape(factor.shape)
+    matrix = np.ascontiguousarray(factor.real.matrix[:, numbers[np.ix_(*found)].ravel()])
     # Not all rows of a factor that is not written out are independent, and then it takes longer.
     inverse = independent_inverse if factor.real.is_written else np.linalg.pinv
     return RealFactor(factor.axes, shape, Dense(matrix, np.asarray(inverse(matrix))))

@@ -109,10 +109,7 @@ class Inverses:
 
     def dropped(self, block: Block) -> Array:
         """Contract all axes of a block's queries with their references."""
-        weights: Array = np.ones(1)
-        for name in block.attributes:
-            weights = np.multiply.outer(weights, self.references[name].weights).ravel()
-        return block.queries.apply(weights, 0)
+        return block.queries @ kron(self.references[a].weights for a in block.attributes).ravel()
 
     def error(self, terms: Sequence[Product], attributes: Sequence[str], space: Space) -> float:
         """Return the weighted sum of variances that the noise in a space gives to some terms.

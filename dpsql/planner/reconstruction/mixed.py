@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
@@ -58,12 +59,11 @@ class MixedReconstruction(CombinedReconstruction):
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
         inside = [a for a in attributes if a in self._inside.names]
-        spread = self._inside.marginal(inside, values)
-        for i, name in enumerate(attributes):
-            if name not in inside:
-                spread = np.multiply.outer(spread, self.references[name].weights)
-                spread = np.moveaxis(spread, -1, i)
-        return np.asarray(spread + self.rest.marginal(attributes, values))
+        known = LabelledArray(inside, self._inside.marginal(inside, values)).expand(attributes)
+        for name in (a for a in attributes if a not in inside):
+            weights = self.references[name].weights
+            known = known * LabelledArray((name,), weights).expand(attributes)
+        return np.asarray(known + self.rest.marginal(attributes, values))
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.

@@ -24,6 +24,7 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.reconstruction.aligned import Aligned
@@ -94,17 +95,13 @@ class ResidualReconstruction(CombinedReconstruction):
 
     def _placed(self, space: Space, values: Values, attributes: Sequence[str]) -> Array:
         """Return the estimate of a residual space along the axes of a marginal."""
-        estimate = self.inverses.estimate(space, values[space])
         names = [a for f in space.factors for a in space.of(f)]
-        places = [attributes.index(a) for a in names]
-        sizes = dict(zip(places, estimate.shape, strict=True))
-        here = [sizes.get(i, 1) for i in range(len(attributes))]
-        return estimate.transpose(np.argsort(places)).reshape(here)
+        estimate = self.inverses.estimate(space, values[space])
+        return LabelledArray(names, estimate).expand(attributes)
 
     def _along(self, name: str, attributes: Sequence[str]) -> Array:
         """Return the reference of an attribute along its axis."""
-        shape = [-1 if a == name else 1 for a in attributes]
-        return self.references[name].weights.reshape(shape)
+        return LabelledArray((name,), self.references[name].weights).expand(attributes)
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
@@ -183,7 +180,7 @@ class ResidualReconstruction(CombinedReconstruction):
         return self._spaces.get(frozenset(attributes), ())
 
     def _inside_of(self, family: Family) -> Iterator[Space]:
-        return self.inside([a for block in family.blocks for a in block.attributes])
+        return self.inside(family.names)
 
     def inside(self, attributes: Sequence[str]) -> Iterator[Space]:
         """Yield the residual spaces whose attributes are all among some."""

@@ -71,8 +71,7 @@ class WholeReconstruction(CombinedReconstruction):
         """Take the sum from the Gram matrix, and bound the largest by norms of rows and of B⁺."""
         alone = Workload.of(domain, [family])
         total = self.error(root_of(gram(alone, self.names))) / family.weight
-        attributes = [a for block in family.blocks for a in block.attributes]
-        columns = self._summed(self._inverse, attributes).reshape(-1, self._inverse.shape[1])
+        columns = self._summed(self._inverse, family.names).reshape(-1, self._inverse.shape[1])
         norms = [float(block.queries.squares().max(initial=0.0)) for block in family.blocks]
         return total, self.noise * float(np.linalg.norm(columns, 2)) ** 2 * math.prod(norms)
 
@@ -129,12 +128,8 @@ class WholeReconstruction(CombinedReconstruction):
 
     def _applied(self, columns: Array, family: Family) -> Array:
         """Return the answers that columns of cells give: shape (*family.shape, columns)."""
-        attributes = [a for block in family.blocks for a in block.attributes]
-        tensor = self._summed(columns, attributes)
-        tensor = tensor.reshape([*(math.prod(b.shape) for b in family.blocks), -1])
-        for axis, block in enumerate(family.blocks):
-            tensor = block.queries.apply(tensor, axis)
-        return tensor
+        cells = self._summed(columns, family.names).reshape(-1, columns.shape[1])
+        return (family.queries @ cells).reshape(*family.shape, -1)
 
     def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
         """Add up over the other attributes; what comes after the cells stays as it is."""
