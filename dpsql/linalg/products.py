@@ -45,10 +45,10 @@ class Kronecker(StructuredMatrix):
     def apply(self, values: Array, axis: int) -> Array:
         """Apply one factor after the other along an axis of its own."""
         before, after = values.shape[:axis], values.shape[axis + 1 :]
-        tensor = values.reshape(*before, *(f.cells for f in self.factors), *after)
+        tensor = values.reshape([*before, *(f.cells for f in self.factors), *after])
         for at, factor in enumerate(self.factors, start=axis):
             tensor = factor.apply(tensor, at)
-        return tensor.reshape(*before, self.rows, *after)
+        return tensor.reshape([*before, self.rows, *after])
 
     def apply_transposed(self, values: Array, axis: int) -> Array:
         """Apply the transposes."""

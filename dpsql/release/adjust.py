@@ -190,7 +190,7 @@ def _measured(
 ) -> _Measured:
     its = [o for o in observations if set(o.names) <= set(names)]
     rows = [Rows([names.index(name) for name in o.names], o.factors, o.noise) for o in its]
-    component = Component(tuple(domain[name] for name in names), rows)
+    component = Component.of(tuple(domain[name] for name in names), rows)
     values = [_scaled(its[i]) for i in component.order]
     return _Measured(component, np.concatenate(values))
 
@@ -210,7 +210,7 @@ def _fit(
         held = _known_total(measured, rows, values, nonnegative=nonnegative)
     if not measured:
         return held or 0.0, []
-    tables = Tables([m.component for m in measured], rows, held=held is not None)
+    tables = Tables.of([m.component for m in measured], rows, held=held is not None)
     ties = tables.tied(held or 0.0)
     y = np.concatenate([*(m.values for m in measured), values, ties])
     x = np.zeros(tables.cells)
@@ -222,7 +222,8 @@ def _fit(
             break
         # The method of multipliers: what is missing is asked for once more.
         y[tables.count :] += ties - tables.apply(x)[tables.count :]
-    return common, [_with_total(t, common, nonnegative=nonnegative) for t in tables.split(x)]
+    fitted = [t.reshape(m.component.shape) for t, m in zip(tables.split(x), measured, strict=True)]
+    return common, [_with_total(t, common, nonnegative=nonnegative) for t in fitted]
 
 
 def _known_total(

@@ -7,9 +7,9 @@ held: the map as a matrix would have a row for each measurement and a column for
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,88 +63,89 @@ class _Group:
     rows: tuple[Rows, ...]
 
 
+@dataclass(frozen=True, eq=False)
 class Component:
-    """One table and the measurements of it."""
+    """One table and the measurements of it; or what they are of some of its cells."""
 
-    def __init__(self, shape: tuple[int, ...], rows: Sequence[Rows]) -> None:
-        self.shape = shape
-        self.cells = math.prod(shape)
-        self._groups = _groups(rows)
-        order = [row for group in self._groups for row in group.rows]
-        self.order = [rows.index(row) for row in order]
-        """The numbers of the rows that were given, in the order in which they are measured."""
-        self._ends = np.cumsum([row.count for row in order])
-        self.count = sum(row.count for row in order)
+    shape: tuple[int, ...]
+    cells: int
+    """How many cells there are of which something is measured."""
+    order: tuple[int, ...]
+    """The numbers of the rows that were given, in the order in which they are measured."""
+    groups: tuple[_Group, ...]
+    index: tuple[NDArray[np.int64], ...] | None = None
+    """For each group, where in its marginal these cells are counted; None if they are all."""
 
-    def index(self, cells: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return, for each of the largest marginals, where in it some cells are counted."""
+    @classmethod
+    def of(cls, shape: tuple[int, ...], rows: Sequence[Rows]) -> Component:
+        """Return the measurements of a whole table."""
+        groups = _groups(rows)
+        order = tuple(rows.index(row) for group in groups for row in group.rows)
+        return cls(shape, math.prod(shape), order, groups)
+
+    def at(self, cells: NDArray[np.int64]) -> Component:
+        """Return the same measurements of a table that is zero but for some cells."""
         places = np.unravel_index(cells, self.shape)
-        return [
+        index = tuple(
             np.ravel_multi_index([places[a] for a in group.axes], self._sizes(group))
-            for group in self._groups
-        ]
+            for group in self.groups
+        )
+        return replace(self, cells=len(cells), index=index)
 
-    def apply(self, table: Array) -> Array:
-        """Measure a table: shape (count,)."""
-        labelled = LabelledArray(range(table.ndim), table)
-        return self._measure([labelled.project(group.axes) for group in self._groups])
+    @cached_property
+    def count(self) -> int:
+        """The number of measurements."""
+        return sum(row.count for group in self.groups for row in group.rows)
 
-    def apply_at(self, index: Sequence[NDArray[np.int64]], values: Array) -> Array:
-        """Measure a table that is zero but for the cells of an index."""
-        found = []
-        for group, places in zip(self._groups, index, strict=True):
-            sizes = self._sizes(group)
-            counted = np.bincount(places, weights=values, minlength=math.prod(sizes))
-            found.append(counted.astype(np.float64, copy=False).reshape(sizes))
-        return self._measure(found)
+    def apply(self, values: Array) -> Array:
+        """Measure a table, given by its cells: shape (count,)."""
+        return np.concatenate(
+            [
+                row.apply(marginal.project(row.axes))
+                for i, group in enumerate(self.groups)
+                for marginal in [LabelledArray(group.axes, self._counted(i, values))]
+                for row in group.rows
+            ]
+        )
 
     def adjoint(self, values: Array) -> Array:
         """Return the transpose of `apply`: one number for each cell."""
-        table = np.zeros(self.shape)
-        for group, marginal in zip(self._groups, self._spread(values), strict=True):
-            table += LabelledArray(group.axes, marginal).expand(range(table.ndim))
-        return table
+        given = iter(np.split(values, np.cumsum([r.count for g in self.groups for r in g.rows])))
+        return self._added(lambda row: row.adjoint(next(given)))
 
-    def adjoint_at(self, index: Sequence[NDArray[np.int64]], values: Array, cells: int) -> Array:
-        """Return the transpose of `apply_at`: one number for each of the index's cells."""
-        found = np.zeros(cells)
-        for places, marginal in zip(index, self._spread(values), strict=True):
-            found += marginal.ravel()[places]
-        return found
+    def squares(self) -> Array:
+        """Return the squared norm of the columns of the cells."""
+        return self._added(lambda row: row.squares)
 
-    def squares_at(self, index: Sequence[NDArray[np.int64]], cells: int) -> Array:
-        """Return the squared norm of the columns of the index's cells."""
-        found = np.zeros(cells)
-        for group, places in zip(self._groups, index, strict=True):
+    def _counted(self, number: int, values: Array) -> Array:
+        """Return the marginal of a group."""
+        group = self.groups[number]
+        if self.index is None:
+            table = LabelledArray(range(len(self.shape)), values.reshape(self.shape))
+            return table.project(group.axes)
+        sizes = self._sizes(group)
+        counted = np.bincount(self.index[number], values, math.prod(sizes))
+        return counted.astype(np.float64, copy=False).reshape(sizes)
+
+    def _added(self, of: Callable[[Rows], Array]) -> Array:
+        """Add up what some rows say of the cells of their marginals, cell by cell."""
+        found = np.zeros(self.cells)
+        for number, group in enumerate(self.groups):
             marginal = np.zeros(self._sizes(group))
             for row in group.rows:
-                marginal += LabelledArray(row.axes, row.squares).expand(group.axes)
-            found += marginal.ravel()[places]
+                marginal += LabelledArray(row.axes, of(row)).expand(group.axes)
+            if self.index is None:
+                table = found.reshape(self.shape)
+                table += LabelledArray(group.axes, marginal).expand(range(table.ndim))
+            else:
+                found += marginal.ravel()[self.index[number]]
         return found
 
     def _sizes(self, group: _Group) -> tuple[int, ...]:
         return tuple(self.shape[axis] for axis in group.axes)
 
-    def _measure(self, marginals: Sequence[Array]) -> Array:
-        pairs = zip(self._groups, marginals, strict=True)
-        return np.concatenate(
-            [
-                row.apply(LabelledArray(group.axes, marginal).project(row.axes))
-                for group, marginal in pairs
-                for row in group.rows
-            ]
-        )
 
-    def _spread(self, values: Array) -> Iterator[Array]:
-        given = iter(np.split(values, self._ends))
-        for group in self._groups:
-            marginal = np.zeros(self._sizes(group))
-            for row in group.rows:
-                marginal += LabelledArray(row.axes, row.adjoint(next(given))).expand(group.axes)
-            yield marginal
-
-
-def _groups(rows: Sequence[Rows]) -> list[_Group]:
+def _groups(rows: Sequence[Rows]) -> tuple[_Group, ...]:
     """Put measurements together with the first of the largest marginals that has their axes."""
     inside: dict[tuple[int, ...], list[Rows]] = {}
     for row in sorted(rows, key=lambda r: -len(r.axes)):
@@ -152,9 +153,10 @@ def _groups(rows: Sequence[Rows]) -> list[_Group]:
             inside[row.axes] = []
     for row in rows:
         inside[next(axes for axes in inside if set(row.axes) <= set(axes))].append(row)
-    return [_Group(axes, tuple(found)) for axes, found in inside.items()]
+    return tuple(_Group(axes, tuple(found)) for axes, found in inside.items())
 
 
+@dataclass(frozen=True, eq=False)
 class Tables:
     """All measurements of several tables that have one total.
 
@@ -163,106 +165,65 @@ class Tables:
     the total is `held`, from zero: then they are asked for the total.
     """
 
-    def __init__(
-        self, components: Sequence[Component], total: Sequence[Rows], *, held: bool = False
-    ) -> None:
-        self.components = components
-        self._held = held
-        self._total = np.concatenate([np.zeros(0), *(row.apply(np.ones(())) for row in total)])
-        ends = np.cumsum([c.cells for c in components]).tolist()
-        self.places = [slice(e - c.cells, e) for e, c in zip(ends, components, strict=True)]
-        """Where each table is in the cells of all."""
-        self.cells = int(ends[-1])
-        self._splits = np.cumsum([*(c.count for c in components), len(self._total)])
-        self.count = int(self._splits[-1])
-        """The number of measurements, without the ties."""
-        self._tie = self._weight_of_ties()
+    components: tuple[Component, ...]
+    total: Array
+    """What the measurements of the total say of a total of 1."""
+    held: bool
+    tie: float
+    """The weight of the ties."""
 
-    def restricted(self, support: NDArray[np.int64]) -> Restricted:
+    @classmethod
+    def of(
+        cls, components: Sequence[Component], total: Sequence[Rows], *, held: bool = False
+    ) -> Tables:
+        """Weigh a difference between totals more than what is measured of them."""
+        ones = np.concatenate([np.zeros(0), *(row.apply(np.ones(())) for row in total)])
+        if len(components) == 1 and not held:
+            return cls(tuple(components), ones, held, 0.0)
+        even = [c.apply(np.full(c.cells, 1 / c.cells)) for c in components]
+        known = [float(np.square(v).sum()) for v in [*even, ones]]
+        return cls(tuple(components), ones, held, 10 * math.sqrt(max(*known, 1e-12)))
+
+    @cached_property
+    def cells(self) -> int:
+        """The number of cells of all tables."""
+        return sum(c.cells for c in self.components)
+
+    @cached_property
+    def count(self) -> int:
+        """The number of measurements, without the ties."""
+        return sum(c.count for c in self.components) + len(self.total)
+
+    def at(self, support: NDArray[np.int64]) -> Tables:
         """Return the same measurements of tables that are zero outside some cells, ascending."""
-        bounds = np.searchsorted(support, [place.start for place in self.places]).tolist()
-        pieces = [slice(*ends) for ends in pairwise([*bounds, len(support)])]
-        index = [
-            component.index(support[piece] - place.start)
-            for component, place, piece in zip(self.components, self.places, pieces, strict=True)
-        ]
-        return Restricted(self, pieces, index)
+        ends = np.cumsum([0, *(c.cells for c in self.components)])
+        pieces = np.split(support, np.searchsorted(support, ends[1:-1]))
+        parts = zip(self.components, pieces, ends[:-1], strict=True)
+        return replace(self, components=tuple(c.at(piece - start) for c, piece, start in parts))
 
     def split(self, x: Array) -> list[Array]:
-        """Return each table."""
-        pairs = zip(self.components, self.places, strict=True)
-        return [x[place].reshape(component.shape) for component, place in pairs]
+        """Return the cells of each table."""
+        return np.split(x, np.cumsum([c.cells for c in self.components])[:-1])
 
     def apply(self, x: Array) -> Array:
         """Measure all cells: shape (measurements and ties,)."""
         tables = self.split(x)
         measured = [c.apply(t) for c, t in zip(self.components, tables, strict=True)]
-        return self.with_totals(measured, np.array([table.sum() for table in tables]))
+        totals = np.array([table.sum() for table in tables])
+        ties = self.tie * self._apart(totals)
+        return np.concatenate([*measured, self.total * totals.mean(), ties])
 
     def adjoint(self, values: Array) -> Array:
         """Return the transpose: one number for each cell."""
-        parts, common = self.parted(values)
-        return np.concatenate(
-            [
-                c.adjoint(v).ravel() + t
-                for c, v, t in zip(self.components, parts, common, strict=True)
-            ]
-        )
-
-    def with_totals(self, measured: Sequence[Array], totals: Array) -> Array:
-        """Put what is measured of totals behind what is measured of each table."""
-        mean = totals.mean()
-        return np.concatenate([*measured, self._total * mean, self._tie * self._apart(totals)])
-
-    def parted(self, values: Array) -> tuple[list[Array], Array]:
-        """Return what is measured of each table, and the transpose for what is of its total."""
-        *parts, total, ties = np.split(values, self._splits)
-        common = float(total @ self._total) / len(self.components)
-        return parts, common + self._tie * self._apart(ties)
+        counts = [*(c.count for c in self.components), len(self.total)]
+        *parts, total, ties = np.split(values, np.cumsum(counts))
+        common = float(total @ self.total) / len(self.components) + self.tie * self._apart(ties)
+        found = zip(self.components, parts, common, strict=True)
+        return np.concatenate([c.adjoint(v) + t for c, v, t in found])
 
     def tied(self, total: float) -> Array:
         """Return what the ties are if every table has some total."""
-        return self._tie * self._apart(np.full(len(self.components), total))
+        return self.tie * self._apart(np.full(len(self.components), total))
 
     def _apart(self, totals: Array) -> Array:
-        return totals if self._held else totals - totals.mean()
-
-    def _weight_of_ties(self) -> float:
-        """Weigh a difference between totals more than what is measured of them."""
-        if len(self.components) == 1 and not self._held:
-            return 0.0
-        even = [c.apply(np.full(c.shape, 1 / c.cells)) for c in self.components]
-        known = [float(np.square(v).sum()) for v in [*even, self._total]]
-        return 10 * math.sqrt(max(*known, 1e-12))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Restricted:
-    """Measurements of tables that are zero outside some cells."""
-
-    tables: Tables
-    pieces: list[slice]
-    """Which of the cells are each component's."""
-    index: list[list[NDArray[np.int64]]]
-
-    def apply(self, x: Array) -> Array:
-        """Measure: x has one number for each of the cells."""
-        parts = [x[piece] for piece in self.pieces]
-        measured = [
-            component.apply_at(index, part)
-            for component, index, part in zip(
-                self.tables.components, self.index, parts, strict=True
-            )
-        ]
-        return self.tables.with_totals(measured, np.array([part.sum() for part in parts]))
-
-    def adjoint(self, values: Array) -> Array:
-        """Return the transpose: one number for each of the cells."""
-        parts, common = self.tables.parted(values)
-        found = [
-            component.adjoint_at(index, part, piece.stop - piece.start) + total
-            for component, index, part, piece, total in zip(
-                self.tables.components, self.index, parts, self.pieces, common, strict=True
-            )
-        ]
-        return np.concatenate(found)
+        return totals if self.held else totals - totals.mean()

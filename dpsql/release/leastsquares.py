@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.release.cells import Component, Restricted, Tables
+from dpsql.release.cells import Component, Tables
 
 Array = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ def known_sum(component: Component, y: Array) -> tuple[float, float]:
         component: A.
         y: what was measured, with variance 1.
     """
-    tables = Tables([component], ())
+    tables = Tables.of([component], ())
     everything, goal = np.ones(tables.cells, dtype=np.bool_), _ACCURACY * math.sqrt(tables.cells)
     u, missing = np.zeros(tables.cells), np.ones(tables.cells)
     for _ in range(MAX_RESTARTS):
@@ -95,11 +95,11 @@ def _bounded(tables: Tables, y: Array, start: Array) -> Array:
     value = np.inf
     size = max(LEAST_CELLS, 3 * len(y) // 2)
     for _ in range(MAX_ROUNDS):
-        gradient = tables.adjoint(tables.restricted(support).apply(x[support]) - y)
+        gradient = tables.adjoint(tables.at(support).apply(x[support]) - y)
         support = np.union1d(np.flatnonzero(x), _lowest(gradient, size))
         if not len(support):
             break
-        inner, before = tables.restricted(support), value
+        inner, before = tables.at(support), value
         found = _straight(inner, y, _descend(inner, y, x[support]))
         value = 0.5 * float(np.square(inner.apply(found) - y).sum())
         x = np.zeros(tables.cells)
@@ -117,7 +117,7 @@ def _lowest(gradient: Array, count: int) -> NDArray[np.int64]:
     return below
 
 
-def _descend(inner: Restricted, y: Array, x: Array) -> Array:
+def _descend(inner: Tables, y: Array, x: Array) -> Array:
     from scipy.optimize import Bounds, minimize  # half a second to import, and few releases need it
 
     def evaluate(cells: Array) -> tuple[float, Array]:
@@ -135,7 +135,7 @@ def _descend(inner: Restricted, y: Array, x: Array) -> Array:
     return np.maximum(found.x, 0.0)
 
 
-def _straight(inner: Restricted, y: Array, x: Array) -> Array:
+def _straight(inner: Tables, y: Array, x: Array) -> Array:
     """Go as far as possible towards the minimum over the cells that are not zero now.
 
     Where L-BFGS-B has found out which cells are zero, that is the minimum: it needs very many
@@ -154,9 +154,7 @@ def _straight(inner: Restricted, y: Array, x: Array) -> Array:
     return x
 
 
-def _conjugate(
-    operator: Tables | Restricted, wanted: Array, free: NDArray[np.bool_], goal: float
-) -> Array:
+def _conjugate(operator: Tables, wanted: Array, free: NDArray[np.bool_], goal: float) -> Array:
     """Return the shortest x with AᵀA x near what is wanted, zero but for the free cells.
 
     For Aᵀy that is near a minimum of ½‖A x − y‖². Ends when no more than `goal` is missing.

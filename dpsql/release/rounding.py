@@ -84,10 +84,10 @@ class _Moves:
         self._component, self._table, self._nonnegative = component, start.ravel(), nonnegative
         self._shape = start.shape
         self._cells = _candidates(table.ravel(), self._table, nonnegative=nonnegative)
-        self._index = component.index(self._cells)
+        self._there = component.at(self._cells)
         self._places = np.unravel_index(self._cells, start.shape)
-        self._residual = component.apply(start) - values
-        self._curvature = component.squares_at(self._index, len(self._cells)) + start.ndim
+        self._residual = component.apply(self._table) - values
+        self._curvature = self._there.squares() + start.ndim
         axes = range(start.ndim)
         off = start - table
         self._off = [off.sum(axis=tuple(i for i in axes if i != axis)) for axis in axes]
@@ -110,7 +110,7 @@ class _Moves:
         """Change the cells, if that brings them nearer to what was measured."""
         if not change.any():
             return False
-        residual = self._residual + self._component.apply_at(self._index, change)
+        residual = self._residual + self._there.apply(change)
         counted = [
             np.bincount(places, weights=change, minlength=len(off))
             for places, off in zip(self._places, self._off, strict=True)
@@ -123,7 +123,7 @@ class _Moves:
         return True
 
     def _gradient(self) -> Array:
-        found = self._component.adjoint_at(self._index, self._residual, len(self._cells))
+        found = self._there.adjoint(self._residual)
         for places, off in zip(self._places, self._off, strict=True):
             found += off[places]
         return found
@@ -160,8 +160,8 @@ class _Moves:
 
     def _shared(self, cell: int) -> Array:
         """Return the products of a cell's column with those of all cells."""
-        measured = self._component.apply_at([i[cell : cell + 1] for i in self._index], np.ones(1))
-        found = self._component.adjoint_at(self._index, measured, len(self._cells))
+        measured = self._component.at(self._cells[cell : cell + 1]).apply(np.ones(1))
+        found = self._there.adjoint(measured)
         for places in self._places:
             found += places == places[cell]
         return found

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
 from types import MappingProxyType
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import AccuracyError
 from dpsql.hints import option
+from dpsql.linalg.subsets import subsets
 from dpsql.linalg.threads import one_thread
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.integer import BlockStrategy
@@ -342,12 +342,7 @@ class Plan:
         """The largest attribute sets whose marginals have to be counted."""
         spaces = [space for block in self.planned for space in block.strategy.spaces]
         if sum(1 << len(space) for space in spaces) <= MANY:
-            parts = {
-                frozenset(part)
-                for space in spaces
-                for size in range(len(space))
-                for part in combinations(space, size)
-            }
+            parts = {frozenset(p) for space in spaces for p in subsets(space) if p != space}
             return tuple(space for space in spaces if frozenset(space) not in parts)
         largest: list[frozenset[str]] = []  # few wide ones, then
         for space in sorted(map(frozenset, spaces), key=len, reverse=True):

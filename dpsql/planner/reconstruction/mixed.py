@@ -104,15 +104,14 @@ class MixedReconstruction(CombinedReconstruction):
 
     def _dropped(self, block: Block) -> Block:
         """Drop the axes outside of J; a block that has no others becomes a number for each row."""
-        kept = tuple(a in self._inside.names for a in block.attributes)
-        if all(kept):
+        names = tuple(a for a in block.attributes if a in self._inside.names)
+        if names == block.attributes:
             return block
-        if not any(kept):
+        if not names:
             return Block((), (), Dense(self.rest.inverses.dropped(block)[:, None]))
-        tensor = block.queries.matrix.reshape(-1, *block.shape)
-        for axis in reversed(range(len(kept))):
-            if not kept[axis]:
-                weights = self.references[block.attributes[axis]].weights
-                tensor = np.tensordot(tensor, weights, (axis + 1, 0))
-        names = tuple(a for a, keep in zip(block.attributes, kept, strict=True) if keep)
+        rows = block.queries.matrix.reshape(-1, *block.shape)
+        table = LabelledArray(("", *block.attributes), rows)
+        for name in (a for a in block.attributes if a not in names):
+            table = table.apply(name, Dense(self.references[name].weights[None]))
+        tensor = table.project(("", *names))
         return Block(names, tensor.shape[1:], Dense(tensor.reshape(len(tensor), -1)))

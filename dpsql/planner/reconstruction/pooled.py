@@ -18,13 +18,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.subsets import subsets
 from dpsql.measurement.integer import CentredFactor, DenseFactor, IntegerFactor
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
@@ -75,9 +75,8 @@ class PooledReconstruction(ResidualReconstruction):
         self._inside: dict[frozenset[str], list[_Cells]] = {}
         for cells in self._measured_cells:
             names = [a for a in cells.attributes if cells.sizes[a] > 1]
-            for count in range(len(names) + 1):
-                for part in combinations(names, count):
-                    self._inside.setdefault(frozenset(part), []).append(cells)
+            for part in subsets(names):
+                self._inside.setdefault(frozenset(part), []).append(cells)
         spaces = [self._space(part) for part in self._inside]
         super().__init__(spaces, {a: Reference.of_cells(n) for a, n in self._sizes.items()})
 

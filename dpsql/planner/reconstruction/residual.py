@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES
+from dpsql.linalg.subsets import subsets
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
@@ -191,8 +192,7 @@ class ResidualReconstruction(CombinedReconstruction):
                 if names <= inside:
                     yield from spaces
             return
-        sizes = range(len(measured) + 1)
-        for subset in chain.from_iterable(combinations(measured, size) for size in sizes):
+        for subset in subsets(measured):
             yield from self._spaces.get(frozenset(subset), ())
 
 

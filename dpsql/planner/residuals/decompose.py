@@ -20,12 +20,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, combinations, product
+from itertools import chain, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.subsets import subsets
 from dpsql.planner.residuals.equivalence import Colouring, FamilyKind, distinct_rows, kinds
 from dpsql.planner.residuals.pieces import Piece
 from dpsql.workload import Block, Workload
@@ -181,11 +182,10 @@ def _pieces(
             f"One condition joins {width} columns, more than {MAX_JOINT_ATTRIBUTES}.",
             hint="store what it says as a column of its own, or join fewer columns by OR.",
         )
-    for size in range(width + 1):
-        for columns in combinations(range(width), size):
-            kept = tuple(i in columns for i in range(width))
-            piece = Piece(block.queries.key, colours, kept, block.queries)
-            yield piece, tuple(begin + c for c in columns)
+    for columns in subsets(range(width)):
+        kept = tuple(i in columns for i in range(width))
+        piece = Piece(block.queries.key, colours, kept, block.queries)
+        yield piece, tuple(begin + c for c in columns)
 
 
 def _alike(ranks: Indices) -> Iterator[tuple[tuple[int, ...], Indices]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.roots import full_rank_root
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.component import Component
 from dpsql.workload import Queries
@@ -115,9 +116,7 @@ def _root(gram: Array, weights: Array, keep: bool) -> Array:
     if not keep:
         return np.array([[math.sqrt(weights @ means)]])
     centred = gram - means - means[:, None] + weights @ means
-    values, vectors = np.linalg.eigh(centred)
-    found = values > max(values[-1], 0.0) * 1e-13 * len(gram)
-    return np.ascontiguousarray(np.sqrt(values[found])[:, None] * vectors[:, found].T)
+    return np.ascontiguousarray(full_rank_root(centred))
 
 
 def split_rows(matrix: Array, weights: Sequence[Array], kept: tuple[bool, ...]) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.products import Kronecker
+from dpsql.linalg.roots import independent_root
 from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.planner.strategies.base import Solution, Strategy
@@ -62,10 +63,8 @@ def _shadow(terms: Sequence[Product], axis: int) -> Component:
         at = p.axes.index(axis)
         reference = p.references[at]
         along = np.moveaxis(p.rows.reshape(-1, *p.shape), at + 1, -1).reshape(-1, p.shape[at])
-        values, vectors = np.linalg.eigh(along.T @ along)
-        keep = values > values[-1] * 1e-12
-        root = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
-        parts.append(math.sqrt(term.weight / values.sum()) * root)
+        root, _ = independent_root(along.T @ along, 1e-12)
+        parts.append(math.sqrt(term.weight / np.square(along).sum()) * root)
     rows = np.vstack(parts)
     return Component((axis,), (reference,), hashlib.sha256(rows.tobytes()).digest(), rows)
 
