@@ -48,8 +48,17 @@ _HALF = (1 << 31) - 1
 class IntegerFactor(ABC):
     """Integer measurements (rows) over the joint cells of some axes, cells in C order."""
 
+    kind: bytes
+    """What is written down of a factor: how it is made from its shape, its scale and its matrix."""
+    _scale = 1
+
     def __init__(self, axes: tuple[int, ...], shape: tuple[int, ...]) -> None:
         self._axes, self._shape = axes, shape
+
+    @property
+    def scale(self) -> int:
+        """How many times the matrix of its kind."""
+        return self._scale
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -106,6 +115,8 @@ class IntegerFactor(ABC):
 
 class DenseFactor(IntegerFactor):
     """Measurements that are written out."""
+
+    kind = b"dense"
 
     def __init__(
         self, axes: tuple[int, ...], shape: tuple[int, ...], given: NDArray[np.int64]
@@ -196,7 +207,7 @@ class DenseFactor(IntegerFactor):
     def content(self) -> bytes:
         """A digest of the shape and the entries."""
         shape = repr(self._matrix.shape).encode()
-        return hashlib.sha256(b"dense" + shape + self._matrix.tobytes()).digest()
+        return hashlib.sha256(self.kind + shape + self._matrix.tobytes()).digest()
 
     def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
         """Multiply."""
@@ -234,7 +245,6 @@ class EvenFactor(IntegerFactor):
     (a+b)² + (n−1)b², and the sum of its magnitudes |a+b| + (n−1)|b|.
     """
 
-    kind: bytes
     least: int
     """The fewest cells over which there is such a matrix."""
 
@@ -252,11 +262,6 @@ class EvenFactor(IntegerFactor):
     @abstractmethod
     def _coefficients(self) -> tuple[int, int]:
         """Return a and b, of opposite signs or 0."""
-
-    @property
-    def scale(self) -> int:
-        """How many times the matrix."""
-        return self._scale
 
     @property
     def cells(self) -> int:

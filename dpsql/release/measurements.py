@@ -118,12 +118,10 @@ def _rows(number: int, source: Source) -> Iterator[_Row]:
 def _factor_row(number: int, block: int, factor: IntegerFactor) -> _Row:
     axes, shape = list(factor.axes), list(factor.shape)
     nothing = np.zeros(0, dtype=np.int64)
-    if isinstance(factor, CentredFactor):
-        return _Row(number, "factor", block, [], axes, shape, str(factor.scale), nothing)
-    if isinstance(factor, IdentityFactor):
-        scale = f"{IDENTITY}{factor.scale}"
-        return _Row(number, "factor", block, [], axes, shape, scale, nothing)
-    return _Row(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
+    if factor.kind == DenseFactor.kind:
+        return _Row(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
+    scale = IDENTITY * (factor.kind == IdentityFactor.kind) + str(factor.scale)
+    return _Row(number, "factor", block, [], axes, shape, scale, nothing)
 
 
 def decode(content: bytes) -> tuple[Source, ...]:
@@ -261,12 +259,12 @@ def _law(text: str) -> Law:
 def _readable(source: Source) -> bool:
     """Whether all factors are of a kind from which answers follow in the source's way."""
     factors = [f for block in source.blocks for f in block.factors]
-    single = [isinstance(f, DenseFactor) and f.matrix.shape == (1, 1) for f in factors]
-    kinds = {"pooled": IdentityFactor, "adaptive": CentredFactor}
+    kinds = {"pooled": IdentityFactor.kind, "adaptive": CentredFactor.kind}
     if source.reading in kinds:
-        kind = kinds[source.reading]
-        return all(one or isinstance(f, kind) for f, one in zip(factors, single, strict=True))
-    identities = any(isinstance(f, IdentityFactor) for f in factors)
+        # The total's own factor is of one cell.
+        others = [f for f in factors if f.kind != DenseFactor.kind or f.matrix.shape != (1, 1)]
+        return all(f.kind == kinds[source.reading] for f in others)
+    identities = any(f.kind == IdentityFactor.kind for f in factors)
     return source.reading == "marginals" or not identities
 
 

@@ -193,6 +193,8 @@ def join(inside: Sequence[Entry], names: tuple[str, ...], sizes: Mapping[str, in
     """Put entries together over the joint cells of some attributes."""
     if len(inside) == 1 and inside[0].space.attributes == names:
         return Kept(inside[0].space, tuple(inside), (1.0,))
+    # The normal equations P x̂ = Σ B_kᵀ y_k/σ_k² are as if rows R with RᵀR = P had been measured,
+    # with the results R⁺ᵀ Σ B_kᵀ y_k/σ_k² and noise of covariance R⁺ᵀ P R⁺ = I on their span.
     shape = tuple(sizes[name] for name in names)
     placed = tuple((entry, entry.indices(names, sizes)) for entry in inside)
     if math.prod(shape) <= JOINT_CELLS:

@@ -76,16 +76,25 @@ class Inverses:
     def group_squares(
         self, blocks: Sequence[Block], factors: Sequence[MeasuredFactor], space: Space
     ) -> Array:
-        """Return ‖q_A B_A⁺‖² over one group of blocks and factors, in the shape of the blocks."""
-        if not blocks:  # the total's own factor
+        """Return ‖q_A B_A⁺‖² over one group of blocks and factors, in the shape of the blocks.
+
+        q_A is the blocks' queries, kept on the attributes of the factors and dropped on others, and
+        q_A B_A⁺ = q·CB⁺, as C = ⊗(I − ℓ1ᵀ) keeps, and B⁺ = ⊗ of the factors' B⁺.
+        """
+        # No block: the total's own factor, of one cell, and q = 1.
+        if not blocks:
             squares = [float(self.inverse(f, ()).squares().sum()) for f in factors]
             return np.asarray(math.prod(squares))
+        # No factor: all attributes are dropped, and what is left of a query is one number.
         if not factors:
             (block,) = blocks
             return np.asarray(np.square(self.dropped(block)))
+        # One factor, all of whose attributes are kept, one by each block: q need not be written
+        # out to be applied to the columns of CB⁺.
         if len(factors) == 1 and all(len(b.attributes) == 1 for b in blocks):
             return self._of_axes(blocks, factors[0], space.of(factors[0]))
-        # Some rows at a time, so that no family is too large that has parts that are not.
+        # Else a block has several attributes, of several factors or partly dropped. Its rows are
+        # written out, some at a time: no family is too large that has parts that are not.
         cells = math.prod(n for block in blocks for n in block.shape)
         parts = Family("", tuple(blocks), 1.0).parts(max(1, CHUNK // cells))
         squares_ = [np.square(self.table(p.blocks, factors, space)).sum(axis=1) for p in parts]

@@ -134,7 +134,9 @@ class WholeReconstruction(CombinedReconstruction):
     def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
         """Add up over the other attributes; what comes after the cells stays as it is."""
         rest = [("after", i) for i in range(1, values.ndim)]
-        table = LabelledArray((*self.names, *rest), values.reshape(*self._shape, *values.shape[1:]))
+        table = LabelledArray(
+            (*self.names, *rest), values.reshape([*self._shape, *values.shape[1:]])
+        )
         return table.project((*attributes, *rest))
 
 

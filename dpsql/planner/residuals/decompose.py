@@ -100,7 +100,12 @@ class _Table:
         return set(self._found)
 
     def add(self, kind: FamilyKind, squares: Callable[[Piece], float]) -> None:
-        """Add what the families of one kind ask of each residual space that they touch."""
+        """Add what the families of one kind ask of each residual space that they touch.
+
+        A family is ⊗_b Q_b, so its pieces are ⊗_b (Q_b kept on some axes, dropped on the others):
+        one choice for each block, independent of the other blocks. A choice that is 0 leaves all
+        products with it out.
+        """
         choices, begin = [], 0
         for block in kind.blocks:
             end = begin + len(block.attributes)
@@ -117,11 +122,13 @@ class _Table:
     def _place(
         self, kind: FamilyKind, kept: list[tuple[Piece, tuple[int, ...]]], dropped: list[Piece]
     ) -> None:
+        # The space of each family: its kept attributes, in domain order.
         columns = [c for _, cs in kept for c in cs]
         attributes = kind.attributes[:, columns]
         order = attributes.argsort(axis=1)
         spaces = np.take_along_axis(attributes, order, axis=1)
         ranks = order.argsort(axis=1)
+        # Families whose attributes are in the same order have their pieces on the same axes.
         for rank, rows in _alike(ranks):
             axis = dict(zip(columns, rank, strict=True))
             layout = [(piece, tuple(axis[c] for c in cs)) for piece, cs in kept]
@@ -131,6 +138,7 @@ class _Table:
 
     def subworkloads(self, size: int) -> Iterator[Subworkload]:
         """Group the residual spaces of some size by what is asked of them."""
+        # 1. Number the different spaces; every (layout, dropped) has a slice of `codes`.
         keys = list(self._found[size])
         parts = [part for key in keys for part in self._found[size][key]]
         counts = [sum(len(w) for _, w in self._found[size][key]) for key in keys]
@@ -138,6 +146,7 @@ class _Table:
         if len(spaces) > MAX_SPACES:
             raise _too_many_spaces()
         weights = np.split(np.concatenate([w for _, w in parts]), np.cumsum(counts)[:-1])
+        # 2. For each space, what is asked of it: numbers of keys with the sums of their weights.
         asked: list[list[Asked]] = [[] for _ in spaces]
         for number, (at, weight) in enumerate(
             zip(np.split(codes, np.cumsum(counts)[:-1]), weights, strict=True)
@@ -145,7 +154,8 @@ class _Table:
             sums = np.bincount(at, weight)
             for space in np.flatnonzero(np.bincount(at)).tolist():
                 asked[space].append((number, float(sums[space])))
-        # Equal layouts have equal colours, so that spaces of one group differ in names only.
+        # 3. Spaces of which the same is asked. Equal layouts have equal colours, so that those of
+        # one group differ in names only.
         groups: dict[tuple[Asked, ...], list[int]] = defaultdict(list)
         for space, what in enumerate(asked):
             groups[tuple(what)].append(space)

@@ -71,15 +71,22 @@ def by_role(workload: Workload) -> Colouring:
 
 
 def _refine(colouring: Colouring, sorts: list[FamilyKind]) -> Colouring:
-    """Tell attributes of one colour apart by where they occur."""
+    """Tell attributes of one colour apart by where they occur.
+
+    One round of color refinement (Weisfeiler and Leman, 1968) on the hypergraph whose vertices are
+    attributes and whose edges are families: vertices of one color stay so if as many edges of each
+    description meet them at each place. All edges of a kind are handled at once, as rows.
+    """
     colours = np.array(colouring.colours, dtype=np.int64)
     seen: list[Counter[object]] = [Counter() for _ in colours]
     for kind in sorts:
+        # 1. The places of a family of this kind, and the colors that stand there.
         labels = [label for block in kind.blocks for label in _places(block)]
         occurring = colours[kind.attributes]
         for label in set(labels):  # what can be exchanged is put in order
             columns = [i for i, other in enumerate(labels) if other == label]
             occurring[:, columns] = np.sort(occurring[:, columns], axis=1)
+        # 2. A description of each family: its weight, and its places with the colors in them.
         values, weights = np.unique(kind.weights, return_inverse=True)
         rows = np.column_stack([weights, occurring])
         codes, distinct = distinct_rows(rows, max(len(values), len(colours)))
@@ -87,11 +94,13 @@ def _refine(colouring: Colouring, sorts: list[FamilyKind]) -> Colouring:
             (values[row[0]], tuple(sorted(zip(labels, row[1:], strict=True))))
             for row in distinct.tolist()
         ]
+        # 3. For each place, count how often each attribute is there in families so described.
         for label, attributes in zip(labels, kind.attributes.T, strict=True):
             events, counts = np.unique(codes * len(colours) + attributes, return_counts=True)
             for event, count in zip(events.tolist(), counts.tolist(), strict=True):
                 code, attribute = divmod(event, len(colours))
                 seen[attribute][label, families[code]] += count
+    # 4. What an attribute was, and all that was counted of it, is its new color.
     roles = [(c, frozenset(s.items())) for c, s in zip(colouring.colours, seen, strict=True)]
     first = list(dict.fromkeys(roles))
     return Colouring(

@@ -116,10 +116,9 @@ def residual_factors(attributes: Attributes, sizes: Mapping[str, int]) -> tuple[
 
 def unit(block: BlockStrategy) -> int:
     """Return what the measurements of a residual space count one record with: s·Π n_i."""
-    return math.prod(
-        f.scale * f.cells if isinstance(f, CentredFactor) else f.largest_entry
-        for f in block.factors
-    )
+    if not block.shape:
+        return block.largest_product
+    return math.prod(f.scale for f in block.factors) * math.prod(block.shape)
 
 
 def _error(attributes: Attributes, sizes: Mapping[str, int]) -> float:

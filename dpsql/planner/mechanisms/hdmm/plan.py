@@ -271,8 +271,8 @@ def realised(factor: IntegerFactor, strategy: Strategy, noise: Noise) -> Strateg
     """Return what became of a strategy, scaled to sensitivity 1."""
     change = factor.largest_column_sum
     norm = float(change) if noise == "laplace" else math.sqrt(factor.largest_column_norm_squared)
-    if isinstance(factor, IdentityFactor):
-        return EvenStrategy(factor.cells, 1.0, 0.0)
+    if factor.kind == IdentityFactor.kind:
+        return EvenStrategy(strategy.cells, 1.0, 0.0)
     matrix = factor.matrix.astype(np.float64) / norm
     if isinstance(strategy, EvenStrategy):
         total = float(matrix[strategy.cells, 0]) if len(matrix) > strategy.cells else 0.0
