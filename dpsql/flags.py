@@ -6,20 +6,23 @@ same table, so that neither lacks one. Importing this loads nothing heavy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from dpsql.planner.plans.traits import MECHANISMS
 
-Kind = Literal["text", "texts", "whole", "number", "amount", "pairs", "choice", "switch", "off"]
+Kind = Literal[
+    "text", "texts", "single", "whole", "number", "amount", "pairs", "choice", "switch", "off"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
     """How an option is typed.
 
-    `texts` and `pairs` (name=25) may be repeated, `off` is a switch that is on without it.
+    `texts` and `pairs` (name=25) may be repeated; a `single` text that is repeated is
+    handed over as several, to be refused; `off` is a switch that is on without it.
     """
 
     help: str
@@ -31,7 +34,7 @@ class Flag:
 
 FLAGS: Mapping[str, Flag] = {
     "schema": Flag("Domains and privacy units: a TOML file, in a notebook a dpsql.Schema."),
-    "unit": Flag("The column that tells to whom a row belongs.", metavar="COLUMN"),
+    "unit": Flag("The column that tells to whom a row belongs.", "single", "COLUMN"),
     "max_rows": Flag("How many rows of one unit count at most.", "whole", "K"),
     "each_row": Flag(
         "Beside tables with units: the rows of this one belong to nobody in those.", "switch"
@@ -89,3 +92,8 @@ def spelling(name: str) -> str:
     flag = FLAGS[name]
     word = name.removesuffix("s") if flag.kind == "pairs" else name
     return ("--no-" if flag.kind == "off" else "--") + word.replace("_", "-")
+
+
+def one_of(texts: Collection[str]) -> str | list[str] | None:
+    """Return the only one of some texts, as it is given in Python; all if there are several."""
+    return next(iter(texts)) if len(texts) == 1 else [*texts] or None

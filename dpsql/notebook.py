@@ -18,10 +18,10 @@ import duckdb
 import polars as pl
 from IPython.core.error import UsageError
 
-from dpsql import views
+from dpsql import account
 from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
-from dpsql.flags import BUDGET, FLAGS, Flag, spelling
+from dpsql.flags import BUDGET, FLAGS, Flag, one_of, spelling
 from dpsql.hints import for_cell
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget
@@ -67,7 +67,7 @@ def unload_ipython_extension(shell: Shell) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountView:
     """The account of a session at one moment, for display."""
 
     text: str
@@ -100,7 +100,7 @@ class Magics:
         self._sessions: dict[int, _Kept] = {}  # by id: a session keeps its connection alive
         self._line_parser, self._cell_parser = line_parser(), cell_parser()
 
-    def line(self, line: str) -> Account:
+    def line(self, line: str) -> AccountView:
         """Show what was spent and what is left; with --total, fix the total first."""
         return _shortly(self._account, self._line_parser.parse_args(_words(line)))
 
@@ -108,15 +108,15 @@ class Magics:
         """Answer the statements of a cell: one as a frame, several as a release."""
         return _shortly(self._answer, self._cell_parser.parse_args(_words(line)), cell)
 
-    def _account(self, given: argparse.Namespace) -> Account:
+    def _account(self, given: argparse.Namespace) -> AccountView:
         session = self._session(given)
         if given.total:
             session.ledger.set_total(self._budget(given))
         elif any(getattr(given, name) is not None for name in (*BUDGET, "budget")):
             raise UsageError("A budget belongs to a cell; to fix the total add --total.")
         ledger = session.ledger
-        text = f"spent: {views.amount(ledger.spent, up=True)}\nleft: {_left(session)}"
-        return Account(text, views.account_card(ledger))
+        text = f"spent: {account.amount(ledger.spent, up=True)}\nleft: {_left(session)}"
+        return AccountView(text, account.account_card(ledger))
 
     def _answer(self, given: argparse.Namespace, cell: str) -> pl.DataFrame | Release | Plan | None:
         if given.at_most and not given.targets:
@@ -177,6 +177,8 @@ class Magics:
     def _declarations(self, declared: Mapping[str, Any]) -> dict[str, Any]:
         """Look up the variables that options name."""
         found = dict(declared)
+        if isinstance(found.get("unit"), list):
+            found["unit"] = one_of(found["unit"])
         if "schema" in found:
             found["schema"] = self._variable(found["schema"])
         names = found.get("public", [])
@@ -208,7 +210,7 @@ class Magics:
 
 def _left(session: Session) -> str:
     left = session.ledger.remaining
-    return "not limited" if left is None else views.amount(left, up=False)
+    return "not limited" if left is None else account.amount(left, up=False)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -320,6 +322,7 @@ def cell_parser() -> argparse.ArgumentParser:
 
 _KINDS: Mapping[str, Mapping[str, Any]] = {
     "texts": {"action": "append"},
+    "single": {"action": "append"},
     "whole": {"type": int},
     "number": {"type": float},
     "amount": {"type": _decimal},

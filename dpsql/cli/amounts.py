@@ -1,4 +1,4 @@
-"""Amounts of privacy loss, in all of their forms."""
+"""BudgetOptions of privacy loss, in all of their forms."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountReport:
     """What was charged and what is left, for people and for machines."""
 
     lines: tuple[str, ...]
     document: dict[str, object]
 
 
-def account(charged: Budget | None, left: Fraction | None, delta: Decimal) -> Account:
+def account(charged: Budget | None, left: Fraction | None, delta: Decimal) -> AccountReport:
     """Word a charge, and what is left of the total as μ²; None without a total."""
     lines = [f"charged: {'nothing' if charged is None else budget_forms(charged, delta)}"]
     lines += [] if left is None else [f"left: {forms(left, delta, up=False)}"]
@@ -29,7 +29,7 @@ def account(charged: Budget | None, left: Fraction | None, delta: Decimal) -> Ac
         "charged": None if charged is None else budget_json(charged, delta),
         "remaining": None if left is None else as_json(left, delta, up=False),
     }
-    return Account(tuple(lines), document)
+    return AccountReport(tuple(lines), document)
 
 
 def budget_forms(budget: Budget, delta: Decimal) -> str:
@@ -46,7 +46,7 @@ def budget_json(budget: Budget, delta: Decimal) -> dict[str, object]:
 
 def forms(mu_squared: Fraction, delta: Decimal, *, up: bool = True) -> str:
     """Word an amount in all forms."""
-    from dpsql.views import amount
+    from dpsql.account import amount
 
     return amount(mu_squared, up=up, delta=Fraction(delta))
 

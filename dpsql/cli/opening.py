@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from dpsql.cli.options import Source
+from dpsql.cli.options import DatabaseOptions
 from dpsql.engines.interrupts import interruptible
 from dpsql.errors import SchemaError, printable
 from dpsql.request import PlanOptions, TableOptions, part
@@ -48,7 +48,7 @@ def database(path: Path) -> Iterator[DuckDBPyConnection]:
 
 
 @contextmanager
-def session(source: Source, *, total: Budget | None = None) -> Iterator[Session]:
+def session(source: DatabaseOptions, *, total: Budget | None = None) -> Iterator[Session]:
     """Open a database and its ledger.
 
     Raises:
@@ -60,7 +60,7 @@ def session(source: Source, *, total: Budget | None = None) -> Iterator[Session]
         yield Session(con, budget=total, **declared(source))
 
 
-def declared(source: Source) -> SessionOptions:
+def declared(source: DatabaseOptions) -> SessionOptions:
     """Return what is declared about a database, with its schema file read.
 
     Raises:
@@ -84,7 +84,10 @@ def schema_file(path: Path | None) -> Schema | None:
 
 
 def plan(
-    source: Source, statements: dict[str, str], budget: Budget | None, asked: SessionPlanOptions
+    source: DatabaseOptions,
+    statements: dict[str, str],
+    budget: Budget | None,
+    asked: SessionPlanOptions,
 ) -> Plan:
     """Plan statements as a release would.
 
@@ -106,7 +109,10 @@ def plan(
 
 
 def compare(
-    source: Source, statements: dict[str, str], budget: Budget, asked: SessionCompareOptions
+    source: DatabaseOptions,
+    statements: dict[str, str],
+    budget: Budget,
+    asked: SessionCompareOptions,
 ) -> Comparison:
     """Plan statements by several mechanisms, side by side. An account, if any, is not touched.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from dpsql.flags import BUDGET, FLAGS, spelling
+from dpsql.flags import BUDGET, FLAGS, one_of, spelling
 from dpsql.request import SessionOptions
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ DELTA = Decimal("1e-9")
 """The δ at which amounts are shown, unless another one is given."""
 
 
-class Amount(click.ParamType[Decimal]):
+class ExactDecimal(click.ParamType[Decimal]):
     """A decimal number, taken exactly as it is typed."""
 
     name = "number"
@@ -40,7 +40,7 @@ class Amount(click.ParamType[Decimal]):
             self.fail(f"{value!r} is not a number.", param, ctx)
 
 
-class Named(click.ParamType[tuple[str, float]]):
+class NamedNumber(click.ParamType[tuple[str, float]]):
     """A statement's name and a number, as in `by_sex=25`."""
 
     name = "name=number"
@@ -70,7 +70,7 @@ def by_name(pairs: tuple[tuple[str, float], ...], option: str) -> dict[str, floa
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class BudgetOptions:
     """A budget as options, in one of its three forms."""
 
     epsilon: Decimal | None
@@ -119,7 +119,7 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DatabaseOptions:
     """A database, and what is declared about it."""
 
     db: Path
@@ -167,8 +167,8 @@ _TYPES: Mapping[str, Any] = {
     "ledger": click.Path(dir_okay=False, path_type=Path),
     "whole": int,
     "number": float,
-    "amount": Amount(),
-    "pairs": Named(),
+    "amount": ExactDecimal(),
+    "pairs": NamedNumber(),
 }
 """Option, or kind of flag, → what click reads it as; else it is text."""
 _DECLARED = {*SessionOptions.__annotations__, "each_row"}
@@ -192,13 +192,13 @@ def typed(name: str) -> Callable[[Any], Any]:
         more = {"type": choice, "default": flag.choices[0], "show_default": True}
     else:
         more = {"type": _TYPES.get(name, _TYPES.get(flag.kind)), "metavar": flag.metavar}
-        more["multiple"] = flag.kind in {"texts", "pairs"}
+        more["multiple"] = flag.kind in {"texts", "pairs", "single"}
     return click.option(spelling(name), name, help=flag.help, **more)
 
 
 def amounts(command: Command) -> Command:
     """Give a command the options of a budget, as `amounts`."""
-    return _gathered("amounts", _typed(BUDGET), lambda given: Amounts(**given), command)
+    return _gathered("amounts", _typed(BUDGET), lambda given: BudgetOptions(**given), command)
 
 
 def source(command: Command) -> Command:
@@ -215,15 +215,15 @@ def _typed(names: Collection[str]) -> dict[str, Callable[[Any], Any]]:
     return {name: typed(name) for name in FLAGS if name in names}
 
 
-def _source(given: dict[str, Any]) -> Source:
+def _source(given: dict[str, Any]) -> DatabaseOptions:
     each_row = given.pop("each_row")
-    if each_row and (given["unit"] is not None or given["max_rows"] is not None):
+    if each_row and (given["unit"] or given["max_rows"] is not None):
         raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
     if each_row:
         from dpsql.schema import EACH_ROW
 
         given["unit"] = EACH_ROW
-    return Source(given.pop("db"), cast("SessionOptions", _present(given)))
+    return DatabaseOptions(given.pop("db"), cast("SessionOptions", _present(given)))
 
 
 def _present(given: dict[str, Any]) -> dict[str, Any]:
@@ -238,6 +238,8 @@ def _argument(name: str, value: Any) -> Any:
         return by_name(value, spelling(name))
     if kind == "texts":
         return list(value) or None
+    if kind == "single" and isinstance(value, tuple):
+        return one_of(value)
     return not value if kind == "off" else value
 
 

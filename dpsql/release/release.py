@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 import polars as pl
 
 from dpsql.calls import check_above
+from dpsql.errors import DpsqlError
 from dpsql.linalg.threads import one_thread
+from dpsql.markup import Html, card, facts, folded, table
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Budget, Ledger, Receipt
@@ -20,7 +23,11 @@ from dpsql.release.facts import Facts, agree
 from dpsql.release.measurements import decode
 from dpsql.release.requery import requery
 from dpsql.release.summary import summarise
-from dpsql.views import release_card
+
+MOST_TABLES = 12
+MOST_ROWS = 5
+MOST_UNFOLDED = 500
+"""What a card shows: statements, rows of each, and rows of each behind a click."""
 
 
 class Frames(Protocol):
@@ -81,7 +88,15 @@ class Release(Mapping[str, pl.DataFrame]):
         return f"Release({names}; {charged}; neighbours: {self.neighbours})"
 
     def _repr_html_(self) -> str:
-        return release_card(self)
+        known = {"charged": self.charged or "nothing", "neighbours": self.neighbours}
+        heads = [_head(self, name) for name in islice(self, MOST_TABLES)]
+        rest = len(self) - len(heads)
+        return card(
+            f"Release of {len(self):,} statement{'' if len(self) == 1 else 's'}",
+            facts(known),
+            *heads,
+            *([f"… and {rest:,} more statements"] if rest else []),
+        )
 
     def batches(self, name: str, rows: int = 1_000_000) -> Iterator[pl.DataFrame]:
         """Yield the answer to a statement as frames of at most `rows` rows, one after the other.
@@ -206,3 +221,18 @@ class Release(Mapping[str, pl.DataFrame]):
     def neighbours(self) -> str:
         """Which change of the data the budget is for."""
         return self._facts.neighbours
+
+
+def _head(release: Release, name: str) -> Html:
+    """Show the first rows of a statement, and behind a click the next; or why they can't be had."""
+    try:
+        frame = next(release.batches(name, MOST_UNFOLDED + 1))
+    except DpsqlError as error:
+        return card(name, error.message)
+    rows = frame.rows()
+    parts = [table(frame.columns, rows[:MOST_ROWS])]
+    if len(rows) > MOST_ROWS:
+        more = f"… and more: release[{name!r}]" if len(rows) > MOST_UNFOLDED else ""
+        title = f"the first {MOST_UNFOLDED:,} rows" if more else f"all {len(rows):,} rows"
+        parts.append(folded(title, table(frame.columns, rows[:MOST_UNFOLDED], more=more)))
+    return card(name, *parts)

@@ -166,13 +166,15 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
                     )
             checked[table] = MappingProxyType(dict(columns))
         self._tables = MappingProxyType(checked)
-        for table, unit in _items(units or {}, "The units of a schema", "table"):
+        given = dict(_items(units or {}, "The units of a schema", "table"))
+        given = {t: Unit.given(u, None) if isinstance(u, list) else u for t, u in given.items()}
+        for table, unit in given.items():
             if not isinstance(unit, Unit | EachRow):
                 raise SchemaError(
                     f"The unit of {printable(table)} is {shown(unit)}.",
                     hint='for example dpsql.Unit("person_id", max_rows=3).',
                 )
-        self._units = MappingProxyType(dict(units or {}))
+        self._units = MappingProxyType(given)
         declared = _items(groups or {}, "The groups of a schema", "table")
         self._groups = MappingProxyType({table: _groups(table, each) for table, each in declared})
 

@@ -10,6 +10,7 @@ from typing import Unpack
 import duckdb
 import polars as pl
 
+from dpsql.account import account_card
 from dpsql.calls import checked
 from dpsql.engines.interrupts import interruptible
 from dpsql.errors import BudgetError, SqlError
@@ -43,7 +44,6 @@ from dpsql.session.checks import check_budget, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.planning import compared, compiled_on_past, counts_before, planned
 from dpsql.session.purpose import DataState
-from dpsql.views import account_card
 
 
 class Session:

@@ -22,7 +22,7 @@ RANKS = {
     "markup": 2,
     "schema": 2,
     "privacy": 2,
-    "views": 3,
+    "account": 3,
     "workload": 3,
     "sql": 4,
     "engines": 4,

@@ -113,3 +113,12 @@ def test_a_wide_frame_is_divided_to_fit_the_terminal(commands, monkeypatch, widt
     ]
     assert [name for name in expected if name in shown] == shown
     assert sum(line.startswith("female") for line in lines) == len(headers)
+
+
+def test_a_unit_that_is_named_twice_is_refused(commands):
+    """The last one alone would be another promise than what was typed."""
+    units = ("--unit", "sex", "--unit", "age", "--max-rows", "3")
+    refused = commands.run("query", BY_SEX, "--db", commands.db, *LARGE, *units)
+    assert refused.exit_code == 4
+    assert "several privacy units" in refused.output
+    assert commands.ledger.exists() is False

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql import markup
-from dpsql.views import account_card, amount, plan_card, release_card
+from dpsql.account import account_card, amount
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LABELS = [HOSTILE, "\"'>&<b", "\u202etxt.exe", "</td></table><script>", "a\x1b[31m\nb"]
@@ -75,7 +75,7 @@ BUDGET = dpsql.Budget(rho=0.25)
 
 
 def test_a_plan_tells_errors_budget_gap_and_shares(session):
-    found = check(plan_card(session.plan(SCRIPT, budget=BUDGET)))
+    found = check(session.plan(SCRIPT, budget=BUDGET)._repr_html_())
     for words in (HOSTILE, "by size", "ρ = 0.25", "add or remove one row of shop", "share"):
         assert words in found.text
     assert "planning spends nothing" in found.text
@@ -83,11 +83,11 @@ def test_a_plan_tells_errors_budget_gap_and_shares(session):
 
 def test_a_plan_for_targets_tells_what_decides(session):
     plan = session.plan(SCRIPT, targets={"by size": 10})
-    assert "decided by" in check(plan_card(plan)).text
+    assert "decided by" in check(plan._repr_html_()).text
 
 
 def test_a_release_tells_its_charge_and_first_rows(session):
-    found = check(release_card(session.release(SCRIPT, budget=BUDGET)))
+    found = check(session.release(SCRIPT, budget=BUDGET)._repr_html_())
     for words in (HOSTILE, "by size", "ρ = 0.25", "n_variance", "Release of 2 statements"):
         assert words in found.text
     assert "all 6 rows" in found.text  # of six groups five are shown, and all behind a click
@@ -104,7 +104,7 @@ def test_headers_stand_above_their_numbers():
 
 def test_a_release_of_many_statements_is_cut(session):
     script = {f"q{i}": "SELECT big, COUNT(*) AS n FROM shop GROUP BY big" for i in range(20)}
-    text = check(release_card(session.release(script, budget=BUDGET))).text
+    text = check(session.release(script, budget=BUDGET)._repr_html_()).text
     assert "q11" in text
     assert "q12" not in text
     assert "8 more statements" in text

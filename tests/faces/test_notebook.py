@@ -191,6 +191,11 @@ def test_frames_of_other_libraries_are_public_tables(shell):
         assert cell(shell, "--rho 1000 --public bands", sql)["band"].to_list() == ["old", "young"]
 
 
+def test_a_unit_that_is_named_twice_is_refused(shell):
+    with pytest.raises(dpsql.SchemaError, match="several privacy units"):
+        cell(shell, "--rho 1000 --unit sex --unit age --max-rows 3", BY_SEX)
+
+
 def test_public_frames_are_joined(shell):
     shell.user_ns["bands"] = pl.DataFrame({"band": ["young", "old"], "lo": [0, 5], "hi": [4, 9]})
     frame = cell(

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.hints import for_command
 from dpsql.measurement.measure import apply, measure
 from dpsql.planner.mechanisms import querysmasher
+from dpsql.polars_namespace import PrivateFrame
 from dpsql.release.marginals import reconstruct
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Matrix, Prefix, Workload
@@ -222,6 +224,57 @@ def test_the_owner_says_of_a_table_that_it_has_no_persons(file, tmp_path, how):
     assert dpsql.Session(file).query(TOWNS, budget=0).height == 2
     with pytest.raises(dpsql.LedgerError, match="Another unit"):
         dpsql.query(file, GIFTS.format("visits"), budget=BUDGET, unit=dpsql.EACH_ROW)
+
+
+PERSON = dpsql.Unit("person", max_rows=3)
+
+
+@pytest.mark.parametrize("unit", [PERSON, [PERSON], (PERSON,)])
+def test_a_unit_is_said_in_one_way_everywhere(file, unit):
+    sql, frame = GIFTS.format("visits"), pl.DataFrame({"person": [1, 1, 2], "gift": [True] * 3})
+    whole = dpsql.plan(file, sql, budget=BUDGET, unit="person", max_rows=3)
+    told = [
+        dpsql.plan(file, sql, budget=BUDGET, unit=unit),
+        dpsql.Session(file, unit=unit).plan(sql, budget=BUDGET),
+        dpsql.Session(file).redeclared(unit=unit).plan(sql, budget=BUDGET),
+        PrivateFrame(frame).session(unit=unit).plan(GIFTS.format("self"), budget=BUDGET),
+        dpsql.plan(Workload({"a": 3}).add(["a"], [Identity()]), budget=BUDGET, unit=unit),
+    ]
+    assert {plan.neighbours for plan in (whole, *told)} == {whole.neighbours}
+    assert {plan.contributions for plan in (whole, *told)} == {3}
+    assert dpsql.compare(file, sql, budget=BUDGET, unit=unit, mechanisms=["gaussian"]).frame.height
+    with pytest.raises(dpsql.SchemaError, match="no bound on rows beside it"):
+        dpsql.plan(file, sql, budget=BUDGET, unit=unit, max_rows=3)
+
+
+def test_several_units_are_refused_by_name_wherever_they_are_said(file, tmp_path):
+    sql, schema = GIFTS.format("visits"), tmp_path / "schema.toml"
+    schema.write_text('[visits]\nunit = ["person", "town"]\nmax_rows = 3\n')
+    comment = 'dpsql: {"unit": ["person", "town"], "max_rows": 3}'
+    both = [PERSON, dpsql.Unit("town", max_rows=9)]
+
+    def commented():
+        file.execute(f"COMMENT ON TABLE visits IS '{comment}'").fetchall()
+        dpsql.plan(file, sql, budget=BUDGET)
+
+    for said in (
+        lambda: dpsql.query(file, sql, budget=BUDGET, unit=both),
+        lambda: dpsql.plan(file, sql, budget=BUDGET, unit=["person", "town"], max_rows=3),
+        lambda: dpsql.Schema({}, units={"visits": both}),
+        lambda: dpsql.Schema.load(schema),
+        lambda: dpsql.Unit(["person", "town"], max_rows=3),
+        commented,
+    ):
+        with pytest.raises(dpsql.SchemaError, match="several privacy units") as caught:
+            said()
+        assert "one of them" in caught.value.hint
+
+
+@pytest.mark.parametrize("unit", [[], ["person"], [3], {"person": 3}, 3])
+def test_what_is_not_a_unit_is_refused(file, unit):
+    with pytest.raises(dpsql.SchemaError) as caught:
+        dpsql.plan(file, GIFTS.format("visits"), budget=BUDGET, unit=unit)
+    assert caught.value.hint
 
 
 def test_each_row_and_a_bound_are_refused(file):

@@ -8,7 +8,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
-from dpsql.cli.options import Amounts, Source
+from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import working
 from dpsql.flags import FLAGS
 from dpsql.request import SessionCompareOptions
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 @options.json_option
 def compare(
     script: str,
-    source: Source,
-    amounts: Amounts,
+    source: DatabaseOptions,
+    amounts: BudgetOptions,
     asked: SessionCompareOptions,
     *,
     mechanisms: tuple[str, ...],
@@ -55,7 +55,7 @@ def compare(
         output.say(repr(made))
 
 
-def _document(made: Comparison, amounts: Amounts) -> dict[str, object]:
+def _document(made: Comparison, amounts: BudgetOptions) -> dict[str, object]:
     return {
         "queries": made.workload.count,
         "budget": money.budget_json(made.budget, amounts.shown_delta),

@@ -10,7 +10,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
-from dpsql.cli.options import Amounts, Source
+from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.errors import LedgerError, printable
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ def ledger() -> None:
 @_path
 @_db
 @click.option(
-    "--delta", type=options.Amount(), default="1e-9", show_default=True, help="Where ε is shown."
+    "--delta",
+    type=options.ExactDecimal(),
+    default="1e-9",
+    show_default=True,
+    help="Where ε is shown.",
 )
 @options.json_option
 def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -> None:
@@ -87,10 +91,10 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
 @options.typed("ledger")
 @options.amounts
 @options.json_option
-def init(db: Path, ledger: Path | None, amounts: Amounts, *, as_json: bool) -> None:
+def init(db: Path, ledger: Path | None, amounts: BudgetOptions, *, as_json: bool) -> None:
     """Fix the total that may be spent on a database, once and for all."""
     total = amounts.needed()
-    with opening.session(Source(db, {"ledger": ledger}), total=total) as session:
+    with opening.session(DatabaseOptions(db, {"ledger": ledger}), total=total) as session:
         left, place = session.ledger.remaining, session.ledger.path
     account = money.account(None, left, amounts.shown_delta)
     if as_json:

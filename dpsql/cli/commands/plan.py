@@ -10,7 +10,7 @@ import click
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.exits import Exit
-from dpsql.cli.options import Amounts, Source
+from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import working
 from dpsql.request import SessionPlanOptions
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @options.json_option
 def plan(
     script: str,
-    source: Source,
-    amounts: Amounts,
+    source: DatabaseOptions,
+    amounts: BudgetOptions,
     asked: SessionPlanOptions,
     *,
     explain: bool,
@@ -51,7 +51,7 @@ def plan(
         click.get_current_context().exit(Exit.ACCURACY)
 
 
-def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
+def _print(made: Plan, amounts: BudgetOptions, *, explain: bool) -> None:
     errors = made.expected_error()
     output.say_table([name.replace("_", " ") for name in errors.columns], errors.rows())
     if made.expected_answers is not None:
@@ -78,7 +78,7 @@ def _print(made: Plan, amounts: Amounts, *, explain: bool) -> None:
         output.say(made.explain())
 
 
-def _document(made: Plan, amounts: Amounts, *, explain: bool) -> dict[str, object]:
+def _document(made: Plan, amounts: BudgetOptions, *, explain: bool) -> dict[str, object]:
     found: dict[str, object] = {
         "statements": made.expected_error().to_dicts(),
         "rmse": made.rmse,

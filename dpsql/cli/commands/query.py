@@ -8,7 +8,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
-from dpsql.cli.options import Amounts, Source
+from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import working
 from dpsql.request import AnswerOptions
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @options.json_option
 def query(
     sql: str,
-    source: Source,
-    amounts: Amounts,
+    source: DatabaseOptions,
+    amounts: BudgetOptions,
     asked: AnswerOptions,
     *,
     free: bool,

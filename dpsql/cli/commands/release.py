@@ -9,7 +9,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
-from dpsql.cli.options import Amounts, Source
+from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
 from dpsql.request import Free, ReleaseOptions
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 @options.json_option
 def release(
     script: str,
-    source: Source,
-    amounts: Amounts,
+    source: DatabaseOptions,
+    amounts: BudgetOptions,
     asked: ReleaseOptions,
     *,
     free: bool,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 import polars as pl
-import psutil
 
 from dpsql.errors import DpsqlError, MechanismError, WorkloadError
 from dpsql.hints import Hint
@@ -187,6 +186,8 @@ class PeakMemory:
     """How much more memory the process used at most, while this was entered."""
 
     def __init__(self) -> None:
+        import psutil  # only comparisons need it
+
         self._process = psutil.Process()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)

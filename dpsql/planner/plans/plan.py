@@ -17,6 +17,7 @@ from dpsql.errors import AccuracyError
 from dpsql.hints import option
 from dpsql.linalg.subsets import subsets
 from dpsql.linalg.threads import one_thread
+from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.plans.expected import error_table
@@ -27,7 +28,6 @@ from dpsql.planner.reconstruction.measured import Noisy, Values
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.shares.allocation import total_error
 from dpsql.privacy import Budget
-from dpsql.views import plan_card
 from dpsql.workload import Family, Workload
 
 MANY = 2**22
@@ -137,7 +137,22 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        return plan_card(self)
+        known: dict[str, object] = {
+            "budget": self.budget,
+            "neighbours": self.neighbours,
+            "overall RMSE": plain(self.rmse),
+            "certified gap": f"{self.gap:.2%}" if math.isfinite(self.gap) else "not known",
+        }
+        if self.binding:
+            known["decided by"] = ", ".join(self.binding)
+        errors = self.expected_error()
+        header = [name.replace("_", " ") for name in errors.columns]
+        return card(
+            "Plan (planning spends nothing)",
+            facts(known),
+            table(header, errors.rows()),
+            folded("what is measured, and its share of the budget", preformatted(self.explain())),
+        )
 
     @property
     def recovery(self) -> Reconstruction:
