@@ -14,9 +14,9 @@ from dpsql.calls import check_above, checked
 from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.threads import one_thread
+from dpsql.planner import registry as mechanisms
 from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.comparison.compare import compare as compare_workload
-from dpsql.planner.mechanisms import registry as mechanisms
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.reuse.planning import Past, plan_given, source_of

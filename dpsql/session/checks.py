@@ -7,7 +7,7 @@ from pathlib import Path
 from dpsql.calls import check_above, check_callable, check_path, check_switch
 from dpsql.errors import BudgetError, MechanismError
 from dpsql.hints import ANY_BUDGET, FREE, Hint, option
-from dpsql.planner.mechanisms.registry import traits_of
+from dpsql.planner.registry import traits_of
 from dpsql.privacy import Budget, Ledger
 from dpsql.release.confidence import check_confidence
 from dpsql.release.folder import check_target

@@ -9,8 +9,8 @@ from functools import partial
 
 from dpsql.errors import BudgetError, ResourceLimitError
 from dpsql.hints import spend
+from dpsql.planner import registry as mechanisms
 from dpsql.planner.comparison.compare import Comparison, compare
-from dpsql.planner.mechanisms import registry as mechanisms
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsql.planner.mechanisms import registry
+from dpsql.planner import registry
 from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget

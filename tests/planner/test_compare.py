@@ -10,8 +10,8 @@ import pytest
 import dpsql
 from dpsql.errors import MechanismError, WorkloadError
 from dpsql.planner.comparison.compare import PeakMemory
-from dpsql.planner.mechanisms.registry import able, reason_unsupported
 from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.planner.registry import able, reason_unsupported
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 

@@ -11,7 +11,7 @@ import pytest
 import dpsql
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.planner.mechanisms.base import Options
-from dpsql.planner.mechanisms.registry import plan as plan_by
+from dpsql.planner.registry import plan as plan_by
 from dpsql.planner.strategies import rounding
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Workload

@@ -17,9 +17,9 @@ from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, table
 from dpsql.planner.comparison.bound import LowerBound, svd_bound
 from dpsql.planner.mechanisms.base import DEFAULT, Options
-from dpsql.planner.mechanisms.registry import planned, reason_unsupported, traits_of
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
+from dpsql.planner.registry import planned, reason_unsupported, traits_of
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 

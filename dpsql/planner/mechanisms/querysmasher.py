@@ -29,7 +29,7 @@ from dpsql.planner.mechanisms.base import (
     reason_of_kind,
 )
 from dpsql.planner.plans.objectives import Planner, least_budget, least_largest
-from dpsql.planner.plans.plan import RECORD, Plan, PlannedBlock
+from dpsql.planner.plans.plan import Plan, PlannedBlock
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
@@ -103,7 +103,6 @@ def plan(
     objective: ObjectiveName = "total",
     targets: Mapping[str, float] | None = None,
     contributions: int = 1,
-    neighbours: str = RECORD,
 ) -> Plan:
     """Plan the measurements that answer a workload with the least error, or at the least budget.
 
@@ -121,7 +120,6 @@ def plan(
             The budget is then the least one found that meets them all.
         contributions: the most records of one privacy unit that are counted. With k of them the
             same noise costs k² as much.
-        neighbours: in what neighbouring data sets differ, as `Plan.neighbours` is to say it.
 
     Raises:
         WorkloadError: the workload is empty, or an option is out of range.
@@ -143,8 +141,7 @@ def plan(
             return _plan_total(weighted, cost, tolerance, residuals)
         return _plan_like(weighted, cost, tolerance, like)
 
-    planned = _plan(workload, budget, objective, targets, planner, whole)
-    return replace(planned, neighbours=neighbours)
+    return _plan(workload, budget, objective, targets, planner, whole)
 
 
 def _plan(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.planner.mechanisms.registry import mechanism_of
+from dpsql.planner.registry import mechanism_of
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.mechanisms import planned_by
