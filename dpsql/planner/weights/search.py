@@ -256,7 +256,7 @@ class _ReferenceSearch:
             for c in self._sparse:
                 tried[c] = self._rounded(c, best[c], denominator)
             with suppress(_TooMuchError):
-                found = self.objective([r.weights for r in tried])
+                found = self.objective([r.weights for r in tried], final=True)
                 if found is not None and found[0] <= limit:
                     result = tried
                     if denominator != FINEST:
@@ -269,8 +269,8 @@ class _ReferenceSearch:
             return rounded(weights, denominator)
         return Reference.of_cells(len(weights))
 
-    def objective(self, weights: list[Array]) -> tuple[float, Slopes] | None:
-        """Return Σ_A √E_A and its derivatives, or None if a subworkload can't be solved."""
+    def objective(self, weights: list[Array], final: bool = False) -> tuple[float, Slopes] | None:
+        """Return Σ_A √E_A and its slopes; None if one can't be solved. Final ones may vanish."""
         references = [
             Reference.of_reals(w) if c in self.free else self._small.uniform[c]
             for c, w in enumerate(weights)
@@ -278,8 +278,7 @@ class _ReferenceSearch:
         evaluation = _Evaluation(Splitter(references), weights, self._deltas, self._spent)
         total, slopes = 0.0, dict[int, Array]()
         for number, subworkload in enumerate(self.subworkloads):
-            found = evaluation.error(number, subworkload)
-            if found is None:
+            if (found := evaluation.error(number, subworkload, final)) is None:
                 return None
             error, its = found
             count = len(subworkload.spaces)
@@ -325,15 +324,17 @@ class _Evaluation:
         self._solved: dict[bytes, _SolvedComponent] = {}
         self._parts: dict[object, tuple[float, Slopes]] = {}
 
-    def error(self, number: int, subworkload: Subworkload) -> tuple[float, Slopes] | None:
+    def error(self, number: int, asked: Subworkload, final: bool) -> tuple[float, Slopes] | None:
         """Return E and its derivatives; None if no solver takes the subworkload."""
-        terms = products(subworkload, self._splitter)
+        terms = products(asked, self._splitter)
         structure = analyse(terms)
         if structure.rest or any(choose(c) is None for c in structure.components):
             return None
+        if final and not all(c.squares for c in structure.components):
+            return 0.0, {}
         solved = [(c, self._solve((number, i), c)) for i, c in enumerate(structure.components)]
         total, slopes = 0.0, dict[int, Array]()
-        for term, numbers in zip(subworkload.terms, terms, strict=True):
+        for term, numbers in zip(asked.terms, terms, strict=True):
             found = [self._part(c, s, term.layout) for c, s in solved]
             value = math.prod(v for v, _ in found)
             total += numbers.weight * value
