@@ -45,11 +45,11 @@ def answer(data: PrivateData, request: Request) -> Release:
 
     What must hold at every line, and why it does:
 
-    1. Nothing is read but the catalog until `charge` has returned. Compiling reads names, types
-       and constraints; `rehearse` computes on invented answers; planning needs no data;
-       `counting.check` has DuckDB bind the counting statements, without running them. So all
-       errors up to there may say what they like, and cost nothing.
-    2. The charge is durable before any row is read: `charge` returns after the commit, and counts
+    1. Nothing is read but the catalog, public tables and the ledger until `_charge` has returned.
+       Compiling reads names, types and constraints; `rehearse` computes on invented answers;
+       planning needs no data; `counting.check` has DuckDB bind the counting statements, without
+       running them. So all errors up to there may say what they like, and cost nothing.
+    2. The charge is durable before any row is read: `_charge` returns after the commit, and counts
        are only made by `counting.run()`, below it. It is the whole budget that was asked for.
     3. What is counted is what was planned: on one snapshot the table is verified, the statements
        are bound, and the rows are counted, by statements made once.
