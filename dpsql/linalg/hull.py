@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
+
 Numbers = NDArray[np.intp]
 
 SPARE = 4

@@ -23,10 +23,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.narrow import narrow
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Runs = tuple[Ints, Ints]
 """For each row the first cell that it counts, and the one after the last; see
 `structures.Intervals`."""

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
 
 STEP, TAILS = 1.25, 20.0
 """h, and how far u goes beyond the logarithms of the eigenvalues: errors of 1e-7 and 3e-5."""

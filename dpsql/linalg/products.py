@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.linalg.matrices import Array, StructuredMatrix, check_entries, frozen
+from dpsql.linalg.arrays import Array
+from dpsql.linalg.matrices import StructuredMatrix, check_entries, frozen
 
 
 def kron(tables: Iterable[NDArray[Any]]) -> NDArray[Any]:

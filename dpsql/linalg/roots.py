@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
-
-Array = NDArray[np.float64]
 
 
 def root_of(gram: Array) -> Array:

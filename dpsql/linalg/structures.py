@@ -7,15 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsql.linalg.matrices import (
-    Array,
-    Ints,
-    Runs,
-    Sparse,
-    StructuredMatrix,
-    check_entries,
-    frozen,
-)
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.matrices import Runs, Sparse, StructuredMatrix, check_entries, frozen
 
 
 class Exchangeable(StructuredMatrix):

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.connected import unions
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.threads import one_thread
@@ -30,8 +31,6 @@ from dpsql.planner.reconstruction.measured import MeasuredFactor
 from dpsql.release.cells import Component, Rows, Tables
 from dpsql.release.leastsquares import known_sum, least_squares
 from dpsql.release.rounding import evenly, whole_table
-
-Array = NDArray[np.float64]
 
 MAX_JOINT_CELLS = 1 << 22
 """Joint cells of one component: a table of 32 MiB, and a few of its size beside it."""

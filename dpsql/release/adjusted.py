@@ -13,6 +13,7 @@ from functools import cached_property
 import polars as pl
 
 from dpsql.errors import SqlError, printable
+from dpsql.linalg.arrays import Ints
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.reconstruction.entries import entries
 from dpsql.planner.reconstruction.sources import Ground, Source
@@ -20,7 +21,6 @@ from dpsql.release.adjust import FittedTable, Observation, components_of, fit_ta
 from dpsql.release.frames import DESCRIBED, AnsweredFrames
 from dpsql.release.marginals import Marginal
 from dpsql.sql.compiled import Script, Statement
-from dpsql.workload.cells import Ints
 
 REASON = "biased: of a table that fits all measurements"
 

@@ -14,11 +14,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.products import Kronecker
 from dpsql.planner.reconstruction.measured import MeasuredFactor
-
-Array = NDArray[np.float64]
 
 
 class Rows:

@@ -15,9 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.release.cells import Component, Tables
-
-Array = NDArray[np.float64]
 
 MAX_ROUNDS = 200
 """How often cells are chosen; 5 to 40 times are usual."""

@@ -11,6 +11,7 @@ import duckdb
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.public import PublicReader
 from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.linalg.arrays import Ints
 from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
@@ -19,7 +20,6 @@ from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import compile_script, no_split
-from dpsql.workload.cells import Ints
 
 Split = Mapping[str, Ints]
 

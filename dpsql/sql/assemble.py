@@ -10,6 +10,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, Span, UnsupportedSqlError
+from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
@@ -17,7 +18,7 @@ from dpsql.sql.computing.notes import notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
-from dpsql.sql.lowering.matrices import Ints, LoweredBlock
+from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox import Sandbox

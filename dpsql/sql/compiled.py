@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Quantile
 from dpsql.sql.computing.notes import Note
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.sql.lowering.lower import GroupAxis
-from dpsql.sql.lowering.matrices import Ints
 from dpsql.workload import Workload
 
 

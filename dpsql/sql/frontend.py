@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dpsql.errors import SqlError, SqlLimitError, printable
 from dpsql.hints import option
+from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
@@ -13,7 +14,6 @@ from dpsql.sql.binding.outline import Outlined, Outliner, Public, Resolve
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
-from dpsql.sql.lowering.matrices import Ints
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox import Sandbox, SandboxError
 from dpsql.sql.text.limits import MAX_STATEMENTS

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from dpsql.linalg.arrays import Ints
 
 
 def refined(known: Ints, signatures: Ints) -> Ints:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.products import kron
 from dpsql.workload.workload import Family, Workload
-
-Array = NDArray[np.float64]
 
 
 def touched(workload: Workload) -> tuple[str, ...]:

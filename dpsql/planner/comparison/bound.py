@@ -40,16 +40,14 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, Products, weighted_sum
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
 from dpsql.workload.joint import gram, joint_cells, touched
-
-Array = NDArray[np.float64]
 
 SMALL = 1000
 """Joint cells up to which all queries are taken together."""

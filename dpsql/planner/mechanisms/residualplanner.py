@@ -40,9 +40,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError, ResourceLimitError, WorkloadError
+from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import DEFAULT, Cost, Options, budget_of
 from dpsql.planner.mechanisms.querysmasher import Divided, divide_within, stitch_shares
 from dpsql.planner.mechanisms.restricted import IDENTITY, RestrictedMechanism
@@ -140,8 +140,6 @@ def _attributes(block: Block) -> tuple[str, ...] | None:
     permutes = bool((squares == 1).all() and (queries.sums() == 1).all())
     return block.attributes if permutes else None
 
-
-Array = NDArray[np.float64]
 
 MAX_PROGRAM = 2**15
 """Residual spaces of a conic program: it takes about a minute then."""

@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, WorkloadError
 from dpsql.hints import option
+from dpsql.linalg.arrays import Array
 from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.reconstruction.base import LARGE
 from dpsql.planner.shares.allocation import total_error
@@ -37,7 +37,6 @@ from dpsql.workload import Workload
 from dpsql.workload.joint import joint_cells, touched, written_out
 from dpsql.workload.workload import EQUAL
 
-Array = NDArray[np.float64]
 Planner = Callable[[Workload, Budget, Plan | None], Plan]
 """Plans a workload; with the references of a plan for other weights, if one is given."""
 

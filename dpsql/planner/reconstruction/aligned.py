@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.workload import Block, Family, Queries
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Axes = tuple[int, ...]
 
 
@@ -56,7 +55,7 @@ def cut_blocks(
     return tuple(cut)
 
 
-def taken(queries: Queries, rows: Indices) -> Queries:
+def taken(queries: Queries, rows: Ints) -> Queries:
     """Return the queries of these numbers; themselves, if these are all."""
     whole = len(rows) == queries.rows and (rows == np.arange(len(rows))).all()
     return queries if whole else queries.take(rows)

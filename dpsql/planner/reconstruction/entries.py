@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Ints
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
@@ -20,7 +21,6 @@ from dpsql.planner.reconstruction.measured import (
 )
 from dpsql.planner.reconstruction.sources import Ground, Source, agrees
 from dpsql.planner.residuals.averaging import Reference
-from dpsql.workload.cells import Ints
 
 Array = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.planner.reconstruction.aligned import (
     Aligned,
@@ -33,8 +33,6 @@ from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.pieces import split_rows
 from dpsql.workload import Block, Family, Queries
 from dpsql.workload.workload import boxes
-
-Array = NDArray[np.float64]
 
 
 def rows_at_once(family: Family, entries: int) -> int:

@@ -18,15 +18,14 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.connected import unions
 from dpsql.planner.reconstruction.inverses import CHUNK, Inverses, groups
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.pieces import split_rows
 from dpsql.workload import Block, Family
 
-Array = NDArray[np.float64]
 Key = tuple[object, ...]
 
 TABLE = 2**22

@@ -9,10 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.measurement.integer import BlockStrategy
-
-Array = NDArray[np.float64]
 
 
 class MeasuredFactor(Protocol):

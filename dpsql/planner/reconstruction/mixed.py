@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.planner.reconstruction.aligned import Aligned
@@ -29,8 +29,6 @@ from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family
-
-Array = NDArray[np.float64]
 
 
 class MixedReconstruction(CombinedReconstruction):

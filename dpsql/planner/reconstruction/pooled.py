@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.integer import CentredFactor, DenseFactor, IntegerFactor
@@ -32,8 +33,6 @@ from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.sources import Reading
 from dpsql.planner.residuals.averaging import Reference
 from dpsql.workload import Family, Workload
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

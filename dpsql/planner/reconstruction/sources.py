@@ -17,10 +17,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Ints
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.reconstruction.measured import Noisy
 from dpsql.planner.residuals.averaging import Reference
-from dpsql.workload.cells import Ints, coarsening, common_refinement
+from dpsql.workload.cells import coarsening, common_refinement
 
 Array = NDArray[np.float64]
 PARTS = 4

@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Ints
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
@@ -32,7 +33,6 @@ from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells
 from dpsql.planner.reuse.residual_spaces import least_residual_error, plan_residual_spaces
 from dpsql.planner.strategies.whole import QUICK_CELLS
 from dpsql.workload import Workload
-from dpsql.workload.cells import Ints
 from dpsql.workload.joint import joint_cells
 
 

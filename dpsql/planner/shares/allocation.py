@@ -22,9 +22,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
 
 _GRAIN = 1 << 60
 """Shares are whole numbers up to this one, of a unit that makes them sum to the total."""

@@ -19,7 +19,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
+
 Cells = NDArray[np.intp]
 
 MANY = 4

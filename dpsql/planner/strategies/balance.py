@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
 
 ENOUGH = 1e-5
 """Excess, relative to the squared length, at which a column counts as balanced."""

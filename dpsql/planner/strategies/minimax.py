@@ -27,11 +27,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from dpsql.linalg.acceleration import Accelerated
-
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
 
 WORK = 1e11
 """Multiplications that it may cost: a few seconds."""

@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
+
 Permutation = NDArray[np.intp]
 
 PROBES = 3

@@ -15,9 +15,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import MAX_ENTRIES, Runs, Sparse
 from dpsql.linalg.structures import Intervals, of_entries
-from dpsql.sql.lowering.matrices import Floats, Ints, LoweredBlock
+from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.workload.cells import refined
 
 
@@ -125,7 +126,7 @@ def _keys(entries: Sparse, rest: Ints) -> Ints:
     return np.asarray(entries.row * entries.cells + rest)
 
 
-def _equal_slices(at: Ints, key: Ints, weight: Floats, size: int) -> Ints:
+def _equal_slices(at: Ints, key: Ints, weight: Array, size: int) -> Ints:
     """Return numbers for the slices of a matrix, so that only equal ones have equal numbers.
 
     Keys ascend within a slice, because entries do, and those of a slice have one value of the
@@ -152,7 +153,7 @@ def _equal_slices(at: Ints, key: Ints, weight: Floats, size: int) -> Ints:
 
 
 def _slices_equal(
-    one: Ints, other: Ints, starts: Ints, lengths: Ints, key: Ints, weight: Floats
+    one: Ints, other: Ints, starts: Ints, lengths: Ints, key: Ints, weight: Array
 ) -> NDArray[np.bool_]:
     """Compare slices pair by pair, entry by entry."""
     count = lengths[one]

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense, Runs, Sparse, StructuredMatrix
 from dpsql.linalg.structures import compact
 from dpsql.workload import Factor, Identity, Matrix, Queries
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +49,7 @@ class LoweredBlock:
             check_entries(int(self.rows.squares().sum()), 1, self.attributes)
         return self.rows.entries()
 
-    def dense(self) -> Floats:
+    def dense(self) -> Array:
         """Write the matrix out.
 
         Raises:
@@ -67,7 +62,7 @@ class LoweredBlock:
         """Return the block with other rows along the same axes."""
         return replace(self, rows=rows)
 
-    def with_dense(self, matrix: Floats) -> LoweredBlock:
+    def with_dense(self, matrix: Array) -> LoweredBlock:
         """Return the block with the rows of a matrix, as runs if they are."""
         return self.with_rows(compact(Dense(matrix).entries()))
 

@@ -14,11 +14,12 @@ from functools import reduce
 import numpy as np
 
 from dpsql.errors import SqlError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Runs
 from dpsql.linalg.structures import Intervals, compact
 from dpsql.sql.binding.core import Core, Windowed
 from dpsql.sql.lowering.evaluate import Axis, Evaluator
-from dpsql.sql.lowering.matrices import Floats, Ints, LoweredBlock, check_entries
+from dpsql.sql.lowering.matrices import LoweredBlock, check_entries
 
 
 def over_window(
@@ -147,10 +148,10 @@ class _Window:
                 "RANGE in place of ROWS.",
             )
 
-    def _tensor(self, block: LoweredBlock) -> Floats:
+    def _tensor(self, block: LoweredBlock) -> Array:
         return block.dense().reshape(*(self._sizes[i] for i in block.axes), -1)
 
-    def _from_tensor(self, block: LoweredBlock, tensor: Floats) -> LoweredBlock:
+    def _from_tensor(self, block: LoweredBlock, tensor: Array) -> LoweredBlock:
         return block.with_dense(tensor.reshape(block.rows.rows, -1))
 
 

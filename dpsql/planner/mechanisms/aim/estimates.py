@@ -37,6 +37,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
@@ -124,9 +125,6 @@ def unit(block: BlockStrategy) -> int:
 def _error(attributes: Attributes, sizes: Mapping[str, int]) -> float:
     """Return E_A, up to a factor that all spaces share."""
     return math.prod(float(sizes[a] - 1) ** 2 for a in attributes)
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

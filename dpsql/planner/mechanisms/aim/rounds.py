@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Array
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.integer import BlockStrategy
@@ -121,9 +122,6 @@ def first_shares(
     """
     parts = [w ** (2 / 3) for w in weights.values()]
     return dict(zip(weights, exact_shares(parts, [1] * len(parts), total), strict=True))
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

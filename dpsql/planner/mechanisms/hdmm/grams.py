@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array
 from dpsql.workload import Family, Queries, Workload
-
-Array = NDArray[np.float64]
 
 MAX_CELLS = 2500
 """Cells of an attribute up to which a Gram matrix is written out and factorised."""

@@ -29,13 +29,12 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.hdmm.strategies import Noise, descend, irregular
 from dpsql.planner.residuals.pieces import split_rows
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import Block
-
-Array = NDArray[np.float64]
 
 MAX_BITS = 15
 MAX_PAIRS = 2**23

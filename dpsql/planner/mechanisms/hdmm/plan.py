@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError, ResourceLimitError
+from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import check_entries
 from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
@@ -236,9 +237,6 @@ def _bits(cost: Cost, share: float) -> int:
     spent = float(cost.per_record) * share
     shrink = -math.log2(spent) / (1 if cost.budget.pure else 2)
     return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - max(0.0, shrink))))
-
-
-Ints = NDArray[np.int64]
 
 
 def rounded(strategies: Sequence[Strategy], noise: Noise, bits: int) -> tuple[IntegerFactor, ...]:

@@ -36,14 +36,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import independent_inverse
 from dpsql.linalg.roots import root_of
 from dpsql.planner.mechanisms.hdmm.grams import Gram
 from dpsql.planner.strategies.dual import Dual, maximise
-
-Array = NDArray[np.float64]
 
 Noise = Literal["gaussian", "laplace"]
 
@@ -333,7 +331,7 @@ def p_identity(gram: Gram, start: Strategy | None = None) -> DenseStrategy:
     return DenseStrategy.of(matrix_of(best_theta(gram.matrix, p, theta)))
 
 
-def irregular(count: int, number: int) -> NDArray[np.float64]:
+def irregular(count: int, number: int) -> Array:
     """Return numbers from 0 to 1; other ones for each `number` from 1."""
     alpha = math.sqrt(number * number + 1)  # no square for number > 0
     return np.asarray(np.square(np.arange(1, count + 1, dtype=np.float64)) * alpha % 1.0)

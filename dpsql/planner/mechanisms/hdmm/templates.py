@@ -24,13 +24,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.hdmm.grams import Gram, Products, weighted_sum
 from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Noise, Oracle, Strategy
 from dpsql.workload import Family, Workload
-
-Array = NDArray[np.float64]
 
 ROUNDS = 30
 PROGRESS = 1e-5
