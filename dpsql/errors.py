@@ -79,6 +79,9 @@ class SqlLimitError(SqlError):
 class SchemaError(DpsqlError):
     """A table, column or domain is missing or badly declared."""
 
+    unknown: bool = False
+    """Whether it is about a name that no table or column has."""
+
 
 class SqlSchemaError(SqlError, SchemaError):
     """The SQL names a table or column that the schema lacks, or has no public domain for."""

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from dpsql.engines.columns import call, quote
+from dpsql.engines.columns import call
 from dpsql.errors import InternalError
 from dpsql.schema import Table
+from dpsql.schema.names import quoted_name
 
 KEPT = "kept"
 """The name under which the rows are made available. A name with fewer than three parts means it
@@ -40,11 +41,11 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
         raise InternalError("a table without a unit has no bound on its rows")
     names = list(columns)
     own = _unused(table.columns)
-    shown = "".join(f"{quote(name)}, " for name in names)
-    chosen = "".join(f"t0.{quote(name)}, " for name in names)
+    shown = "".join(f"{quoted_name(name)}, " for name in names)
+    chosen = "".join(f"t0.{quoted_name(name)}, " for name in names)
     holder = f"t{len(unit.joins)}"
-    id_column = f"{holder}.{quote(unit.column)}"
-    text = call("concat", "''", *(_text(f"t0.{quote(name)}") for name in table.columns))
+    id_column = f"{holder}.{quoted_name(unit.column)}"
+    text = call("concat", "''", *(_text(f"t0.{quoted_name(name)}") for name in table.columns))
     # Three steps: the unit and the text of each row; a number for each copy of a row; the order.
     rows = (
         f"SELECT {chosen}{_id(id_column, unit.type)} AS {own}id, "
@@ -66,11 +67,11 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
 
 def _source(table: Table) -> str:
     """Join the tables on the way to the unit, each of which has one row at most for a row."""
-    source = ".".join(quote(part) for part in table.path) + " AS t0"
+    source = ".".join(quoted_name(part) for part in table.path) + " AS t0"
     for i, join in enumerate(table.unit.joins if table.unit is not None else ()):
-        parent = ".".join(quote(part) for part in join.path)
-        child = _id(f"t{i}.{quote(join.column)}", join.type)
-        key = _id(f"t{i + 1}.{quote(join.key)}", join.type)
+        parent = ".".join(quoted_name(part) for part in join.path)
+        child = _id(f"t{i}.{quoted_name(join.column)}", join.type)
+        key = _id(f"t{i + 1}.{quoted_name(join.key)}", join.type)
         source += f" JOIN {parent} AS t{i + 1} ON {child} = {key}"
     return source
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.schema import Domain
+from dpsql.schema.names import quoted_name
 from dpsql.schema.numbers import decimal_scale
 from dpsql.schema.sequences import MONTHS, DateRange, DecimalRange
 
@@ -56,7 +57,7 @@ Text = Callable[[Parameters], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CellSql:
     """How values of one column fall into the cells of its domain, NULL left aside.
 
     `placed` says whether a value has a cell, `stored` is what to group by, and `code` makes the
@@ -68,12 +69,12 @@ class Cells:
     code: Code
 
     @classmethod
-    def plain(cls, placed: str, stored: str, code: Code) -> Cells:
+    def plain(cls, placed: str, stored: str, code: Code) -> CellSql:
         """Make them of texts that name no parameter."""
         return cls(lambda _: placed, lambda _: stored, code)
 
 
-class Column:
+class CodedColumn:
     """SQL for one column.
 
     `inside` says whether a row has a cell, `stored` is what to group by under the name `alias`,
@@ -86,7 +87,7 @@ class Column:
     """
 
     def __init__(self, name: str, alias: str, domain: Domain, *, leaves_out: bool) -> None:
-        self._column, self._domain, self.alias = quote(name), domain, alias
+        self._column, self._domain, self.alias = quoted_name(name), domain, alias
         self._cells = _cells(self._column, domain)
         self._every = domain.nullable or leaves_out
         self._both = domain.nullable and leaves_out
@@ -124,12 +125,7 @@ def whole(value: int, type_: str = "HUGEINT") -> str:
     return f"'{value}'::{type_}"
 
 
-def quote(identifier: str) -> str:
-    """Quote an identifier of the catalog."""
-    return '"' + identifier.replace('"', '""') + '"'
-
-
-def _cells(column: str, domain: Domain) -> Cells:
+def _cells(column: str, domain: Domain) -> CellSql:
     values, clamps = domain.values, domain.outside == "clamp"
     if isinstance(values, range):
         low, high = (whole(v, domain.type) for v in (values.start, values.stop - 1))
@@ -144,17 +140,17 @@ def _cells(column: str, domain: Domain) -> Cells:
     if domain.type == "DOUBLE":
         return _bins(column, domain)
     if domain.type == "BOOLEAN":
-        return Cells.plain(f"{column} IS NOT NULL", column, lambda x: x)
+        return CellSql.plain(f"{column} IS NOT NULL", column, lambda x: x)
     if domain.type == "ENUM":
-        return Cells.plain(f"{column} IS NOT NULL", column, lambda x: call("enum_code", x))
+        return CellSql.plain(f"{column} IS NOT NULL", column, lambda x: call("enum_code", x))
     return _listed(column, domain)
 
 
-def _span(column: str, low: str, high: str, clamps: bool, code: Code) -> Cells:
+def _span(column: str, low: str, high: str, clamps: bool, code: Code) -> CellSql:
     """Values from `low` to `high`, which are of the column's own type."""
     if clamps:
-        return Cells.plain(f"{column} IS NOT NULL", _between(column, low, high), code)
-    return Cells.plain(f"{column} BETWEEN {low} AND {high}", column, code)
+        return CellSql.plain(f"{column} IS NOT NULL", _between(column, low, high), code)
+    return CellSql.plain(f"{column} BETWEEN {low} AND {high}", column, code)
 
 
 def _between(value: str, low: str, high: str) -> str:
@@ -162,11 +158,11 @@ def _between(value: str, low: str, high: str) -> str:
     return call("least", call("greatest", value, low), high)
 
 
-def _grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
+def _grid(column: str, domain: Domain, values: DecimalRange) -> CellSql:
     """Decimals in a DECIMAL or integer column, in exact integers of the column's last digit.
 
     With v = value − low and the step d, ⌊v/d + 1/2⌋ = ⌊(v + ⌊d/2⌋) / d⌋: for an odd d the
-    middle between two values is no integer, so nothing lies between the two.
+    middle between two values is not an integer, so nothing lies between the two.
     """
     type_, scale = domain.column_type, decimal_scale(domain.column_type)
     low, _, step = values.scaled(scale)
@@ -181,7 +177,7 @@ def _grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
     return _span(column, least, most, domain.outside == "clamp", code)
 
 
-def _float_grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
+def _float_grid(column: str, domain: Domain, values: DecimalRange) -> CellSql:
     """Decimals in a DOUBLE or FLOAT column, in doubles.
 
     The ends are rounded as the column's values are, so that 0.7 is inside 0.7..0.9.
@@ -199,7 +195,7 @@ def _float_grid(column: str, domain: Domain, values: DecimalRange) -> Cells:
     placed = f"{value} BETWEEN {_double(ends[0])} AND {_double(ends[1])}"
     if domain.outside == "clamp":
         placed = f"NOT {call('isnan', value)}"
-    return Cells.plain(placed, code, lambda x: x)
+    return CellSql.plain(placed, code, lambda x: x)
 
 
 def _double(value: float) -> str:
@@ -207,7 +203,7 @@ def _double(value: float) -> str:
     return f"'{float(value)!r}'::DOUBLE"
 
 
-def _periods(column: str, domain: Domain, values: DateRange) -> Cells:
+def _periods(column: str, domain: Domain, values: DateRange) -> CellSql:
     """Calendar periods of a DATE or TIMESTAMP column."""
     day = f"{column}::DATE" if domain.column_type == "TIMESTAMP" else column
     first, last = _date(values.first), _date(values.end)
@@ -223,14 +219,14 @@ def _periods(column: str, domain: Domain, values: DateRange) -> Cells:
     placed = f"{day} BETWEEN {first} AND {last}"
     if domain.outside == "clamp":
         placed = f"{column} IS NOT NULL"
-    return Cells.plain(placed, code, lambda x: x)
+    return CellSql.plain(placed, code, lambda x: x)
 
 
 def _date(day: date) -> str:
     return f"'{day.isoformat()}'::DATE"
 
 
-def _bins(column: str, domain: Domain) -> Cells:
+def _bins(column: str, domain: Domain) -> CellSql:
     """Bins of doubles: the code is found by halving, in one expression."""
     if domain.uppers is None:
         raise InternalError("bins without upper ends")
@@ -247,14 +243,14 @@ def _bins(column: str, domain: Domain) -> Cells:
     placed = f"{value} BETWEEN {edges[0]} AND {last}"
     if domain.outside == "clamp":
         placed = f"NOT {call('isnan', value)}"
-    return Cells.plain(placed, search(0, len(edges) - 1), lambda x: x)
+    return CellSql.plain(placed, search(0, len(edges) - 1), lambda x: x)
 
 
 def _floats(values: Sequence[Any]) -> list[float]:
     return [float(v) for v in values]
 
 
-def _listed(column: str, domain: Domain) -> Cells:
+def _listed(column: str, domain: Domain) -> CellSql:
     """Strings, integers or dates in a list: the code is the place in it, from 1, less 1."""
     values = domain.values
     other = domain.other
@@ -265,7 +261,7 @@ def _listed(column: str, domain: Domain) -> Cells:
             return f"coalesce({_position(column, domain, parameters)}, {rest})"
 
         # Every text has a cell, so the condition names no list.
-        return Cells(lambda _: f"{column} IS NOT NULL", listed_or_rest, _from_1)
+        return CellSql(lambda _: f"{column} IS NOT NULL", listed_or_rest, _from_1)
 
     def place(parameters: Parameters) -> str:
         listed = _position(column, domain, parameters)
@@ -278,7 +274,7 @@ def _listed(column: str, domain: Domain) -> Cells:
             f"ELSE {listed} END"
         )
 
-    return Cells(lambda parameters: f"({place(parameters)}) IS NOT NULL", place, _from_1)
+    return CellSql(lambda parameters: f"({place(parameters)}) IS NOT NULL", place, _from_1)
 
 
 def _from_1(place: str) -> str:

@@ -18,11 +18,12 @@ import numpy as np
 
 from dpsql.engines.base import Counted, Counts, Marginal, Merged
 from dpsql.engines.bounded import KEPT, kept_rows
-from dpsql.engines.columns import Column, Parameters, call, quote, whole
+from dpsql.engines.columns import CodedColumn, Parameters, call, whole
 from dpsql.engines.cover import cover, roll_up
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.schema import Table
 from dpsql.schema.catalog import fetch
+from dpsql.schema.names import quoted_name
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
@@ -163,7 +164,7 @@ class DuckDBCounting:
         self.engine.check(self.needed)
 
     def run(self) -> Counted:
-        """Count; see `Counting.run`."""
+        """Count the marginals that were prepared; see `Counting.run`."""
         return Counted(roll_up(self.wanted, self.engine.run(self.needed)), self.contributions)
 
 
@@ -181,7 +182,7 @@ class Scan:
     def check(self, con: duckdb.DuckDBPyConnection) -> None:
         """Have DuckDB bind the statement and its parameters.
 
-        DESCRIBE ends there: the statement is neither optimised nor run, so that no row and no
+        DESCRIBE ends there: the statement is neither optimized nor run, so that no row and no
         statistic of the table is looked at, and all that it returns are names and types.
 
         Raises:
@@ -236,7 +237,7 @@ def scan(
     are made of their few rows. Rows come from the table, unless there is another source.
     """
     parameters = Parameters()
-    rows = source or ".".join(quote(part) for part in table.path)
+    rows = source or ".".join(quoted_name(part) for part in table.path)
     parts = [_count(table, i, b, merged, rows, parameters) for i, b in enumerate(blocks)]
     shapes = {block: tuple(_size(table, a, merged) for a in block) for block in blocks}
     return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes)
@@ -267,7 +268,7 @@ def _count(
     parameters: Parameters,
 ) -> str:
     columns = {
-        a: Column(a, f"k{i}", table.columns[a], leaves_out=table.leaves_out(a))
+        a: CodedColumn(a, f"k{i}", table.columns[a], leaves_out=table.leaves_out(a))
         for i, a in enumerate(block)
     }
     key = whole(0, "BIGINT")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import duckdb
 import polars as pl
 
-from dpsql.engines.columns import quote
 from dpsql.errors import SchemaError, printable
+from dpsql.schema.names import quoted_name
 
 TABLE = "self"
 """The name of the table."""
@@ -50,10 +50,10 @@ def _fill(con: duckdb.DuckDBPyConnection, frame: pl.DataFrame) -> None:
             "The frame has no column that can be stored.",
             hint="use columns of numbers, text, dates, Boolean or Enum.",
         )
-    columns = ", ".join(f"{quote(name)} {type_}" for name, type_ in types.items())
+    columns = ", ".join(f"{quoted_name(name)} {type_}" for name, type_ in types.items())
     con.execute(f"CREATE TABLE {TABLE} ({columns})").fetchall()
     con.register("given", pl.DataFrame([_plain(frame[name]) for name in types]))
-    names = ", ".join(map(quote, types))
+    names = ", ".join(map(quoted_name, types))
     con.execute(f"INSERT INTO {TABLE} SELECT {names} FROM given").fetchall()
     con.unregister("given")
 

@@ -57,7 +57,7 @@ class _Interrupt:
     def __init__(self) -> None:
         self.heard = False
         self.held = True
-        """Whether a signal is only noted: one was raised before, or this is no moment for it."""
+        """Whether a signal is only noted: one was raised before, or none may be now."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.heard = True
@@ -91,7 +91,7 @@ class _Watch:
             raise KeyboardInterrupt
 
     def end(self) -> None:
-        """Put everything back."""
+        """Put the handlers of signals back as they were."""
         if self._listens:
             signal.set_wakeup_fd(self._earlier_mouth)
         self._mouth.close()

@@ -8,10 +8,10 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from dpsql.engines.columns import quote
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint
 from dpsql.schema.catalog import fetch, is_named
+from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Table
 
 MAX_ROWS = 1_000_000
@@ -66,7 +66,7 @@ class PublicReader:
             return self._frames[name]
         if name not in self._tables:
             return None
-        path = ".".join(quote(part) for part in self._tables[name].split("."))
+        path = ".".join(quoted_name(part) for part in self._tables[name].split("."))
         ((rows,),) = self._fetch(f"SELECT system.main.count(*) FROM {path}", name)
         if int(str(rows)) > MAX_ROWS:
             raise SchemaError(

@@ -3,13 +3,13 @@
 A data-adaptive mechanism takes steps that are each μ_i-GDP given what came before, and both the
 step and its μ_i depend on earlier outputs. If Σ μ_i² ≤ μ² whatever happens, the whole is μ-GDP
 (Smith and Thakurta, "Fully adaptive composition for Gaussian differential privacy", arXiv
-2210.17520). The reason: being μ_i-GDP means that the step, for either of two neighbours b = 0, 1,
-is a randomised function of one draw from N(μ_i b, 1) and of what came before (Blackwell's theorem;
+2210.17520). The reason: being μ_i-GDP means that the step, for either of two neighbors b = 0, 1,
+is a randomized function of one draw from N(μ_i b, 1) and of what came before (Blackwell's theorem;
 Dong, Roth and Su, arXiv 1905.02383, Theorem 2.10). Let W be a Brownian motion with drift b, and
 let step i use the increment of W between the times T and T + μ_i², with T the sum of the earlier
 squares. T and μ_i are functions of the past, so that the increment divided by μ_i has just that
-distribution given the past. All steps together are then a randomised function of W up to time μ²,
-of which the end W(μ²) ~ N(μ² b, μ²) says all about b: telling the neighbours apart is as hard as
+distribution given the past. All steps together are then a randomized function of W up to time μ²,
+of which the end W(μ²) ~ N(μ² b, μ²) says all about b: telling the neighbors apart is as hard as
 telling N(0, 1) from N(μ, 1).
 
 Guarantees:

@@ -9,7 +9,7 @@ Guarantees:
        answers in A when one record is added or removed, and k is `contributions`.
     2. It is at most the budget's μ², compared as rationals, and the budget is not pure.
     3. Measuring every space once with independent noise round(N(0, σ_A²)) is μ-GDP with
-       μ² = privacy_cost, for neighbours of which the counted records differ by at most k that
+       μ² = privacy_cost, for neighbors of which the counted records differ by at most k that
        were added, or by at most k that were removed. Proof: the exact answers in A are a linear
        map of the histogram, so that they change by a sum of at most k of its columns, each of
        norm at most Δ_A; by the triangle inequality the change has norm at most kΔ_A, and all k
@@ -23,7 +23,7 @@ Guarantees:
        unit with all of its records adds or removes those and changes nothing else.
     4. With Laplace noise, ε = k · Σ_A Δ_A / b_A, exactly, with Δ_A the largest sum of absolute
        changes, is at most that of a pure budget. Measuring every set once with independent noise
-       P(z) ∝ e^(−|z|/b_A) is ε-differentially private for the same neighbours: noise of one set
+       P(z) ∝ e^(−|z|/b_A) is ε-differentially private for the same neighbors: noise of one set
        that has to make up for a change c has a probability that differs by a factor of at most
        e^(‖c‖₁/b_A), ‖c‖₁ ≤ kΔ_A by the triangle inequality, and factors multiply (Dwork,
        McSherry, Nissim and Smith, TCC 2006). `privacy_cost` is then the μ² of that ε (see
@@ -78,7 +78,7 @@ class CertifiedPlan:
     contributions: int = 1
     """The most records of one privacy unit that are counted."""
     privacy_cost: Fraction = field(init=False)
-    """As μ²."""
+    """The cost as μ², of Gaussian differential privacy."""
 
     def __post_init__(self) -> None:
         if type(self.contributions) is not int or self.contributions < 1:

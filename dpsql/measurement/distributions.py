@@ -39,7 +39,7 @@ SCALE_BITS = 50
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """round(N(0, σ²))."""
+    """The distribution of round(N(0, σ²)), a Gaussian rounded to integers."""
 
     squared: int
     """σ², a whole number from 1 to 2^100 − 1."""
@@ -102,7 +102,7 @@ class CoarseGaussian:
 
     @property
     def unit(self) -> int:
-        """2^s."""
+        """What a noisy number counts that is kept: the power 2^s."""
         return 1 << self.shift
 
 

@@ -8,7 +8,7 @@ every S_r for all u of the interval, r is decided. Otherwise 64 more bits of u a
 balls get smaller. This ends with probability 1, and nearly always at the first attempt.
 
 What it costs. If one unit changes every q_r by at most Δ, then the logarithms of P(r) for two
-neighbours differ by a number between t and t + ε for all r, with ε = 2sΔ and some t: a bounded
+neighbors differ by a number between t and t + ε for all r, with ε = 2sΔ and some t: a bounded
 range (Dong, Durfee and Rogers, "Optimal differential privacy composition for exponential
 mechanisms", ICML 2020). So the likelihood ratio ℓ = P/P' has mean 1 under P' and lies in
 [e^t, e^(t+ε)]. Every convex function of it has its largest mean if ℓ only takes the two ends; as

@@ -127,5 +127,5 @@ def _guess(sigma: arb, v: arb) -> int:
 
 
 def _phi(x: arb) -> arb:
-    """Enclose Φ(x)."""
+    """Enclose the distribution function Φ(x) of N(0, 1)."""
     return (-x / arb(2).sqrt()).erfc() / 2

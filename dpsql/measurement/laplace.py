@@ -86,7 +86,7 @@ def below(limit: int, count: int, bits: RandomBits) -> Ints:
     """Draw `count` independent whole numbers, uniform on {0, …, limit − 1}, limit < 2^63."""
     if limit == 1:
         return np.zeros(count, dtype=np.int64)
-    last = np.uint64(2**64 // limit * limit - 1)  # words above would favour small remainders
+    last = np.uint64(2**64 // limit * limit - 1)  # words above would favor small remainders
     result = np.empty(count, dtype=np.uint64)
     left = np.arange(count)
     while left.size:

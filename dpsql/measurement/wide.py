@@ -161,7 +161,7 @@ def _pair(sigma_squared: int, words: int, bits: RandomBits) -> tuple[int, int]:
 
 
 def _more(uniform: int, words: int, bits: RandomBits) -> int:
-    """Append random words."""
+    """Append random words to the known binary digits of a uniform number."""
     for word in bits.words(words).tolist():
         uniform = (uniform << _WORD_BITS) | word
     return uniform

@@ -47,7 +47,7 @@ class Amount:
     mu_squared: Mapping[str, Fraction] = field(default_factory=dict)
     """Root (a digest, or `EVERY`) → μ²."""
     delta: Fraction = _ZERO
-    """Δ."""
+    """The sum Δ of what δ pays besides."""
 
     def __post_init__(self) -> None:
         for part in (*self.mu_squared.values(), self.delta):

@@ -53,7 +53,7 @@ class Budget:
     as the decimal that it is written as: ten times `Budget(rho=0.1)` is exactly 1.
 
     Raises:
-        BudgetError: not exactly one form, or a number that is no useful amount.
+        BudgetError: not exactly one form, or a number that is not a useful amount.
     """
 
     form: Literal["rho", "mu", "epsilon"]
@@ -99,7 +99,7 @@ class Budget:
 
     @property
     def mu(self) -> float:
-        """μ, rounded up."""
+        """The parameter μ of Gaussian differential privacy, rounded up."""
         return _root_above(self.mu_squared)
 
     @property

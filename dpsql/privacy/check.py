@@ -39,7 +39,7 @@ class Audit:
     """What a full check of a ledger found to be in order."""
 
     entries: int
-    """Charges."""
+    """How many charges there are."""
     events: int
     """Rows of the chain: totals, bindings, charges, releases, deliveries, and an upgrade."""
     contents: int
@@ -49,14 +49,16 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LedgerIdentity:
     """Which ledger a file is, and of which data set."""
 
     ledger: str
     dataset: str
 
 
-def read_history(connection: sqlite3.Connection, seen: tuple[int, str]) -> tuple[Identity, History]:
+def read_history(
+    connection: sqlite3.Connection, seen: tuple[int, str]
+) -> tuple[LedgerIdentity, History]:
     """Read the whole history within an open transaction, and check it.
 
     Args:
@@ -64,7 +66,7 @@ def read_history(connection: sqlite3.Connection, seen: tuple[int, str]) -> tuple
         seen: number and hash of an event that was read before; (0, "") for none.
 
     Raises:
-        LedgerError: the file is damaged, is no ledger, or has another format.
+        LedgerError: the file is damaged, is not a ledger, or has another format.
     """
     identity, formats = _checked_tables(connection)
     history = History(formats[-1], identity.ledger, identity.dataset)
@@ -115,7 +117,7 @@ def audit(connection: sqlite3.Connection, history: History) -> Audit:
     return Audit(len(history.entries), history.seq, len(kept), size)
 
 
-def _checked_tables(connection: sqlite3.Connection) -> tuple[Identity, tuple[int, ...]]:
+def _checked_tables(connection: sqlite3.Connection) -> tuple[LedgerIdentity, tuple[int, ...]]:
     """Check the tables; say which ledger it is, and in which formats it was written."""
     found = connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall()
     tables = {name for name, kind, _ in found if kind == "table"}
@@ -133,7 +135,7 @@ def _checked_tables(connection: sqlite3.Connection) -> tuple[Identity, tuple[int
         raise damaged("the file is not intact")
     for table in [*sorted(tables - {_CONTENTS}), "sqlite_schema"]:
         _check_intact(connection, f"PRAGMA integrity_check({table})")
-    return Identity(*meta[0][1:]), formats
+    return LedgerIdentity(*meta[0][1:]), formats
 
 
 def _check_intact(connection: sqlite3.Connection, pragma: str) -> None:

@@ -99,11 +99,11 @@ class Row(Protocol):
 
     @property
     def seq(self) -> int:
-        """Its number."""
+        """The number of the line in the ledger."""
 
     @property
     def hash(self) -> str:
-        """Its hash."""
+        """The hash of the line, which the next line holds."""
 
     def linked(self, last: str) -> str:
         """Compute the hash that it must have after a row with the hash `last`."""

@@ -48,7 +48,7 @@ KEPT = (*_EVENT, *_CLOSED)
 """Those that a ledger of format 3 has besides its own, if it was one of format 2."""
 
 
-class _Row(NamedTuple):
+class _OldRow(NamedTuple):
     """A row of `event`. Texts that an event did not need are empty."""
 
     seq: int
@@ -92,7 +92,7 @@ class _Row(NamedTuple):
 
 def rows(connection: sqlite3.Connection) -> Iterator[Row]:
     """Yield the events of format 2, oldest first."""
-    return map(_Row._make, connection.execute("SELECT * FROM event ORDER BY seq"))
+    return map(_OldRow._make, connection.execute("SELECT * FROM event ORDER BY seq"))
 
 
 def upgrade(connection: sqlite3.Connection, history: History) -> None:

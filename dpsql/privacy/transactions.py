@@ -128,7 +128,7 @@ class Transactions:
 
 
 def check_dataset(dataset: object) -> None:
-    """Refuse what is no name of a data set.
+    """Refuse what is not the name of a data set.
 
     Raises:
         LedgerError: it is not a short text that can be shown.

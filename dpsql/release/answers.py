@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import Reconstruction
-from dpsql.release.marginals import Marginal, NoisyMarginals
-from dpsql.release.order import in_group_order
+from dpsql.release.marginals import Marginal, NoisyMarginals, in_group_order
 from dpsql.release.quantiles import Quantiles, distribution, quantiles
+from dpsql.sql.binding.core import ROW, Role
 from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GroupBox:
     """Some of the groups of a grouping set: a box of its axes."""
 
     group: GroupingSet
@@ -41,27 +41,27 @@ class Part:
         return math.prod(self.shape)
 
 
-def whole(group: GroupingSet) -> Part:
+def whole(group: GroupingSet) -> GroupBox:
     """Return all groups of a grouping set."""
-    return Part(group, tuple(slice(0, n) for n in group.shape))
+    return GroupBox(group, tuple(slice(0, n) for n in group.shape))
 
 
-def parts(group: GroupingSet, rows: int) -> Iterator[Part]:
+def parts(group: GroupingSet, rows: int) -> Iterator[GroupBox]:
     """Yield a grouping set in parts of at most so many groups, in C order."""
     for box in boxes(group.shape, rows):
-        yield Part(group, box)
+        yield GroupBox(group, box)
 
 
 class Answering(Protocol):
     """Gives answers of statistics."""
 
-    def values(self, column: StatisticColumn, part: Part) -> Array:
+    def values(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return a statistic for every group of a part, in C order."""
 
-    def variances(self, column: StatisticColumn, part: Part) -> Array:
+    def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return the variance of a statistic for every group of a part."""
 
-    def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
         """Return a quantile for every group of a part."""
 
 
@@ -83,20 +83,20 @@ class Answers:
         """Tells the variances of unbiased answers; None if there are none."""
         self._marginals = NoisyMarginals(marginal)
 
-    def values(self, column: StatisticColumn, part: Part) -> Array:
+    def values(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return a statistic for every group of a part, in C order."""
         answers = self._marginals.answers(self._family(column, part))
         return in_group_order(answers, column.axes, part.shape)
 
-    def counted(self, column: StatisticColumn, part: Part) -> Array:
+    def counted(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return the answers of a statistic's family for the groups of a part, in its shape."""
         return self._marginals.answers(self._family(column, part))
 
-    def variances(self, column: StatisticColumn, part: Part) -> Array:
+    def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return the variance of a statistic for every group of a part, in C order."""
         return in_group_order(self._spread(self._family(column, part)), column.axes, part.shape)
 
-    def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
         """Read a quantile off the noisy distribution of every group of a part.
 
         Args:
@@ -120,7 +120,7 @@ class Answers:
         """Return the queries that answer a statistic."""
         return self.workload.families[column.family].shown
 
-    def _family(self, column: StatisticColumn, part: Part) -> Family:
+    def _family(self, column: StatisticColumn, part: GroupBox) -> Family:
         """Return the queries of a statistic for the groups of a part."""
         family, box, sizes = self.family(column), part.box, part.group.shape
         if column.values is not None:  # the values of a quantile run along one more axis
@@ -130,14 +130,14 @@ class Answers:
         return Aligned(family, column.axes).cut(box, sizes).family
 
 
-def keys(part: Part) -> dict[int, pl.Series]:
+def keys(part: GroupBox) -> dict[int, pl.Series]:
     """Return every key of a part, row by row."""
     found: dict[int, pl.Series] = {}
     grid = np.indices(part.shape).reshape(len(part.shape), part.rows)
     for i, axis in enumerate(part.group.axes):
         at = grid[i] + part.box[i].start
-        for name in axis.keys.columns:
-            found[int(name[1:])] = axis.keys[name].gather(at)
+        for number, key in zip(axis.numbers, axis.keys, strict=True):
+            found[number] = key.gather(at)
     return found
 
 
@@ -150,17 +150,9 @@ def table_frame(
     """
     frames, first = [], 0
     for group in table.sets:
-        frame = _set_frame(table, group, answers, first, reach)
-        errors = [name for name, _ in types if name.startswith("__d")]
-        frames.append(frame.with_columns(_error(name, group, answers) for name in errors))
+        frames.append(_set_frame(table, group, answers, first, reach))
         first += whole(group).rows
     return pl.concat(frames, how="diagonal_relaxed").select(name for name, _ in types)
-
-
-def _error(name: str, group: GroupingSet, answers: Answering) -> pl.Series:
-    """Return the standard errors of the statistic that a column is named after."""
-    variances = answers.variances(group.columns[int(name[3:])], whole(group))
-    return pl.Series(name, np.sqrt(variances))
 
 
 def _set_frame(
@@ -171,15 +163,21 @@ def _set_frame(
     columns: list[pl.Series] = []
     for k in range(table.keys):
         key = here.get(k, pl.Series([None] * part.rows, dtype=pl.Null))
-        columns.append(key.alias(f"__k{k}"))
-        columns.append(pl.Series(f"__g{k}", [int(k not in here)] * part.rows, dtype=pl.Int32))
+        columns.append(key.alias(Role.KEY.named(k)))
+        rolled_up = [int(k not in here)] * part.rows
+        columns.append(pl.Series(Role.ROLLED_UP.named(k), rolled_up, dtype=pl.Int32))
     for j, column in enumerate(group.columns):
-        columns.append(pl.Series(f"__c{j}", [column.centre] * part.rows, dtype=pl.Float64))
+        name, centers = Role.STATISTIC.named(j), [column.centre] * part.rows
+        columns.append(pl.Series(Role.CENTER.named(j), centers, dtype=pl.Float64))
         if column.quantile is None:
-            columns.append(pl.Series(f"__s{j}", answers.values(column, part), nan_to_null=True))
-            continue
-        found = answers.quantiles(column, part, reach)
-        columns.append(found.values.alias(f"__s{j}"))
-        columns += [found.lower.alias(f"__l{j}"), found.upper.alias(f"__u{j}")]
-    columns.append(pl.Series("__row", np.arange(first, first + part.rows)))
+            columns.append(pl.Series(name, answers.values(column, part), nan_to_null=True))
+        else:
+            found = answers.quantiles(column, part, reach)
+            columns.append(found.values.alias(name))
+            columns.append(found.lower.alias(Role.LOWER.named(j)))
+            columns.append(found.upper.alias(Role.UPPER.named(j)))
+        if j == table.floor:
+            errors = np.sqrt(answers.variances(column, part))
+            columns.append(pl.Series(Role.STANDARD_ERROR.named(j), errors))
+    columns.append(pl.Series(ROW, np.arange(first, first + part.rows)))
     return pl.DataFrame(columns)

@@ -21,7 +21,7 @@ from dpsql.hints import option
 from dpsql.planner.plans.plan import Plan
 from dpsql.release.answers import Answers, Array, whole
 from dpsql.release.counted import Counts, even_shares
-from dpsql.release.expected import Column, Expected, columns_of
+from dpsql.release.expected import Expected, ExpectedColumn, columns_of
 from dpsql.sql.compiled import Script, Statement
 from dpsql.sql.computing.fractions import Placed
 
@@ -54,7 +54,7 @@ def expected_answers(
         counts: what was counted before, for statements without rows assumed.
 
     Raises:
-        WorkloadError: a name is no statement's, or a number is not positive.
+        WorkloadError: a name is not a statement's, or a number is not positive.
     """
     if assume is not None:
         check_assumed([statement.name for statement in script.statements], assume)
@@ -168,7 +168,7 @@ def largest_error(statement: Statement, answers: Expected, grow: float = 1.0) ->
 def unsure_groups(statement: Statement, answers: Expected) -> tuple[int, int]:
     """Return in how many groups too few rows were counted to say anything, and how many there are.
 
-    That they are none where nothing is known at all is no contradiction.
+    That there are none where nothing is known at all does not contradict this.
     """
     columns = columns_of(statement, answers)
     return (
@@ -178,7 +178,7 @@ def unsure_groups(statement: Statement, answers: Expected) -> tuple[int, int]:
 
 
 def check_assumed(names: Sequence[str], assume: object) -> None:
-    """Refuse what is no mapping of `rows` and statements to positive numbers.
+    """Refuse what is not a mapping of `rows` and statements to positive numbers.
 
     Raises:
         WorkloadError: it isn't.
@@ -194,7 +194,7 @@ def check_assumed(names: Sequence[str], assume: object) -> None:
             )
         number = isinstance(rows, (int, float)) and not isinstance(rows, bool)
         if not number or not 0 < rows < 1e15:
-            raise WorkloadError(f"{rows!r} is no number of rows.", hint=example)
+            raise WorkloadError(f"{rows!r} is not a number of rows.", hint=example)
 
 
 def _even(script: Script, plan: Plan, rows: float, said: str) -> Expected:
@@ -231,12 +231,12 @@ def _noisy(statement: Statement) -> list[str]:
     return [output.name for output in statement.direct or () if output.statistic is not None]
 
 
-def _unknown(name: str) -> Column:
+def _unknown(name: str) -> ExpectedColumn:
     nothing = np.zeros(0)
-    return Column(name, nothing, nothing, nothing, nothing, False, nothing.astype(np.bool_))
+    return ExpectedColumn(name, nothing, nothing, nothing, nothing, False, nothing.astype(np.bool_))
 
 
-def _row(statement: Statement, column: Column, *, known: bool) -> tuple[object, ...]:
+def _row(statement: Statement, column: ExpectedColumn, *, known: bool) -> tuple[object, ...]:
     """Describe one column; without rows, only the errors that need none."""
     here = column.known if known or column.exact else np.zeros(len(column.values), dtype=np.bool_)
     errors, widths = column.errors[here], column.widths[here]

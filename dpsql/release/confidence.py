@@ -32,7 +32,7 @@ CONFIDENCE = 0.95
 
 
 def check_confidence(confidence: float | None) -> None:
-    """Refuse a confidence that is no probability.
+    """Refuse a confidence that is not a probability.
 
     Raises:
         SqlError: it isn't a number between 0 and 1.

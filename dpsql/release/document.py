@@ -230,7 +230,7 @@ def read(text: str) -> tuple[Facts, dict[str, DescribedFile]]:
     """Read facts, and what is said of each file.
 
     Raises:
-        ReleaseFormatError: it is no such document, or was changed.
+        ReleaseFormatError: it is not such a document, or was changed.
     """
     try:
         document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, SqlError
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.plans.plan import Plan
-from dpsql.release.answers import Answers, Array, Part, table_frame, whole
+from dpsql.release.answers import Answers, Array, GroupBox, table_frame, whole
 from dpsql.release.confidence import CONFIDENCE, reach
 from dpsql.release.frames import quotients
 from dpsql.release.noise import Noise
@@ -60,13 +60,13 @@ class Expected(Answers):
         self.rows, self.known, self.said, self.noisy = rows, known, said, noisy
         self._distributions: dict[int, Distribution] = {}
 
-    def values(self, column: StatisticColumn, part: Part) -> Array:
+    def values(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return a statistic for every group of a part; NaN where it isn't known."""
         if column.family not in self.known:
             return np.full(part.rows, np.nan)
         return self.rows.values(column, part)
 
-    def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
         """Read a quantile off the distribution of every group; nulls where it isn't known."""
         values = column.values if column.values is not None else pl.Series([0.0])
         if column.family not in self.known or part.rows * values.len() > MAX_HELD:
@@ -95,7 +95,7 @@ def _monotone(found: Distribution) -> Distribution:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class ExpectedColumn:
     """What is expected of one column of values, row by row; NaN where it isn't known."""
 
     name: str
@@ -117,7 +117,7 @@ class Column:
         return ~self.unsure & ~(np.isnan(self.errors) & np.isnan(self.widths))
 
 
-def columns_of(statement: Statement, answers: Expected, grow: float = 1.0) -> list[Column]:
+def columns_of(statement: Statement, answers: Expected, grow: float = 1.0) -> list[ExpectedColumn]:
     """Return what is expected of the values of a statement; nothing if it has too many groups.
 
     Args:
@@ -137,7 +137,9 @@ def columns_of(statement: Statement, answers: Expected, grow: float = 1.0) -> li
     return _direct(statement, answers, around, grow)
 
 
-def _direct(statement: Statement, answers: Expected, around: float, grow: float) -> list[Column]:
+def _direct(
+    statement: Statement, answers: Expected, around: float, grow: float
+) -> list[ExpectedColumn]:
     part = whole(statement.tables[0].sets[0])
     found = []
     for output in statement.direct or ():
@@ -155,7 +157,7 @@ def _direct(statement: Statement, answers: Expected, around: float, grow: float)
 
 def _computed(
     statement: Statement, post: Postprocessing, answers: Expected, around: float, grow: float
-) -> list[Column]:
+) -> list[ExpectedColumn]:
     frames = [
         table_frame(table, answers, columns, around)
         for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
@@ -184,7 +186,7 @@ def _computed(
 
 
 def _divided(
-    column: Column,
+    column: ExpectedColumn,
     post: Postprocessing,
     placed: Placed,
     result: pl.DataFrame,
@@ -192,7 +194,7 @@ def _divided(
     statement: Statement,
     answers: Expected,
     grow: float,
-) -> Column:
+) -> ExpectedColumn:
     """Look at what a value is divided by: it must be there, and known well enough."""
     quotient = quotients(post, placed, result, noise)
     bottom, pairs = quotient.bottom, result.to_series(len(post.everything) + placed.at + 1)
@@ -210,7 +212,7 @@ def _divided(
     if linear(post, placed):
         times = [abs(step.number) for step in placed.fraction.steps if step.name == "times"]
         most = grow * math.prod(times) * quotient.largest_error()
-    return Column(
+    return ExpectedColumn(
         column.name,
         np.where(some & ~unsure, column.values, np.nan),
         np.where(some, column.errors, np.nan),
@@ -232,15 +234,17 @@ def linear(post: Postprocessing, placed: Placed) -> bool:
     return exact and affine and placed.fraction.limits is not None
 
 
-def _of_errors(name: str, values: Array, errors: Array, *, exact: bool) -> Column:
+def _of_errors(name: str, values: Array, errors: Array, *, exact: bool) -> ExpectedColumn:
     nothing = np.full(len(values), np.nan)
-    return Column(name, values, errors, errors, nothing, exact, np.isinf(nothing))
+    return ExpectedColumn(name, values, errors, errors, nothing, exact, np.isinf(nothing))
 
 
-def _of_quantile(name: str, values: pl.Series, lower: pl.Series, upper: pl.Series) -> Column:
+def _of_quantile(
+    name: str, values: pl.Series, lower: pl.Series, upper: pl.Series
+) -> ExpectedColumn:
     nothing = np.full(values.len(), np.nan)
     widths = _floats(upper) - _floats(lower)
-    return Column(name, _floats(values), nothing, nothing, widths, False, np.isinf(nothing))
+    return ExpectedColumn(name, _floats(values), nothing, nothing, widths, False, np.isinf(nothing))
 
 
 def _floats(values: pl.Series) -> Array:

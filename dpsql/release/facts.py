@@ -61,7 +61,7 @@ class Facts:
     statements: Mapping[str, str]
     """Name → SQL."""
     expected: pl.DataFrame
-    """As `Plan.expected_error`."""
+    """The table of `Plan.expected_error`."""
     budget: Budget | None
     """What it was charged; None if that was nothing."""
     guards: Mapping[str, tuple[str, ...]]
@@ -117,7 +117,7 @@ class Facts:
 
     @property
     def neighbours(self) -> str:
-        """In what data sets differ that can hardly be told apart."""
+        """The neighboring relation, in words."""
         return self.table.neighbours
 
     @property

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -25,6 +25,7 @@ import polars as pl
 from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, printable
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Entry, Ledger
+from dpsql.privacy.store import sync_folder
 from dpsql.release.changes import unchanged
 from dpsql.release.document import (
     MAX_BYTES,
@@ -36,7 +37,7 @@ from dpsql.release.document import (
 )
 from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
-from dpsql.release.frames import DESCRIBED
+from dpsql.release.frames import DESCRIBED, Frames
 from dpsql.release.measurements import decode, encode
 from dpsql.release.parquet import read_parquet
 
@@ -50,23 +51,6 @@ _PORTS = (f"{kind}{i}" for kind in ("com", "lpt") for i in range(10))
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *_PORTS})
 """Names that Windows keeps for devices."""
 _FILE = re.compile(r"[a-z0-9_]{1,80}\.parquet")
-
-
-class Written(Protocol):
-    """Frames that can be written."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The statements, in order."""
-
-    def frame(self, name: str) -> pl.DataFrame:
-        """Return a frame."""
-
-    def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
-        """Yield it in pieces."""
-
-    def columns(self, name: str) -> pl.DataFrame:
-        """Describe its columns."""
 
 
 def file_names(statements: Iterable[str]) -> dict[str, str]:
@@ -97,21 +81,21 @@ def check_target(path: Path) -> None:
             draft.rmdir()
 
 
-def save(facts: Facts, frames: Written, content: bytes, path: Path) -> Path:
+def save(facts: Facts, frames: Frames, content: bytes, path: Path) -> Path:
     """Write a release, with its noisy integers as `encode` writes them; see `Release.save`."""
     with _system_errors(path):
         check_target(path)
         with draft_of(path) as draft:
             files = _write_all(frames, content, draft)
             _write(draft / DOCUMENT, write(facts, files).encode())
-            _sync(draft)
+            sync_folder(draft)
             try:
                 os.rename(draft, path)  # onto nothing, or an empty folder: atomic in both cases
             except OSError:
                 if path.exists():
                     raise _exists(path) from None
                 raise
-        _sync(path.parent)
+        sync_folder(path.parent)
     return path
 
 
@@ -140,7 +124,7 @@ def _system_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _write_all(frames: Written, content: bytes, folder: Path) -> dict[str, DescribedFile]:
+def _write_all(frames: Frames, content: bytes, folder: Path) -> dict[str, DescribedFile]:
     """Write all data files; say of each what it holds."""
     files: dict[str, DescribedFile] = {}
     for statement, name in file_names(frames.names).items():
@@ -154,7 +138,7 @@ def _write_all(frames: Written, content: bytes, folder: Path) -> dict[str, Descr
     return files
 
 
-def _write_frame(frames: Written, statement: str, path: Path) -> int:
+def _write_frame(frames: Frames, statement: str, path: Path) -> int:
     """Write one frame, in batches if it is too large to be held; return its rows."""
     try:
         frame = frames.frame(statement)
@@ -166,7 +150,7 @@ def _write_frame(frames: Written, statement: str, path: Path) -> int:
     return frame.height
 
 
-def _write_batches(frames: Written, statement: str, path: Path) -> int:
+def _write_batches(frames: Frames, statement: str, path: Path) -> int:
     import pyarrow.parquet as pq  # slow to import, and needed for large frames only
 
     rows, writer = 0, None
@@ -194,16 +178,6 @@ def _created(path: Path) -> Iterator[Any]:
 def _write(path: Path, content: bytes | memoryview) -> None:
     with _created(path) as file:
         file.write(content)
-
-
-def _sync(folder: Path) -> None:
-    """Make names durable. Only POSIX systems can, and need to."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _hash(path: Path) -> str:

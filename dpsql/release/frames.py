@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.release.answers import Answers, Part, keys, parts, table_frame, whole
+from dpsql.release.answers import Answers, GroupBox, keys, parts, table_frame, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
 from dpsql.release.noise import Noise
 from dpsql.sql.compiled import Statement
@@ -24,6 +25,23 @@ BIASED = "biased: chosen and fitted by the data"
 FEW_ROWS = "where there are few rows only the interval of `confidence` can be relied on"
 ROOT = "NULL where noise leaves nothing to take it of; `confidence` gives an interval all the same"
 FIRST_ORDER = "its interval is of first order too: wrong where noise is large against the values"
+
+
+class Frames(Protocol):
+    """Where the frames of a release come from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The statements, in order."""
+
+    def frame(self, name: str) -> pl.DataFrame:
+        """Return the frame of a statement."""
+
+    def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
+        """Yield it in pieces."""
+
+    def columns(self, name: str) -> pl.DataFrame:
+        """Describe the columns of the frame."""
 
 
 class AnsweredFrames:
@@ -121,7 +139,7 @@ class AnsweredFrames:
             return self._computed(statement, statement.post)
         return self._direct(statement, whole(statement.tables[0].sets[0]))
 
-    def _direct(self, statement: Statement, part: Part) -> pl.DataFrame:
+    def _direct(self, statement: Statement, part: GroupBox) -> pl.DataFrame:
         """Make the rows of a part of a statement that computes nothing."""
         here = keys(part)
         outputs = statement.direct or ()
@@ -134,7 +152,7 @@ class AnsweredFrames:
         order = _order(part, [o.key for o in outputs if o.key is not None])
         return pl.DataFrame([column.gather(order) for column in columns])
 
-    def _values(self, output: DirectOutput, part: Part) -> list[pl.Series]:
+    def _values(self, output: DirectOutput, part: GroupBox) -> list[pl.Series]:
         column = part.group.columns[output.statistic or 0]
         name = output.name
         if column.quantile is not None:
@@ -259,9 +277,9 @@ def _check_size(statement: Statement) -> None:
         )
 
 
-def _order(part: Part, selected: list[int]) -> NDArray[np.int64]:
+def _order(part: GroupBox, selected: list[int]) -> NDArray[np.int64]:
     """Sort groups by the axes of the selected keys, in the order in which they are selected."""
-    owner = {int(n[1:]): i for i, axis in enumerate(part.group.axes) for n in axis.keys.columns}
+    owner = {key: i for i, axis in enumerate(part.group.axes) for key in axis.numbers}
     axes = list(dict.fromkeys(owner[key] for key in selected))
     rest = [i for i in range(len(part.shape)) if i not in axes]
     if axes == sorted(axes) and not rest:

@@ -1,8 +1,9 @@
-"""Reconstruct: answers from noisy marginals. Post-processing, so it costs nothing."""
+"""Reconstruct: answers from noisy marginals, and their order. Post-processing, so it is free."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,3 +53,18 @@ def reconstruct(plan: Plan, measured: NoisyMeasurements, family: Family) -> Arra
     """Return the unbiased answers of one family, in its shape."""
     values = plan.values(measured.values)
     return NoisyMarginals(lambda names: plan.reconstruction.marginal(names, values)).answers(family)
+
+
+def in_group_order(
+    array: NDArray[Any], axes: Sequence[Sequence[int]], shape: Sequence[int]
+) -> NDArray[Any]:
+    """Bring an array from the order of a family's blocks to that of the groups, and flatten it.
+
+    Args:
+        array: one value per answer, in the family's own order.
+        axes: the axes of each block.
+        shape: the number of groups along each axis.
+    """
+    placed = [axis for block in axes for axis in block]
+    tensor = array.reshape([shape[axis] for axis in placed])
+    return np.ascontiguousarray(tensor.transpose(np.argsort(placed))).ravel()

@@ -62,7 +62,7 @@ MAX_DIGITS = 100
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-class _Row(NamedTuple):
+class _ParquetRow(NamedTuple):
     source: int
     kind: str
     block: int
@@ -89,39 +89,39 @@ def encode(sources: Sequence[Source]) -> bytes:
     return written.getvalue()
 
 
-def _rows(number: int, source: Source) -> Iterator[_Row]:
+def _rows(number: int, source: Source) -> Iterator[_ParquetRow]:
     if source.values is None:
         raise InternalError("measurements that were not made can't be written")
     for i, block in enumerate(source.blocks):
         for names in block.spaces:
             values = source.values[frozenset(names)]
             shape, law = list(values.shape), _written(block.law)
-            yield _Row(number, "space", i, list(names), [], shape, law, values.ravel())
+            yield _ParquetRow(number, "space", i, list(names), [], shape, law, values.ravel())
         for factor in block.factors:
             yield _factor_row(number, i, factor)
     for name, reference in source.references.items():
         n = len(reference.weights)
         numerators = None if reference.uniform else reference.numerators
         data = np.zeros(0, dtype=np.int64) if numerators is None else numerators
-        yield _Row(number, "reference", -1, [name], [], [n], "", data)
+        yield _ParquetRow(number, "reference", -1, [name], [], [n], "", data)
     nothing = np.zeros(0, dtype=np.int64)
-    yield _Row(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
+    yield _ParquetRow(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
     for name, domain in source.described.items():
-        yield _Row(number, "described", -1, [name], [], [], domain, nothing)
-    yield _Row(number, "reading", -1, [source.reading], [], [], "", nothing)
-    yield _Row(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
+        yield _ParquetRow(number, "described", -1, [name], [], [], domain, nothing)
+    yield _ParquetRow(number, "reading", -1, [source.reading], [], [], "", nothing)
+    yield _ParquetRow(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
     for name, n in source.sizes.items():
         classes = source.merged.get(name, np.zeros(0, dtype=np.int64))
-        yield _Row(number, "cells", -1, [name], [], [n], "", classes)
+        yield _ParquetRow(number, "cells", -1, [name], [], [n], "", classes)
 
 
-def _factor_row(number: int, block: int, factor: IntegerFactor) -> _Row:
+def _factor_row(number: int, block: int, factor: IntegerFactor) -> _ParquetRow:
     axes, shape = list(factor.axes), list(factor.shape)
     nothing = np.zeros(0, dtype=np.int64)
     if factor.kind == DenseFactor.kind:
-        return _Row(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
+        return _ParquetRow(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
     scale = IDENTITY * (factor.kind == IdentityFactor.kind) + str(factor.scale)
-    return _Row(number, "factor", block, [], axes, shape, scale, nothing)
+    return _ParquetRow(number, "factor", block, [], axes, shape, scale, nothing)
 
 
 def decode(content: bytes) -> tuple[Source, ...]:

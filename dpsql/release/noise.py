@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.release.answers import Answers, whole
-from dpsql.release.order import in_group_order
+from dpsql.release.marginals import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
 from dpsql.sql.computing.pairs import ROWS
 
@@ -88,13 +88,15 @@ class Noise:
         sets = np.zeros(len(row), dtype=np.int64)
         column = np.zeros(len(row), dtype=np.int64)
         local = row.copy()
-        for number, place in enumerate(self._places):
-            mine = place.holds(statistic, row)
-            sets[mine], column[mine] = number, statistic[mine] - place.statistic
-            local[mine] = row[mine] - place.row
+        for number, place in enumerate(self._places):  # numbers begin anew in each grouping set
+            held = place.holds(statistic, row)
+            sets[held], column[held] = number, statistic[held] - place.statistic
+            local[held] = row[held] - place.row
         found = flat.select("value", "c").with_columns(
             pl.Series("set", sets), pl.Series("column", column), pl.Series("row", local)
         )
+        # A list may name a statistic several times: its coefficients are added up, in ascending
+        # order, so that sums don't depend on the order of the list.
         found = found.sort(*_KEY, "c")
         new = found.select(pl.struct(_KEY).rle_id().alias("run"))["run"].to_numpy()
         starts = np.flatnonzero(np.diff(new, prepend=-1))
@@ -102,7 +104,11 @@ class Noise:
         return found[starts].with_columns(pl.Series("c", sums))
 
     def _within(self, flat: pl.DataFrame, total: Array) -> None:
-        """Add up coefficients times covariances within each group."""
+        """Add up coefficients times covariances within each group.
+
+        Of Var(Σ c_a s_a) = Σ c_a c_b Cov(s_a, s_b), each pair (a, b) of statistics is a table of
+        covariances over all groups, from which those of the groups that are asked for are taken.
+        """
         pairs = flat.join(flat, on=["value", "set", "row"], suffix="_other")
         kinds = ["set", "column", "column_other"]
         for (number, a, b), part in pairs.sort(*kinds, "value").group_by(
@@ -116,6 +122,7 @@ class Noise:
             at = part["row"].to_numpy()
             terms = part["c"].to_numpy() * part["c_other"].to_numpy() * cov[at]
             np.add.at(total, part["value"].to_numpy(), terms)
+        # Rounding may leave a variance of nearly nothing below zero.
         values = flat["value"].unique().to_numpy()
         total[values] = np.maximum(total[values], 0.0)
 
@@ -134,7 +141,11 @@ class Noise:
         return Aligned(self._answers.family(column), column.axes)
 
     def _across(self, flat: pl.DataFrame, total: Array) -> None:
-        """Combine the queries of several groups."""
+        """Combine the queries of several groups: each value is one query, a sum of answers.
+
+        For each statistic, row v of `coefficients` has what value v takes of each of its answers,
+        in the order of the statistic's family.
+        """
         if not flat.height:
             return
         values = flat["value"].unique(maintain_order=True).to_numpy()
@@ -171,7 +182,7 @@ def _flat(pairs: pl.Series) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _NumberedSet:
     """A grouping set, and how its statistics and groups are numbered."""
 
     group: GroupingSet
@@ -185,12 +196,12 @@ class _Place:
         return np.asarray(mine & (row < self.row + whole(self.group).rows))
 
 
-def _places(tables: Sequence[AnswerTable]) -> list[_Place]:
+def _places(tables: Sequence[AnswerTable]) -> list[_NumberedSet]:
     found, statistic = [], 0
     for table in tables:
         row = 0
         for group in table.sets:
-            found.append(_Place(group, statistic, row))
+            found.append(_NumberedSet(group, statistic, row))
             row += whole(group).rows
         statistic += len(table.sets[0].columns)
     return found

@@ -11,7 +11,7 @@ Counts are whole and p = a/b, so that both are multiples of 1/b. A value v is th
 if and only if d⁻(v) <= −1/b and d(v) >= 0. So v is excluded if the noisy d(v) < −c, or the noisy
 d⁻(v) > c − 1/b. Each of the two happens to the true quantile with at most half of the probability
 that is allowed for, so it is excluded with no more than all of it. That other values are tested
-too takes nothing away from that. But values that are not excluded need not be neighbours, and the
+too takes nothing away from that. But values that are not excluded need not be adjacent, and the
 interval reaches from the first to the last of them, so that it covers somewhat more often than is
 asked for where the noise is large.
 
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.linalg.matrices import Dense
-from dpsql.release.order import in_group_order
+from dpsql.release.marginals import in_group_order
 from dpsql.sql.binding.core import Quantile
 from dpsql.sql.compiled import StatisticColumn
 from dpsql.workload import Family
@@ -123,12 +123,12 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
 
 def _parts(column: StatisticColumn) -> tuple[Quantile, pl.Series]:
     if column.quantile is None or column.values is None:
-        raise InternalError("the column is no quantile")
+        raise InternalError("the column is not a quantile")
     return column.quantile, column.values
 
 
 def _between(counts: Array, probability: float, values: Array, slack: Array) -> Array:
-    """Interpolate between two neighbouring order statistics."""
+    """Interpolate between two adjacent order statistics."""
     at = np.maximum((counts[:, -1] - 1) * probability, 0.0)
     below = np.floor(at)
     first, second = below[:, None] + 1 - slack, below[:, None] + 2 - slack

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.errors import SqlError
-from dpsql.release.answers import Array, Part, table_frame, whole
+from dpsql.release.answers import Array, GroupBox, table_frame, whole
 from dpsql.release.quantiles import Quantiles
 from dpsql.sql.compiled import Script, StatisticColumn
 
@@ -21,15 +21,15 @@ MAX_ROWS = 200_000
 class _Invented:
     """Answers that look like noisy counts of a larger table."""
 
-    def values(self, column: StatisticColumn, part: Part) -> Array:
+    def values(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return fractional numbers of several sizes."""
         return np.asarray(1_000.25 + 37.7 * (np.arange(part.rows) % 101))
 
-    def variances(self, column: StatisticColumn, part: Part) -> Array:
+    def variances(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return the variances of small noise."""
         return np.ones(part.rows)
 
-    def quantiles(self, column: StatisticColumn, part: Part, reach: float) -> Quantiles:
+    def quantiles(self, column: StatisticColumn, part: GroupBox, reach: float) -> Quantiles:
         """Return the first value of each quantile's expression."""
         known = column.values if column.values is not None else pl.Series([0.0])
         values = known.gather(np.zeros(part.rows, dtype=np.int64))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import polars as pl
 
@@ -20,31 +19,15 @@ from dpsql.release import folder
 from dpsql.release.confidence import check_confidence
 from dpsql.release.document import malformed
 from dpsql.release.facts import Facts, agree
+from dpsql.release.frames import Frames
 from dpsql.release.measurements import decode
 from dpsql.release.requery import requery
-from dpsql.release.summary import summarise
+from dpsql.release.summary import summarize
 
 MOST_TABLES = 12
 MOST_ROWS = 5
 MOST_UNFOLDED = 500
 """What a card shows: statements, rows of each, and rows of each behind a click."""
-
-
-class Frames(Protocol):
-    """Where the frames of a release come from."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The statements, in order."""
-
-    def frame(self, name: str) -> pl.DataFrame:
-        """Return the frame of a statement."""
-
-    def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
-        """Yield it in pieces."""
-
-    def columns(self, name: str) -> pl.DataFrame:
-        """Describe its columns."""
 
 
 class Release(Mapping[str, pl.DataFrame]):
@@ -152,7 +135,7 @@ class Release(Mapping[str, pl.DataFrame]):
 
     def summary(self) -> str:
         """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""
-        return summarise(self._facts)
+        return summarize(self._facts)
 
     def save(self, path: str | Path) -> Path:
         """Write the release to a new folder, which appears at once and complete.

@@ -57,6 +57,11 @@ def evenly(total: float, cells: int, *, integers: bool) -> Array:
 
 
 def _rounded(table: Array, total: int, *, nonnegative: bool) -> Array:
+    """Round running sums, and take differences of adjacent ones: the total stays what it is.
+
+    First the table is brought to the total: by a factor, which keeps all counts from falling
+    below zero, or else by the same number for each cell.
+    """
     ends = np.cumsum(table)
     if nonnegative:
         ends *= total / ends[-1] if ends[-1] > 0 else 0.0
@@ -133,7 +138,11 @@ class _Moves:
         return order[self._table[self._cells[order]] >= 1] if self._nonnegative else order
 
     def _many(self, size: int) -> Array:
-        """Move up to `size` units from cells that have too much to cells that have too little."""
+        """Move up to `size` units from cells that have too much to cells that have too little.
+
+        The gradient says by how much the square of the distance grows, to first order, with each
+        unit that a cell gets. Moves of many at a time are tried, and kept only if they help.
+        """
         gradient = self._gradient()
         order = np.argsort(gradient, kind="stable")
         giving = self._givers(order)
@@ -146,7 +155,12 @@ class _Moves:
         return change
 
     def _one(self) -> Array:
-        """Move the unit that has most to gain, or one of the next, to where it gains most."""
+        """Move the unit that has most to gain, or one of the next, to where it gains most.
+
+        The distance is a square ‖Mx − y‖² with the gradient g = Mᵀ(Mx − y), in halves. Moving a
+        unit from cell i to cell j changes half of it by g_j − g_i + (m_i·m_i + m_j·m_j)/2 − m_i·m_j
+        with the columns m of M: `curvature` has m·m, and `_shared` the products with column i.
+        """
         gradient, change = self._gradient(), np.zeros(len(self._cells))
         less, more = gradient - self._curvature / 2, gradient + self._curvature / 2
         for giver in self._givers(np.argsort(less, kind="stable"))[::-1][:TRIES].tolist():

@@ -15,7 +15,7 @@ DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
 _LABEL = 16
 
 
-def summarise(facts: Facts) -> str:
+def summarize(facts: Facts) -> str:
     """Say in plain text what a data user must know."""
     lines = [
         f"Release of {printable(facts.table.name)}: {len(facts.statements)} statements, "
@@ -127,7 +127,7 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
-    yield "domains", "declared by the data owner, not learnt"
+    yield "domains", "declared by the data owner, not learned"
     if facts.table.unit is not None:
         rows = facts.table.contributions
         yield (

@@ -17,7 +17,7 @@ from dpsql.schema.declared import enum_labels, from_declaration
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row
 from dpsql.schema.fetching import fetch as fetch
-from dpsql.schema.names import apart
+from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Schema, Table, as_sql, closest
@@ -118,7 +118,7 @@ def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
 
 
 def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
-    """Check every declaration, also of tables that are not asked for: none may be misspelt.
+    """Check every declaration, also of tables that are not asked for: none may be misspelled.
 
     Raises:
         SchemaError: a declared table or column doesn't exist, or can't hold its domain.
@@ -256,21 +256,20 @@ def _not_found(
     near = [row for row in tables if row[0] == here]
     if near:
         typed = " or ".join(f"{as_sql(row[1])}.{as_sql(row[2])}" for row in near)
-        return SchemaError(
-            f"There is no table {shown} in the schema {printable(current)}.",
-            hint=f"write {typed}.",
+        return unknown(
+            f"There is no table {shown} in the schema {printable(current)}.", f"write {typed}."
         )
     if tables:
-        return SchemaError(
+        return unknown(
             f"There is no table {shown} in the database {printable(here)}.",
-            hint=f"there is {_listed(tables)}: USE {as_sql(tables[0][0])}; first, since an account "
+            f"there is {_listed(tables)}: USE {as_sql(tables[0][0])}; first, since an account "
             "is for one database.",
         )
     known = [".".join(map(as_sql, parts)) for parts in table_names(con)[:1000]]
     hint = closest(".".join(parts), known) if known else (
         "the database has no table: CREATE TABLE … AS FROM 'file.parquet'; makes one."
     )  # fmt: skip
-    return SchemaError(f"There is no table {shown}.", hint=hint)
+    return unknown(f"There is no table {shown}.", hint)
 
 
 def _describe(
@@ -283,7 +282,7 @@ def _describe(
     rows = fetch(con, _COLUMNS, list(path))
     # A view has columns too: one that took the table's place must not pass for it.
     if not rows or not fetch(con, _IS_TABLE, list(path)):
-        raise SchemaError(f"There is no table {path[-1]}.", hint="was it dropped?")
+        raise unknown(f"There is no table {path[-1]}.", "was it dropped?")
     checks = [row[0] for row in fetch(con, _CHECKS, list(path))]
     names = apart(path[-1], [row[0] for row in rows])
     for column in declared:

@@ -30,7 +30,7 @@ from dpsql.schema.sequences import DateRange, DecimalRange
 MAX_CHECK_CHARACTERS = 100_000
 """Longer constraints would take seconds to parse."""
 MAX_CELLS = 1_000_000
-"""A CHECK on decimals or dates may be a mere sanity check; this wide, it is no domain."""
+"""A CHECK on decimals or dates may be a mere sanity check; this wide, it is not a domain."""
 
 _EXACT_CASTS = (exp.DataType.INTEGER_TYPES | {exp.DType.DECIMAL}) - {exp.DType.BIT}
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -252,7 +252,7 @@ def _storable(value: Fraction | str | None) -> bool:
 
 
 def _is_column(node: exp.Expr, column: str, type_: str) -> bool:
-    """Recognise the column itself, also under casts that keep every value as it is."""
+    """Recognize the column itself, also under casts that keep every value as it is."""
     node = node.unnest()
     while type(node) is exp.Cast:
         text = type_ == "VARCHAR" and node.to.this in exp.DataType.TEXT_TYPES

@@ -28,7 +28,7 @@ class Listed(Protocol):
     """A series, of whichever library."""
 
     def to_list(self) -> list[Any]:
-        """List the values."""
+        """Return the values as a list, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def _values(given: object, entry: Entry) -> Domain:
 def _decimals(given: object, entry: Entry) -> Domain:
     low, high = _pair(given, "decimals", lambda v: type(v) in {int, Decimal, str})
     if type(entry.get("step")) not in {int, Decimal, str}:
-        what = "The step is missing" if "step" not in entry else "The step is no number"
+        what = "The step is missing" if "step" not in entry else "The step is not a number"
         raise SchemaError(f"{what}.", hint=_example("decimals"))
     return Domain.decimals(low, high, entry["step"], **_rules(entry))
 

@@ -64,7 +64,7 @@ class Groups:
         if isinstance(entry, Groups):
             return entry
         if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
-            raise SchemaError(f"{shown(entry)} is no declaration of groups.", hint=_HINT)
+            raise SchemaError(f"{shown(entry)} is not a declaration of groups.", hint=_HINT)
         columns, of = entry
         listed = isinstance(columns, Sequence) and not isinstance(columns, str)
         if not listed or not all(isinstance(name, str) and name for name in columns):
@@ -81,8 +81,8 @@ class Groups:
         for name in self.columns:
             if name.lower() not in known:
                 raise SchemaError(
-                    f"Groups of {printable(table)} are declared by {printable(name)}, which is no "
-                    "column with a domain.",
+                    f"Groups of {printable(table)} are declared by {printable(name)}, which is not "
+                    "a column with a domain.",
                     hint="declare its domain, or leave the groups out.",
                 )
         found = Groups(tuple(known[name.lower()] for name in self.columns), self.of)
@@ -139,7 +139,7 @@ def _rows(columns: tuple[str, ...], of: Any) -> tuple[tuple[str, ...], ...]:
     for row in of:
         if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != len(columns):
             raise SchemaError(
-                f"{shown(row)} is no combination of {len(columns)} values.", hint=_HINT
+                f"{shown(row)} is not a combination of {len(columns)} values.", hint=_HINT
             )
         if None not in row:  # groups of NULL may exist whatever is listed
             found.append(tuple(map(_text, row)))
@@ -156,4 +156,4 @@ def _text(value: object) -> str:
         return f"{value:f}"
     if isinstance(value, (int, float, date)):
         return str(value)
-    raise SchemaError(f"{shown(value)} is no value of a column.", hint=_HINT)
+    raise SchemaError(f"{shown(value)} is not a value of a column.", hint=_HINT)

@@ -9,20 +9,40 @@ from collections.abc import Callable, Iterable, Sequence
 from dpsql.errors import SchemaError, printable
 
 
+def unknown(message: str, hint: str) -> SchemaError:
+    """Return the error for a name that no table or column has."""
+    error = SchemaError(message, hint=hint)
+    error.unknown = True
+    return error
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` is probably meant to be; None if there is none like it."""
+    lowered = {n.lower(): n for n in known}
+    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    return lowered[matches[0]] if matches else None
+
+
 def closest(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
     """Word a hint that names the known names closest to `name`, each as `shown`."""
     names = list(known)
-    lowered = {n.lower(): n for n in names}
-    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
-    if matches:
-        return f"did you mean {shown(lowered[matches[0]])}?"
+    meant = nearest(name, names)
+    if meant is not None:
+        return f"did you mean {shown(meant)}?"
+    if len(names) == 1:
+        return f"the only name here is {shown(names[0])}."
     return f"known names are {', '.join(map(shown, names))}." if names else "there are none."
+
+
+def quoted_name(name: str) -> str:
+    """Write a name in quotes, as SQL takes any name."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def as_sql(name: str) -> str:
     """Write a name as it can be typed into SQL: in quotes if it needs them."""
     plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
-    return name if plain else '"' + printable(name).replace('"', '""') + '"'
+    return name if plain else quoted_name(printable(name))
 
 
 def as_text(name: str) -> str:

@@ -17,6 +17,7 @@ from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
+from dpsql.schema.names import unknown
 from dpsql.schema.numbers import shown
 from dpsql.schema.toml import read_toml
 from dpsql.schema.units import EachRow, ResolvedUnit, Unit
@@ -70,9 +71,9 @@ class Table:
                     "so it can't be grouped by or filtered on.",
                     hint=declaration_hint(self.name, known, type_),
                 )
-        raise SchemaError(
+        raise unknown(
             f"There is no column {printable(name)} in {self.name}.",
-            hint=closest(name, [*self.columns, *self.undeclared], as_sql),
+            closest(name, [*self.columns, *self.undeclared], as_sql),
         )
 
     def leaves_out(self, name: str) -> bool:
@@ -99,7 +100,7 @@ class Table:
 
     @property
     def neighbours(self) -> str:
-        """In what neighbouring tables differ, which is what the privacy promise is about."""
+        """The neighboring relation that the privacy promise is about, in words."""
         if self.unit is None:
             return f"add or remove one row of {printable(self.name)}"
         return self.unit.neighbours

@@ -197,7 +197,7 @@ def _groups(given: object) -> tuple[Groups, ...]:
     found = []
     for entry in given if isinstance(given, list) else [given]:
         if not isinstance(entry, Mapping) or set(entry) not in _GROUPS:
-            raise SchemaError(f"{shown(entry)} is no declaration of groups.", hint=hint)
+            raise SchemaError(f"{shown(entry)} is not a declaration of groups.", hint=hint)
         of = entry.get("of", entry.get("rows"))
         if isinstance(of, str) != ("of" in entry):
             raise SchemaError(f"The groups are {shown(of)}.", hint=hint)

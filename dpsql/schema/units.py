@@ -202,7 +202,7 @@ class ResolvedUnit:
 
     @property
     def neighbours(self) -> str:
-        """In what neighbouring tables differ."""
+        """The neighboring relation: what adding or removing makes one table of the other."""
         return neighbours_of(Unit(self.name, self.max_rows))
 
 

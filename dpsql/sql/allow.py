@@ -1,7 +1,7 @@
 """The allow-list: which syntax nodes a statement may have, and which of their arguments.
 
-Everything that is not listed is refused, also arguments, because the parser hangs clauses like
-FOR UPDATE or INTO on nodes that look harmless. The tables of refusals below only choose the words.
+Everything that is not listed is refused. So are arguments, because the parser attaches clauses like
+FOR UPDATE or INTO to nodes that look harmless. The tables of refusals below only choose the words.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import difflib
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from dpsql.errors import Span, SqlParseError, UnsupportedSqlError
+from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.sql.binding.aggregates import filled, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
 from dpsql.sql.text.closed import is_closed
 from dpsql.sql.text.parse import Parsed
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 _PAIR = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})
@@ -98,7 +98,7 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
     _PAIR,
     ),
 }  # fmt: skip
-"""Nodes of expressions that are no functions, and their arguments."""
+"""Nodes of expressions that are not functions, and their arguments."""
 
 _SAMPLE = "leave it out: the noise already protects each row."
 _FRAME = "pivot the returned frame: frame.pivot(...)"
@@ -205,11 +205,11 @@ def check_allowed(parsed: Parsed) -> None:
         if not _listed(node):
             raise _refused_node(node, parsed.source)
         if any(need and node.args.get(key) is None for key, need in node.arg_types.items()):
-            raise SqlParseError(
+            raise parsed.source.error(
+                node,
                 "Something is missing here.",
-                sql=parsed.source.sql,
-                span=parsed.source.node(node),
-                hint="check the operators: each needs its operands.",
+                "check the operators: each needs its operands.",
+                SqlParseError,
             )
         arguments = STRUCTURE.get(type(node), EXPRESSIONS.get(type(node)))
         wrong = [
@@ -236,7 +236,7 @@ def _listed(node: exp.Expr) -> bool:
     return type(node) in AGGREGATES
 
 
-def _check_place(node: exp.Expr, source: Source) -> None:
+def _check_place(node: exp.Expr, source: SourceText) -> None:
     """Refuse table functions, types and names that are not on the list."""
     if isinstance(node, exp.Identifier) and node.name.startswith("__"):
         raise _error("A name that begins with __", source, source.node(node), "use another name.")
@@ -245,11 +245,8 @@ def _check_place(node: exp.Expr, source: Source) -> None:
     ):
         raise _error("This table function", source, source.node(node.this), _NAMED_TABLE)
     if isinstance(node, exp.Table) and "" in (node.args.get("db"), node.args.get("catalog")):
-        raise SqlParseError(
-            "A part of this name is missing.",
-            sql=source.sql,
-            span=source.node(node),
-            hint="write database.schema.table.",
+        raise source.error(
+            node, "A part of this name is missing.", "write database.schema.table.", SqlParseError
         )
     if isinstance(node, exp.DataType) and node.this.name not in TYPES:
         place = node.parent if node.parent is not None else node
@@ -262,7 +259,7 @@ def _check_place(node: exp.Expr, source: Source) -> None:
         raise _error("A list", source, source.node(node), "write IN (1, 2).")
 
 
-def _refused_word(node: exp.Expr, source: Source) -> UnsupportedSqlError:
+def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
     """Say what is wrong with a text that is neither a name nor a string; see `closed`."""
     if isinstance(node, exp.Var):
         hint = "use one like year, quarter, month, week, day or hour, without quotes."
@@ -279,9 +276,7 @@ def _given(value: object) -> bool:
     return value is not None and value is not False and value != []
 
 
-def _refused_argument(
-    node: exp.Expr, key: str, value: object, source: Source
-) -> UnsupportedSqlError:
+def _refused_argument(node: exp.Expr, key: str, value: object, source: SourceText) -> SqlError:
     if isinstance(node, exp.Select) and key in _CLAUSES:
         words, name, hint = _CLAUSES[key]
         span = source.clause(*words) or source.whole()
@@ -301,18 +296,13 @@ def _refused_argument(
     return _error(words_of_key, source, span, "leave it out.")
 
 
-def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
-    span = source.node(node)
-    if isinstance(node, exp.IgnoreNulls) and "IGNORE" not in source.text(span).upper():
+def _refused_node(node: exp.Expr, source: SourceText) -> SqlError:
+    """Say what is wrong with a node that is not listed: by what it is of, then by what it is."""
+    if isinstance(node, exp.IgnoreNulls) and "IGNORE" not in source.text(source.node(node)).upper():
         return refused(node.this, source)  # the parser adds it to ANY_VALUE
     if isinstance(node, exp.AggFunc) and not isinstance(node.parent, (exp.Table, exp.From)):
         return refused(node, source)
-    if isinstance(node, (exp.Lateral, exp.Fetch)):
-        span = source.clause(node.key.upper()) or span
-    if isinstance(node, VOLATILE) and node.meta.get("start") is None:
-        span = source.first(*_NILADIC) or span
-    if isinstance(node, (exp.Placeholder, exp.Parameter)):
-        span = source.first(TokenType.PLACEHOLDER, TokenType.PARAMETER) or span
+    span = _place_of_refused(node, source)
     if isinstance(node.parent, exp.Table):
         return _error("This table function", source, span, _NAMED_TABLE)
     if isinstance(node.parent, exp.From):
@@ -321,6 +311,23 @@ def _refused_node(node: exp.Expr, source: Source) -> UnsupportedSqlError:
     for types, name, hint in _NODES:
         if isinstance(node, types):
             return _error(name, source, span, hint)
+    return _refused_function(node, span, source)
+
+
+def _place_of_refused(node: exp.Expr, source: SourceText) -> Span:
+    """Return where a node stands, also if it is of a kind of which the parser keeps no position."""
+    found: Span | None = None
+    if isinstance(node, (exp.Lateral, exp.Fetch)):
+        found = source.clause(node.key.upper())
+    elif isinstance(node, VOLATILE) and node.meta.get("start") is None:
+        found = source.first(*_NILADIC)
+    elif isinstance(node, (exp.Placeholder, exp.Parameter)):
+        found = source.first(TokenType.PLACEHOLDER, TokenType.PARAMETER)
+    return found or source.node(node)
+
+
+def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlError:
+    """Say what is wrong with a function or an operator that is not listed."""
     word = source.text(span).split("(")[0].strip().upper()
     if isinstance(node, VOLATILE) or word.lower() in _NOW:
         return _error(f"The function {word}", source, span, _CLOCK)
@@ -344,5 +351,5 @@ def _function_hint(word: str) -> str:
     return f"did you mean {close[0].upper()}? Otherwise {_PLAIN}" if close else _PLAIN
 
 
-def _error(name: str, source: Source, span: Span, hint: str) -> UnsupportedSqlError:
-    return UnsupportedSqlError(f"{name} is not supported.", sql=source.sql, span=span, hint=hint)
+def _error(name: str, source: SourceText, span: Span, hint: str) -> SqlError:
+    return source.unsupported(span, f"{name} is not supported.", hint)

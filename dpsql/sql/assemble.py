@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.errors import ResourceLimitError, Span, UnsupportedSqlError
+from dpsql.errors import ResourceLimitError, Span
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
@@ -75,7 +75,7 @@ def assemble(
     builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, sandbox, table)
     several = len(lowered) > 1
     statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
-    workload = _normalised(builder.workload)
+    workload = _normalized(builder.workload)
     return Script(table, statements, workload, builder.classes.of)
 
 
@@ -88,7 +88,7 @@ def _check_entries(entries: int) -> None:
         )
 
 
-def _normalised(workload: Workload) -> Workload:
+def _normalized(workload: Workload) -> Workload:
     """Scale all weights alike, so that they add up to the number of queries.
 
     The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are.
@@ -136,32 +136,32 @@ class _Builder:
             AnswerTable(
                 len(core.core.keys),
                 tuple(self._grouping_set(group, item, core) for group in core.sets),
+                core.core.floor.statistic if core.core.floor is not None else None,
             )
             for core in item.cores
         )
         named = frozenset().union(*(core.core.named for core in item.cores))
         guards = self._table.guards(named)
-        sql, whole = item.parsed.source.sql, item.parsed.source.whole()
+        source = item.parsed.source
         direct = direct_outputs(item.query, item.cores)
         if direct is not None:
             spans = _spans(item.parsed, len(direct))
-            check_names([o.name for o in direct], [o.key is None for o in direct], sql, spans)
+            check_names([o.name for o in direct], [o.key is None for o in direct], source, spans)
             known = notes(item.query, item.cores, None)
-            return Statement(item.name, sql, tables, tuple(direct), None, guards, known)
-        post = prepare(item.query, item.cores, self._sandbox, sql, whole)
+            return Statement(item.name, source.sql, tables, tuple(direct), None, guards, known)
+        post = prepare(item.query, item.cores, self._sandbox, source)
         spans = _spans(item.parsed, len(post.outputs))
-        check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], sql, spans)
+        check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], source, spans)
         if not any(output.noisy for output in post.outputs):
-            raise UnsupportedSqlError(
+            raise source.unsupported(
+                source.whole(),
                 "Nothing that the statement returns depends on the rows: groups are there whether "
                 "they have rows or not.",
-                sql=sql,
-                span=whole,
-                hint="select what is counted in them too, for example SUM(n) where n is COUNT(*) "
-                "of each group.",
+                "select what is counted in them too, for example SUM(n) where n is COUNT(*) of "
+                "each group.",
             )
         known = notes(item.query, item.cores, post)
-        return Statement(item.name, sql, tables, None, post, guards, known)
+        return Statement(item.name, source.sql, tables, None, post, guards, known)
 
     def _grouping_set(
         self, group: LoweredSet, item: LoweredStatement, core: LoweredCore

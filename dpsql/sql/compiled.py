@@ -54,6 +54,8 @@ class AnswerTable:
     keys: int
     """How many keys it has."""
     sets: tuple[GroupingSet, ...]
+    floor: int | None = None
+    """The number of the count by whose standard error groups are left out, if any are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -86,7 +86,7 @@ def compile_script(
 def _lowered(
     name: str, parsed: Parsed, outline: Outlined, table: Table, sandbox: Sandbox, weight: float
 ) -> LoweredStatement:
-    evaluator = Evaluator(sandbox, table, parsed.source.sql)
+    evaluator = Evaluator(sandbox, table, parsed.source)
     cores = tuple(lower(core, table, evaluator) for core in outline.cores)
     return LoweredStatement(name, parsed, outline.query, cores, weight)
 
@@ -125,12 +125,11 @@ def _one_table(outlined: Sequence[tuple[str, Parsed, Outlined]], several: bool) 
     for name, parsed, outline in outlined:
         for table, span in outline.tables:
             if (table.path or table.name) != (first.path or first.name):
-                error = SqlError(
+                error = parsed.source.error(
+                    span,
                     f"This is over {table.name}, but the first statement is over {first.name}: "
                     "one script releases from one table.",
-                    sql=parsed.source.sql,
-                    span=span,
-                    hint="release from each table in its own call.",
+                    "release from each table in its own call.",
                 )
                 error.statement = printable(name) if several else None
                 raise error
@@ -141,7 +140,7 @@ def _weights(written: Mapping[str, float], given: Mapping[str, float] | None) ->
     """Return the importance of every statement.
 
     Raises:
-        SqlError: a weight is given for an unknown statement, or is no positive number.
+        SqlError: a weight is given for an unknown statement, or is not a positive number.
     """
     names = {name.lower(): name for name in written}
     found = dict(written)
@@ -159,7 +158,7 @@ def _weights(written: Mapping[str, float], given: Mapping[str, float] | None) ->
             )
         if not good or not 1e-6 <= weight <= 1e6:
             raise SqlError(
-                f"The weight {weight!r} of {printable(name)} is no positive number.",
+                f"The weight {weight!r} of {printable(name)} is not a positive number.",
                 hint="use numbers from 1e-6 to 1e6; 1 is usual.",
             )
         found[names[name.lower()]] = float(weight)

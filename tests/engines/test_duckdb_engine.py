@@ -9,10 +9,11 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine, quote, scan
+from dpsql.engines.duckdb import DuckDBEngine, scan
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Table
 from dpsql.schema.catalog import current_database
+from dpsql.schema.names import quoted_name
 
 ROWS = [
     (-2, "x", True, "it's", 7),
@@ -188,4 +189,4 @@ def test_counts_are_not_shown(con):
 
 
 def test_identifiers_are_quoted():
-    assert quote('a"; DROP TABLE t; --') == '"a""; DROP TABLE t; --"'
+    assert quoted_name('a"; DROP TABLE t; --') == '"a""; DROP TABLE t; --"'

@@ -227,7 +227,7 @@ def test_an_empty_folder_is_a_target(release, tmp_path, monkeypatch):
 
 def test_a_target_that_appears_in_between_is_not_overwritten(session, tmp_path, monkeypatch):
     """Another process makes the folder after the check: what it wrote stays."""
-    real = folder._sync
+    real = folder.sync_folder
 
     def sync(path: Path) -> None:
         (tmp_path / "out").mkdir(exist_ok=True)
@@ -236,7 +236,7 @@ def test_a_target_that_appears_in_between_is_not_overwritten(session, tmp_path, 
 
     spent, sql = session.ledger.spent, {"born": SCRIPT["born"]}
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "_sync", sync)
+        patched.setattr(folder, "sync_folder", sync)
         with pytest.raises(ReleaseFormatError, match="exists already"):
             session.release(sql, budget=BUDGET, out=tmp_path / "out")
     assert snapshot(tmp_path) == [

@@ -131,7 +131,7 @@ class TestRefusedFiles:
             ("values = [9223372036854775808]", "64-bit", "leave it out"),
             ('values = [2, 1], outside = "clamp"', "in order", "sort"),
             ("decimals = [0, 1]", "step is missing", "step = 0.05"),
-            ("decimals = [0, 1], step = [1]", "step is no number", "step = 0.05"),
+            ("decimals = [0, 1], step = [1]", "step is not a number", "step = 0.05"),
             ("decimals = [0, 1], step = 0", "above 0", "step"),
             ("decimals = [0, 1], step = 0.3", "does not divide", "whole number of steps"),
             ("decimals = [nan, inf], step = 1", "not a decimal number", "0.05"),

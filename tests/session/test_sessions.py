@@ -274,7 +274,7 @@ def test_an_interrupt_while_saving(session, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "_sync", stop)
+        patched.setattr(folder, "sync_folder", stop)
         with pytest.raises(KeyboardInterrupt):
             session.release(SCRIPT, budget=BUDGET, out=tmp_path / "out")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["people.duckdb", "people.duckdb.ledger"]
@@ -290,7 +290,7 @@ def test_what_is_handed_out_later_says_what_it_rests_on(session, tmp_path, monke
     first = session.release(BY_SEX, budget=BUDGET)
     release = session.release(SCRIPT, budget=BUDGET, out=tmp_path / "usual")
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "_sync", lambda path: 1 / 0)
+        patched.setattr(folder, "sync_folder", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             session.release(SCRIPT, budget=BUDGET, out=tmp_path / "late")
     late = session.release(SCRIPT, budget=BUDGET, out=tmp_path / "late")
@@ -331,7 +331,7 @@ CHANGED = {
 @pytest.mark.parametrize("what", CHANGED)
 def test_another_question_is_not_handed_what_was_stored(session, monkeypatch, tmp_path, what):
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "_sync", lambda path: 1 / 0)
+        patched.setattr(folder, "sync_folder", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             session.release(SCRIPT, budget=BUDGET, out=tmp_path / "out")
     stored = session.ledger.entries()[0].request

@@ -135,9 +135,9 @@ def test_names_are_no_functions(sandbox, name):
 
 def test_takes_no_other_name_for_a_table(sandbox):
     for name in ("x", "__axis_1 AS SELECT random(); --", '"__axis_1"', "__axis_1\n"):
-        with pytest.raises(SandboxError, match="no name"):
+        with pytest.raises(SandboxError, match="not a name"):
             sandbox.create(name, "SELECT 1")
-        with pytest.raises(SandboxError, match="no name"):
+        with pytest.raises(SandboxError, match="not a name"):
             sandbox.drop(name)
 
 

@@ -68,7 +68,7 @@ def renamed(found: re.Match[str], error: SqlError) -> str:
 ONE = "SELECT {} FROM people"
 TYPED: dict[str, Typist] = {
     r"did you mean ([^?]+)\?": at_its_place(r"\1"),
-    r"^known names are ([^,.]+)": renamed,
+    r"^(?:known names are|the only name here is) ([^,.]+)": renamed,
     r"^the values of \w+ are ([^,.]+)": at_its_place(r"\1"),
     r"write whose it is: (\S+)\.$": at_its_place(r"\1"),
     r"^write (main\.\w+)\.$": at_its_place(r"\1"),

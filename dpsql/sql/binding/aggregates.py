@@ -16,11 +16,11 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError, UnsupportedSqlError
-from dpsql.sql.binding.core import Linear, Quantile, Statistic
-from dpsql.sql.binding.expressions import Bound, Expr, column, operands
+from dpsql.errors import SqlError
+from dpsql.sql.binding.core import Linear, Quantile, Role, Statistic
+from dpsql.sql.binding.expressions import BoundExpr, Expr, operands
 from dpsql.sql.binding.functions import WINDOWS
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
     # aggregate → (of a sample, its root)
@@ -67,9 +67,9 @@ _REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
 class Binder(Protocol):
     """What binding an aggregate needs of the core that it stands in."""
 
-    source: Source
+    source: SourceText
 
-    def bind(self, node: Expr) -> Bound:
+    def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression over rows."""
 
     def statistic(self, statistic: Statistic) -> int:
@@ -77,7 +77,7 @@ class Binder(Protocol):
 
 
 def is_aggregate(node: Expr) -> bool:
-    """Whether a node is an aggregate, supported or not; window functions are none."""
+    """Whether a node is an aggregate, supported or not; window functions are not."""
     own = isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup))
     return own and type(node) not in WINDOWS and not isinstance(node, exp.Grouping)
 
@@ -144,7 +144,7 @@ def linear(node: Expr, binder: Binder) -> Linear:
     return Linear(label, binder.bind(argument), filters=filters)
 
 
-def refused(node: Expr, source: Source) -> UnsupportedSqlError:
+def refused(node: Expr, source: SourceText) -> SqlError:
     """Say why an aggregate is not supported, and what is."""
     inner = node
     while isinstance(inner, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
@@ -161,10 +161,10 @@ def refused(node: Expr, source: Source) -> UnsupportedSqlError:
         if isinstance(inner, types):
             hint = filled(words, inner if inner.this is not None else node, source)
     message = f"The aggregate {word} is not supported."
-    return UnsupportedSqlError(message, sql=source.sql, span=span, hint=hint)
+    return source.unsupported(span, message, hint)
 
 
-def filled(hint: str, node: Expr, source: Source) -> str:
+def filled(hint: str, node: Expr, source: SourceText) -> str:
     """Put what a function is called with into a hint, so that it can be typed."""
     first = (
         node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
@@ -178,7 +178,7 @@ def filled(hint: str, node: Expr, source: Source) -> str:
     return hint.format(listed, _typed(node.args.get("expression"), source))
 
 
-def _typed(node: object, source: Source) -> str:
+def _typed(node: object, source: SourceText) -> str:
     """Write an argument as it was typed; one that is long, or no value of a row, as x."""
     if not isinstance(node, exp.Expr) or has_aggregate(node):
         return "x"
@@ -186,46 +186,42 @@ def _typed(node: object, source: Source) -> str:
     return text if len(text) <= _LONGEST_ARGUMENT else "x"
 
 
-def _unwrapped(node: Expr, binder: Binder) -> tuple[Expr, tuple[Bound, ...]]:
+def _unwrapped(node: Expr, binder: Binder) -> tuple[Expr, tuple[BoundExpr, ...]]:
     """Take FILTER off an aggregate, and bind its condition."""
     if isinstance(node, exp.Filter):
         return node.this, _conjuncts(node.expression.this, binder)
     return node, ()
 
 
-def _conjuncts(condition: Expr, binder: Binder) -> tuple[Bound, ...]:
+def _conjuncts(condition: Expr, binder: Binder) -> tuple[BoundExpr, ...]:
     return tuple(binder.bind(part) for part in operands(condition, exp.And))
 
 
-def _condition(node: Expr, place: Expr, binder: Binder) -> Bound:
+def _condition(node: Expr, place: Expr, binder: Binder) -> BoundExpr:
     """Bind a condition that the analyst didn't write; it stands where the aggregate does."""
     return replace(binder.bind(node), span=binder.source.node(place))
 
 
-def _only(node: Expr, source: Source) -> Expr:
+def _only(node: Expr, source: SourceText) -> Expr:
     _check_distinct(node, source)
     argument = node.this
     if not isinstance(argument, exp.Expr):
-        raise SqlError(
-            "Something is missing here.",
-            sql=source.sql,
-            span=source.node(node),
-            hint="name what to compute on: SUM(hours).",
+        raise source.error(
+            node, "Something is missing here.", "name what to compute on: SUM(hours)."
         )
     return argument
 
 
-def _argument(node: Expr, binder: Binder) -> Bound:
+def _argument(node: Expr, binder: Binder) -> BoundExpr:
     return binder.bind(_only(node, binder.source))
 
 
-def _check_distinct(node: Expr, source: Source) -> None:
+def _check_distinct(node: Expr, source: SourceText) -> None:
     if isinstance(node.this, exp.Distinct):
-        raise UnsupportedSqlError(
+        raise source.unsupported(
+            node,
             "DISTINCT in an aggregate is not supported.",
-            sql=source.sql,
-            span=source.node(node),
-            hint=filled(
+            filled(
                 f"distinct values can't be counted with this noise: {_COUNT_GROUPS}", node, source
             ),
         )
@@ -249,19 +245,21 @@ def _when(node: Expr) -> tuple[Expr, Expr] | None:
     return (branch.this, value) if zero and value is not None else None
 
 
-def _average(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
+def _average(e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: Binder) -> Expr:
     first, count = _moments(e, filters, label, binder)
-    return _paren(exp.Add(this=column(f"__c{first}"), expression=ratio(_s(first), _s(count))))
+    return _paren(exp.Add(this=Role.CENTER.column(first), expression=ratio(_s(first), _s(count))))
 
 
-def _variance(node: Expr, e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> Expr:
+def _variance(
+    node: Expr, e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: Binder
+) -> Expr:
     sample, root = _VARIANCES[type(node)]
     first, count = _moments(e, filters, label, binder)
     second = binder.statistic(Linear(f"{label} x COUNT", e, True, True, filters))
     found = variance(first, count, second, sample=sample)
     if not root:
         return _paren(found)
-    # Noise can make a variance negative; there is no deviation then.
+    # Noise can make a variance negative; then there is no deviation.
     positive = exp.GTE(this=found, expression=exp.Literal.number(0))
     return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=found.copy()))])
 
@@ -276,16 +274,18 @@ def variance(first: int, count: int, second: int, *, sample: bool) -> Expr:
     return ratio(spread, divisor)
 
 
-def _moments(e: Bound, filters: tuple[Bound, ...], label: str, binder: Binder) -> tuple[int, int]:
+def _moments(
+    e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: Binder
+) -> tuple[int, int]:
     present = exp.Not(this=exp.Is(this=exp.Paren(this=e.node), expression=exp.Null()))
     sql = f"NOT ({e.sql}) IS NULL"
-    filled = Bound(present, sql, e.attributes, e.relations, e.span)
+    filled = BoundExpr(present, sql, e.attributes, e.relations, e.span)
     first = binder.statistic(Linear(f"{label} x COUNT", e, centre=True, filters=filters))
     count = binder.statistic(Linear(label, filters=(*filters, filled)))
     return first, count
 
 
-def _quantile(node: Expr, filters: tuple[Bound, ...], label: str, binder: Binder) -> Quantile:
+def _quantile(node: Expr, filters: tuple[BoundExpr, ...], label: str, binder: Binder) -> Quantile:
     if isinstance(node, exp.WithinGroup):
         ordered = node.expression.expressions
         if len(ordered) != 1 or not isinstance(node.this, (exp.PercentileCont, exp.PercentileDisc)):
@@ -306,11 +306,10 @@ def _probability(level: Expr | None, node: Expr, binder: Binder) -> float:
     number = level.unnest() if level is not None else None
     if isinstance(number, exp.Literal) and not number.is_string and 0 <= float(number.name) <= 1:
         return float(number.name)
-    raise SqlError(
+    raise binder.source.error(
+        level if level is not None and number is not None else node,
         "A quantile needs one probability between 0 and 1, written as a number.",
-        sql=binder.source.sql,
-        span=binder.source.node(level if level is not None and number is not None else node),
-        hint="for example QUANTILE_CONT(age, 0.25); several quantiles are several columns.",
+        "for example QUANTILE_CONT(age, 0.25); several quantiles are several columns.",
     )
 
 
@@ -319,7 +318,7 @@ def _label(node: Expr, binder: Binder) -> str:
 
 
 def _s(number: int) -> Expr:
-    return column(f"__s{number}")
+    return Role.STATISTIC.column(number)
 
 
 def _paren(node: Expr) -> Expr:
@@ -327,5 +326,5 @@ def _paren(node: Expr) -> Expr:
 
 
 def ratio(top: Expr, bottom: Expr) -> Expr:
-    """Return a quotient."""
+    """Return a quotient of two expressions, of floats as in DuckDB."""
     return exp.Div(this=top, expression=bottom, typed=False, safe=False)

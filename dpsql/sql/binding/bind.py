@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from dpsql.errors import Span, SqlError, SqlSchemaError, UnsupportedSqlError, printable
+from dpsql.errors import Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
 from dpsql.sql.binding.aggregates import is_aggregate
 from dpsql.sql.binding.core import Statistic
-from dpsql.sql.binding.expressions import Bound, Expr, column, operands, rebuild, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, operands, rebuild, render
 from dpsql.sql.binding.labels import check_labels
 from dpsql.sql.binding.scope import PrivateColumn, PublicColumn, Scope
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 MAX_NAME_CHARACTERS = 128
 RESERVED = "__"
@@ -36,7 +36,7 @@ class RowBinder:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceText,
         select: exp.Select,
         table: Table,
         alias: str | None,
@@ -60,11 +60,11 @@ class RowBinder:
         """Note a statistic, once; return its number."""
         return self._statistics.setdefault(statistic, len(self._statistics))
 
-    def conditions(self, node: Expr) -> tuple[Bound, ...]:
+    def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition on rows."""
         return tuple(self.bind(part) for part in operands(node, exp.And))
 
-    def bind(self, node: Expr) -> Bound:
+    def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression over the columns of rows.
 
         Raises:
@@ -79,7 +79,7 @@ class RowBinder:
             if isinstance(part, exp.Column):
                 return self._column(part, change, attributes, relations)
             if isinstance(part, exp.Star):
-                raise self._unsupported("* can't stand here.", part, "name a column.")
+                raise self.source.unsupported(part, "* can't stand here.", "name a column.")
             if is_aggregate(part) or isinstance(part, exp.Window):
                 raise self._misplaced(part)
             if isinstance(part, (exp.Query, exp.Subquery)):
@@ -89,7 +89,7 @@ class RowBinder:
 
         bound = change(node.unnest()).unnest()
         self._named |= attributes
-        return Bound(
+        return BoundExpr(
             bound,
             render(bound),
             frozenset(attributes),
@@ -128,7 +128,7 @@ class RowBinder:
             return self.scope.resolve(node)
         except SqlSchemaError as error:
             inside = self._select.find_ancestor(exp.Where, exp.Having, exp.Alias)
-            if inside is not None and not error.message.startswith("The column"):
+            if inside is not None and error.unknown:
                 error.hint = (
                     "a subquery can use the columns of its own tables only: group it by them in a "
                     f"WITH, and join that. Otherwise {error.hint}"
@@ -138,8 +138,8 @@ class RowBinder:
     def _aliased(self, node: exp.Column, original: Expr, change: Visit) -> Expr:
         """Put what an alias of the SELECT list stands for in its place."""
         if any(original is other for other in self._open):
-            raise self._error(
-                f"{printable(node.name)} is defined by itself.", node, "use the column's name."
+            raise self.source.error(
+                node, f"{printable(node.name)} is defined by itself.", "use the column's name."
             )
         self._open.append(original)
         try:
@@ -157,27 +157,17 @@ class RowBinder:
             return None
         return found.name, self._table.columns[found.name]
 
-    def _misplaced(self, node: Expr) -> UnsupportedSqlError:
+    def _misplaced(self, node: Expr) -> SqlError:
         what = "A window function" if isinstance(node, exp.Window) else "An aggregate"
-        return self._unsupported(
-            f"{what} can't stand here: this is computed for each row.",
+        return self.source.unsupported(
             node,
+            f"{what} can't stand here: this is computed for each row.",
             "conditions on aggregates go into HAVING, and aggregates of aggregates into an outer "
             "query: SELECT AVG(n) FROM (SELECT sex, COUNT(*) AS n …).",
         )
 
-    def _error(self, message: str, node: Expr, hint: str) -> SqlError:
-        return SqlError(message, sql=self.source.sql, span=self._span(node), hint=hint)
 
-    def _unsupported(self, message: str, node: Expr, hint: str) -> UnsupportedSqlError:
-        span = self._span(node)
-        return UnsupportedSqlError(message, sql=self.source.sql, span=span, hint=hint)
-
-    def _span(self, node: Expr) -> Span:
-        return self.source.node(node)
-
-
-def check_name(name: str, node: Expr, source: Source) -> str:
+def check_name(name: str, node: Expr, source: SourceText) -> str:
     """Return a name that the analyst gives, if it is a good one.
 
     Raises:
@@ -185,11 +175,9 @@ def check_name(name: str, node: Expr, source: Source) -> str:
     """
     long = len(name) > MAX_NAME_CHARACTERS
     if not name.strip() or long or not name.isprintable() or name.startswith(RESERVED):
-        raise SqlError(
-            "This is no good name for a column.",
-            sql=source.sql,
-            span=source.node(node),
-            hint=f"use up to {MAX_NAME_CHARACTERS} visible characters, not beginning with "
-            f"{RESERVED}.",
+        raise source.error(
+            node,
+            "This name can't be that of a column.",
+            f"use up to {MAX_NAME_CHARACTERS} visible characters, not beginning with {RESERVED}.",
         )
     return name

@@ -5,16 +5,65 @@ Everything else in a statement computes on the noisy answers of its cores.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from enum import StrEnum
+from typing import Literal, NamedTuple
 
 from sqlglot import exp
 
 from dpsql.errors import Span
-from dpsql.sql.binding.expressions import Bound
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column
 
 JoinKind = Literal["inner", "left", "semi", "anti"]
+
+ROW = "__row"
+"""The column of a table of answers with the number of each row."""
+
+
+class Role(StrEnum):
+    """What a column of a table of answers holds, as the letter that its name begins with."""
+
+    KEY = "k"
+    ROLLED_UP = "g"
+    """1 where a key is rolled up, else 0."""
+    STATISTIC = "s"
+    CENTER = "c"
+    """What was taken off the weight of each row that a statistic adds up."""
+    LOWER = "l"
+    UPPER = "u"
+    """The ends of a quantile's interval."""
+    STANDARD_ERROR = "d"
+
+    def named(self, number: int) -> str:
+        """Return the name of the column of this role for a key, or a statistic, by its number."""
+        return f"__{self}{number}"
+
+    def column(self, number: int) -> Expr:
+        """Refer to that column."""
+        return column(self.named(number))
+
+
+class AnswerColumn(NamedTuple):
+    """A column of a table of answers: what it holds, and of which key or statistic."""
+
+    role: Role
+    number: int
+
+    @classmethod
+    def of(cls, node: Expr) -> AnswerColumn | None:
+        """Return the column that a node refers to; None if it is something else."""
+        found = _ANSWER_COLUMN.fullmatch(node.name) if isinstance(node, exp.Column) else None
+        return None if found is None else cls(Role(found[1]), int(found[2]))
+
+    @property
+    def public(self) -> bool:
+        """Whether it is the same whatever the noise is."""
+        return self.role not in {Role.STATISTIC, Role.LOWER, Role.UPPER}
+
+
+_ANSWER_COLUMN = re.compile(f"__([{''.join(Role)}])([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +78,7 @@ class Relation:
     """The sandbox table that holds it, with columns by their canonical names."""
     rows: int
     kind: JoinKind
-    on: tuple[Bound, ...]
+    on: tuple[BoundExpr, ...]
     """Conditions of a join that isn't inner; those of inner joins are conjuncts of the core."""
     span: Span
 
@@ -40,20 +89,20 @@ class Linear:
 
     label: str = field(compare=False)
     """As the analyst would write it, for reports."""
-    weight: Bound | None = None
+    weight: BoundExpr | None = None
     """What each row adds; None for 1."""
     centre: bool = False
     """Take off the middle of the weight's values, which is what an average needs."""
     square: bool = False
-    """Take the weight's square, after centring."""
-    filters: tuple[Bound, ...] = ()
+    """Take the weight's square, after centering."""
+    filters: tuple[BoundExpr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
     """One expression of ORDER BY in a window, over keys."""
 
-    key: Bound
+    key: BoundExpr
     descending: bool
     nulls_first: bool
 
@@ -62,10 +111,12 @@ class Ordering:
 class Frame:
     """A window over the groups."""
 
-    partition: tuple[Bound, ...]
+    partition: tuple[BoundExpr, ...]
     order: tuple[Ordering, ...]
     spec: str
     """The frame as SQL; empty for the default."""
+    counts_rows: bool
+    """Whether it is a frame of ROWS, and not of a RANGE or of GROUPS."""
     span: Span = field(compare=False)
 
 
@@ -84,20 +135,20 @@ class Quantile:
     """A quantile of an expression's values over the rows of a group."""
 
     label: str = field(compare=False)
-    value: Bound
+    value: BoundExpr
     probability: float
     continuous: bool
-    filters: tuple[Bound, ...] = ()
+    filters: tuple[BoundExpr, ...] = ()
 
 
 Statistic = Linear | Windowed | Quantile
 
 
-def measured_columns(statistic: Statistic, conjuncts: Sequence[Bound]) -> frozenset[str]:
+def measured_columns(statistic: Statistic, conjuncts: Sequence[BoundExpr]) -> frozenset[str]:
     """Return the columns whose values are added up or ordered, and on which nothing else depends.
 
-    These are what an average or a quantile is of. That a value is there at all is no condition on
-    it: COUNT(x) is over x as AVG(x) is.
+    These are what an average or a quantile is of. That a value is there at all is not a condition
+    on it: COUNT(x) is over x as AVG(x) is.
 
     Args:
         statistic: what is counted or added up.
@@ -112,7 +163,7 @@ def measured_columns(statistic: Statistic, conjuncts: Sequence[Bound]) -> frozen
     return over.difference(*others)
 
 
-def _present(condition: Bound) -> bool:
+def _present(condition: BoundExpr) -> bool:
     """Whether a condition is that some value is not NULL."""
     node = condition.node.unnest()
     inner = node.this.unnest() if isinstance(node, exp.Not) else None
@@ -133,19 +184,20 @@ class Core:
     """What one SELECT over the private table asks of the rows."""
 
     table: str
-    """The name of its noisy answers: columns k0, k1, … for keys, g0, g1, … that tell whether a
-    key is rolled up, and s0, s1, … for statistics."""
+    """The name of the table of its noisy answers, whose columns are `AnswerColumn`s."""
     relations: tuple[Relation, ...]
-    conjuncts: tuple[Bound, ...]
+    conjuncts: tuple[BoundExpr, ...]
     """The conditions that a row, joined with public rows, must meet."""
-    keys: tuple[Bound, ...]
+    keys: tuple[BoundExpr, ...]
     sets: tuple[tuple[int, ...], ...]
     """For each grouping set, the keys that tell its groups."""
     statistics: tuple[Statistic, ...]
-    derived: tuple[Bound, ...]
+    derived: tuple[BoundExpr, ...]
     """What is computed of keys and of nothing else, apart from the keys."""
     named: frozenset[str]
     """Every private column that is named anywhere in it."""
     where: Span | None
     floor: Floor | None = None
     """Which groups are left out for having too few rows, if any are."""
+    declared: bool = False
+    """Whether the owner declares which of its groups exist."""

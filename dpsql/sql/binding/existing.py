@@ -16,8 +16,10 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, printable
 from dpsql.schema import Table
 from dpsql.schema.groups import CALENDAR, Groups
-from dpsql.sql.binding.expressions import Bound, Expr, column, render
-from dpsql.sql.sandbox import Sandbox, column_type, quoted_name
+from dpsql.schema.names import quoted_name
+from dpsql.sql.binding.core import Role
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
+from dpsql.sql.sandbox import Sandbox, column_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def _public(
     source = stored(tuple(name.split(".")))
     if source is None:
         raise SchemaError(
-            f"The groups that exist are in {printable(name)}, which is no public table.",
+            f"The groups that exist are in {printable(name)}, which is not a public table.",
             hint=f"pass public=[{name!r}], or a mapping with the frame.",
         )
     known = {of.lower(): of for of, _ in sandbox.types(f"SELECT * FROM {source}")}
@@ -108,16 +110,16 @@ def _public(
     return source, [known[column.lower()] for column in groups.columns]
 
 
-def condition(exist: Sequence[Existing], keys: Sequence[Bound]) -> list[Expr]:
+def condition(exist: Sequence[Existing], keys: Sequence[BoundExpr]) -> list[Expr]:
     """Return what must hold of the keys of a SELECT, where it groups by all declared columns.
 
     Groups of NULL may exist, whatever is declared; and rolled-up keys are NULL.
     """
-    places = {key.sql: f"__k{i}" for i, key in enumerate(keys)}
+    places = {key.sql: i for i, key in enumerate(keys)}
     found: list[Expr] = []
     for each in exist:
         named = [places.get(render(column(place))) for place in each.places]
-        own = [column(name) for name in named if name is not None]
+        own = [Role.KEY.column(key) for key in named if key is not None]
         if len(own) < len(named):
             continue
         listed = exp.Select(

@@ -18,7 +18,7 @@ Expr = exp.Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundExpr:
     """An expression over columns of the private table and of public relations."""
 
     node: Expr = field(compare=False, repr=False)

@@ -7,10 +7,9 @@ from itertools import chain, combinations, product
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.sql.binding.aggregates import has_aggregate
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 MAX_SETS = 256
 """Grouping sets of one statement; CUBE of 8 columns has as many."""
@@ -18,7 +17,7 @@ MAX_SETS = 256
 Sets = list[tuple[Expr, ...]]
 
 
-def key_nodes(select: exp.Select, source: Source) -> dict[int, Expr]:
+def key_nodes(select: exp.Select, source: SourceText) -> dict[int, Expr]:
     """Return every expression that is grouped by, under the identity of its node.
 
     Numbers stand for items of the SELECT list, and ALL for those without aggregates.
@@ -32,7 +31,7 @@ def key_nodes(select: exp.Select, source: Source) -> dict[int, Expr]:
 
 
 def sets_of(
-    select: exp.Select, source: Source, numbers: Mapping[int, int]
+    select: exp.Select, source: SourceText, numbers: Mapping[int, int]
 ) -> tuple[tuple[int, ...], ...]:
     """Return the grouping sets as tuples of key numbers; one empty set without GROUP BY.
 
@@ -49,11 +48,10 @@ def sets_of(
     for sets in elements:
         count *= len(sets)
     if count > MAX_SETS:
-        raise SqlError(
+        raise source.error(
+            source.clause("GROUP") or source.whole(),
             f"GROUP BY has {count:,} grouping sets, more than {MAX_SETS}.",
-            sql=source.sql,
-            span=source.clause("GROUP") or source.whole(),
-            hint="name the sets that you need: GROUPING SETS ((sex, age), (sex), ()).",
+            "name the sets that you need: GROUPING SETS ((sex, age), (sex), ()).",
         )
     return tuple(
         tuple(dict.fromkeys(numbers[id(node)] for group in chosen for node in group))
@@ -61,7 +59,7 @@ def sets_of(
     )
 
 
-def _elements(select: exp.Select, source: Source) -> list[Sets]:
+def _elements(select: exp.Select, source: SourceText) -> list[Sets]:
     """Return for each element of GROUP BY the sets among which it chooses."""
     group = select.args.get("group")
     if group is None:
@@ -72,18 +70,17 @@ def _elements(select: exp.Select, source: Source) -> list[Sets]:
     return [_sets(node, source) for node in group.expressions]
 
 
-def _sets(node: Expr, source: Source) -> Sets:
+def _sets(node: Expr, source: SourceText) -> Sets:
     if isinstance(node, exp.Rollup):
         parts = [_columns(part) for part in node.expressions]
         return [tuple(chain(*parts[:n])) for n in range(len(parts), -1, -1)]
     if isinstance(node, exp.Cube):
         parts = [_columns(part) for part in node.expressions]
         if len(parts) > 12:
-            raise UnsupportedSqlError(
+            raise source.unsupported(
+                source.clause("GROUP") or source.whole(),
                 "CUBE takes up to 12 columns.",
-                sql=source.sql,
-                span=source.clause("GROUP") or source.whole(),
-                hint="name the sets that you need: GROUPING SETS ((sex, age), (sex), ()).",
+                "name the sets that you need: GROUPING SETS ((sex, age), (sex), ()).",
             )
         sizes = range(len(parts), -1, -1)
         chosen = chain.from_iterable(combinations(parts, size) for size in sizes)
@@ -98,19 +95,18 @@ def _columns(node: Expr) -> tuple[Expr, ...]:
     return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node,)
 
 
-def _meant(node: Expr, select: exp.Select, source: Source) -> Expr:
+def _meant(node: Expr, select: exp.Select, source: SourceText) -> Expr:
     """Put the item of the SELECT list in place of its number."""
     inner = node.unnest()
     if not isinstance(inner, exp.Literal):
         return inner
     place = int(inner.name) if inner.name.isdigit() and not inner.is_string else 0
     if not 1 <= place <= len(select.expressions):
-        raise SqlError(
+        raise source.error(
+            inner,
             "GROUP BY a constant makes one group."
             if inner.is_string
             else f"There is no column {inner.name} in the SELECT list.",
-            sql=source.sql,
-            span=source.node(inner),
-            hint="name the column to group by.",
+            "name the column to group by.",
         )
     return select.expressions[place - 1].unalias().unnest()  # type: ignore[no-any-return]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.errors import printable
 from dpsql.hints import Hint, option
 from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.text.spans import JOINS, Source
+from dpsql.sql.text.spans import JOINS, SourceText
 
 _SIDES = {
     "RIGHT": "write it the other way round: FROM people LEFT JOIN bands; or use JOIN.",
@@ -19,7 +19,7 @@ _SIDES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinedItem:
     """One item after FROM; the first one has no condition."""
 
     item: Expr
@@ -28,7 +28,7 @@ class Join:
     using: tuple[str, ...]
 
 
-def joins_of(select: exp.Select, source: Source) -> list[Join]:
+def joins_of(select: exp.Select, source: SourceText) -> list[JoinedItem]:
     """Return the items after FROM in order.
 
     Raises:
@@ -37,19 +37,18 @@ def joins_of(select: exp.Select, source: Source) -> list[Join]:
     clause = select.args.get("from_")
     if clause is None:
         return []
-    found = [Join(clause.this, "inner", None, ())]
+    found = [JoinedItem(clause.this, "inner", None, ())]
     for node in select.args.get("joins") or []:
         side, kind = (node.args.get("side") or "").upper(), (node.kind or "").upper()
         if node.args.get("method") or side in _SIDES:
             words = f"{node.args.get('method') or ''} {side}".split()[0].upper()
-            raise UnsupportedSqlError(
+            raise source.unsupported(
+                source.clause(*JOINS) or source.node(node.this),
                 f"{'An' if words[0] == 'A' else 'A'} {words} join is not supported.",
-                sql=source.sql,
-                span=source.clause(*JOINS) or source.node(node.this),
-                hint=_SIDES.get(side, f"write the condition out: {_written(node)} ON … = …."),
+                _SIDES.get(side, f"write the condition out: {_written(node)} ON … = …."),
             )
         using = tuple(part.name for part in node.args.get("using") or [])
-        found.append(Join(node.this, _kind(side, kind), node.args.get("on"), using))
+        found.append(JoinedItem(node.this, _kind(side, kind), node.args.get("on"), using))
     return found
 
 

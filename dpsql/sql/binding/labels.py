@@ -7,13 +7,13 @@ from decimal import Decimal, InvalidOperation
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError, printable
+from dpsql.errors import printable
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.names import nearest
 from dpsql.schema.sequences import DecimalRange
-from dpsql.schema.table import closest
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 _SHOWN_VALUES = 5
 _SEARCHED_VALUES = 2_000
@@ -24,7 +24,7 @@ Lookup = Callable[[Expr], tuple[str, Domain] | None]
 _STRINGS = frozenset({"VARCHAR", "ENUM"})
 
 
-def check_labels(node: Expr, lookup: Lookup, source: Source) -> None:
+def check_labels(node: Expr, lookup: Lookup, source: SourceText) -> None:
     """Refuse `column = 'text'` and `column IN ('text')` if no row can have that text.
 
     Nor is a number compared with a column of strings, or a word with a column of numbers.
@@ -50,11 +50,10 @@ def check_labels(node: Expr, lookup: Lookup, source: Source) -> None:
         if not strings and (not literal.is_string or not _is_word(literal.name, domain)):
             continue
         shown = _quoted(literal.name) if literal.is_string else printable(literal.name[:60])
-        raise SqlError(
+        raise source.error(
+            literal,
             f"{shown} is not a value of {printable(name)}.",
-            sql=source.sql,
-            span=source.node(literal),
-            hint=_hint(literal.name, name, domain),
+            _hint(literal.name, name, domain),
         )
 
 
@@ -73,9 +72,9 @@ def _hint(text: str, name: str, domain: Domain) -> str:
     if domain.type not in _STRINGS:
         return f"{printable(name)} has the values {printable(str(domain))}."
     known = [str(value) for value in domain.values[:_SEARCHED_VALUES]]
-    guess = closest(text[:200], known)
-    if guess.startswith("did you mean"):
-        return f"did you mean {_quoted(guess.removeprefix('did you mean ').removesuffix('?'))}?"
+    meant = nearest(text[:200], known)
+    if meant is not None:
+        return f"did you mean {_quoted(meant)}?"
     more = ", …" if len(known) > _SHOWN_VALUES else ""
     shown = ", ".join(map(_quoted, known[:_SHOWN_VALUES]))
     return f"the values of {printable(name)} are {shown}{more}."

@@ -13,14 +13,21 @@ import polars as pl
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError, printable
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.existing import ExistingGroups
-from dpsql.sql.binding.expressions import Bound, Expr, rebuild, render
-from dpsql.sql.binding.joins import Join, column_of, has_column, joins_of, name_parts, public_hint
-from dpsql.sql.binding.relations import materialise
+from dpsql.sql.binding.expressions import BoundExpr, Expr, rebuild, render
+from dpsql.sql.binding.joins import (
+    JoinedItem,
+    column_of,
+    has_column,
+    joins_of,
+    name_parts,
+    public_hint,
+)
+from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.subqueries import check_own_columns
 from dpsql.sql.sandbox import Sandbox
@@ -88,11 +95,10 @@ class Outliner:
         visitor = _Visitor(self, parsed)
         query = visitor.root(parsed.query)
         if not visitor.cores:
-            raise UnsupportedSqlError(
+            raise parsed.source.unsupported(
+                parsed.source.whole(),
                 "The statement counts nothing: no private table is named after FROM.",
-                sql=parsed.source.sql,
-                span=parsed.source.whole(),
-                hint="name one: SELECT COUNT(*) FROM people.",
+                "name one: SELECT COUNT(*) FROM people.",
             )
         return Outlined(tuple(visitor.cores), tuple(visitor.tables), query)
 
@@ -159,25 +165,18 @@ class _Visitor:
         known = dict(names)
         kept: list[Expr] = []
         for cte in clause.expressions:
-            name = check_name(cte.alias, cte.args["alias"], self._source)
+            alias = cte.args["alias"]
+            name = check_name(cte.alias, alias, self._source)
             inside = _Kinds()
             query = self._query(cte.this, known, inside)
             if inside.all == PUBLIC:
-                shown = [c.name for c in cte.args["alias"].args.get("columns") or []]
-                table = self._sandbox.new_name("public")
-                materialise(
-                    self._sandbox,
-                    self._source,
-                    table,
-                    render(query),
-                    shown,
-                    None,
-                    cte.args["alias"],
-                )
+                shown = [c.name for c in alias.args.get("columns") or []]
+                table, sql = self._sandbox.new_name("public"), render(query)
+                materialize(self._sandbox, self._source, table, sql, shown, None, alias)
                 known[name.lower()] = _Name(PUBLIC, table)
             else:
                 known[name.lower()] = _Name(NOISY, name)
-                kept.append(exp.CTE(this=query, alias=cte.args["alias"].copy()))
+                kept.append(exp.CTE(this=query, alias=alias.copy()))
         return known, kept
 
     def _within(self, node: Expr, names: Names, kinds: _Kinds) -> Expr:
@@ -209,11 +208,10 @@ class _Visitor:
     def _check_no_file(self, node: exp.Table) -> None:
         span = self._source.node(node.this)
         if self._source.sql[span.start] == "'":
-            raise UnsupportedSqlError(
+            raise self._source.unsupported(
+                span,
                 "Reading a file is not supported.",
-                sql=self._source.sql,
-                span=span,
-                hint="load it into a table first, with an ENUM type or CHECK for each column.",
+                "load it into a table first, with an ENUM type or CHECK for each column.",
             )
 
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: _Kinds) -> Expr:
@@ -224,9 +222,9 @@ class _Visitor:
         if len(private) > 1:
             for join in private:
                 self._check_exists(join.item)
-            raise self._unsupported(
-                "A join of private tables is not supported: a row could be counted many times.",
+            raise self._source.unsupported(
                 private[1].item,
+                "A join of private tables is not supported: a row could be counted many times.",
                 public_hint([join.item for join in private]),
             )
         kinds.found.add(NOISY)
@@ -237,7 +235,7 @@ class _Visitor:
         try:
             self._table(item)
         except SqlSchemaError as error:
-            if error.message.startswith("There is no table"):
+            if error.unknown:
                 raise
 
     def _is_private(self, item: Expr, names: Names) -> bool:
@@ -245,7 +243,9 @@ class _Visitor:
             return False
         return self._kind(item, names)[0] == PRIVATE
 
-    def _core(self, node: exp.Select, joins: list[Join], home: Join, names: Names) -> exp.Select:
+    def _core(
+        self, node: exp.Select, joins: list[JoinedItem], home: JoinedItem, names: Names
+    ) -> exp.Select:
         table, span = self._table(home.item)
         binder = CoreBinder(
             self._source,
@@ -278,9 +278,9 @@ class _Visitor:
         """Return the private table of an item after FROM, and where its name stands."""
         alias = item.args.get("alias")
         if alias is not None and alias.args.get("columns"):
-            raise self._unsupported(
-                "Renaming the columns of a private table is not supported.",
+            raise self._source.unsupported(
                 alias,
+                "Renaming the columns of a private table is not supported.",
                 "rename them in the SELECT list.",
             )
         parts = name_parts(item)
@@ -292,28 +292,26 @@ class _Visitor:
         except SqlError:
             raise
         except SchemaError as error:
-            raise SqlSchemaError(
-                error.message, sql=self._source.sql, span=span, hint=error.hint
-            ) from None
+            raise self._source.located(error, span) from None
 
-    def _check_sides(self, joins: list[Join], home: Join) -> None:
+    def _check_sides(self, joins: list[JoinedItem], home: JoinedItem) -> None:
         """Refuse to keep public rows that no private row meets: that depends on the rows."""
         before = joins[: joins.index(home) + 1]
         outer = next((join for join in before if join.kind != "inner"), None)
         if outer is not None:
-            raise self._unsupported(
-                "The private table must come first in this kind of join.",
+            raise self._source.unsupported(
                 outer.item,
+                "The private table must come first in this kind of join.",
                 "use JOIN: groups without rows are in the answer anyway.",
             )
 
     def _conditions(
         self,
-        join: Join,
+        join: JoinedItem,
         before: list[Relation],
         relation: Relation | None,
         binder: CoreBinder,
-    ) -> tuple[Bound, ...]:
+    ) -> tuple[BoundExpr, ...]:
         """Bind what stands after ON or USING; `relation` is None for the private table."""
         found = list(binder.conditions(join.on)) if join.on is not None else []
         for name in join.using:
@@ -325,9 +323,9 @@ class _Visitor:
         name: str,
         before: list[Relation],
         relation: Relation | None,
-        join: Join,
+        join: JoinedItem,
         binder: CoreBinder,
-    ) -> Bound:
+    ) -> BoundExpr:
         """Bind `left.name = right.name`, which is what USING means."""
         private = exp.Column(this=exp.Identifier(this=name, quoted=True))
         sides: list[Expr] = [] if relation is None else [column_of(name, relation)]
@@ -338,24 +336,24 @@ class _Visitor:
             sides.append(others[0])
         known = relation is None or has_column(name, relation)
         if len(sides) < 2 or not known:
-            raise SqlSchemaError(
+            raise self._source.error(
+                join.item,
                 f"USING names {printable(name)}, which is not a column of both sides.",
-                sql=self._source.sql,
-                span=self._source.node(join.item),
-                hint="write ON and the condition.",
+                "write ON and the condition.",
+                SqlSchemaError,
             )
         span = self._source.node(join.item)
         return replace(binder.bind(exp.EQ(this=sides[0], expression=sides[1])), span=span)
 
-    def _relation(self, number: int, join: Join, names: Names) -> Relation:
+    def _relation(self, number: int, join: JoinedItem, names: Names) -> Relation:
         """Store what is joined as a table of the sandbox."""
         kinds = _Kinds()
         item = self._within(join.item, names, kinds)
         span = self._source.node(join.item)
         if kinds.all == NOISY:
-            raise self._unsupported(
-                "Noisy answers can't be joined with private rows.",
+            raise self._source.unsupported(
                 join.item,
+                "Noisy answers can't be joined with private rows.",
                 "join two noisy answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a "
                 "JOIN b USING (sex).",
             )
@@ -363,7 +361,7 @@ class _Visitor:
         alias = join.item.args.get("alias")
         given = [c.name for c in (alias.args.get("columns") or [])] if alias is not None else []
         sql = f"SELECT * FROM {render(item)}"
-        columns, rows = materialise(
+        columns, rows = materialize(
             self._sandbox, self._source, table, sql, given, number, join.item
         )
         name = join.item.alias or join.item.name
@@ -377,9 +375,9 @@ class _Visitor:
             check_own_columns(node, self._source)
         rewritten = node if private else self._within(node, names, kinds)
         if private or (allowed == PUBLIC and kinds.all == NOISY):
-            raise self._unsupported(
-                "A subquery over private rows is not supported here.",
+            raise self._source.unsupported(
                 node,
+                "A subquery over private rows is not supported here.",
                 "use public tables in it; noisy answers can be used in HAVING and around the "
                 "statement.",
             )
@@ -394,7 +392,3 @@ class _Visitor:
                 self._table(table)
                 return True
         return False
-
-    def _unsupported(self, message: str, node: Expr, hint: str) -> UnsupportedSqlError:
-        span = self._source.node(node)
-        return UnsupportedSqlError(message, sql=self._source.sql, span=span, hint=hint)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dpsql.errors import SqlError
+from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.sandbox import Sandbox, SandboxError, quoted_name
-from dpsql.sql.text.spans import Source
+from dpsql.sql.sandbox import Sandbox, SandboxError
+from dpsql.sql.text.spans import SourceText
 
 MAX_RELATION_ROWS = 1_000_000
 
 
-def materialise(
+def materialize(
     sandbox: Sandbox,
-    source: Source,
+    source: SourceText,
     table: str,
     sql: str,
     given: list[str],
@@ -44,17 +44,15 @@ def materialise(
         sandbox.create(table, f"SELECT *{row} FROM ({sql}) AS x({listed}) LIMIT {limit}")
         ((rows,),) = sandbox.rows(f"SELECT count(*) FROM {table}")
     except SandboxError as error:
-        raise SqlError(
+        raise source.error(
+            node,
             f"This public table can't be made: {error}",
-            sql=source.sql,
-            span=source.node(node),
-            hint="it may use public tables and values only, not columns of the private table.",
+            "it may use public tables and values only, not columns of the private table.",
         ) from None
     if rows > MAX_RELATION_ROWS:
-        raise SqlError(
+        raise source.error(
+            node,
             f"This public table has more than {MAX_RELATION_ROWS:,} rows.",
-            sql=source.sql,
-            span=source.node(node),
-            hint="join a smaller one.",
+            "join a smaller one.",
         )
     return tuple(names), rows

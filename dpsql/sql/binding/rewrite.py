@@ -1,6 +1,7 @@
 """Rewrite a core: what is left of its SELECT computes on the noisy answers.
 
-Keys become the columns `__k0`, …, statistics `__s0`, …, and GROUP BY, WHERE and FROM are used up.
+Keys and statistics become columns of the table of answers, see `AnswerColumn`; GROUP BY, WHERE and
+FROM are used up.
 """
 
 from __future__ import annotations
@@ -9,16 +10,26 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.errors import SqlError, printable
 from dpsql.schema import Table
 from dpsql.sql.binding.aggregates import aggregate, has_aggregate, is_aggregate, linear
 from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
-from dpsql.sql.binding.core import Core, Floor, Frame, Linear, Ordering, Relation, Windowed
+from dpsql.sql.binding.core import (
+    ROW,
+    Core,
+    Floor,
+    Frame,
+    Linear,
+    Ordering,
+    Relation,
+    Role,
+    Windowed,
+)
 from dpsql.sql.binding.existing import Existing, condition
-from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render, with_named
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render, with_named
 from dpsql.sql.binding.grouping import key_nodes, sets_of
 from dpsql.sql.binding.scope import PrivateColumn, PublicColumn
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 _NO_VALUES = (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)
 
@@ -33,7 +44,7 @@ class CoreBinder(RowBinder):
 
     def __init__(
         self,
-        source: Source,
+        source: SourceText,
         select: exp.Select,
         table: Table,
         alias: str | None,
@@ -42,19 +53,19 @@ class CoreBinder(RowBinder):
     ) -> None:
         super().__init__(source, select, table, alias, public)
         self._noisy = noisy
-        self._keys: tuple[Bound, ...] = ()
+        self._keys: tuple[BoundExpr, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
         self._kept: list[Expr] = []
         self._chosen = False
         """Whether groups are left out for their noisy counts."""
-        self._derived: list[Bound] | None = []
+        self._derived: list[BoundExpr] | None = []
         """None inside of something that is derived from keys."""
 
     def core(
         self,
         name: str,
         relations: Sequence[Relation],
-        joined: Sequence[Bound],
+        joined: Sequence[BoundExpr],
         exist: Sequence[Existing] = (),
         above: float | None = None,
     ) -> tuple[Core, exp.Select]:
@@ -91,6 +102,7 @@ class CoreBinder(RowBinder):
             frozenset(self._named),
             self.source.clause("WHERE") if where is not None else None,
             floor,
+            bool(self._kept),
         )
         return core, left
 
@@ -102,15 +114,15 @@ class CoreBinder(RowBinder):
         """
         count = self.statistic(Linear("COUNT(*)"))
         times = exp.Literal.number(repr(float(errors)))  # NumPy's floats are written as calls
-        least = exp.Mul(this=times, expression=column(f"__d{count}"))
-        left.where(exp.GTE(this=column(f"__s{count}"), expression=least), copy=False)
+        least = exp.Mul(this=times, expression=Role.STANDARD_ERROR.column(count))
+        left.where(exp.GTE(this=Role.STATISTIC.column(count), expression=least), copy=False)
         return Floor(count, errors)
 
-    def _key(self, node: Expr) -> Bound:
+    def _key(self, node: Expr) -> BoundExpr:
         key = self.bind(node)
         if not key.nodes:
-            raise self._error(
-                "GROUP BY a constant makes one group.", node, "leave it out of GROUP BY."
+            raise self.source.error(
+                node, "GROUP BY a constant makes one group.", "leave it out of GROUP BY."
             )
         return key
 
@@ -133,7 +145,7 @@ class CoreBinder(RowBinder):
             ordered = [rebuild(o, self._sorted) for o in args["order"].expressions]
             left.set("order", exp.Order(expressions=ordered))
         elif self._kept and args.get("distinct") is None:  # looking groups up mixes them
-            left.set("order", exp.Order(expressions=[exp.Ordered(this=column("__row"))]))
+            left.set("order", exp.Order(expressions=[exp.Ordered(this=column(ROW))]))
         return left
 
     def _qualifying(self, node: Expr) -> Expr:
@@ -151,9 +163,9 @@ class CoreBinder(RowBinder):
         if isinstance(inner, exp.Star) or (
             isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)
         ):
-            raise self._unsupported(
-                "SELECT * is not supported: single rows are never returned.",
+            raise self.source.unsupported(
                 inner,
+                "SELECT * is not supported: single rows are never returned.",
                 "name the columns to group by, and COUNT(*).",
             )
         alias = self._alias(node, inner)
@@ -202,7 +214,7 @@ class CoreBinder(RowBinder):
             return node.copy()
         key = self._as_key(node)
         if key is not None:
-            return column(f"__k{key}")
+            return Role.KEY.column(key)
         if isinstance(node, exp.Column):
             found = self.scope.resolve(node)
             if isinstance(found, (PrivateColumn, PublicColumn)):
@@ -223,7 +235,7 @@ class CoreBinder(RowBinder):
             self._derived = derived
 
     def _as_key(self, node: Expr) -> int | None:
-        """Return the number of the key that an expression is; None if it is none."""
+        """Return the number of the key that an expression is; None if it is not one."""
         if not self._keys or self._aggregates(node):
             return None
         if isinstance(node, _NO_VALUES):
@@ -244,7 +256,7 @@ class CoreBinder(RowBinder):
                     return True
         return False
 
-    def _not_grouped(self, node: exp.Column) -> UnsupportedSqlError:
+    def _not_grouped(self, node: exp.Column) -> SqlError:
         name = printable(self.source.text(self.source.node(node)))
         plain = [
             self.source.text(self.source.node(item))
@@ -257,9 +269,9 @@ class CoreBinder(RowBinder):
         if window is not None:
             return self._over_rows(window)
         counted = any(has_aggregate(item) for item in self._select.expressions)
-        return self._unsupported(
-            f"The column {name} is selected but not grouped by.",
+        return self.source.unsupported(
             node,
+            f"The column {name} is selected but not grouped by.",
             f"write GROUP BY {wanted}"
             if counted
             else f"count: SELECT {wanted}, COUNT(*) AS n … GROUP BY {wanted}",
@@ -270,15 +282,15 @@ class CoreBinder(RowBinder):
         found = (w for item in self._select.expressions for w in item.find_all(exp.Window))
         return next((window for window in found if not _over_groups(window)), None)
 
-    def _over_rows(self, node: exp.Window) -> UnsupportedSqlError:
+    def _over_rows(self, node: exp.Window) -> SqlError:
         order = node.args.get("order")
         places = [part.this for part in order.expressions] if order is not None else []
         places += node.args.get("partition_by") or []
         columns = [part for part in places if isinstance(part, exp.Column)]
         key = self.source.text(self.source.node(columns[0])) if columns else "age"
-        return self._unsupported(
-            "A window over single rows is not supported.",
+        return self.source.unsupported(
             node,
+            "A window over single rows is not supported.",
             f"compute on groups: SUM(COUNT(*)) OVER (ORDER BY {key}), or LAG(COUNT(*)) OVER (ORDER "
             f"BY {key}), with GROUP BY {key}.",
         )
@@ -289,14 +301,14 @@ class CoreBinder(RowBinder):
         for part in node.expressions:
             key = self._as_key(part)
             if key is None:
-                raise self._unsupported(
-                    "GROUPING takes columns of GROUP BY.", part, "name one of them."
+                raise self.source.unsupported(
+                    part, "GROUPING takes columns of GROUP BY.", "name one of them."
                 )
-            bit = column(f"__g{key}")
+            bit = Role.ROLLED_UP.column(key)
             doubled = exp.Mul(this=bits, expression=exp.Literal.number(2)) if bits else None
             bits = exp.Paren(this=exp.Add(this=doubled, expression=bit)) if doubled else bit
         if bits is None:
-            raise self._unsupported("GROUPING needs a column.", node, "GROUPING(sex).")
+            raise self.source.unsupported(node, "GROUPING needs a column.", "GROUPING(sex).")
         return bits
 
     def _window(self, node: exp.Window) -> Expr:
@@ -311,7 +323,7 @@ class CoreBinder(RowBinder):
             mean = isinstance(node.this, exp.Avg)
             of = linear(node.this.this, self)
             label = " ".join(self.source.text(frame.span).split())
-            return column(f"__s{self.statistic(Windowed(label, of, frame, mean))}")
+            return Role.STATISTIC.column(self.statistic(Windowed(label, of, frame, mean)))
         function = node.this.this if isinstance(node.this, exp.Filter) else node.this
         argument = function.this if is_aggregate(function) else None
         of_rows = is_aggregate(function) and not (argument and has_aggregate(argument))
@@ -353,7 +365,8 @@ class CoreBinder(RowBinder):
             tuple(chosen[: len(partition)]),
             orderings,
             render(spec) if spec is not None else "",
-            self._span(node),
+            spec is not None and spec.text("kind").upper() == "ROWS",
+            self.source.node(node),
         )
 
     def _definition(self, node: exp.Window) -> exp.Window:
@@ -361,17 +374,18 @@ class CoreBinder(RowBinder):
         found = with_named(node, self._select.args.get("windows") or [])
         if found is None:
             name = printable(node.args["alias"].name)
-            raise self._error(f"There is no window {name}.", node, "name it: WINDOW w AS (…).")
+            raise self.source.error(
+                node, f"There is no window {name}.", "name it: WINDOW w AS (…)."
+            )
         return found
 
     def _check_counts(self) -> None:
         nested = self._select.parent is not None
         if not self._statistics:
-            raise UnsupportedSqlError(
+            raise self.source.unsupported(
+                self.source.node(self._select) if nested else self.source.whole(),
                 "The statement counts nothing: single rows are never returned.",
-                sql=self.source.sql,
-                span=self.source.node(self._select) if nested else self.source.whole(),
-                hint="select COUNT(*) too.",
+                "select COUNT(*) too.",
             )
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError, SqlSchemaError, UnsupportedSqlError, printable
+from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
 from dpsql.schema import Table
-from dpsql.schema.table import closest
+from dpsql.schema.names import closest, nearest, unknown
 from dpsql.sql.binding.core import Relation
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 _ROW_IDS = {"rowid", "row_id"}
 
@@ -37,7 +37,7 @@ class Scope:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceText,
         table: Table,
         alias: str | None,
         aliases: Mapping[str, exp.Expr],
@@ -73,7 +73,7 @@ class Scope:
             UnsupportedSqlError: it singles out rows.
         """
         if isinstance(node.this, exp.Star):
-            raise self._unsupported("* can't stand here.", node, "name the columns.")
+            raise self._source.unsupported(node, "* can't stand here.", "name the columns.")
         name, qualifier = node.name, _qualifier(node)
         public = self._public(name, qualifier)
         private = self._is_private(name) and self._is_table(qualifier)
@@ -82,11 +82,11 @@ class Scope:
         if len(public) + private > 1:
             owner = self._alias or self._table.name
             owner = owner if private else self._relations[public[0].relation].alias
-            raise SqlSchemaError(
+            raise self._source.error(
+                node,
                 f"The column {printable(name)} is ambiguous.",
-                sql=self._source.sql,
-                span=self._source.node(node),
-                hint=f"write whose it is: {printable(owner)}.{printable(name)}.",
+                f"write whose it is: {printable(owner)}.{printable(name)}.",
+                SqlSchemaError,
             )
         if public:
             return public[0]
@@ -121,21 +121,17 @@ class Scope:
         if not self._is_table(qualifier):
             raise self._unknown_qualifier(node, qualifier)
         if name.lower() in _ROW_IDS and not self._is_private(name):
-            raise self._unsupported(
-                f"{printable(name)} singles out rows.", node, "use columns of the table."
+            raise self._source.unsupported(
+                node, f"{printable(name)} singles out rows.", "use columns of the table."
             )
         try:
             found = self._table.column(name)
         except SchemaError as error:
-            raise SqlSchemaError(
-                error.message,
-                sql=self._source.sql,
-                span=self._source.node(node),
-                hint=self._hint_for_label(name) or self._hint_for_public(name) or error.hint,
-            ) from None
+            hint = self._hint_for_label(name) or self._hint_for_public(name)
+            raise self._source.located(error, node, hint) from None
         return PrivateColumn(found, self._places[found])
 
-    def _unknown_qualifier(self, node: exp.Column, qualifier: tuple[str, ...]) -> SqlSchemaError:
+    def _unknown_qualifier(self, node: exp.Column, qualifier: tuple[str, ...]) -> SqlError:
         shown = printable(".".join(qualifier))
         known = [self._alias or self._table.name, *(r.alias for r in self._relations)]
         relation = next((r for r in self._relations if (r.alias.lower(),) == qualifier), None)
@@ -144,11 +140,10 @@ class Scope:
             hint = closest(node.name, relation.columns)
         else:
             message, hint = f"{shown} is not a table after FROM.", closest(shown, known)
-        span = self._source.node(node)
-        return SqlSchemaError(message, sql=self._source.sql, span=span, hint=hint)
+        return self._source.located(unknown(message, hint), node)
 
     def _hint_for_label(self, name: str) -> str | None:
-        """Tell a string in the wrong quotes, or in none, from a misspelt column."""
+        """Tell a string in the wrong quotes, or in none, from a misspelled column."""
         labels = (d.values for d in self._table.columns.values() if isinstance(d.values[0], str))
         if any(name in values for values in labels):
             text = name.replace("'", "''")
@@ -156,15 +151,9 @@ class Scope:
         return None
 
     def _hint_for_public(self, name: str) -> str | None:
-        if self._is_private(name):
-            return None
         names = [c for relation in self._relations for c in relation.columns]
-        hint = closest(name, names) if names else ""
-        return hint if hint.startswith("did you mean") else None
-
-    def _unsupported(self, message: str, node: exp.Expr, hint: str) -> UnsupportedSqlError:
-        span = self._source.node(node)
-        return UnsupportedSqlError(message, sql=self._source.sql, span=span, hint=hint)
+        meant = None if self._is_private(name) else nearest(name, names)
+        return f"did you mean {meant}?" if meant is not None else None
 
 
 def _qualifier(node: exp.Column) -> tuple[str, ...]:

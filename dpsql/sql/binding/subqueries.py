@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.errors import printable
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 
-def check_own_columns(node: Expr, source: Source) -> None:
+def check_own_columns(node: Expr, source: SourceText) -> None:
     """Refuse a subquery with a column of a table outside of it, as far as its name tells.
 
     Raises:
@@ -18,12 +18,11 @@ def check_own_columns(node: Expr, source: Source) -> None:
     own = {_named(item) for item in node.find_all(exp.Table, exp.Subquery, exp.CTE)}
     for part in node.find_all(exp.Column):
         if part.table and part.table.lower() not in own:
-            raise UnsupportedSqlError(
+            raise source.unsupported(
+                part,
                 f"A subquery can't use {printable(source.text(source.node(part)))}, a column from "
                 "outside.",
-                sql=source.sql,
-                span=source.node(part),
-                hint=_hint(node, part, source),
+                _hint(node, part, source),
             )
 
 
@@ -31,7 +30,7 @@ def _named(item: Expr) -> str:
     return item.alias_or_name.lower()
 
 
-def _hint(node: Expr, outer: exp.Column, source: Source) -> str:
+def _hint(node: Expr, outer: exp.Column, source: SourceText) -> str:
     """Word EXISTS (… WHERE inner = outer) as outer IN (SELECT inner …)."""
     inside = node.this if isinstance(node, exp.Exists) else node
     where = inside.args.get("where") if isinstance(inside, exp.Select) else None

@@ -9,8 +9,8 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.sql.binding.expressions import Expr, render, with_named
-from dpsql.sql.computing.gradient import Gradient, NotSmoothError, gradient, named
-from dpsql.sql.computing.pairs import NONE, UNKNOWN, Output, Source, scaled
+from dpsql.sql.computing.gradient import Gradient, IsLeaf, NotSmoothError, gradient, named
+from dpsql.sql.computing.pairs import NONE, UNKNOWN, FromItem, Output, scaled
 
 _SHIFTS = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 
@@ -23,7 +23,7 @@ class Annotator(Protocol):
     ) -> tuple[Expr, list[Output]]:
         """Return a query with its hidden columns, and what its other columns are."""
 
-    def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, Source]:
+    def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, FromItem]:
         """Annotate one item after FROM."""
 
     @property
@@ -40,10 +40,9 @@ class AnnotatedSelect:
         self._propagation = propagation
         self._select = select
         self._names = names
-        self._sources: list[Source] = []
+        self._sources: list[FromItem] = []
         self._lists: dict[str, str] = {}
         self._exact: dict[str, bool] = {}
-        self._grouped = False
         self._merged: set[str] = set()
 
     def annotated(self) -> tuple[Expr, list[Output]]:
@@ -58,12 +57,13 @@ class AnnotatedSelect:
             self._merged |= {part.name.lower() for part in join.args.get("using") or []}
         items = [item for node in select.expressions for item in self._expanded(node)]
         items = self._without_aliases(items)
-        self._grouped = select.args.get("group") is not None or any(_aggregates(n) for n in items)
+        grouped = select.args.get("group") is not None or any(_aggregates(n) for n in items)
+        leaf = self._group_leaf if grouped else self._leaf
         chosen = self._chosen(select)
         outputs, hidden = [], []
         for i, item in enumerate(items):
-            output, pairs = self._item(item)
-            if self._grouped and chosen and _aggregates(item):
+            output, pairs = self._item(item, leaf)
+            if grouped and chosen and _aggregates(item):
                 reason = "the rows that are added up are chosen by noisy values"
                 output, pairs = Output(output.name, noisy=True, exact=False, reason=reason), UNKNOWN
             outputs.append(replace(output, chosen=chosen or self._limited(select)))
@@ -87,11 +87,11 @@ class AnnotatedSelect:
         return found
 
     def _has(self, name: str) -> bool:
-        return any(name in (source.columns or {}) for source in self._sources)
+        return any(name in source.columns for source in self._sources)
 
     def _chosen(self, select: Expr) -> bool:
         """Whether noisy values decide which rows, or groups of rows, a SELECT sees."""
-        outputs = [o for source in self._sources for o, _ in (source.columns or {}).values()]
+        outputs = [o for source in self._sources for o, _ in source.columns.values()]
         if any(output.chosen for output in outputs):
             return True
         conditions = [join.args.get("on") for join in select.args.get("joins") or []]
@@ -134,7 +134,7 @@ class AnnotatedSelect:
             return [node]
         owner = node.text("table").lower()
         chosen = [s for s in self._sources if star or s.alias.lower() == owner]
-        if any(source.columns is None for source in chosen):
+        if not all(source.complete for source in chosen):
             raise NotSmoothError("* stands for columns of a public table")
         return [
             exp.Alias(
@@ -145,22 +145,24 @@ class AnnotatedSelect:
                 alias=exp.Identifier(this=output.name, quoted=True),
             )
             for at, source in enumerate(chosen)
-            for output, _ in (source.columns or {}).values()
+            for output, _ in source.columns.values()
             if not (star and at and output.name.lower() in self._merged)
         ]
 
-    def _item(self, item: Expr) -> tuple[Output, str]:
-        """Return an output column, and the SQL of its list."""
+    def _item(self, item: Expr, leaf: IsLeaf) -> tuple[Output, str]:
+        """Return an output column, and the SQL of its list; `leaf` finds what it is made of."""
         name = item.alias_or_name or render(item)
-        inner = item.unalias()
         try:
-            found = gradient(inner, self._leaf)
+            found = gradient(item.unalias(), leaf)
         except NotSmoothError as error:
             return Output(name, noisy=True, exact=False, reason=str(error)), UNKNOWN
         if not found.partial:
             return Output(name), NONE
-        exact = found.exact and all(self._exact[leaf] for leaf in found.partial)
-        return Output(name, noisy=True, exact=exact), self._chain(found)
+        return Output(name, noisy=True, exact=self._is_exact(found)), self._chain(found)
+
+    def _is_exact(self, g: Gradient) -> bool:
+        """Whether the noise of an expression is linear in that of statistics."""
+        return g.exact and all(self._exact[leaf] for leaf in g.partial)
 
     def _chain(self, g: Gradient) -> str:
         """Scale the lists of what an expression depends on by its derivatives, and join them."""
@@ -170,8 +172,18 @@ class AnnotatedSelect:
             parts.append(self._lists[leaf] if factor == "1" else scaled(self._lists[leaf], factor))
         return parts[0] if len(parts) == 1 else f"flatten([{', '.join(parts)}])"
 
+    def _group_leaf(self, node: Expr) -> str | None:
+        """Return the name of a noisy value of a group of rows, which is not one row's."""
+        found = self._leaf(node)
+        of_rows = (
+            isinstance(node, exp.Column) and node.find_ancestor(exp.AggFunc, exp.Window) is None
+        )
+        if found is not None and of_rows:
+            raise NotSmoothError("rows are grouped by a noisy value")
+        return found
+
     def _leaf(self, node: Expr) -> str | None:
-        """Return the name of a noisy value, whose list is noted."""
+        """Return the name of a noisy value, whose list is noted; None for anything else."""
         if isinstance(node, exp.Column):
             return self._column(node)
         if isinstance(node, exp.Window):
@@ -187,7 +199,7 @@ class AnnotatedSelect:
         for source in self._sources:
             if qualifier and qualifier != source.alias.lower():
                 continue
-            found = (source.columns or {}).get(node.name.lower())
+            found = source.columns.get(node.name.lower())
             if found is None:
                 continue
             output, pairs = found
@@ -195,8 +207,6 @@ class AnnotatedSelect:
                 return None
             if output.reason is not None:
                 raise NotSmoothError(output.reason)
-            if self._grouped and node.find_ancestor(exp.AggFunc, exp.Window) is None:
-                raise NotSmoothError("rows are grouped by a noisy value")
             return self._note(render(node), pairs, output.exact)
         return None
 
@@ -226,11 +236,7 @@ class AnnotatedSelect:
         function = node.this
         others = [n for n in node.iter_expressions() if n is not function]
         others += [n for n in function.iter_expressions() if n is not function.this]
-        grouped, self._grouped = self._grouped, False
-        try:
-            found = gradient(function.this, self._leaf)
-        finally:
-            self._grouped = grouped
+        found = gradient(function.this, self._leaf)
         if any(self._noisy(other) for other in others):
             raise NotSmoothError("which row is taken depends on noisy values")
         if not found.partial:
@@ -238,8 +244,7 @@ class AnnotatedSelect:
         shifted = node.copy()
         shifted.this.set("this", exp.Var(this=self._chain(found)))
         shifted.this.set("default", None)
-        exact = found.exact and all(self._exact[leaf] for leaf in found.partial)
-        return self._note(render(node), render(shifted), exact)
+        return self._note(render(node), render(shifted), self._is_exact(found))
 
     def _argument(self, node: Expr, function: Expr) -> Gradient | None:
         """Differentiate what an aggregate is over; None if nothing in it is noisy."""
@@ -248,24 +253,18 @@ class AnnotatedSelect:
             others = [part for part in parts if part is not function]
             if any(self._noisy(other) for other in others):
                 raise NotSmoothError("the rows that are added up are chosen by noisy values")
-            grouped, self._grouped = self._grouped, False
-            try:
-                found = gradient(function.this, self._leaf)
-            finally:
-                self._grouped = grouped
+            found = gradient(function.this, self._leaf)
             return found if found.partial else None
         if any(self._noisy(part) for part in node.iter_expressions()):
             raise NotSmoothError(f"{named(function)} of noisy values has no variance")
         return None
 
     def _noisy(self, node: Expr) -> bool:
-        grouped, self._grouped = self._grouped, False
+        """Whether an expression depends on noisy values; in doubt it does."""
         try:
             return any(self._leaf(part) is not None for part in node.walk())
         except NotSmoothError:
             return True
-        finally:
-            self._grouped = grouped
 
     def _collected(self, node: Expr, function: Expr, g: Gradient, rest: str) -> str:
         """Note the list of SUM or AVG: the lists of its rows, one after the other."""
@@ -273,8 +272,7 @@ class AnnotatedSelect:
         if isinstance(function, exp.Avg):
             count = f"(count({render(function.this)}){rest})"
             pairs = f"list_transform({pairs}, lambda __p : {{'i': __p.i, 'c': __p.c / {count}}})"
-        exact = g.exact and all(self._exact[leaf] for leaf in g.partial)
-        return self._note(render(node), pairs, exact)
+        return self._note(render(node), pairs, self._is_exact(g))
 
     def _scalar(self, node: exp.Subquery) -> str | None:
         if self._correlated(node):
@@ -298,7 +296,7 @@ class AnnotatedSelect:
             for item in items:
                 _, source = self._propagation.source(item, self._names)
                 aliases.add(source.alias.lower())
-                inner |= set(source.columns or {})
+                inner |= set(source.columns)
         outer = {source.alias.lower() for source in self._sources} - aliases
         for part in node.find_all(exp.Column):
             name = part.name.lower()
@@ -313,16 +311,18 @@ class AnnotatedSelect:
 
 
 def _aggregates(node: Expr) -> bool:
-    """Whether an aggregate that is no window stands in an item."""
-    for part in node.find_all(exp.AggFunc):
-        if not isinstance(part.parent, exp.Window) and part.find_ancestor(exp.Query) in (
-            None,
-            node.find_ancestor(exp.Query),
-        ):
-            over = part.parent
-            if not (isinstance(over, exp.Filter) and isinstance(over.parent, exp.Window)):
-                return True
-    return False
+    """Whether an aggregate of rows stands in an item, outside of its windows and subqueries."""
+    query = node.find_ancestor(exp.Query)
+    return any(
+        not _is_of_window(part) and part.find_ancestor(exp.Query) in (None, query)
+        for part in node.find_all(exp.AggFunc)
+    )
+
+
+def _is_of_window(function: Expr) -> bool:
+    """Whether a function, maybe with a FILTER, is computed over a window."""
+    above = function.parent
+    return isinstance(above.parent if isinstance(above, exp.Filter) else above, exp.Window)
 
 
 def _inline_windows(select: Expr) -> None:

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.sql.binding.aggregates import ratio, variance
-from dpsql.sql.binding.core import Linear
-from dpsql.sql.binding.expressions import Expr, column, render
+from dpsql.sql.binding.core import AnswerColumn, Linear, Role
+from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.lowering.lower import LoweredCore
 
 COLUMNS = 4
@@ -35,7 +35,6 @@ _MONOTONE: dict[type[Expr], str] = {exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "ex
 _ATOMS = (exp.Column, exp.Window, exp.AggFunc, exp.Filter, exp.Subquery)
 MAX_COLLECTED = 1_000
 """Rows over which lists of windows and subqueries are made a second time."""
-_PUBLIC = ("__k", "__g", "__c", "__d")
 Limits = Mapping[str, tuple[Expr, Expr]]
 """For quotients, by their text: the least and the largest value that is possible."""
 
@@ -168,7 +167,7 @@ def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
         largest = max(group.statistics[j].scale for group in core.sets)
         firsts = [i for i, s in linear.items() if top.square and s == replace(top, square=False)]
         for k in (k for k, bottom in counts.items() if _inside(top, bottom)):
-            quotient = ratio(column(f"__s{j}"), column(f"__s{k}"))
+            quotient = ratio(Role.STATISTIC.column(j), Role.STATISTIC.column(k))
             least = 0.0 if top.weight is None or top.square else -largest
             found[render(quotient)] = _number(least), _number(largest)
             for i in firsts:
@@ -326,8 +325,8 @@ def _product(factors: Sequence[Expr]) -> Expr:
 
 def _is_public(node: Expr) -> bool:
     """Whether an expression is the same whatever the noise is; in doubt it isn't."""
-    parts = node.find_all(*_ATOMS)
-    return all(isinstance(p, exp.Column) and p.name.startswith(_PUBLIC) for p in parts)
+    parts = map(AnswerColumn.of, node.find_all(*_ATOMS))
+    return all(part is not None and part.public for part in parts)
 
 
 def _literal(node: Expr | None) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr, render
+from dpsql.sql.binding.expressions import Expr
 
 IsLeaf = Callable[[Expr], str | None]
 """Returns the name of a noisy value, None for anything else."""
@@ -208,8 +208,3 @@ def _paren(node: Expr) -> Expr:
 
 def _call(name: str, *arguments: Expr) -> Expr:
     return exp.Anonymous(this=name, expressions=[a.copy() for a in arguments])
-
-
-def shown(g: Gradient) -> dict[str, str]:
-    """Return the derivatives as SQL."""
-    return {name: render(d) for name, d in g.partial.items()}

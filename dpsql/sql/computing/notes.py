@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.sql.binding.core import Windowed
+from dpsql.sql.binding.core import AnswerColumn, Role, Windowed
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.computing.postprocess import Postprocessing
 from dpsql.sql.lowering.lower import LoweredCore
@@ -51,7 +51,7 @@ def notes(
     """
     found = []
     means = {
-        f"__s{j}"
+        Role.STATISTIC.named(j)
         for core in cores
         for group in core.sets
         for j, s in enumerate(group.statistics)
@@ -73,7 +73,7 @@ def _may_be_empty(query: exp.Query, core: LoweredCore) -> bool:
         return False
     own = [s for s in query.find_all(exp.Select) if _table_of(s) == core.core.table]
     wheres = [select.args.get("where") for select in own]
-    return any(where is None or not _limited(where) for where in wheres)
+    return not core.core.declared and any(where is None or not _noisy(where) for where in wheres)
 
 
 def _table_of(select: exp.Select) -> str:
@@ -81,9 +81,9 @@ def _table_of(select: exp.Select) -> str:
     return clause.this.name if clause is not None else ""
 
 
-def _limited(where: Expr) -> bool:
-    noisy = any(part.name.startswith("__s") for part in where.find_all(exp.Column))
-    return noisy or any(t.name.startswith("__existing") for t in where.find_all(exp.Table))
+def _noisy(where: Expr) -> bool:
+    columns = map(AnswerColumn.of, where.find_all(exp.Column))
+    return any(column is not None and column.role is Role.STATISTIC for column in columns)
 
 
 def _over_groups(query: exp.Query, means: set[str]) -> frozenset[int] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dpsql.schema.names import quoted_name
+from dpsql.sql.binding.core import ROW, Role
 from dpsql.sql.binding.expressions import Expr
 
 ROWS = 2**40
@@ -29,23 +31,26 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """A table of answers: how many statistics it has, and the number of the first one.
+class NumberedStatistics:
+    """The statistics of a table of answers: how many there are, and the number of the first one.
 
-    Statistics in `opaque` are quantiles: noisy, but no sums.
+    Those in `opaque` are quantiles: noisy, but not sums.
     """
 
     first: int
-    statistics: int
+    count: int
     opaque: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A table after FROM: its columns, each with the SQL of its list; None if it is public."""
+class FromItem:
+    """A table after FROM: its columns by their names in small letters."""
 
     alias: str
-    columns: Mapping[str, tuple[Output, str]] | None
+    columns: Mapping[str, tuple[Output, str]]
+    """Each with the SQL of its list."""
+    complete: bool = True
+    """Whether these are all; those of VALUES and the like are public, and not known."""
 
 
 def scaled(pairs: str, factor: str) -> str:
@@ -61,23 +66,23 @@ def scaled(pairs: str, factor: str) -> str:
     )
 
 
-def of_answers(name: str, answers: Answers) -> Source:
+def of_answers(table: str, statistics: NumberedStatistics) -> FromItem:
     """Return a table of answers: each statistic consists of itself."""
     columns: dict[str, tuple[Output, str]] = {}
-    for j in range(answers.statistics):
-        at = f"{(answers.first + j) * ROWS} + __row"
+    for j in range(statistics.count):
+        at = f"{(statistics.first + j) * ROWS} + {ROW}"
         pairs = f"CAST([{{'i': {at}, 'c': 1.0}}] AS {TYPE})"
-        reason = "quantiles have an interval instead" if j in answers.opaque else None
-        output = Output(f"__s{j}", noisy=True, exact=reason is None, reason=reason)
-        columns[f"__s{j}"] = (output, pairs)
-    return Source(name, columns)
+        reason = "quantiles have an interval instead" if j in statistics.opaque else None
+        name = Role.STATISTIC.named(j)
+        columns[name] = Output(name, noisy=True, exact=reason is None, reason=reason), pairs
+    return FromItem(table, columns)
 
 
-def listed(alias: str, outputs: list[Output]) -> Source:
+def listed(alias: str, outputs: list[Output]) -> FromItem:
     """Return an annotated query or CTE under its alias."""
-    quoted = alias.replace('"', '""')
-    columns = {o.name.lower(): (o, f'"{quoted}".__e{i}') for i, o in enumerate(outputs)}
-    return Source(alias, columns)
+    name = quoted_name(alias)
+    columns = {o.name.lower(): (o, f"{name}.__e{i}") for i, o in enumerate(outputs)}
+    return FromItem(alias, columns)
 
 
 def renamed(outputs: list[Output], alias: Expr | None) -> list[Output]:

@@ -10,13 +10,16 @@ import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, printable
-from dpsql.sql.binding.expressions import render
+from dpsql.schema.names import quoted_name
+from dpsql.sql.binding.core import ROW, AnswerColumn, Role
+from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
 from dpsql.sql.computing.gradient import NotSmoothError
-from dpsql.sql.computing.pairs import UNKNOWN, Answers, Output
+from dpsql.sql.computing.pairs import UNKNOWN, NumberedStatistics, Output
 from dpsql.sql.computing.propagate import Propagation
-from dpsql.sql.lowering.lower import LoweredCore, LoweredStatistic
-from dpsql.sql.sandbox import MAX_SECONDS, Sandbox, SandboxError, quoted_name
+from dpsql.sql.lowering.lower import LoweredCore
+from dpsql.sql.sandbox import MAX_SECONDS, Sandbox, SandboxError
+from dpsql.sql.text.spans import SourceText
 
 _NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)
 SUFFIXES = ("_variance", "_lower", "_upper")
@@ -87,21 +90,17 @@ def direct_outputs(query: exp.Query, lowered: Sequence[LoweredCore]) -> list[Dir
         return None
     found = []
     for item in query.expressions:
-        inner = item.this.unnest()
-        if not isinstance(inner, exp.Column):
+        column = AnswerColumn.of(item.this.unnest())
+        if column is None or column.role not in {Role.KEY, Role.STATISTIC}:
             return None
-        kind, number = inner.name[:3], inner.name[3:]
-        if kind == "__k":
-            found.append(DirectOutput(item.alias, int(number), None))
-        elif kind == "__s":
-            found.append(DirectOutput(item.alias, None, int(number)))
-        else:
-            return None
+        is_key = column.role is Role.KEY
+        key, statistic = (column.number, None) if is_key else (None, column.number)
+        found.append(DirectOutput(item.alias, key, statistic))
     return found
 
 
 def prepare(
-    query: exp.Query, lowered: Sequence[LoweredCore], sandbox: Sandbox, sql: str, whole: Span
+    query: exp.Query, lowered: Sequence[LoweredCore], sandbox: Sandbox, source: SourceText
 ) -> Postprocessing:
     """Make the tables that a query is over, without rows, and check that DuckDB takes it.
 
@@ -113,18 +112,17 @@ def prepare(
     query = _guarded(query)
     tables = []
     for core in lowered:
-        columns = (*_columns(core), ("__row", "BIGINT"))
+        columns = (*_columns(core), (ROW, "BIGINT"))
         listed = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in columns)
         sandbox.create(core.core.table, f"SELECT {listed} WHERE false")
         tables.append((core.core.table, columns))
     try:
         names = [name for name, _ in sandbox.types(render(query))]
     except SandboxError as error:
-        raise SqlError(
+        raise source.error(
+            source.whole(),
             f"DuckDB can't compute this on the answers: {error}",
-            sql=sql,
-            span=whole,
-            hint="counts and sums are DOUBLE there; cast where another type is needed.",
+            "counts and sums are DOUBLE there; cast where another type is needed.",
         ) from None
     whole_query, bounds = _with_bounds(query, lowered, len(names))
     extended, fractions = with_fractions(whole_query, lowered, len(names))
@@ -142,8 +140,8 @@ def _guarded(query: exp.Query) -> exp.Query:
     for node in reversed(list(guarded.find_all(exp.Cast, exp.IntDiv, exp.Mod))):
         if type(node) is exp.Cast:
             node.replace(exp.TryCast(this=node.this.copy(), to=node.to.copy()))
-        elif isinstance(node, exp.IntDiv) and any(
-            part.name.startswith("__s") for part in node.find_all(exp.Column)
+        elif isinstance(node, exp.IntDiv) and _has_statistic(
+            node
         ):  # of DOUBLE, // leaves a fraction
             divisor = exp.Nullif(this=node.expression.copy(), expression=exp.Literal.number(0))
             share = exp.Div(this=exp.Paren(this=node.this.copy()), expression=divisor)
@@ -172,17 +170,15 @@ def _with_bounds(
     extended = query.copy()
     found: dict[int, int] = {}
     for i, item in enumerate(query.expressions):
-        inner = item.this.unnest()
-        name = inner.name if isinstance(inner, exp.Column) else ""
-        if name[:3] == "__s" and statistics[int(name[3:])].values is not None:
+        column = AnswerColumn.of(item.this.unnest())
+        if column is None or column.role is not Role.STATISTIC:
+            continue
+        if statistics[column.number].values is not None:
             found[i] = width + 2 * len(found)
-            for kind in ("__l", "__u"):
-                extended.expressions.append(
-                    exp.Alias(
-                        this=exp.column(f"{kind}{name[3:]}"),
-                        alias=exp.to_identifier(f"__b{len(extended.expressions) - width}"),
-                    )
-                )
+            for role in (Role.LOWER, Role.UPPER):
+                name = exp.to_identifier(f"__b{len(extended.expressions) - width}")
+                bound = exp.Alias(this=role.column(column.number), alias=name)
+                extended.expressions.append(bound)
     return extended, found
 
 
@@ -194,7 +190,7 @@ def _annotated(
     for core in lowered:
         statistics = core.sets[0].statistics
         opaque = frozenset(j for j, s in enumerate(statistics) if s.values is not None)
-        answers[core.core.table] = Answers(first, len(statistics), opaque)
+        answers[core.core.table] = NumberedStatistics(first, len(statistics), opaque)
         first += len(statistics)
 
     def columns(table: str) -> list[str]:
@@ -218,24 +214,21 @@ def _annotated(
 
 def _columns(core: LoweredCore) -> list[tuple[str, str]]:
     """Return the columns of a core's table of answers, with their types."""
-    keys = [(f"__k{k}", core.types.get(k, "INTEGER")) for k in range(len(core.core.keys))]
-    rolled = [(f"__g{k}", "INTEGER") for k in range(len(core.core.keys))]
-    statistics = core.sets[0].statistics
-    values = [(f"__s{j}", _type(s)) for j, s in enumerate(statistics)]
-    centres = [(f"__c{j}", "DOUBLE") for j in range(len(statistics))]
-    bounds = [
-        (f"{kind}{j}", _type(s))
-        for j, s in enumerate(statistics)
-        if s.values is not None
-        for kind in ("__l", "__u")
-    ]
-    floor = core.core.floor
-    errors = [] if floor is None else [(f"__d{floor.statistic}", "DOUBLE")]
-    return [*keys, *rolled, *values, *centres, *bounds, *errors]
+    numbers, floor = range(len(core.core.keys)), core.core.floor
+    statistics = [(j, s.value_type or "DOUBLE") for j, s in enumerate(core.sets[0].statistics)]
+    ordered = [(j, t) for j, t in statistics if core.sets[0].statistics[j].values is not None]
+    found = [(Role.KEY, k, core.types.get(k, "INTEGER")) for k in numbers]
+    found += [(Role.ROLLED_UP, k, "INTEGER") for k in numbers]
+    found += [(Role.STATISTIC, j, type_) for j, type_ in statistics]
+    found += [(Role.CENTER, j, "DOUBLE") for j, _ in statistics]
+    found += [(end, j, type_) for j, type_ in ordered for end in (Role.LOWER, Role.UPPER)]
+    found += [] if floor is None else [(Role.STANDARD_ERROR, floor.statistic, "DOUBLE")]
+    return [(role.named(number), type_) for role, number, type_ in found]
 
 
-def _type(statistic: LoweredStatistic) -> str:
-    return statistic.value_type or "DOUBLE"
+def _has_statistic(node: Expr) -> bool:
+    columns = map(AnswerColumn.of, node.find_all(exp.Column))
+    return any(column is not None and column.role is Role.STATISTIC for column in columns)
 
 
 def _fill(
@@ -249,7 +242,7 @@ def _fill(
 
 
 def check_names(
-    names: Sequence[str], noisy: Sequence[bool], sql: str, spans: Sequence[Span]
+    names: Sequence[str], noisy: Sequence[bool], source: SourceText, spans: Sequence[Span]
 ) -> None:
     """Refuse a frame that would have two columns of one name.
 
@@ -260,12 +253,10 @@ def check_names(
     for name, is_noisy, span in zip(names, noisy, spans, strict=True):
         for own in (name, *(name + suffix for suffix in SUFFIXES if is_noisy)):
             if own.lower() in taken:
-                raise SqlError(
+                beside = ", ".join("n" + suffix for suffix in SUFFIXES)
+                raise source.error(
+                    span,
                     f"Two columns of the answer would be called {printable(own)}.",
-                    sql=sql,
-                    span=span,
-                    hint="give each its own name: COUNT(*) AS n. Beside n, the answer has "
-                    + ", ".join("n" + suffix for suffix in SUFFIXES)
-                    + ".",
+                    f"give each its own name: COUNT(*) AS n. Beside n, the answer has {beside}.",
                 )
             taken.add(own.lower())

@@ -19,9 +19,9 @@ from dpsql.sql.computing.annotate import AnnotatedSelect
 from dpsql.sql.computing.pairs import (
     NONE,
     UNKNOWN,
-    Answers,
+    FromItem,
+    NumberedStatistics,
     Output,
-    Source,
     listed,
     of_answers,
     renamed,
@@ -36,7 +36,9 @@ Columns = Callable[[str], Sequence[str]]
 class Propagation:
     """Adds the hidden columns to one statement's query."""
 
-    def __init__(self, answers: Mapping[str, Answers], columns: Columns, rows: int) -> None:
+    def __init__(
+        self, answers: Mapping[str, NumberedStatistics], columns: Columns, rows: int
+    ) -> None:
         self._answers = answers
         self._columns = columns
         self._rows = rows
@@ -97,7 +99,7 @@ class Propagation:
         rest = {k: v for k, v in query.args.items() if k not in {"this", "expression"}}
         return exp.Union(this=left, expression=right, **rest), merged
 
-    def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, Source]:
+    def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, FromItem]:
         """Annotate one item after FROM."""
         alias = item.args.get("alias")
         if isinstance(item, exp.Subquery):
@@ -115,8 +117,8 @@ class Propagation:
                 return item, listed(item.alias or item.name, outputs)
             outputs = renamed([Output(name) for name in self._columns(item.name)], alias)
             plain = {o.name.lower(): (o, NONE) for o in outputs}
-            return item, Source(item.alias or item.name, plain)
-        return item, Source(item.alias or item.name, None)
+            return item, FromItem(item.alias or item.name, plain)
+        return item, FromItem(item.alias or item.name, {}, complete=False)
 
 
 def _columns(outputs: list[Output]) -> list[Expr]:

@@ -61,6 +61,7 @@ class Classes:
             return block.with_rows(self._merged_runs(block.runs, block.attributes[0]))
         entries = block.entries()
         cells = np.unravel_index(entries.cell, [sizes[name] for name in block.attributes])
+        # Cells of a class have equal entries, so those of the first cell of each are kept.
         kept = np.ones(len(entries.cell), dtype=np.bool_)
         places = []
         for name, at in zip(block.attributes, cells, strict=True):
@@ -109,7 +110,11 @@ def _signatures(block: LoweredBlock, axis: int, sizes: Mapping[str, int]) -> Int
 
 
 def _segments(runs: Runs, cells: int) -> Ints:
-    """Return numbers for the stretches of cells between the ends of runs; one for all in none."""
+    """Return numbers for the stretches of cells between the ends of runs; one for all in none.
+
+    Two adjacent cells are told apart if and only if a run begins or ends between them, and cells
+    in no run are all alike. A run that goes around ends at `high - cells`.
+    """
     low, high = runs
     cuts = np.zeros(cells + 1, dtype=np.int64)
     cuts[low] = 1
@@ -133,20 +138,25 @@ def _equal_slices(at: Ints, key: Ints, weight: Array, size: int) -> Ints:
     column that is looked at. Slices are compared with the one before them among those of the same
     length and hash: a collision of hashes only splits a class.
     """
+    # Bring the entries of each slice together: slice v has those from starts[v] on.
     narrow = at.astype(np.uint16) if size <= 1 << 16 else at  # which is sorted by its digits
     order = np.argsort(narrow, kind="stable")
     at, key, weight = at[order], key[order], weight[order]
     lengths = np.bincount(at, minlength=size)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    # Hash each entry by its place and the bits of its weight (the constants are those of Fibonacci
+    # hashing and of splitmix64), and each slice by the sum of its entries' hashes.
     bits = weight.view(np.uint64) ^ (key.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     hashes = np.zeros(size, dtype=np.uint64)
     np.add.at(hashes, at, mixed ^ (mixed >> np.uint64(32)))
+    # Slices that may be equal are now side by side; they are compared in full.
     ranked = np.lexsort((hashes, lengths))
     same = np.zeros(size, dtype=np.bool_)
     alike = (np.diff(hashes[ranked]) == 0) & (np.diff(lengths[ranked]) == 0)
     one, other = ranked[:-1][alike], ranked[1:][alike]
     same[other] = _slices_equal(one, other, starts, lengths, key, weight)
+    # A slice that equals the one before it has its number, any other the next one.
     numbers = np.empty(size, dtype=np.int64)
     numbers[ranked] = np.cumsum(~same[ranked])
     return numbers

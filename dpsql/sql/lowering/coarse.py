@@ -23,9 +23,10 @@ from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Table
 from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
-from dpsql.sql.binding.expressions import Bound, Expr, column, rebuild, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
 from dpsql.sql.lowering.instants import COMPARISONS, DependsOnTimeError, compared_with
 from dpsql.sql.sandbox import Sandbox, SandboxError, SandboxLimitError, column_type
+from dpsql.sql.text.spans import SourceText
 
 MAX_TRIED = 2**26
 """Combinations of cells, public rows and days that are tried."""
@@ -39,16 +40,16 @@ Cells = Callable[[Sequence[str]], str]
 class CoarseColumns:
     """Checks the expressions of one statement."""
 
-    def __init__(self, sandbox: Sandbox, table: Table, sql: str, cells: Cells) -> None:
+    def __init__(self, sandbox: Sandbox, table: Table, source: SourceText, cells: Cells) -> None:
         self._sandbox = sandbox
         self._table = table
-        self._sql = sql
+        self._source = source
         self._cells = cells
         self._index = {name: i for i, name in enumerate(table.columns)}
         self._checked: set[tuple[str, bool]] = set()
 
     def check(
-        self, bound: Bound, relations: Sequence[Relation], *, truth: bool, plain: bool
+        self, bound: BoundExpr, relations: Sequence[Relation], *, truth: bool, plain: bool
     ) -> None:
         """Refuse an expression that a column's cells don't determine.
 
@@ -78,7 +79,7 @@ class CoarseColumns:
                 message = f"The column {name} is known by {self._ranges(name)} only, and this cuts "
                 raise self._error(bound, f"{message}through one.", name)
 
-    def _points(self, bound: Bound, name: str) -> list[str]:
+    def _points(self, bound: BoundExpr, name: str) -> list[str]:
         """Return the values of a column at which an expression has to be tried, as SQL.
 
         They are over `__first` and `__last`, the least and the largest value of a cell, or of a
@@ -102,7 +103,12 @@ class CoarseColumns:
         return list(dict.fromkeys(points))
 
     def _cuts(
-        self, bound: Bound, name: str, points: list[str], used: Sequence[Relation], truth: bool
+        self,
+        bound: BoundExpr,
+        name: str,
+        points: list[str],
+        used: Sequence[Relation],
+        truth: bool,
     ) -> bool:
         """Whether an expression differs within a cell of a column."""
         place = f"__a{self._index[name]}"
@@ -117,7 +123,7 @@ class CoarseColumns:
         tables = "".join(f" CROSS JOIN {_rows(r)}" for r in used)
         return self._differs(bound.sql, tried, f"{source}{tables}", truth)
 
-    def _spread(self, bound: Bound, name: str) -> tuple[str, int]:
+    def _spread(self, bound: BoundExpr, name: str) -> tuple[str, int]:
         """Return the cells of an expression's columns, with `__first` and `__last`; and how many.
 
         Where a cell is several days there is a row for each of these.
@@ -142,7 +148,7 @@ class CoarseColumns:
         spread = f"(SELECT p.*, d.* EXCLUDE (__cell) FROM {cells} "
         return f"{spread}JOIN {days} d ON d.__cell = p.__a{i})", size // domain.size * count
 
-    def _compared(self, bound: Bound, name: str) -> list[str]:
+    def _compared(self, bound: BoundExpr, name: str) -> list[str]:
         """Return everything with which a column of bins is compared, as SQL.
 
         Raises:
@@ -166,7 +172,7 @@ class CoarseColumns:
             found += [o for o in others if not isinstance(o, exp.Null)]
         return self._few(found, bound, name)
 
-    def _compared_instants(self, bound: Bound, name: str) -> list[str]:
+    def _compared_instants(self, bound: BoundExpr, name: str) -> list[str]:
         """Return everything with which a timestamp is compared, as SQL.
 
         Raises:
@@ -179,7 +185,7 @@ class CoarseColumns:
             raise self._error(bound, message, name) from None
         return self._few(found, bound, name)
 
-    def _few(self, compared: Iterable[Expr], bound: Bound, name: str) -> list[str]:
+    def _few(self, compared: Iterable[Expr], bound: BoundExpr, name: str) -> list[str]:
         values = list(dict.fromkeys(map(render, compared)))
         if len(values) > MAX_COMPARED:
             raise self._error(bound, f"{name} is compared with too many values.", name)
@@ -233,7 +239,7 @@ class CoarseColumns:
         domain = self._table.columns[name]
         return "ranges" if domain.uppers is not None else "days"
 
-    def _error(self, bound: Bound, message: str, name: str | None) -> SqlError:
+    def _error(self, bound: BoundExpr, message: str, name: str | None) -> SqlError:
         hint = "compare each of them with values."
         if name is not None:
             values = self._table.columns[name].values
@@ -245,7 +251,7 @@ class CoarseColumns:
                     f"write {as_sql(name)}::DATE, of which all is known, or compare with midnights "
                     f"by >= and <, for example {as_sql(name)} >= DATE '{values[0]}'."
                 )
-        return SqlError(message, sql=self._sql, span=bound.span, hint=hint)
+        return self._source.error(bound.span, message, hint)
 
 
 def _too_many() -> ResourceLimitError:

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from dpsql.linalg.connected import unions
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Relation
-from dpsql.sql.binding.expressions import Bound
+from dpsql.sql.binding.expressions import BoundExpr, Expr, render
 
 Node = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class CoupledColumns:
     """Columns and relations that conditions, keys or weights connect; independent of all others."""
 
     attributes: tuple[str, ...]
     """In the order of the schema."""
     relations: tuple[Relation, ...]
-    conjuncts: tuple[Bound, ...]
+    conjuncts: tuple[BoundExpr, ...]
     keys: tuple[int, ...]
     """The numbers of the keys that depend on it."""
     weighted: bool
@@ -28,7 +30,7 @@ class Component:
 
     @property
     def nodes(self) -> frozenset[Node]:
-        """Everything in it."""
+        """Everything in it: column names and relation numbers."""
         return frozenset(self.attributes).union(r.number for r in self.relations)
 
 
@@ -36,10 +38,10 @@ def components(
     core: Core,
     keys: Sequence[int],
     table: Table,
-    filters: Iterable[Bound] = (),
+    filters: Iterable[BoundExpr] = (),
     couplings: Iterable[frozenset[Node]] = (),
-    weight: Bound | None = None,
-) -> list[Component]:
+    weight: BoundExpr | None = None,
+) -> list[CoupledColumns]:
     """Divide a core's columns and relations into independent components.
 
     Args:
@@ -54,24 +56,29 @@ def components(
         The components; those with keys first, in the order of their first key.
     """
     conjuncts = tuple(dict.fromkeys([*core.conjuncts, *filters]))
-    edges = [c.nodes for c in conjuncts] + [core.keys[k].nodes for k in keys] + list(couplings)
+    edges = [part.nodes for part in (*conjuncts, *(core.keys[k] for k in keys))]
+    edges += couplings
     edges += [frozenset({r.number}).union(*(c.nodes for c in r.on)) for r in core.relations]
-    if weight is not None:
-        edges.append(weight.nodes)
+    edges += [] if weight is None else [weight.nodes]
     groups = _with_attributes(unions(filter(None, edges)), table)
+    # What depends on nothing, such as WHERE 1 = 0, is a matter of the first component.
+    constant = [c for c in conjuncts if not c.nodes]
     constant_weight = weight is not None and not weight.nodes
-    if not groups and (constant_weight or any(not c.nodes for c in conjuncts)):
+    if not groups and (constant_weight or constant):
         groups = [_smallest(table)]
     found = []
     for i, group in enumerate(groups):
-        constant = [c for c in conjuncts if not c.nodes] if i == 0 else []
+        own = [c for c in conjuncts if c.nodes and c.nodes <= group]
+        weighted = constant_weight and i == 0
+        if weight is not None and weight.nodes:
+            weighted = weight.nodes <= group
         found.append(
-            Component(
+            CoupledColumns(
                 tuple(name for name in table.columns if name in group),
                 tuple(r for r in core.relations if r.number in group),
-                (*constant, *(c for c in conjuncts if c.nodes and c.nodes <= group)),
+                (*(constant if i == 0 else []), *own),
                 tuple(k for k in keys if core.keys[k].nodes <= group),
-                weight is not None and weight.nodes <= group and (bool(weight.nodes) or i == 0),
+                weighted,
             )
         )
     last = len(core.keys)
@@ -95,3 +102,25 @@ def _smallest(table: Table) -> frozenset[Node]:
         return not domain.covers_all, domain.size
 
     return frozenset({min(table.columns, key=cost)})
+
+
+def lookups(relation: Relation, conditions: Sequence[BoundExpr]) -> list[tuple[str, str]]:
+    """Return the conditions `private = public`, each as SQL with its public side.
+
+    DuckDB looks these up by hashes. The public side names columns of this relation only, the other
+    one private columns only.
+    """
+    found = []
+    for condition in conditions:
+        node = condition.node.unnest()
+        if not isinstance(node, exp.EQ) or condition.relations != {relation.number}:
+            continue
+        for side, other in ((node.this, node.expression), (node.expression, node.this)):
+            if _over_only(side, f"__r{relation.number}_") and _over_only(other, "__a"):
+                found.append((condition.sql, render(side)))
+    return found
+
+
+def _over_only(node: Expr, prefix: str) -> bool:
+    names = [column.name for column in node.find_all(exp.Column)]
+    return bool(names) and all(name.startswith(prefix) for name in names)

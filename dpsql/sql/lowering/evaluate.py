@@ -7,22 +7,24 @@ public relations, and tells for every group and cell how much a row in that cell
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from dpsql.errors import ResourceLimitError, Span, SqlError, printable
+from dpsql.errors import ResourceLimitError, Span, SqlError
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import of_entries
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Relation
-from dpsql.sql.binding.expressions import Bound, column, conjunction, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
-from dpsql.sql.lowering.components import Component
-from dpsql.sql.lowering.lookups import lookups
+from dpsql.sql.lowering.components import CoupledColumns, lookups
+from dpsql.sql.lowering.hints import hint_for
 from dpsql.sql.sandbox import Sandbox, SandboxError, column_type
+from dpsql.sql.text.spans import SourceText
 
 MAX_JOINT_CELLS = 4_000_000
 """The largest joint domain over which expressions are evaluated."""
@@ -35,7 +37,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Axis:
+class StoredAxis:
     """Groups that differ in some keys only; `rows` of them."""
 
     keys: tuple[int, ...]
@@ -47,7 +49,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Weighed:
+class WeighedEntries:
     """Entries of a weighted statistic."""
 
     entries: StructuredMatrix
@@ -60,12 +62,12 @@ class Weighed:
 class Evaluator:
     """Evaluates the cores of one script."""
 
-    def __init__(self, sandbox: Sandbox, table: Table, sql: str) -> None:
+    def __init__(self, sandbox: Sandbox, table: Table, source: SourceText) -> None:
         self._sandbox = sandbox
         self._table = table
-        self.sql = sql
+        self.source = source
         self._index = {name: i for i, name in enumerate(table.columns)}
-        self._coarse = CoarseColumns(sandbox, table, sql, self._cells_of)
+        self._coarse = CoarseColumns(sandbox, table, source, self._cells_of)
 
     def cells(self, attributes: Sequence[str]) -> int:
         """Return the number of joint cells.
@@ -84,7 +86,7 @@ class Evaluator:
             )
         return cells
 
-    def check_determined(self, bound: Bound, relations: Sequence[Relation]) -> None:
+    def check_determined(self, bound: BoundExpr, relations: Sequence[Relation]) -> None:
         """Refuse what the cells of a column don't determine.
 
         Raises:
@@ -92,15 +94,15 @@ class Evaluator:
         """
         self._coarse.check(bound, relations, truth=False, plain=True)
 
-    def plain(self, key: int, attribute: str) -> Axis:
+    def plain(self, key: int, attribute: str) -> StoredAxis:
         """Return the axis whose groups are the cells of a column."""
         self.cells((attribute,))
         table = self._sandbox.new_name("axis")
         domain = self._domain(attribute)
         self._sandbox.create(table, f"SELECT value AS k{key}, code AS row FROM {domain}", view=True)
-        return Axis((key,), self._table.columns[attribute].size, table, attribute)
+        return StoredAxis((key,), self._table.columns[attribute].size, table, attribute)
 
-    def groups(self, core: Core, component: Component) -> tuple[Axis, StructuredMatrix]:
+    def groups(self, core: Core, component: CoupledColumns) -> tuple[StoredAxis, StructuredMatrix]:
         """Return the groups of a component with keys, and the cells that each counts."""
         part, axis = self._sandbox.new_name("part"), self._sandbox.new_name("axis")
         keys = [core.keys[k] for k in component.keys]
@@ -109,10 +111,10 @@ class Evaluator:
         selected = ", ".join(f"{self._key(core.keys[k])} AS k{k}" for k in component.keys)
         names = ", ".join(f"k{k}" for k in component.keys)
         first = self._first(component, keys)
-        spans = [key.span for key in keys]
         places = f"{selected}, __cell AS cell, {first} AS ord"
         query = f"{self._joined(component)} SELECT {places} FROM j WHERE __kept"
-        self._create(part, query, component, spans)
+        with self._locating(component, keys):
+            self._sandbox.create(part, query)
         self._sandbox.create(
             axis,
             f"SELECT {names}, row_number() OVER (ORDER BY first) - 1 AS row"
@@ -125,17 +127,20 @@ class Evaluator:
         )
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
         self._sandbox.drop(part)
-        return Axis(component.keys, rows, axis), self._matrix(rows, component, found)
+        return StoredAxis(component.keys, rows, axis), self._matrix(rows, component, found)
 
-    def total(self, component: Component) -> StructuredMatrix:
+    def total(self, component: CoupledColumns) -> StructuredMatrix:
         """Return the cells that a component without keys counts, as one row."""
         query = (
             f"{self._joined(component)} SELECT 0::BIGINT AS row, __cell AS cell, "
             "count(*)::DOUBLE AS weight FROM j WHERE __kept GROUP BY __cell"
         )
-        return self._matrix(1, component, self._arrays(query, component, []))
+        with self._locating(component):
+            return self._matrix(1, component, self._sandbox.arrays(query))
 
-    def values(self, component: Component, value: Bound, key: int, *, discrete: bool) -> Axis:
+    def values(
+        self, component: CoupledColumns, value: BoundExpr, key: int, *, discrete: bool
+    ) -> StoredAxis:
         """Return the values of an expression in their order, as an axis with one key.
 
         With `discrete` they may be those with which ranges of values begin.
@@ -147,13 +152,17 @@ class Evaluator:
             f"row_number() OVER (ORDER BY v) - 1 AS row FROM "
             f"(SELECT DISTINCT {self._key(value)} AS v FROM j WHERE __kept) WHERE v IS NOT NULL"
         )
-        self._create(axis, query, component, [value.span])
+        with self._locating(component, [value]):
+            self._sandbox.create(axis, query)
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
-        return Axis((key,), rows, axis)
+        return StoredAxis((key,), rows, axis)
 
     def weighed(
-        self, component: Component, axes: Sequence[tuple[Axis, dict[int, Bound]]], of: Linear
-    ) -> Weighed:
+        self,
+        component: CoupledColumns,
+        axes: Sequence[tuple[StoredAxis, dict[int, BoundExpr]]],
+        of: Linear,
+    ) -> WeighedEntries:
         """Return the entries of a statistic on one component, over given groups.
 
         Args:
@@ -168,14 +177,10 @@ class Evaluator:
         selected = [f"{self._key(b)} AS k{k}" for _, keys in axes for k, b in keys.items()]
         value = "1.0::DOUBLE" if weight is None else f"({weight.sql})::DOUBLE"
         inner = ", ".join([*selected, "__cell AS cell", f"{value} AS w"])
-        spans = [] if weight is None else [weight.span]
         part = self._sandbox.new_name("part")
-        self._create(
-            part,
-            f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept",
-            component,
-            spans,
-        )
+        query = f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept"
+        with self._locating(component, [] if weight is None else [weight]):
+            self._sandbox.create(part, query)
         centre, scale = self._range(part, of, weight)
         row, joins = "0", []
         for i, (axis, keys) in enumerate(axes):
@@ -191,33 +196,31 @@ class Evaluator:
         self._sandbox.drop(part)
         rows = math.prod(axis.rows for axis, _ in axes)
         entries = self._matrix(rows, component, found)
-        return Weighed(entries, scale * scale if of.square else scale, centre)
+        return WeighedEntries(entries, scale * scale if of.square else scale, centre)
 
-    def _range(self, part: str, of: Linear, weight: Bound | None) -> tuple[float, float]:
+    def _range(self, part: str, of: Linear, weight: BoundExpr | None) -> tuple[float, float]:
         """Return what to take off the weights, and the largest absolute value that is left."""
         if weight is None:
             return 0.0, 1.0
         ((low, high),) = self._sandbox.rows(f"SELECT min(w), max(w) FROM {part}")
         low, high = (0.0, 0.0) if low is None else (low, high)
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise SqlError(
+            raise self.source.error(
+                weight.span,
                 "This is infinite, or not a number, for some values of the columns.",
-                sql=self.sql,
-                span=weight.span,
-                hint="leave those values out by WHERE or FILTER.",
+                "leave those values out by WHERE or FILTER.",
             )
         largest = MAX_WEIGHT**0.5 if of.square else MAX_WEIGHT
         if max(abs(low), abs(high)) > largest:
-            raise SqlError(
+            raise self.source.error(
+                weight.span,
                 "The values of this are too large to be added up.",
-                sql=self.sql,
-                span=weight.span,
-                hint=f"they may reach {largest:.0e} here; add up thousands or millions instead.",
+                f"they may reach {largest:.0e} here; add up thousands or millions instead.",
             )
         centre = (low + high) / 2 if of.centre else 0.0
         return centre, max(abs(low - centre), abs(high - centre)) or 1.0
 
-    def frame(self, axis: Axis) -> pl.DataFrame:
+    def frame(self, axis: StoredAxis) -> pl.DataFrame:
         """Return the keys of an axis, row by row."""
         if axis.attribute is not None:
             cells = self._sandbox.cells(
@@ -227,26 +230,26 @@ class Evaluator:
         names = ", ".join(f"k{k}" for k in axis.keys)
         return self._sandbox.frame(f"SELECT {names} FROM {axis.table} ORDER BY row")
 
-    def types(self, axis: Axis) -> dict[int, str]:
+    def types(self, axis: StoredAxis) -> dict[int, str]:
         """Return the DuckDB type of every key of an axis."""
         if axis.attribute is not None:
             return {axis.keys[0]: column_type(self._table.columns[axis.attribute])}
         found = dict(self._sandbox.types(f"SELECT * FROM {axis.table}"))
         return {k: found[f"k{k}"] for k in axis.keys}
 
-    def _matrix(self, rows: int, component: Component, found: Arrays) -> StructuredMatrix:
+    def _matrix(self, rows: int, component: CoupledColumns, found: Arrays) -> StructuredMatrix:
         cells = self.cells(component.attributes)
         return of_entries(rows, cells, found["row"], found["cell"], found["weight"])
 
     # ── the SQL ────────────────────────────────────────────────────────────────────────────
 
-    def _key(self, bound: Bound) -> str:
+    def _key(self, bound: BoundExpr) -> str:
         """Return SQL for what is grouped by; a timestamp that is known by its day is that day."""
         timed = [self._index[a] for a in bound.attributes if self._table.columns[a].timed]
         plain = bound.sql in [render(column(f"__a{i}")) for i in timed]
         return f"({bound.sql})::DATE" if plain else f"({bound.sql})"
 
-    def _joined(self, component: Component) -> str:
+    def _joined(self, component: CoupledColumns) -> str:
         """Return `WITH j AS …`: cells joined with public rows, and whether they are kept."""
         on = [condition for r in component.relations for condition in r.on]
         for condition in (*component.conjuncts, *on):
@@ -256,7 +259,7 @@ class Evaluator:
         kept = f"({holds}) IS TRUE" if component.conjuncts else "true"
         return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS __kept FROM {self._source(component)})"
 
-    def _source(self, component: Component) -> str:
+    def _source(self, component: CoupledColumns) -> str:
         """Join the cells with public rows: all with all, or by lookup where these are too many."""
         size = self.cells(component.attributes)
         size *= math.prod(max(1, r.rows) for r in component.relations)
@@ -274,7 +277,7 @@ class Evaluator:
                 parts.append(f"{relation.kind.upper()} JOIN {relation.table} ON {on}")
         return " ".join(parts)
 
-    def _check_lookups(self, component: Component, size: int) -> None:
+    def _check_lookups(self, component: CoupledColumns, size: int) -> None:
         """Refuse joins with too many pairs: cells times the public rows that a cell can meet.
 
         Where columns are equal these are at most those with the same values in them.
@@ -319,17 +322,11 @@ class Evaluator:
                 hint="are its labels plain text, and is there memory left?",
             ) from None
 
-    def _first(self, component: Component, keys: Sequence[Bound]) -> str:
+    def _first(self, component: CoupledColumns, keys: Sequence[BoundExpr]) -> str:
         """Return what groups are ordered by: cells, unless the keys are public rows' alone."""
         rows = [f"__r{r.number}_row" for r in component.relations if r.kind in {"inner", "left"}]
         parts = ["__cell", *rows] if any(k.attributes for k in keys) else [*rows, "__cell"]
         return f"({', '.join(parts)})" if len(parts) > 1 else parts[0]
-
-    def _create(self, name: str, query: str, component: Component, spans: Sequence[Span]) -> None:
-        try:
-            self._sandbox.create(name, query)
-        except SandboxError as error:
-            raise self._located(error, component, spans) from None
 
     def arrays(self, sql: str, span: Span) -> Arrays:
         """Return the columns of a query over axes, written at `span`."""
@@ -338,16 +335,19 @@ class Evaluator:
         except SandboxError as error:
             raise self._refused(error, span) from None
 
-    def _arrays(self, sql: str, component: Component, spans: Sequence[Span]) -> Arrays:
+    @contextmanager
+    def _locating(
+        self, component: CoupledColumns, computed: Sequence[BoundExpr] = ()
+    ) -> Iterator[None]:
+        """Mark the condition that DuckDB refuses; it is what is computed, if none is."""
         try:
-            return self._sandbox.arrays(sql)
+            yield
         except SandboxError as error:
-            raise self._located(error, component, spans) from None
+            raise self._located(error, component, computed) from None
 
     def _located(
-        self, error: SandboxError, component: Component, spans: Sequence[Span]
+        self, error: SandboxError, component: CoupledColumns, computed: Sequence[BoundExpr]
     ) -> SqlError:
-        """Find the condition that DuckDB refuses; it is a key or weight if none is."""
         on = [c for r in component.relations for c in r.on]
         for condition in (*component.conjuncts, *on):
             # Lookups stay: without them there could be too many pairs.
@@ -358,43 +358,38 @@ class Evaluator:
             try:
                 self._sandbox.rows(f"SELECT count(({condition.sql}) IS TRUE) FROM {source}")
             except SandboxError as found:
-                return self._refused(found, condition.span)
-        return self._refused(error, spans[0] if spans else None)
+                return self._refused(found, condition.span, condition.node)
+        if not computed:
+            return self._refused(error, None)
+        return self._refused(error, computed[0].span, computed[0].node)
 
-    def _refused(self, error: SandboxError, span: Span | None) -> SqlError:
-        hint = "check the types, and rule out values for which it isn't defined."
-        if str(error).startswith("Referenced "):
-            hint = "a subquery can use the columns of its own tables only; join them instead."
-        elif str(error).startswith("Overflow in"):
-            hint = "cast to a larger type first, as in age::BIGINT."
-        elif span is not None and "out of range" in str(error):
-            shown = printable(" ".join(self.sql[span.start : span.end].split()))
-            hint = (
-                f"TRY({shown}) is NULL for such values; leave them out by WHERE if none can occur."
-            )
-        return SqlError(
-            f"DuckDB can't compute this for the values of the columns: {error}",
-            sql=self.sql,
-            span=span,
-            hint=hint,
-        )
+    def _refused(
+        self, error: SandboxError, span: Span | None, node: Expr | None = None
+    ) -> SqlError:
+        said = "" if span is None else self.source.text(span)
+        message = f"DuckDB can't compute this for the values of the columns: {error}"
+        return self.source.error(span, message, hint_for(error, node, said))
 
     def _check_coarse(
-        self, bound: Bound, component: Component, *, truth: bool = False, plain: bool = False
+        self,
+        bound: BoundExpr,
+        component: CoupledColumns,
+        *,
+        truth: bool = False,
+        plain: bool = False,
     ) -> None:
         """Refuse expressions that a column's cells don't determine; see `coarse`."""
         self._coarse.check(bound, component.relations, truth=truth, plain=plain)
 
-    def _check_summable(self, weight: Bound, component: Component) -> None:
+    def _check_summable(self, weight: BoundExpr, component: CoupledColumns) -> None:
         try:
             self._check_coarse(weight, component)
         except SqlError as error:
             if any(self._table.columns[name].timed for name in weight.attributes):
                 raise
-            raise SqlError(
+            raise self.source.error(
+                error.span,
                 "This can't be added up: a column in it is known by ranges only.",
-                sql=self.sql,
-                span=error.span,
-                hint="count the rows of each range, or declare the column with a step: "
+                "count the rows of each range, or declare the column with a step: "
                 "dpsql.Domain.decimals(0, 1000, 10).",
             ) from None

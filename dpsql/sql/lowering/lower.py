@@ -12,9 +12,9 @@ from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import Intervals
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic
-from dpsql.sql.binding.expressions import Bound, column, render
-from dpsql.sql.lowering.components import Component, components
-from dpsql.sql.lowering.evaluate import Axis, Evaluator
+from dpsql.sql.binding.expressions import BoundExpr, column, render
+from dpsql.sql.lowering.components import CoupledColumns, components
+from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.quantiles import cumulative
 from dpsql.sql.lowering.windows import over_window
@@ -41,7 +41,9 @@ class GroupAxis:
     """Groups that differ in some keys only."""
 
     keys: pl.DataFrame
-    """A column k{i} for each of the keys; one row per group."""
+    """A column for each of the keys; one row per group."""
+    numbers: tuple[int, ...]
+    """The numbers of these keys."""
 
     @property
     def rows(self) -> int:
@@ -97,9 +99,9 @@ class _Set:
         self._keys = keys
         self._table = table
         self._evaluator = evaluator
-        self._sql = evaluator.sql
+        self._source = evaluator.source
         self._base = components(core, keys, table)
-        self._axes: list[Axis] = []
+        self._axes: list[StoredAxis] = []
         self._blocks: dict[frozenset[str | int], LoweredBlock] = {}
         for component in self._base:
             self._add(component)
@@ -108,10 +110,10 @@ class _Set:
         for axis in self._axes:
             types.update(self._evaluator.types(axis))
         statistics = tuple(self._statistic(s) for s in self._core.statistics)
-        axes = tuple(GroupAxis(self._evaluator.frame(axis)) for axis in self._axes)
+        axes = tuple(GroupAxis(self._evaluator.frame(axis), axis.keys) for axis in self._axes)
         return LoweredSet(self._keys, axes, statistics)
 
-    def _add(self, component: Component) -> None:
+    def _add(self, component: CoupledColumns) -> None:
         """Evaluate the groups of one component."""
         entries: StructuredMatrix
         if not component.keys:
@@ -131,10 +133,12 @@ class _Set:
         self._axes.append(axis)
         self._note(component, entries, (len(self._axes) - 1,))
 
-    def _note(self, component: Component, entries: StructuredMatrix, axes: tuple[int, ...]) -> None:
+    def _note(
+        self, component: CoupledColumns, entries: StructuredMatrix, axes: tuple[int, ...]
+    ) -> None:
         self._blocks[component.nodes] = LoweredBlock(component.attributes, entries, axes)
 
-    def _plain(self, component: Component) -> str | None:
+    def _plain(self, component: CoupledColumns) -> str | None:
         """Return the column of a component that is grouped by it and nothing else."""
         if component.conjuncts or component.relations or len(component.keys) != 1:
             return None
@@ -143,11 +147,10 @@ class _Set:
         return name if len(component.attributes) == 1 and key.sql == place else None
 
     def _no_group(self) -> SqlError:
-        return SqlError(
+        return self._source.error(
+            self._core.where,
             "The conditions are not true for any possible row, so there is no group to return.",
-            sql=self._sql,
-            span=self._core.where,
-            hint="are the conditions contradictory, beyond the columns' domains, or do they "
+            "are the conditions contradictory, beyond the columns' domains, or do they "
             "compare with NULL? That is written IS NULL.",
         )
 
@@ -213,31 +216,31 @@ class _Set:
         return LoweredStatistic(quantile, _without_totals(found), values=values, value_type=result)
 
     def _not_numeric(self, quantile: Quantile) -> SqlError:
-        return SqlError(
+        return self._source.error(
+            quantile.value.span,
             "There is nothing between these values.",
-            sql=self._sql,
-            span=quantile.value.span,
-            hint="use QUANTILE_DISC, which returns one of them.",
+            "use QUANTILE_DISC, which returns one of them.",
         )
 
-    def _no_value(self, value: Bound) -> SqlError:
-        return SqlError(
+    def _no_value(self, value: BoundExpr) -> SqlError:
+        return self._source.error(
+            value.span,
             "This has no value for any possible row.",
-            sql=self._sql,
-            span=value.span,
-            hint="is it always NULL, or are the conditions contradictory?",
+            "is it always NULL, or are the conditions contradictory?",
         )
 
-    def _components(self, filters: Sequence[Bound], weight: Bound | None) -> list[Component]:
+    def _components(
+        self, filters: Sequence[BoundExpr], weight: BoundExpr | None
+    ) -> list[CoupledColumns]:
         """Divide again with a statistic's own conditions; base components stay whole."""
         whole = [component.nodes for component in self._base]
         return components(self._core, self._keys, self._table, filters, whole, weight)
 
-    def _inside(self, component: Component) -> tuple[int, ...]:
+    def _inside(self, component: CoupledColumns) -> tuple[int, ...]:
         """Return the axes of the base components that are parts of this one."""
         return tuple(i for i, a in enumerate(self._axes) if set(a.keys) <= set(component.keys))
 
-    def _with_keys(self, axes: Sequence[int]) -> list[tuple[Axis, dict[int, Bound]]]:
+    def _with_keys(self, axes: Sequence[int]) -> list[tuple[StoredAxis, dict[int, BoundExpr]]]:
         found = [self._axes[i] for i in axes]
         return [(axis, {k: self._core.keys[k] for k in axis.keys}) for axis in found]
 
@@ -245,8 +248,8 @@ class _Set:
 _COUNT = Linear("COUNT(*)")
 
 
-def _unweighted(component: Component) -> Component:
-    return Component(
+def _unweighted(component: CoupledColumns) -> CoupledColumns:
+    return CoupledColumns(
         component.attributes, component.relations, component.conjuncts, component.keys, False
     )
 

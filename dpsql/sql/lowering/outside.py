@@ -35,7 +35,7 @@ def with_outside(core: LoweredCore, table: Table) -> LoweredCore:
     """Give every column of which rows may be left out its last cell."""
     if not any(table.leaves_out(name) for name in table.columns):
         return core
-    counting = _Counting(table, table.guards(core.core.named))
+    counting = _OutsideCells(table, table.guards(core.core.named))
     return replace(core, sets=tuple(counting.set(group) for group in core.sets))
 
 
@@ -51,7 +51,7 @@ def completed(block: LoweredBlock, table: Table) -> LoweredBlock:
     return replace(block, rows=Intervals.of_cells(cells), hidden=True)
 
 
-class _Counting:
+class _OutsideCells:
     """Says which rows one SELECT counts."""
 
     def __init__(self, table: Table, guards: frozenset[str]) -> None:

@@ -13,19 +13,18 @@ from functools import reduce
 
 import numpy as np
 
-from dpsql.errors import SqlError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Runs
 from dpsql.linalg.structures import Intervals, compact
 from dpsql.sql.binding.core import Core, Windowed
-from dpsql.sql.lowering.evaluate import Axis, Evaluator
+from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis
 from dpsql.sql.lowering.matrices import LoweredBlock, check_entries
 
 
 def over_window(
     blocks: Sequence[LoweredBlock],
     windowed: Windowed,
-    axes: Sequence[Axis],
+    axes: Sequence[StoredAxis],
     core: Core,
     evaluator: Evaluator,
 ) -> tuple[LoweredBlock, ...]:
@@ -46,8 +45,14 @@ def over_window(
 
 
 class _Window:
+    """One window, over groups along some axes.
+
+    An axis is of one of three kinds: the window is partitioned by its keys alone, and they stay
+    apart; it is *ordered* if another of its keys is one of the window's; all others are *free*.
+    """
+
     def __init__(
-        self, windowed: Windowed, axes: Sequence[Axis], core: Core, evaluator: Evaluator
+        self, windowed: Windowed, axes: Sequence[StoredAxis], core: Core, evaluator: Evaluator
     ) -> None:
         place = {key: i for i, key in enumerate(core.keys)}
         self._mean = windowed.mean
@@ -67,10 +72,11 @@ class _Window:
         if self._frame.spec and (self._free or not self._ordered):
             self._check_told_apart(all(self._sizes[i] == 1 for i in self._free))
         merged = [b for b in blocks if set(b.axes) & set(self._ordered)]
-        others = [b for b in blocks if not set(b.axes) & set(self._ordered)]
+        summed = [self._summed(b) for b in blocks if not set(b.axes) & set(self._ordered)]
         if merged:
-            others.append(self._along_order(self._summed(reduce(_product, merged))))
-        return tuple(self._summed(b) if b not in merged else b for b in others)
+            # A frame is a run of groups of all ordered axes together, so they need one block.
+            summed.append(self._along_order(self._summed(reduce(_product, merged))))
+        return tuple(summed)
 
     def _summed(self, block: LoweredBlock) -> LoweredBlock:
         """Add up along the free axes of a block, and repeat the sums."""
@@ -78,7 +84,7 @@ class _Window:
         if not free:
             return block
         count = math.prod(self._sizes[block.axes[at]] for at in free)
-        if block.rows.is_identity and not self._mean:
+        if block.rows.is_identity and not self._mean:  # each sum is then that of all cells
             n = block.rows.cells
             return block.with_rows(Intervals(n, np.zeros(n, dtype=np.int64), np.full(n, n)))
         tensor = self._tensor(block)
@@ -93,14 +99,17 @@ class _Window:
             joined = _joined(block.runs, order, low, high)
             if joined is not None:
                 return block.with_rows(Intervals(block.rows.cells, *joined))
+        # Bring the ordered axes to the front, and their groups into the window's order.
         at = [block.axes.index(axis) for axis in self._ordered]
         tensor = self._tensor(block)
         front = np.moveaxis(tensor, at, range(len(at)))
         flat = front.reshape(len(order), -1)[order]
+        # The sum over positions low..high is the difference of two running totals.
         totals = np.concatenate([np.zeros((1, flat.shape[1])), flat.cumsum(axis=0)])
         frames = totals[high + 1] - totals[low]
         if self._mean:
             frames = frames / np.maximum(high + 1 - low, 1)[:, None]
+        # Back again; what rounding leaves of differences of equal totals is zero.
         back = np.moveaxis(frames.reshape(front.shape), range(len(at)), at)
         return self._from_tensor(block, np.where(np.abs(back) < 1e-12, 0.0, back))
 
@@ -124,6 +133,8 @@ class _Window:
         by = f"PARTITION BY {', '.join(partition)}" if partition else ""
         ordering = f"ORDER BY {', '.join(order)}" if order else ""
         window = f"({by} {ordering} {self._frame.spec})"
+        # Positions number the groups so that partitions and frames are runs of them. DuckDB then
+        # says of each group which positions its own frame holds.
         every = ", ".join([*partition, *order, "row"])
         peers = ", ".join([*partition, *(f"k{k}" for k in self._order if k in here)]) or "row"
         found = self._evaluator.arrays(
@@ -134,17 +145,16 @@ class _Window:
             f"count(*) OVER (PARTITION BY {peers}) AS peers FROM o ORDER BY row",
             self._frame.span,
         )
-        if self._frame.spec.upper().startswith("ROWS"):
+        if self._frame.counts_rows:
             self._check_told_apart(bool((found["peers"] == 1).all()))
         return found["pos"], found["low"], found["high"]
 
     def _check_told_apart(self, well: bool) -> None:
         if not well:
-            raise SqlError(
+            raise self._evaluator.source.error(
+                self._frame.span,
                 "A frame of rows needs an order that tells all groups apart.",
-                sql=self._evaluator.sql,
-                span=self._frame.span,
-                hint="add the other columns of GROUP BY to PARTITION BY or ORDER BY, or write "
+                "add the other columns of GROUP BY to PARTITION BY or ORDER BY, or write "
                 "RANGE in place of ROWS.",
             )
 
@@ -156,7 +166,7 @@ class _Window:
 
 
 def _joined(runs: Runs, order: Ints, low: Ints, high: Ints) -> Runs | None:
-    """Join neighbouring runs to one per frame; None if they are no neighbours in this order."""
+    """Join adjacent runs to one per frame; None if they are not adjacent in this order."""
     if (high < low).any():
         return None
     start, stop = (ends[order] for ends in runs)

@@ -3,21 +3,21 @@
 from dpsql.sql.sandbox.database import (
     MAX_SECONDS,
     NotListedError,
+    Refusal,
     Sandbox,
     SandboxError,
     SandboxLimitError,
     column_type,
-    quoted_name,
     quoted_text,
 )
 
 __all__ = [
     "MAX_SECONDS",
     "NotListedError",
+    "Refusal",
     "Sandbox",
     "SandboxError",
     "SandboxLimitError",
     "column_type",
-    "quoted_name",
     "quoted_text",
 ]

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import polars as pl
@@ -31,8 +32,25 @@ MAX_SECONDS = 60.0
 _NUMBERS = itertools.count(1)
 
 
+class Refusal(Enum):
+    """Why DuckDB refuses a statement, as the class of its error."""
+
+    UNBOUND = "BinderException"
+    CONVERSION = "ConversionException"
+    OVERFLOW = "OutOfRangeException"
+    OTHER = ""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Refusal:
+        return cls.OTHER
+
+
 class SandboxError(Exception):
     """DuckDB refuses a statement on public data; the text may be shown."""
+
+    def __init__(self, text: str, kind: Refusal = Refusal.OTHER) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class SandboxLimitError(SandboxError):
@@ -46,7 +64,7 @@ class SandboxLimitError(SandboxError):
 class NotListedError(InternalError):
     """A statement has something in it that may not run in the sandbox, see `permitted`.
 
-    The front end refuses it first, with words for the analyst. So it is no error of the analyst's,
+    The front end refuses it first, with words for the analyst. So it is not the analyst's error,
     and nobody who takes a SandboxError for an answer takes this one.
     """
 
@@ -105,7 +123,7 @@ class Sandbox:
         self._ask("VIEW" if view else "TABLE", name=name, query=query, parameters=parameters)
 
     def drop(self, name: str) -> None:
-        """Forget a table."""
+        """Forget a table, and free its memory."""
         self._ask("drop", name=name)
 
     def store(self, name: str, frame: pl.DataFrame) -> None:
@@ -135,7 +153,7 @@ class Sandbox:
             raise SandboxError(_shown(error)) from None
         types = _types(reply)
         if not isinstance(found, pl.DataFrame) or {n for n, _ in types} - set(found.columns):
-            raise SandboxError("the result is no table")
+            raise SandboxError("the result is not a table")
         return found, types
 
     def _ask(
@@ -165,7 +183,7 @@ class Sandbox:
                     self.left -= time.monotonic() - start
         if "error" in reply[0]:
             raised = SandboxLimitError if reply[0].get("limit") else SandboxError
-            raise raised(_shown(reply[0]["error"]))
+            raise raised(_shown(reply[0]["error"]), Refusal(reply[0].get("class")))
         if "unlisted" in reply[0]:
             raise NotListedError(_shown(reply[0]["unlisted"]))
         return reply
@@ -223,11 +241,6 @@ def column_type(domain: Domain) -> str:
 def quoted_text(text: str) -> str:
     """Write a string literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def quoted_name(name: str) -> str:
-    """Quote an identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: object) -> str:

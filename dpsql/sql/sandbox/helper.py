@@ -55,7 +55,7 @@ class HelperLostError(HelperError):
 
 
 class Helper:
-    """One helper process."""
+    """One helper process, as its owner sees it."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()

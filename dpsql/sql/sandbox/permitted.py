@@ -73,7 +73,7 @@ _SHAPES = """
     DISTINCT_MODIFIER LIMIT_MODIFIER ORDER_MODIFIER ORDER_DEFAULT ASCENDING DESCENDING
 """
 _OTHERS = frozenset(_SHAPES.split())
-"""Types of nodes that are no expressions: queries, tables, and what sorts and cuts."""
+"""Types of nodes that are not expressions: queries, tables, and what sorts and cuts."""
 _EMPTY = (
     "at_clause", "catalog", "catalog_name", "columns", "expr", "export_state", "rename_list",
     "replace_list", "sample", "schema", "schema_name",

@@ -20,11 +20,11 @@ MAX_REPLY_JSON = 2**26
 
 
 class ProtocolError(Exception):
-    """What was received is no message."""
+    """What was received is not a message."""
 
 
 def write_message(stream: BinaryIO, message: Mapping[str, object], block: bytes = b"") -> None:
-    """Send a message."""
+    """Send a message, with a block of bytes behind it."""
     data = json.dumps(message).encode("ascii")
     for part in (_HEADER.pack(_MAGIC, len(data), len(block)) + data, block):
         left = memoryview(part)
@@ -47,14 +47,14 @@ def read_message(
     head += _exactly(stream, _HEADER.size - len(head))
     magic, json_size, block_size = _HEADER.unpack(head)
     if magic != _MAGIC or json_size > max_json or block_size > max_block:
-        raise ProtocolError("this is no message, or too long a one")
+        raise ProtocolError("this is not a message, or too long a one")
     data, block = _exactly(stream, json_size), _exactly(stream, block_size)
     try:
         message = json.loads(data)
     except (ValueError, RecursionError):
-        raise ProtocolError("this is no JSON") from None
+        raise ProtocolError("this is not JSON") from None
     if not isinstance(message, dict):
-        raise ProtocolError("this is no object")
+        raise ProtocolError("this is not an object")
     return message, block
 
 

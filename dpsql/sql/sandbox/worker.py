@@ -104,7 +104,8 @@ class Worker:
             return {"unlisted": str(error)}, b""
         except (duckdb.Error, pa.ArrowException, MemoryError, ValueError, OverflowError) as error:
             text = _PLACE.sub("", _KIND.sub("", str(error)))[:200]
-            return {"error": text, "limit": isinstance(error, _LIMITS)}, b""
+            limit, name = isinstance(error, _LIMITS), type(error).__name__
+            return {"error": text, "class": name, "limit": limit}, b""
         finally:
             self._running = None
 
@@ -151,10 +152,10 @@ def _own(name: str) -> str:
     """Return a table's name as SQL.
 
     Raises:
-        ValueError: it is none of a sandbox's own.
+        ValueError: it is not one of a sandbox's own.
     """
     if OWN_TABLE.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is no name for a table here")
+        raise ValueError(f"{name!r} is not a name for a table here")
     return name
 
 

@@ -12,7 +12,8 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dpsql.errors import Span, SqlLimitError, SqlParseError
+from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError
+from dpsql.sql.text.spans import SourceText
 
 MAX_STATEMENT_BYTES = 100_000
 MAX_SCRIPT_BYTES = 1_000_000
@@ -29,7 +30,7 @@ MAX_JOINS = 8
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 _GROUPING = {"ABS", "AND", "BETWEEN", "BY", "FROM", "IN", "NOT", "OR", "OVER", "SELECT", "WHERE"}
-"""Words before a parenthesis that don't make it a call, and ABS, which is no type."""
+"""Words before a parenthesis that don't make it a call, and ABS, which is not a type."""
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.CASE}
 
 
@@ -55,11 +56,11 @@ def check_text(text: object, limit: int = MAX_STATEMENT_BYTES) -> str:
         if char in "\t\n\r" or (" " <= char <= "~"):
             continue
         if unicodedata.category(char) in {"Cc", "Cs"} or char == "\ufeff":
-            raise SqlParseError(
+            raise SourceText(text.encode("utf-8", "replace").decode()).error(
+                Span(at, at + 1),
                 f"The SQL has the invisible character U+{ord(char):04X}.",
-                sql=text.encode("utf-8", "replace").decode(),
-                span=Span(at, at + 1),
-                hint="delete it; it often comes from copying or from the file's encoding.",
+                "delete it; it often comes from copying or from the file's encoding.",
+                SqlParseError,
             )
     return text
 
@@ -73,27 +74,30 @@ def tokenize(text: str) -> list[Token]:
     try:
         return list(DuckDB().tokenize(text))
     except (SqlglotError, RecursionError, ValueError, IndexError, KeyError):
-        raise SqlParseError(
+        raise SourceText(text).error(
+            _last_quote(text),
             "The SQL can't be read: a string, a quoted name or a comment doesn't end.",
-            sql=text,
-            span=Span(*_last_quote(text)),
-            hint="close every ' and \" and /*.",
+            "close every ' and \" and /*.",
+            SqlParseError,
         ) from None
 
 
-def check_tokens(text: str, tokens: list[Token]) -> None:
+def check_tokens(source: SourceText) -> None:
     """Refuse statements that are too large or too deeply nested to be parsed.
 
     Raises:
         SqlLimitError: too many tokens, joins, calls in calls, parentheses in parentheses, or
             prefix operators.
     """
+    tokens = source.tokens
     if len(tokens) > MAX_TOKENS:
-        raise _too_large(text, tokens[MAX_TOKENS], f"has more than {MAX_TOKENS:,} words and signs")
+        raise _too_large(
+            source, tokens[MAX_TOKENS], f"has more than {MAX_TOKENS:,} words and signs"
+        )
     joins = [token for token in tokens if token.token_type is TokenType.JOIN]
     if len(joins) > MAX_JOINS:
-        raise _too_large(text, joins[MAX_JOINS], f"has more than {MAX_JOINS} joins")
-    _check_calls(text, tokens)
+        raise _too_large(source, joins[MAX_JOINS], f"has more than {MAX_JOINS} joins")
+    _check_calls(source)
     depth = prefixes = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -104,35 +108,34 @@ def check_tokens(text: str, tokens: list[Token]) -> None:
             depth -= 1
         if depth > MAX_PARENTHESES:
             message = f"nests more than {MAX_PARENTHESES} parentheses"
-            raise _too_large(text, token, message)
+            raise _too_large(source, token, message)
         if prefixes > MAX_PREFIXES:
-            raise _too_large(text, token, f"has more than {MAX_PREFIXES} prefix operators in a row")
+            raise _too_large(
+                source, token, f"has more than {MAX_PREFIXES} prefix operators in a row"
+            )
 
 
-def _check_calls(text: str, tokens: list[Token]) -> None:
+def _check_calls(source: SourceText) -> None:
     calls: list[bool] = []
     before = ""
-    for token in tokens:
+    for token in source.tokens:
         if token.token_type is TokenType.L_PAREN:
             word = before.replace("_", "a").isalnum() and before not in _GROUPING
             calls.append(word)
             if sum(calls) > MAX_CALLS:
-                raise _too_large(text, token, f"nests more than {MAX_CALLS} function calls")
+                raise _too_large(source, token, f"nests more than {MAX_CALLS} function calls")
         elif token.token_type is TokenType.R_PAREN and calls:
             calls.pop()
         quoted = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
         before = "" if quoted else token.text.upper()
 
 
-def _too_large(text: str, token: Token, what: str) -> SqlLimitError:
-    return SqlLimitError(
-        f"The statement {what}.",
-        sql=text,
-        span=Span(token.start, token.end + 1),
-        hint="write it more simply, or as several statements.",
-    )
+def _too_large(source: SourceText, token: Token, what: str) -> SqlError:
+    place = Span(token.start, token.end + 1)
+    hint = "write it more simply, or as several statements."
+    return source.error(place, f"The statement {what}.", hint, SqlLimitError)
 
 
-def _last_quote(text: str) -> tuple[int, int]:
+def _last_quote(text: str) -> Span:
     at = max(text.rfind("'"), text.rfind('"'), text.rfind("/*"), 0)
-    return at, min(at + 1, len(text))
+    return Span(at, min(at + 1, len(text)))

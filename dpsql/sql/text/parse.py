@@ -15,11 +15,10 @@ from dpsql.errors import (
     SqlError,
     SqlLimitError,
     SqlParseError,
-    UnsupportedSqlError,
     printable,
 )
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 _WORDS = """
     ABORT ALTER ANALYZE ATTACH BEGIN CALL CHECKPOINT COMMENT COMMIT CONNECT COPY CREATE DEALLOCATE
@@ -43,7 +42,7 @@ class Parsed:
     """One query: its syntax tree and its text."""
 
     query: exp.Query
-    source: Source
+    source: SourceText
     weight: float = 1.0
     """What `/*+ weight(5) */` says."""
 
@@ -59,43 +58,42 @@ def parse_statement(sql: str) -> Parsed:
     """
     check_text(sql)
     source = _only_statement(sql)
-    check_tokens(sql, source.tokens)
+    check_tokens(source)
     _check_first_word(source)
     _check_signs(source)
     tree = parse_tokens(source)
     _check_depth(tree, source)
     if not isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
-        raise SqlParseError(
-            "This is not a SELECT statement.", sql=sql, span=source.whole(), hint=_EXAMPLE
+        raise source.error(
+            source.whole(), "This is not a SELECT statement.", _EXAMPLE, SqlParseError
         )
     return Parsed(tree, source, _weight(source))
 
 
-def _only_statement(sql: str) -> Source:
+def _only_statement(sql: str) -> SourceText:
     """Take the tokens of the one statement, without the semicolons behind it."""
     tokens = tokenize(sql)
     ends = [i for i, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON]
     inside = [token for token in tokens if token.token_type is not TokenType.SEMICOLON]
     if not inside:
-        raise SqlParseError(
+        raise SourceText(sql).error(
+            Span(0, len(sql)),
             "There is no statement here.",
-            sql=sql,
-            span=Span(0, len(sql)),
-            hint=f"for example {_EXAMPLE}",
+            f"for example {_EXAMPLE}",
+            SqlParseError,
         )
     first_end = next((i for i in ends if i > tokens.index(inside[0])), len(tokens))
     second = [t for t in tokens[first_end:] if t.token_type is not TokenType.SEMICOLON]
     if second:
-        raise SqlError(
+        raise SourceText(sql).error(
+            Span(second[0].start, second[-1].end + 1),
             "There must be exactly one statement here, but a second one follows.",
-            sql=sql,
-            span=Span(second[0].start, second[-1].end + 1),
-            hint="pass a list of statements, or a .sql script, to release several together.",
+            "pass a list of statements, or a .sql script, to release several together.",
         )
-    return Source(sql, inside)
+    return SourceText(sql, inside)
 
 
-def _weight(source: Source) -> float:
+def _weight(source: SourceText) -> float:
     """Read `/*+ weight(5) */`, the one hint there is.
 
     Raises:
@@ -110,41 +108,36 @@ def _weight(source: Source) -> float:
         start = max(source.sql.find("/*+"), 0)
         end = source.sql.find("*/", start)
         span = Span(start, end + 2 if end >= 0 else len(source.sql))
-        raise _unsupported(
-            "This hint is not supported.", source, span, "the only one is /*+ weight(5) */."
+        raise source.unsupported(
+            span, "This hint is not supported.", "the only one is /*+ weight(5) */."
         )
     return float(match[1])
 
 
-def _check_first_word(source: Source) -> None:
+def _check_first_word(source: SourceText) -> None:
     """Tell other kinds of statements by their first word; the parser accepts too many."""
     word = source.word(0)
     first = Span(source.tokens[0].start, source.tokens[0].end + 1)
     if word in {"SELECT", "WITH", "("}:
         return
     if word == "FROM":
-        raise _unsupported(
-            "A statement that begins with FROM is not supported.",
-            source,
+        raise source.unsupported(
             source.before("SELECT"),
+            "A statement that begins with FROM is not supported.",
             f"begin with SELECT: {_EXAMPLE}",
         )
     if word in _OTHER_STATEMENTS:
-        raise _unsupported(
-            f"{word} is not supported: the only statement is SELECT, and nothing is ever written.",
-            source,
+        raise source.unsupported(
             first,
+            f"{word} is not supported: the only statement is SELECT, and nothing is ever written.",
             f"for example {_EXAMPLE}",
         )
-    raise SqlParseError(
-        "A statement begins with SELECT.",
-        sql=source.sql,
-        span=first,
-        hint=f"for example {_EXAMPLE}",
+    raise source.error(
+        first, "A statement begins with SELECT.", f"for example {_EXAMPLE}", SqlParseError
     )
 
 
-def _check_signs(source: Source) -> None:
+def _check_signs(source: SourceText) -> None:
     """Refuse what leaves no trace in the syntax tree, or takes the parser exponential time."""
     brackets = 0
     for at, token in enumerate(source.tokens):
@@ -153,17 +146,17 @@ def _check_signs(source: Source) -> None:
             brackets += 1
             if brackets > 1 or source.word(at - 2) != "UNNEST":
                 message = "A list in brackets is not supported, except in unnest([1, 2])."
-                raise _unsupported(message, source, span, _list_hint(source, at))
+                raise source.unsupported(span, message, _list_hint(source, at))
         if token.token_type is TokenType.R_BRACKET:
             brackets -= 1
         if token.token_type in _STRANGE:
             hint = "write a whole or decimal number, or a string in single quotes."
-            raise _unsupported("A literal of this form is not supported.", source, span, hint)
+            raise source.unsupported(span, "A literal of this form is not supported.", hint)
         if at and token.token_type is source.tokens[at - 1].token_type is TokenType.STRING:
             between = source.sql[source.tokens[at - 1].end + 1 : token.start]
             if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
                 hint = "write one string; a quote inside is doubled: 'it''s'."
-                raise _unsupported("A string beside a string has no meaning.", source, span, hint)
+                raise source.unsupported(span, "A string beside a string has no meaning.", hint)
         if token.token_type is TokenType.L_BRACE:
             raise _braces(source, at)
         after = source.tokens[at + 1].token_type if at + 1 < len(source.tokens) else None
@@ -175,12 +168,12 @@ def _check_signs(source: Source) -> None:
         inside = before in (["AS", "("], ["MATERIALIZED", "("])
         if inside and source.word(at) in _OTHER_STATEMENTS - {"VALUES"}:
             message = "A statement that writes is not supported."  # the parser would log its text
-            raise _unsupported(message, source, span, "only SELECT is supported.")
+            raise source.unsupported(span, message, "only SELECT is supported.")
         if token.token_type is TokenType.NOT and token.text == "!":
-            raise _unsupported("The operator ! is not supported.", source, span, "write NOT.")
+            raise source.unsupported(span, "The operator ! is not supported.", "write NOT.")
 
 
-def _list_hint(source: Source, at: int) -> str:
+def _list_hint(source: SourceText, at: int) -> str:
     """Say what to write in place of the list that begins at a token."""
     tokens, end = source.tokens, at
     while end < len(tokens) - 1 and tokens[end].token_type is not TokenType.R_BRACKET:
@@ -197,7 +190,7 @@ def _list_hint(source: Source, at: int) -> str:
     return 'a list of values is written IN (1, 2), and a quoted name "age".'
 
 
-def _braces(source: Source, at: int) -> UnsupportedSqlError:
+def _braces(source: SourceText, at: int) -> SqlError:
     """Say what to write in place of a template or a struct."""
     tokens = source.tokens
     last = next(
@@ -208,28 +201,28 @@ def _braces(source: Source, at: int) -> UnsupportedSqlError:
         names = [t.text for t in tokens[at:last] if t.token_type is TokenType.STRING]
         name = names[-1] if names else "people"
         hint = f"write what it stands for, such as {printable(name)}, or pass rendered SQL."
-        return _unsupported("A template is not SQL.", source, span, hint)
+        return source.unsupported(span, "A template is not SQL.", hint)
     hint = "write plain values."
-    return _unsupported("A struct in braces is not supported.", source, span, hint)
+    return source.unsupported(span, "A struct in braces is not supported.", hint)
 
 
-def _top(source: Source, at: int) -> UnsupportedSqlError:
+def _top(source: SourceText, at: int) -> SqlError:
     number = source.tokens[at + 1]
     span = Span(source.tokens[at].start, number.end + 1)
     hint = f"write LIMIT {printable(number.text)} at the end."
-    return _unsupported("TOP is not supported.", source, span, hint)
+    return source.unsupported(span, "TOP is not supported.", hint)
 
 
-def _backtick(source: Source, at: int) -> UnsupportedSqlError:
+def _backtick(source: SourceText, at: int) -> SqlError:
     start = source.tokens[at].start
     end = source.sql.find("`", start + 1)
     span = Span(start, end + 1 if end >= 0 else start + 1)
     name = source.sql[start + 1 : end] if end >= 0 else "age"
     hint = f'write "{printable(name)}" in double quotes.'
-    return _unsupported("Backticks are not supported.", source, span, hint)
+    return source.unsupported(span, "Backticks are not supported.", hint)
 
 
-def parse_tokens(source: Source) -> exp.Expr:
+def parse_tokens(source: SourceText) -> exp.Expr:
     """Return the one tree of a statement's tokens.
 
     Raises:
@@ -238,34 +231,31 @@ def parse_tokens(source: Source) -> exp.Expr:
     """
     try:
         parser = DuckDB().parser()
-        trees = [tree for tree in parser.parse(source.tokens, source.sql) if tree is not None]
+        trees = [tree for tree in parser.parse(list(source.tokens), source.sql) if tree is not None]
     except ParseError as error:
-        raise SqlParseError(
+        raise source.error(
+            _error_span(error, source),
             "The SQL is not well-formed here.",
-            sql=source.sql,
-            span=_error_span(error, source),
-            hint=f"check the words before it; the form is {_EXAMPLE}",
+            f"check the words before it; the form is {_EXAMPLE}",
+            SqlParseError,
         ) from None
     except RecursionError:
-        raise SqlLimitError(
+        raise source.error(
+            source.whole(),
             "The statement is too deeply nested.",
-            sql=source.sql,
-            span=source.whole(),
-            hint="write it with fewer parentheses, or as several statements.",
+            "write it with fewer parentheses, or as several statements.",
+            SqlLimitError,
         ) from None
     except Exception:  # whatever else the parser stumbles over in odd text is the text's fault
         trees = []
     if len(trees) != 1:
-        raise SqlParseError(
-            "The SQL can't be parsed.",
-            sql=source.sql,
-            span=source.whole(),
-            hint=f"the form is {_EXAMPLE}",
+        raise source.error(
+            source.whole(), "The SQL can't be parsed.", f"the form is {_EXAMPLE}", SqlParseError
         )
     return trees[0]
 
 
-def _check_depth(tree: exp.Expr, source: Source) -> None:
+def _check_depth(tree: exp.Expr, source: SourceText) -> None:
     """Refuse trees that are too deep for the recursive passes that follow.
 
     Chains of AND and OR are as deep as they are long, but those passes flatten them.
@@ -274,21 +264,17 @@ def _check_depth(tree: exp.Expr, source: Source) -> None:
     while pending:
         node, depth = pending.pop()
         if depth > MAX_DEPTH:
-            raise SqlLimitError(
+            raise source.error(
+                source.whole(),
                 f"The statement nests more than {MAX_DEPTH} operators.",
-                sql=source.sql,
-                span=source.whole(),
-                hint="shorten the arithmetic.",
+                "shorten the arithmetic.",
+                SqlLimitError,
             )
         flat = isinstance(node, exp.Connector) and type(node.parent) is type(node)
         pending += [(child, depth + (not flat)) for child in node.iter_expressions()]
 
 
-def _unsupported(message: str, source: Source, span: Span, hint: str) -> UnsupportedSqlError:
-    return UnsupportedSqlError(message, sql=source.sql, span=span, hint=hint)
-
-
-def _error_span(error: ParseError, source: Source) -> Span:
+def _error_span(error: ParseError, source: SourceText) -> Span:
     for detail in error.errors:
         before, marked = detail.get("start_context") or "", detail.get("highlight") or ""
         at = source.sql.find(before + marked)

@@ -7,8 +7,9 @@ from typing import BinaryIO
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError
+from dpsql.errors import Span, SqlLimitError, SqlParseError
 from dpsql.sql.text.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, check_text, tokenize
+from dpsql.sql.text.spans import SourceText
 
 _NAMING = re.compile(r"\s*name\s*:(.*)", re.DOTALL)
 _CREATING = {"OR", "REPLACE", "TEMP", "TEMPORARY", "TABLE", "VIEW"}
@@ -49,7 +50,7 @@ def split_script(text: str) -> list[tuple[str, str]]:
     Raises:
         SqlParseError: no statement, or a text that can't be cut into tokens.
         SqlLimitError: the script is too long.
-        SqlError: a name that is no identifier, or is given twice.
+        SqlError: a name that is not an identifier, or is given twice.
     """
     text = check_text(text, MAX_SCRIPT_BYTES)
     pieces = _pieces(tokenize(text))
@@ -70,11 +71,10 @@ def split_script(text: str) -> list[tuple[str, str]]:
         created, tokens = _created(tokens)
         name = _name(comments, created, text, span, after) or f"query_{number}"
         if name.lower() in taken:
-            raise SqlError(
+            raise SourceText(text).error(
+                span,
                 f"Two statements are named {name}.",
-                sql=text,
-                span=span,
-                hint="give each its own name by a comment above it: -- name: by_sex",
+                "give each its own name by a comment above it: -- name: by_sex",
             )
         taken.add(name.lower())
         after = span.end
@@ -132,11 +132,10 @@ def _name(
         if naming:  # tokens keep the text of a comment, and not its place
             at = text.find(naming[-1].string, after)
             span = span if at < 0 else Span(at, at + len(naming[-1].string.rstrip()))
-        raise SqlError(
+        raise SourceText(text).error(
+            span,
             f"The statement {problem}.",
-            sql=text,
-            span=span,
-            hint=f"use one comment with letters, digits and underscores: -- name: {_plain(names)}",
+            f"use one comment with letters, digits and underscores: -- name: {_plain(names)}",
         )
     return names[0]
 

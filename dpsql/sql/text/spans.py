@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dpsql.errors import Span
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError
 
 _CLAUSE_WORDS = """
     FROM WHERE GROUP HAVING QUALIFY WINDOW ORDER LIMIT OFFSET FETCH TABLESAMPLE INTO FOR
@@ -35,8 +36,12 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "("})
 _CONSTANTS = frozenset({"TRUE", "FALSE", "NULL", "UNKNOWN"})
 
 
+Range = tuple[int, int]
+"""The first and the last of some tokens."""
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A statement's text and tokens, to find where a syntax node was written.
 
     The parser keeps positions of names, literals and functions only; the words and parentheses
@@ -44,13 +49,37 @@ class Source:
     """
 
     sql: str
-    tokens: list[Token]
+    tokens: Sequence[Token] = ()
     _starts: list[int] = field(init=False, repr=False)
     _ends: list[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_starts", [token.start for token in self.tokens])
         object.__setattr__(self, "_ends", [token.end for token in self.tokens])
+
+    def error(
+        self,
+        place: exp.Expr | Span | None,
+        message: str,
+        hint: str | None,
+        kind: type[SqlError] = SqlError,
+    ) -> SqlError:
+        """Return an error that marks a node, or a span, of this statement."""
+        span = self.node(place) if isinstance(place, exp.Expr) else place
+        return kind(message, sql=self.sql, span=span, hint=hint)
+
+    def unsupported(self, place: exp.Expr | Span, message: str, hint: str) -> SqlError:
+        """Return the error for well-formed SQL that dpsql refuses."""
+        return self.error(place, message, hint, UnsupportedSqlError)
+
+    def located(
+        self, error: SchemaError, place: exp.Expr | Span, hint: str | None = None
+    ) -> SqlError:
+        """Return an error of the schema as one that marks a place, maybe with a better hint."""
+        found = self.error(place, error.message, hint or error.hint, SqlSchemaError)
+        if isinstance(found, SchemaError):
+            found.unknown = error.unknown
+        return found
 
     def whole(self) -> Span:
         """Return the span of all tokens."""
@@ -69,7 +98,7 @@ class Source:
             return self.node(node.parent) if node.parent is not None else self.whole()
         first = bisect_right(self._starts, known[0]) - 1
         last = bisect_left(self._ends, known[1])
-        return self._span(*self._extend(node, first, min(last, len(self.tokens) - 1)))
+        return self._span(*self._widened(node, first, min(last, len(self.tokens) - 1)))
 
     def clause(self, *words: str) -> Span | None:
         """Return the span from the first of `words` outside parentheses to the next clause.
@@ -125,65 +154,95 @@ class Source:
             depth += token.token_type is TokenType.L_PAREN
         return found
 
-    def _extend(self, node: exp.Expr, first: int, last: int) -> tuple[int, int]:
-        """Widen a range of tokens by the words and parentheses that belong to the node."""
+    def _widened(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Widen a range of tokens by the words and parentheses that belong to the node.
+
+        The range is of the names and values in it; each rule for a node of its kind takes in more.
+        """
         first = self._opened(first, last)
-        if isinstance(node, (exp.Subquery, exp.Paren, exp.Tuple)):
-            first, last = self._enclosing(first, last)
-        while isinstance(node, exp.Subquery) and self.word(first + 1) not in _QUERY_WORDS:
+        last = self._balanced(first, last)
+        for kinds, rule in _RULES:
+            if isinstance(node, kinds):
+                first, last = rule(self, node, first, last)
+                last = self._balanced(first, min(last, len(self.tokens) - 1))
+        return first, last
+
+    def _in_parentheses(self, node: exp.Expr, first: int, last: int) -> Range:
+        return self._enclosing(first, last)
+
+    def _around_query(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in more parentheses, until those of the subquery itself are reached."""
+        while self.word(first + 1) not in _QUERY_WORDS:
             inside, (first, last) = first, self._enclosing(first, last)
             if inside == first:
                 break
-        last = self._balanced(first, last)
-        if isinstance(node, (exp.Select, exp.SetOperation)):
-            first = self._back_to("SELECT", first)
-        if isinstance(node, exp.Unnest):
-            first = self._back_to("UNNEST", first)
-        if self._called(node, first):
-            first, last = self._enclosing(first, last)
-            first -= 1
-        if isinstance(node, exp.SubqueryPredicate):
-            first, last = self._enclosing(first, last)
-        if isinstance(node, (exp.Func, exp.Window)) and self._type(last + 1) is TokenType.L_PAREN:
-            last = self._balanced(first, last + 1)
-        if isinstance(node, exp.Cast):
-            if self._type(last + 1) is TokenType.DCOLON:
-                return first, self._balanced(first, min(last + 2, len(self.tokens) - 1))
-            if any(self._type(at) is TokenType.DCOLON for at in range(first, last)):
-                return first, last
-            first, last = self._enclosing(first, last)
-            return max(first - 1, 0), last
-        if isinstance(node, exp.Window) and self._type(last + 1) is TokenType.OVER:
-            last = self._balanced(first, min(last + 2, len(self.tokens) - 1))
-        if isinstance(node, exp.Binary) and isinstance(node.expression, (exp.Boolean, exp.Null)):
+        return first, last
+
+    def _from_select(self, node: exp.Expr, first: int, last: int) -> Range:
+        return self._back_to("SELECT", first), last
+
+    def _from_unnest(self, node: exp.Expr, first: int, last: int) -> Range:
+        return self._back_to("UNNEST", first), last
+
+    def _from_name(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in the parentheses and the name of a function that has no position."""
+        if not self._called(node, first):
+            return first, last
+        first, last = self._enclosing(first, last)
+        return first - 1, last
+
+    def _to_arguments(self, node: exp.Expr, first: int, last: int) -> Range:
+        return first, last + (self._type(last + 1) is TokenType.L_PAREN)
+
+    def _around_cast(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in `::INT`, or `CAST(` and what it closes."""
+        if self._type(last + 1) is TokenType.DCOLON:
+            return first, last + 2
+        if any(self._type(at) is TokenType.DCOLON for at in range(first, last)):
+            return first, last
+        first, last = self._enclosing(first, last)
+        return max(first - 1, 0), last
+
+    def _to_window(self, node: exp.Expr, first: int, last: int) -> Range:
+        return first, last + 2 * (self._type(last + 1) is TokenType.OVER)
+
+    def _to_constant(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in the TRUE, FALSE or NULL at the end, which have no positions."""
+        if isinstance(node.args.get("expression"), (exp.Boolean, exp.Null)):
             while last < len(self.tokens) - 1 and self.word(last) not in _CONSTANTS:
                 last += 1
-        if isinstance(node, (exp.DML, exp.DDL)):
-            while first > 0 and self._type(first - 1) is not TokenType.L_PAREN:
-                first -= 1
-        if isinstance(node, exp.Collate):
-            last += 2
-        if isinstance(node, exp.Case):
-            while first > 0 and self.word(first) != "CASE":
-                first -= 1
-            while self._type(last) not in {TokenType.END, None}:
-                last += 1
-        word = _PREFIXES.get(type(node))
-        while (
-            word and first > 0 and self.word(first) != word and self.word(first - 1) in {word, "("}
-        ):
-            first -= 1
-        return first, self._balanced(first, min(last, len(self.tokens) - 1))
+        return first, last
 
-    def _back_to(self, word: str, first: int) -> int:
-        """Return the nearest place of a word before a token; its own if there is none."""
-        return next((i for i in range(first, -1, -1) if self.word(i) == word), first)
+    def _from_parenthesis(self, node: exp.Expr, first: int, last: int) -> Range:
+        while first > 0 and self._type(first - 1) is not TokenType.L_PAREN:
+            first -= 1
+        return first, last
+
+    def _to_collation(self, node: exp.Expr, first: int, last: int) -> Range:
+        return first, last + 2
+
+    def _from_case_to_end(self, node: exp.Expr, first: int, last: int) -> Range:
+        first = self._back_to("CASE", first, otherwise=0)
+        while self._type(last) not in {TokenType.END, None}:
+            last += 1
+        return first, last
+
+    def _from_prefix(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in the word before an operand, and parentheses between the two."""
+        word = _PREFIXES[type(node)]
+        while first > 0 and self.word(first) != word and self.word(first - 1) in {word, "("}:
+            first -= 1
+        return first, last
+
+    def _back_to(self, word: str, first: int, otherwise: int | None = None) -> int:
+        """Return the nearest place of a word at or before a token; else its own, or another."""
+        places = (i for i in range(first, -1, -1) if self.word(i) == word)
+        return next(places, first if otherwise is None else otherwise)
 
     def _called(self, node: exp.Expr, first: int) -> bool:
         """Whether the node is a function of which only the arguments have positions."""
         return (
-            isinstance(node, exp.Func)
-            and not isinstance(node, (exp.Binary, exp.Case, exp.Cast, exp.Exists))
+            not isinstance(node, (exp.Binary, exp.Case, exp.Cast, exp.Exists))
             and node.meta.get("start") is None
             and self._type(first - 1) is TokenType.L_PAREN
             and first > 1
@@ -227,6 +286,27 @@ class Source:
                     return left, self._balanced(left, max(last, left))
                 depth -= 1
         return first, last
+
+
+_RULES: tuple[
+    tuple[tuple[type[exp.Expr], ...], Callable[[SourceText, exp.Expr, int, int], Range]], ...
+] = (
+    ((exp.Subquery, exp.Paren, exp.Tuple), SourceText._in_parentheses),
+    ((exp.Subquery,), SourceText._around_query),
+    ((exp.Select, exp.SetOperation), SourceText._from_select),
+    ((exp.Unnest,), SourceText._from_unnest),
+    ((exp.Func,), SourceText._from_name),
+    ((exp.SubqueryPredicate,), SourceText._in_parentheses),
+    ((exp.Func, exp.Window), SourceText._to_arguments),
+    ((exp.Cast,), SourceText._around_cast),
+    ((exp.Window,), SourceText._to_window),
+    ((exp.Binary,), SourceText._to_constant),
+    ((exp.DML, exp.DDL), SourceText._from_parenthesis),
+    ((exp.Collate,), SourceText._to_collation),
+    ((exp.Case,), SourceText._from_case_to_end),
+    (tuple(_PREFIXES), SourceText._from_prefix),
+)
+"""How ranges of tokens grow, for kinds of nodes: all rules that fit are applied in this order."""
 
 
 def _positions(node: exp.Expr) -> tuple[int, int] | None:

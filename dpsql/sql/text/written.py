@@ -8,10 +8,10 @@ from sqlglot.dialects.duckdb import DuckDB
 from dpsql.errors import SqlError, SqlParseError
 from dpsql.sql.text.limits import tokenize
 from dpsql.sql.text.parse import parse_tokens
-from dpsql.sql.text.spans import Source
+from dpsql.sql.text.spans import SourceText
 
 
-def check_written(query: exp.Query, source: Source) -> None:
+def check_written(query: exp.Query, source: SourceText) -> None:
     """Refuse a tree that reads otherwise when it is written and read again.
 
     Whatever is sent to DuckDB is written from parts of this tree. With names in quotes and no free
@@ -22,16 +22,15 @@ def check_written(query: exp.Query, source: Source) -> None:
     """
     text = query.sql(dialect="duckdb", comments=False, identify=True)
     try:
-        same = _are_same(parse_tokens(Source(text, tokenize(text))), query)
+        same = _are_same(parse_tokens(SourceText(text, tokenize(text))), query)
     except SqlError:
         same = False
     if not same:
-        raise SqlParseError(
+        raise source.error(
+            source.whole(),
             "The SQL can be read in more than one way.",
-            sql=source.sql,
-            span=source.whole(),
-            hint="write it more simply: names as words or in double quotes, strings in single "
-            "ones.",
+            "write it more simply: names as words or in double quotes, strings in single ones.",
+            SqlParseError,
         )
 
 
