@@ -20,7 +20,7 @@ from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import Estimates, Measured
 from dpsql.planner.plans.expected import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.privacy import Receipt
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Facts, guards_of, notes_of, now, versions

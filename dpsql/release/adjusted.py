@@ -15,8 +15,7 @@ import polars as pl
 from dpsql.errors import SqlError, printable
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.integer import BlockStrategy
-from dpsql.planner.reconstruction.entries import entries
-from dpsql.planner.reconstruction.sources import Ground, Source
+from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
 from dpsql.release.frames import DESCRIBED, AnsweredFrames
 from dpsql.release.marginals import Marginal

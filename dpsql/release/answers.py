@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import Reconstruction
+from dpsql.planner.reconstruction.common_axes import Aligned
 from dpsql.release.marginals import Marginal, NoisyMarginals, in_group_order
 from dpsql.release.quantiles import Quantiles, distribution, quantiles
 from dpsql.sql.binding.core import ROW, Role

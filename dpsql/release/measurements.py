@@ -31,7 +31,7 @@ from dpsql.measurement.integer import (
     IntegerFactor,
 )
 from dpsql.planner.reconstruction.sources import Reading, Source
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.release.parquet import read_parquet
 
 Ints = NDArray[np.int64]

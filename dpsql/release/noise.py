@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction.common_axes import Aligned
 from dpsql.release.answers import Answers, whole
 from dpsql.release.marginals import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement

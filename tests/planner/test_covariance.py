@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.reconstruction import inner, residual
-from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction import inner_products, residual
+from dpsql.planner.reconstruction.common_axes import Aligned
 from dpsql.privacy import Budget
 from dpsql.workload import (
     AllRange,
@@ -120,7 +120,7 @@ def dense_covariance(planned) -> np.ndarray:
 
 @pytest.mark.parametrize("chunk", [2**24, 7])
 def test_covariances_are_those_of_the_mechanism(chunk, monkeypatch):
-    monkeypatch.setattr(inner, "CHUNK", chunk)
+    monkeypatch.setattr(inner_products, "CHUNK", chunk)
     monkeypatch.setattr(residual, "MAX_ENTRIES", chunk)
 
     @SETTINGS

@@ -16,10 +16,10 @@ from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.direct import MarginalStrategy, assemble, shares
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.reconstruction.aligned import Aligned
+from dpsql.planner.reconstruction.common_axes import Aligned
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.pooled import PooledReconstruction
+from dpsql.planner.reconstruction.pooled_marginals import PooledReconstruction
 from dpsql.privacy import Budget
 from dpsql.release.marginals import reconstruct
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload

@@ -9,8 +9,8 @@ import dpsql
 from dpsql.linalg.narrow import WORTHWHILE, narrow
 from dpsql.measurement.integer import DenseFactor
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.residuals.averaging import Reference
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies import dual
 from dpsql.workload import Identity, Matrix, Workload
 from tests.oracle import every_space, family_matrix, space_matrix

@@ -9,8 +9,7 @@ import pytest
 
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.residuals.averaging import Reference, rounded
-from dpsql.planner.residuals.basis import residual_basis, row_basis
+from dpsql.planner.residuals.references import Reference, residual_basis, rounded, row_basis
 from dpsql.planner.strategies.balance import balance
 from dpsql.planner.strategies.base import Triangular
 from dpsql.planner.strategies.dual import Dual, QueryPart, compress, evaluate, maximise

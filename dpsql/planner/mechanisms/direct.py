@@ -33,7 +33,7 @@ from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.pooled import of_marginals
+from dpsql.planner.reconstruction.pooled_marginals import of_marginals
 from dpsql.planner.shares.allocation import exact_shares
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload

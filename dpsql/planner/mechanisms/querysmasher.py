@@ -34,10 +34,10 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction
-from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Colouring, by_reference, by_size
 from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import products
 from dpsql.planner.shares.allocation import allocate
 from dpsql.planner.strategies.base import Conquered as Conquered

@@ -37,10 +37,9 @@ from dpsql.planner.mechanisms.restricted import (
     tells_apart,
 )
 from dpsql.planner.plans.traits import MECHANISMS
-from dpsql.planner.residuals.averaging import Reference
-from dpsql.planner.residuals.basis import residual_basis
-from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.equivalence import by_size
+from dpsql.planner.residuals.pieces import Component
+from dpsql.planner.residuals.references import Reference, residual_basis
 from dpsql.planner.residuals.structure import Product
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, maximise

@@ -18,7 +18,7 @@ from dpsql.planner.mechanisms.base import (
 )
 from dpsql.planner.mechanisms.querysmasher import Divided, stitch
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.choose import Solutions
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, evaluate

@@ -25,7 +25,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.combine import Combination
 from dpsql.planner.reconstruction.measured import Noisy, Values
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares.allocation import total_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload

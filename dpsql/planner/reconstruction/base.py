@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
-from dpsql.planner.reconstruction.aligned import Aligned, check_aligned
+from dpsql.planner.reconstruction.common_axes import Aligned, check_aligned
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
 from dpsql.planner.reconstruction.sources import RESIDUALS, Reading
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.workload import check_held

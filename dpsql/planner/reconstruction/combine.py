@@ -26,13 +26,12 @@ from numpy.typing import NDArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import independent_root, independent_rows
 from dpsql.planner.reconstruction.base import CombinedReconstruction
-from dpsql.planner.reconstruction.entries import Entry, agreed, entries
+from dpsql.planner.reconstruction.joint_and_residual import MixedReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values
-from dpsql.planner.reconstruction.mixed import MixedReconstruction
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
-from dpsql.planner.reconstruction.sources import Ground, Source
+from dpsql.planner.reconstruction.sources import Ground, Source, SpaceEntry, agreed, entries
 from dpsql.planner.reconstruction.whole import WholeReconstruction
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 
 Array = NDArray[np.float64]
 
@@ -49,14 +48,14 @@ NEGLIGIBLE = 1e-11
 """Eigenvalues of a precision matrix that are smaller, relatively, are rounding errors."""
 
 
-class Part(ABC):
+class CombinedPart(ABC):
     """One space to reconstruct from, and how its measurements follow from the sources'."""
 
     space: Space
 
     @property
     @abstractmethod
-    def counted(self) -> tuple[Entry, ...]:
+    def counted(self) -> tuple[SpaceEntry, ...]:
         """What it is made of."""
 
     @abstractmethod
@@ -65,16 +64,16 @@ class Part(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept(Part):
+class Kept(CombinedPart):
     """Measurements as they are, times a weight."""
 
     space: Space
-    entries: tuple[Entry, ...]
+    entries: tuple[SpaceEntry, ...]
     """All with the same rows."""
     weights: tuple[float, ...]
 
     @property
-    def counted(self) -> tuple[Entry, ...]:
+    def counted(self) -> tuple[SpaceEntry, ...]:
         """All of them."""
         return self.entries
 
@@ -85,15 +84,15 @@ class Kept(Part):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Joined(Part):
+class Joined(CombinedPart):
     """Least squares over the joint cells of some attributes; noise of variance 1."""
 
     space: Space
-    entries: tuple[tuple[Entry, NDArray[np.int64]], ...]
+    entries: tuple[tuple[SpaceEntry, NDArray[np.int64]], ...]
     """With the cell of each for every joint cell."""
 
     @property
-    def counted(self) -> tuple[Entry, ...]:
+    def counted(self) -> tuple[SpaceEntry, ...]:
         """All of them."""
         return tuple(entry for entry, _ in self.entries)
 
@@ -104,7 +103,7 @@ class Joined(Part):
         return np.asarray(factor.real.pinv(factor.shape).T @ total)
 
 
-def _of(entry: Entry, given: Sequence[Noisy]) -> Array:
+def _of(entry: SpaceEntry, given: Sequence[Noisy]) -> Array:
     return entry.space.read(given[entry.source][entry.attributes])
 
 
@@ -113,7 +112,7 @@ class Combination:
     """Sources put together."""
 
     reconstruction: CombinedReconstruction
-    parts: tuple[Part, ...]
+    parts: tuple[CombinedPart, ...]
 
     def uses(self, number: int) -> bool:
         """Whether anything of a source counts."""
@@ -144,8 +143,8 @@ def combine(
     """
     found = [list(entries(i, source, ground)) for i, source in enumerate(sources)]
     joint = _joint_attributes(sources, found, ground, first)
-    inside: list[Entry] = []
-    apart: dict[frozenset[str], list[Entry]] = defaultdict(list)
+    inside: list[SpaceEntry] = []
+    apart: dict[frozenset[str], list[SpaceEntry]] = defaultdict(list)
     for source, its in zip(sources, found, strict=True):
         spoken = frozenset[str]() if source.whole else agreed(source, ground, references)
         for entry in its:
@@ -167,7 +166,7 @@ def combine(
 
 def _joint_attributes(
     sources: Sequence[Source],
-    found: Sequence[Sequence[Entry]],
+    found: Sequence[Sequence[SpaceEntry]],
     ground: Ground,
     first: int | None,
 ) -> frozenset[str] | None:
@@ -183,13 +182,17 @@ def _joint_attributes(
     return joint
 
 
-def _can_be_joined(names: frozenset[str], found: Sequence[Sequence[Entry]], ground: Ground) -> bool:
+def _can_be_joined(
+    names: frozenset[str], found: Sequence[Sequence[SpaceEntry]], ground: Ground
+) -> bool:
     cells = math.prod(ground.sizes[name] for name in names)
     rows = sum(e.rows for its in found for e in its if e.attributes <= names)
     return cells <= JOINT_CELLS or (rows <= MOST_ROWS and rows * cells <= JOINT_ENTRIES)
 
 
-def join(inside: Sequence[Entry], names: tuple[str, ...], sizes: Mapping[str, int]) -> Part:
+def join(
+    inside: Sequence[SpaceEntry], names: tuple[str, ...], sizes: Mapping[str, int]
+) -> CombinedPart:
     """Put entries together over the joint cells of some attributes."""
     if len(inside) == 1 and inside[0].space.attributes == names:
         return Kept(inside[0].space, tuple(inside), (1.0,))
@@ -206,7 +209,7 @@ def join(inside: Sequence[Entry], names: tuple[str, ...], sizes: Mapping[str, in
     return Joined(Space(names, (factor,), 1.0), placed)
 
 
-def precision(placed: Sequence[tuple[Entry, NDArray[np.int64]]], cells: int) -> Array:
+def precision(placed: Sequence[tuple[SpaceEntry, NDArray[np.int64]]], cells: int) -> Array:
     """Return P = Σ BᵀB/σ² over the joint cells."""
     total: Array = np.zeros((cells, cells))
     for entry, at in placed:
@@ -215,13 +218,13 @@ def precision(placed: Sequence[tuple[Entry, NDArray[np.int64]]], cells: int) -> 
 
 
 def _residual_parts(
-    apart: Mapping[frozenset[str], Sequence[Entry]], first: int | None
-) -> list[Part]:
+    apart: Mapping[frozenset[str], Sequence[SpaceEntry]], first: int | None
+) -> list[CombinedPart]:
     """Put the measurements of each residual space together."""
-    parts: list[Part] = []
+    parts: list[CombinedPart] = []
     work = 0.0
     for found in apart.values():
-        alike: dict[object, list[Entry]] = defaultdict(list)
+        alike: dict[object, list[SpaceEntry]] = defaultdict(list)
         for entry in found:
             alike[entry.content].append(entry)
         averaged = [_average(same) for same in alike.values()]
@@ -236,7 +239,7 @@ def _residual_parts(
     return parts
 
 
-def _joined_space(found: Sequence[Entry]) -> Part:
+def _joined_space(found: Sequence[SpaceEntry]) -> CombinedPart:
     names = found[0].space.attributes
     sizes = {
         found[0].space.attributes[axis]: n
@@ -246,7 +249,7 @@ def _joined_space(found: Sequence[Entry]) -> Part:
     return join(found, names, sizes)
 
 
-def _average(same: Sequence[Entry]) -> Kept:
+def _average(same: Sequence[SpaceEntry]) -> Kept:
     """Average measurements of the same rows by inverse variance."""
     if len(same) == 1:
         return Kept(same[0].space, tuple(same), (1.0,))
@@ -257,7 +260,7 @@ def _average(same: Sequence[Entry]) -> Kept:
     return Kept(space, tuple(same), tuple(p / total for p in precisions))
 
 
-def _weighted(averaged: Sequence[Kept], first: int | None) -> list[Part]:
+def _weighted(averaged: Sequence[Kept], first: int | None) -> list[CombinedPart]:
     """Weigh the estimates of one residual space by their overall precision.
 
     They can be mixed only if each answers all queries. Else one is taken: that of the first

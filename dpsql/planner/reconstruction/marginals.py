@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.structures import Exchangeable
-from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import Missing, Reconstruction, touched_by
+from dpsql.planner.reconstruction.common_axes import Aligned
 from dpsql.planner.reconstruction.measured import (
     MeasuredFactor,
     Space,
     Values,
 )
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.factors import Total
 

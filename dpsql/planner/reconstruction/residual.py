@@ -28,17 +28,16 @@ from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.integer import BlockStrategy
-from dpsql.planner.reconstruction.aligned import Aligned
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
-from dpsql.planner.reconstruction.determined import spans
-from dpsql.planner.reconstruction.inner import InnerProducts, rows_at_once
-from dpsql.planner.reconstruction.inverses import Inverses
+from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.inner_products import InnerProducts, rows_at_once
+from dpsql.planner.reconstruction.inverses import Inverses, spans
 from dpsql.planner.reconstruction.largest import largest_variance
 from dpsql.planner.reconstruction.measured import Space, Values
-from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.decompose import decompose
 from dpsql.planner.residuals.equivalence import by_reference
 from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product, products
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes

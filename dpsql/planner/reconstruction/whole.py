@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import root_of
-from dpsql.planner.reconstruction.aligned import Aligned, contract
 from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing, touched_by
-from dpsql.planner.reconstruction.determined import CLOSE, WRITTEN
+from dpsql.planner.reconstruction.common_axes import Aligned, contract
+from dpsql.planner.reconstruction.inverses import CLOSE, WRITTEN
 from dpsql.planner.reconstruction.measured import Space, Values
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.joint import gram, spread_out

@@ -80,13 +80,13 @@ def decompose(
     Raises:
         ResourceLimitError: there are too many.
     """
-    table = _Table(workload, colouring)
+    table = _SubworkloadTable(workload, colouring)
     for kind in kinds(workload, colouring):
         table.add(kind, squares)
     return tuple(chain.from_iterable(table.subworkloads(size) for size in sorted(table.sizes)))
 
 
-class _Table:
+class _SubworkloadTable:
     """Number of attributes → (layout, dropped) → spaces and weights, as they are found."""
 
     def __init__(self, workload: Workload, colouring: Colouring) -> None:

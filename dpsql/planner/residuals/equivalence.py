@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Workload
 
 Indices = NDArray[np.int64]

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.residuals.basis import axis_basis, row_basis
-from dpsql.planner.residuals.component import Component, Key
 from dpsql.planner.residuals.decompose import Subworkload
-from dpsql.planner.residuals.pieces import Splitter, reorder
+from dpsql.planner.residuals.pieces import Component, Key, Splitter, reorder
+from dpsql.planner.residuals.references import axis_basis, row_basis
 
 MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""

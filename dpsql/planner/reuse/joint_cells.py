@@ -42,10 +42,9 @@ from dpsql.linalg.roots import root_of
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import PlannedBlock
 from dpsql.planner.reconstruction.combine import JOINT_CELLS, Combination, precision
-from dpsql.planner.reconstruction.entries import entries
-from dpsql.planner.reconstruction.sources import Ground, Source
-from dpsql.planner.residuals.averaging import Reference
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.reconstruction.sources import Ground, Source, entries
+from dpsql.planner.residuals.pieces import Component
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies.base import Solution, Triangular
 from dpsql.planner.strategies.dual import Dual, maximise
 from dpsql.planner.strategies.express import over_basis

@@ -16,8 +16,8 @@ from dpsql.planner.plans.plan import PlannedBlock
 from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.combine import combine
 from dpsql.planner.reconstruction.sources import Ground, Source
-from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.equivalence import by_reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.workload import Workload

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.linalg.structures import Exchangeable
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.base import Conquered, Solution, Solver, StrategyFamily
 from dpsql.planner.strategies.dual import LEAST, MAX_RANK, WORK, DualSolver

@@ -31,7 +31,7 @@ from dpsql.linalg.acceleration import Accelerated
 from dpsql.linalg.hull import hull
 from dpsql.linalg.narrow import Narrow, narrow
 from dpsql.linalg.nested import Nested
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
 from dpsql.planner.strategies.base import Solution, Solver
 from dpsql.planner.strategies.express import integer_basis, over_basis, over_residual_basis

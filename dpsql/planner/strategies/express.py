@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.narrow import narrow
-from dpsql.planner.residuals.basis import over_axis_basis, residual_basis, row_basis
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
+from dpsql.planner.residuals.references import over_axis_basis, residual_basis, row_basis
 from dpsql.planner.strategies.base import Triangular
 
 MOST_ENTRIES = 2**26

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Centred, Solution, Solver
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpsql.linalg.products import Kronecker
 from dpsql.linalg.roots import independent_root
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.planner.strategies.base import Solution, Strategy
 

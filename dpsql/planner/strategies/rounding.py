@@ -45,7 +45,7 @@ from dpsql.measurement.integer import (
     DenseFactor,
     IntegerFactor,
 )
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.balance import balance, is_dear
 from dpsql.planner.strategies.base import Centred, Solution, Triangular
 

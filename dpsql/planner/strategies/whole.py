@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.linalg.roots import root_of
-from dpsql.planner.residuals.averaging import Reference
-from dpsql.planner.residuals.basis import row_basis
-from dpsql.planner.residuals.component import Component
+from dpsql.planner.residuals.pieces import Component
+from dpsql.planner.residuals.references import Reference, row_basis
 from dpsql.planner.strategies.base import Solution
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
 from dpsql.planner.strategies.express import over_basis

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from dpsql.linalg.hull import EXACT, SPARE, hull
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import compressed, full_rank_root
-from dpsql.planner.residuals.averaging import Reference
 from dpsql.planner.residuals.equivalence import Colouring, kinds
+from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Family, Queries, Workload
 
 Array = NDArray[np.float64]

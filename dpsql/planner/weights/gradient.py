@@ -18,8 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.residuals.component import Component
-from dpsql.planner.residuals.pieces import Piece, split_rows
+from dpsql.planner.residuals.pieces import Component, Piece, split_rows
 from dpsql.planner.strategies.dual import DualPoint
 from dpsql.workload import Queries
 

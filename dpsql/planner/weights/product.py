@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import compressed, full_rank_root
-from dpsql.planner.residuals.averaging import Reference, rounded
+from dpsql.planner.residuals.references import Reference, rounded
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
 from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, FreeAxis
 from dpsql.workload import Queries, Workload

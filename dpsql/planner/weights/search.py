@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planner.residuals.averaging import Reference, rounded
-from dpsql.planner.residuals.component import Component
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kinds
-from dpsql.planner.residuals.pieces import Piece, Splitter, reorder
+from dpsql.planner.residuals.pieces import Component, Piece, Splitter, reorder
+from dpsql.planner.residuals.references import Reference, rounded
 from dpsql.planner.residuals.structure import analyse, products
 from dpsql.planner.strategies.choose import choose
 from dpsql.planner.strategies.dual import Dual, maximise

@@ -31,7 +31,7 @@ from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.sources import Reading
-from dpsql.planner.residuals.averaging import Reference
+from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Family, Workload
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import Dense, StructuredMatrix
-from dpsql.planner.reconstruction.aligned import (
+from dpsql.planner.reconstruction.common_axes import (
     Aligned,
     Axes,
     contract,
