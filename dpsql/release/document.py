@@ -252,7 +252,7 @@ def read(text: str) -> tuple[Facts, dict[str, DescribedFile]]:
         return _facts(found), found.files
     except (
         KeyError, TypeError, ValueError, OverflowError, RecursionError, BudgetError, SchemaError,
-        pl.exceptions.PolarsError,
+        msgspec.ValidationError, pl.exceptions.PolarsError,
     ):  # fmt: skip
         raise malformed("release.json says something impossible") from None
 

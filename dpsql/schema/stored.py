@@ -174,7 +174,7 @@ def table_from_json(document: object) -> Table:
     try:
         table = msgspec.convert(document, _Table).read()
         _require(_text(table_to_json(table)) == _text(document))
-    except (ValueError, TypeError, ArithmeticError, RecursionError):
+    except (msgspec.ValidationError, ValueError, TypeError, ArithmeticError, RecursionError):
         raise SchemaError(
             "The stored description of a table and its columns is damaged.",
             hint="was the file changed, or written by another version of dpsql?",
