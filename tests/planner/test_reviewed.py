@@ -8,8 +8,9 @@ import pytest
 
 import dpsql
 from dpsql.errors import WorkloadError
+from dpsql.linalg import matrices, structures
 from dpsql.planner.reconstruction import inverses
-from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Suffix, Workload, queries
+from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Suffix, Workload
 
 BUDGET = dpsql.Budget(mu=1)
 
@@ -118,7 +119,7 @@ def test_what_can_fail_by_its_size_fails_before_the_charge(monkeypatch):
         workload.add([("a", "b"), "c"], [Matrix([row]), factor])
     planned = dpsql.plan(workload, budget=BUDGET, residuals="uniform")
     written = planned.variances
-    monkeypatch.setattr(queries, "MAX_ENTRIES", 2**10)
+    monkeypatch.setattr(matrices, "MAX_ENTRIES", 2**10)
     monkeypatch.setattr(inverses, "CHUNK", 2**10)
     planned.check_variances()
     for family, variances in zip(workload.families, written, strict=True):
@@ -127,7 +128,7 @@ def test_what_can_fail_by_its_size_fails_before_the_charge(monkeypatch):
     def refuse(rows, cells):
         raise dpsql.ResourceLimitError("too large", hint="smaller")
 
-    monkeypatch.setattr(queries, "check_entries", refuse)
+    monkeypatch.setattr(structures, "check_entries", refuse)
     with pytest.raises(dpsql.ResourceLimitError):
         planned.check_variances()
 
