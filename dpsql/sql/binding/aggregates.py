@@ -171,7 +171,7 @@ def filled(hint: str, node: Expr, source: SourceText) -> str:
     )
     while isinstance(first, (exp.Order, exp.Distinct)) and isinstance(first.this, exp.Expr):
         first = first.this
-    if isinstance(node, exp.WithinGroup):
+    if isinstance(node, exp.WithinGroup) and node.args.get("expression") is not None:
         first = node.expression.expressions[0].this
     arguments = first.expressions if isinstance(first, exp.Distinct) else [first]
     listed = ", ".join(_typed(argument, source) for argument in arguments)
@@ -287,7 +287,7 @@ def _moments(
 
 def _quantile(node: Expr, filters: tuple[BoundExpr, ...], label: str, binder: Binder) -> Quantile:
     if isinstance(node, exp.WithinGroup):
-        ordered = node.expression.expressions
+        ordered = [] if node.args.get("expression") is None else node.expression.expressions
         if len(ordered) != 1 or not isinstance(node.this, (exp.PercentileCont, exp.PercentileDisc)):
             raise refused(node, binder.source)
         inner: Expr = node.this
