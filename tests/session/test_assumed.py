@@ -88,9 +88,9 @@ def test_nothing_is_spent_and_nothing_is_said_without_an_assumption(con):
     ("assume", "said"),
     [
         ({"row": 5}, "no statement 'row'"),
-        ({"rows": 0}, "no number of rows"),
-        ({"rows": "many"}, "no number of rows"),
-        ({"rows": math.nan}, "no number of rows"),
+        ({"rows": 0}, "not a number of rows"),
+        ({"rows": "many"}, "not a number of rows"),
+        ({"rows": math.nan}, "not a number of rows"),
         ({}, "is a mapping"),
         (5, "is a mapping"),
     ],

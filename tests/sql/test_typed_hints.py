@@ -248,13 +248,21 @@ def test_the_check_that_a_hint_proposes_works(con, column, type_):
 
 
 def test_the_public_table_that_a_hint_proposes_is_a_step_forward(con):
-    sql = "SELECT COUNT(*) FROM people a JOIN main.people b ON a.age = b.age"
+    con.execute("CREATE OR REPLACE TABLE main.ages AS SELECT 30 AS age").fetchall()
+    sql = "SELECT COUNT(*) FROM people a JOIN main.ages b ON a.age = b.age"
     error = refusal(con, sql)
     assert error is not None
     found = re.search(r"public=(\[.*?\])", error.hint or "")
     assert found is not None
     public = eval(found[1])  # noqa: S307
     assert dpsql.Session(con, public=public).plan(sql, budget=BUDGET).workload.count == 1
+    con.execute("DROP TABLE main.ages").fetchall()
+
+
+def test_a_private_table_is_not_proposed_as_public_under_another_name(con):
+    error = refusal(con, "SELECT COUNT(*) FROM people a JOIN main.people b ON a.age = b.age")
+    assert error is not None
+    assert "public" not in (error.hint or "")
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ def column_of(name: str, relation: Relation) -> Expr:
 def public_hint(items: list[Expr]) -> Hint:
     """Say what may be joined: tables that are named as public, of which a row is never counted."""
     first, *others = (".".join(name_parts(item)) for item in items)
-    named = list(dict.fromkeys(name for name in others if name.lower() != first.lower()))
+    named = list(dict.fromkeys(name for name in others if not _may_be_same(name, first)))
     if not named:
         return Hint("what you need of another row belongs into a column of this one.")
     return (
@@ -93,3 +93,9 @@ def public_hint(items: list[Expr]) -> Hint:
         + option("public", named)
         + f". What you need of a private table belongs into a column of {printable(first)}."
     )
+
+
+def _may_be_same(name: str, other: str) -> bool:
+    """Whether two names are equal but for a schema that one of them leaves out."""
+    longer, shorter = sorted((f".{n.lower()}" for n in (name, other)), key=len, reverse=True)
+    return longer.endswith(shorter)
