@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dpsql.planner.strategies import acceleration, dual
+from dpsql.linalg import acceleration
+from dpsql.planner.strategies import dual
 from dpsql.workload import AllRange, Matrix, Prefix
 
 RANDOM = np.random.default_rng(0).random((60, 70)) < 0.3
@@ -23,6 +26,9 @@ RANDOM = np.random.default_rng(0).random((60, 70)) < 0.3
 )
 def test_fewer_evaluations_for_the_same_bounds(queries, fewer, monkeypatch):
     problem = dual.Dual.of(queries.matrix, (queries.cells,))
+    # Cumulative counts are solved in another way; here they are rows like others.
+    parts = tuple(replace(part, nested=None) for part in problem.parts)
+    problem = replace(problem, parts=parts)
     found = dual.maximise(problem, 1e-4)
     monkeypatch.setattr(acceleration.Accelerated, "next", lambda self, delta, r: delta * np.exp(r))
     plain = dual.maximise(problem, 1e-4)

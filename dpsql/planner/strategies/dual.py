@@ -336,7 +336,7 @@ def _over_all_cells(dual: Dual, tolerance: float, start: Vector | None, steps: i
     best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
     gaps, acceleration = [point.gap], Accelerated()
     while best.gap > tolerance and len(gaps) < steps:
-        if len(gaps) % CHECK == 0 and _accelerationleft(gaps, tolerance) > PATIENCE:
+        if len(gaps) % CHECK == 0 and _steps_left(gaps, tolerance) > PATIENCE:
             best = _quasi_newton(dual, best, tolerance, steps - len(gaps))
             return replace(best, evaluations=len(gaps) + best.evaluations)
         if point.gap > ASTRAY * best.gap:
@@ -348,7 +348,7 @@ def _over_all_cells(dual: Dual, tolerance: float, start: Vector | None, steps: i
     return replace(best, evaluations=len(gaps))
 
 
-def _accelerationleft(gaps: list[float], tolerance: float) -> float:
+def _steps_left(gaps: list[float], tolerance: float) -> float:
     """Extrapolate how many more fixed-point steps it takes to reach the tolerance."""
     before, now = min(gaps[: 1 - CHECK]), min(gaps)
     rate = math.log(before / now) / (CHECK - 1) if now > 0 else math.inf
