@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from dpsql.linalg.arrays import Array
 
 KEPT = 6
 LONGEST = 5.0
@@ -26,15 +25,15 @@ class Accelerated:
     """What is kept of the last steps."""
 
     def __init__(self) -> None:
-        self._xs: deque[Vector] = deque(maxlen=KEPT)
-        self._rs: deque[Vector] = deque(maxlen=KEPT)
+        self._xs: deque[Array] = deque(maxlen=KEPT)
+        self._rs: deque[Array] = deque(maxlen=KEPT)
 
     def forget(self) -> None:
         """Begin anew: the next step is a plain one."""
         self._xs.clear()
         self._rs.clear()
 
-    def next(self, delta: Vector, r: Vector) -> Vector:
+    def next(self, delta: Array, r: Array) -> Array:
         """Return the next δ, up to a factor, after the plain step would be δ·e^r."""
         x = np.log(np.maximum(delta, LEAST))
         self._xs.append(x)

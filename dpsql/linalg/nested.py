@@ -29,7 +29,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 
 STEP, TAILS = 1.25, 20.0
 """h, and how far u goes beyond the logarithms of the eigenvalues: errors of 1e-7 and 3e-5."""
@@ -73,7 +73,7 @@ class Nested:
         return Nested(scales, levels)
 
     @property
-    def basis(self) -> NDArray[np.int64]:
+    def basis(self) -> Ints:
         """Integer rows that span the same: the sum of each level's cells."""
         return np.asarray(self.levels == np.arange(len(self.scales))[:, None], dtype=np.int64)
 

@@ -29,11 +29,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian
-from dpsql.measurement.integer import (
-    BlockStrategy,
-    EvenFactor,
-    IntegerFactor,
-)
+from dpsql.measurement.integer import BlockStrategy, EvenFactor, IntegerFactor
 from dpsql.measurement.randomness import RandomBits
 from dpsql.privacy.conversions import precision
 

@@ -43,7 +43,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """Rows of one table, as a ledger tells them from others. All fields are digests."""
 
     table: str
@@ -65,7 +65,7 @@ class Event:
     kind: str
     request: str = ""
     amounts: Amount = field(default_factory=Amount)
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[TableRows, ...] = ()
     plan: str = ""
     script: str = ""
     content: str = ""
@@ -82,7 +82,8 @@ class Event:
         found["format"] = FORMAT
         found["amounts"] = self.amounts.document
         found["rows"] = [
-            _filled({name: getattr(rows, name) for name in Rows.__slots__}) for rows in self.rows
+            _filled({name: getattr(rows, name) for name in TableRows.__slots__})
+            for rows in self.rows
         ]
         return _CANONICAL.encode(_filled(found))
 
@@ -175,11 +176,11 @@ def _read(text: str) -> Event:
     return event
 
 
-def _read_rows(fields: dict[str, Any]) -> Rows:
+def _read_rows(fields: dict[str, Any]) -> TableRows:
     roots = tuple(fields.pop("roots", ()))
     if not all(isinstance(root, str) for root in roots):
         raise TypeError("not a text")
-    return Rows(roots=roots, **_texts(fields))
+    return TableRows(roots=roots, **_texts(fields))
 
 
 def _texts(fields: dict[str, Any]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from dpsql.privacy import store
 from dpsql.privacy.amount import EVERY, Amount, fraction
 from dpsql.privacy.event import FORMAT as PRESENT
-from dpsql.privacy.event import Event, Row, Rows, damaged
+from dpsql.privacy.event import Event, Row, TableRows, damaged
 from dpsql.privacy.history import History
 
 FORMAT = 2
@@ -83,7 +83,7 @@ class _OldRow(NamedTuple):
         except ValueError:
             raise damaged(f"entry {self.seq} has no amount") from None
         named = (self.table, self.schema, self.unit, self.vintage)
-        rows = Rows(self.table, self.schema, (self.unit,), self.vintage)
+        rows = TableRows(self.table, self.schema, (self.unit,), self.vintage)
         return Event(
             self.kind, self.request, amounts, (rows,) if any(named) else (),
             self.plan, self.script, self.content, self.owner, self.time,

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from dpsql.errors import LedgerError, StaleSchemaError
 from dpsql.hints import Hint, option
 from dpsql.privacy.amount import EVERY, Amount
-from dpsql.privacy.event import Event, Line, Row, Rows, damaged
+from dpsql.privacy.event import Event, Line, Row, TableRows, damaged
 from dpsql.privacy.purpose import EACH_ROW, Purpose
 
 _FIELDS = {
@@ -73,7 +73,7 @@ class _Binding:
     beside_units: bool
     """Whether other tables had units then. Of a table without one, the owner has said so since."""
 
-    def agrees(self, rows: Rows) -> bool:
+    def agrees(self, rows: TableRows) -> bool:
         return (self.schema, (self.unit,)) == (rows.schema, rows.roots)
 
 
@@ -261,7 +261,7 @@ def _is_well_formed(event: Event) -> bool:
     )  # fmt: skip
 
 
-def _charged(seq: int, event: Event, rows: Rows) -> Entry:
+def _charged(seq: int, event: Event, rows: TableRows) -> Entry:
     (unit,) = rows.roots
     return Entry(
         seq, event.request, event.amounts.of(EVERY), "charged",

@@ -42,7 +42,7 @@ from dpsql.privacy import owner, pointer, refusals
 from dpsql.privacy.amount import EVERY, Amount
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.check import Audit, audit, read_content
-from dpsql.privacy.event import Event, Rows
+from dpsql.privacy.event import Event, TableRows
 from dpsql.privacy.history import Entry, History, Protected
 from dpsql.privacy.purpose import Purpose, Receipt
 from dpsql.privacy.store import MAX_CONTENT, append, create_file, ledger_errors
@@ -194,7 +194,7 @@ class Ledger:
                 charge can't be recorded.
         """
         cost = _recorded(mu_squared, asked)
-        table = Rows(purpose.table, purpose.schema, (purpose.unit,))
+        table = TableRows(purpose.table, purpose.schema, (purpose.unit,))
         charge = Event(
             "charged", uuid.uuid4().hex, Amount({EVERY: cost}),
             (replace(table, version=purpose.vintage),),

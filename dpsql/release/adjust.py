@@ -19,16 +19,15 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.connected import unions
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.measured import MeasuredFactor
-from dpsql.release.cells import Component, Rows, Tables
+from dpsql.release.cells import MeasuredTable, Rows, Tables
 from dpsql.release.leastsquares import known_sum, least_squares
 from dpsql.release.rounding import evenly, whole_table
 
@@ -49,7 +48,7 @@ class Observation:
     factors: tuple[MeasuredFactor, ...]
     noise: float
     """The variance of the noise of each measurement, above 0."""
-    values: Array | NDArray[np.int64]
+    values: Array | Ints
     """Shape (measurements of the first factor, …)."""
 
 
@@ -154,7 +153,7 @@ def fit_table(
 class _Measured:
     """A component, and what was measured of it in units of its standard deviation."""
 
-    component: Component
+    component: MeasuredTable
     values: Array
 
 
@@ -189,7 +188,7 @@ def _measured(
 ) -> _Measured:
     its = [o for o in observations if set(o.names) <= set(names)]
     rows = [Rows([names.index(name) for name in o.names], o.factors, o.noise) for o in its]
-    component = Component.of(tuple(domain[name] for name in names), rows)
+    component = MeasuredTable.of(tuple(domain[name] for name in names), rows)
     values = [_scaled(its[i]) for i in component.order]
     return _Measured(component, np.concatenate(values))
 

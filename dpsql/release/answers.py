@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.common_axes import Aligned
 from dpsql.release.marginals import Marginal, NoisyMarginals, in_group_order
@@ -19,8 +19,6 @@ from dpsql.sql.binding.core import ROW, Role
 from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ import polars as pl
 
 from dpsql.errors import WorkloadError, printable
 from dpsql.hints import option
+from dpsql.linalg.arrays import Array
 from dpsql.planner.plans.plan import Plan
-from dpsql.release.answers import Answers, Array, whole
+from dpsql.release.answers import Answers, whole
 from dpsql.release.counted import Counts, even_shares
 from dpsql.release.expected import Expected, ExpectedColumn, columns_of
 from dpsql.sql.compiled import Script, Statement

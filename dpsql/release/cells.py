@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.products import Kronecker
 from dpsql.planner.reconstruction.measured import MeasuredFactor
@@ -63,7 +62,7 @@ class _Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Component:
+class MeasuredTable:
     """One table and the measurements of it; or what they are of some of its cells."""
 
     shape: tuple[int, ...]
@@ -72,17 +71,17 @@ class Component:
     order: tuple[int, ...]
     """The numbers of the rows that were given, in the order in which they are measured."""
     groups: tuple[_Group, ...]
-    index: tuple[NDArray[np.int64], ...] | None = None
+    index: tuple[Ints, ...] | None = None
     """For each group, where in its marginal these cells are counted; None if they are all."""
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], rows: Sequence[Rows]) -> Component:
+    def of(cls, shape: tuple[int, ...], rows: Sequence[Rows]) -> MeasuredTable:
         """Return the measurements of a whole table."""
         groups = _groups(rows)
         order = tuple(rows.index(row) for group in groups for row in group.rows)
         return cls(shape, math.prod(shape), order, groups)
 
-    def at(self, cells: NDArray[np.int64]) -> Component:
+    def at(self, cells: Ints) -> MeasuredTable:
         """Return the same measurements of a table that is zero but for some cells."""
         places = np.unravel_index(cells, self.shape)
         index = tuple(
@@ -164,7 +163,7 @@ class Tables:
     the total is `held`, from zero: then they are asked for the total.
     """
 
-    components: tuple[Component, ...]
+    components: tuple[MeasuredTable, ...]
     total: Array
     """What the measurements of the total say of a total of 1."""
     held: bool
@@ -173,7 +172,7 @@ class Tables:
 
     @classmethod
     def of(
-        cls, components: Sequence[Component], total: Sequence[Rows], *, held: bool = False
+        cls, components: Sequence[MeasuredTable], total: Sequence[Rows], *, held: bool = False
     ) -> Tables:
         """Weigh a difference between totals more than what is measured of them."""
         ones = np.concatenate([np.zeros(0), *(row.apply(np.ones(())) for row in total)])
@@ -193,7 +192,7 @@ class Tables:
         """The number of measurements, without the ties."""
         return sum(c.count for c in self.components) + len(self.total)
 
-    def at(self, support: NDArray[np.int64]) -> Tables:
+    def at(self, support: Ints) -> Tables:
         """Return the same measurements of tables that are zero outside some cells, ascending."""
         ends = np.cumsum([0, *(c.cells for c in self.components)])
         pieces = np.split(support, np.searchsorted(support, ends[1:-1]))

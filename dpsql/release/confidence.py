@@ -20,12 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, SqlError
+from dpsql.linalg.arrays import Array
 from dpsql.sql.computing.fractions import Step
-
-Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """The probability of a quantile's interval, if no other is asked for."""

@@ -19,10 +19,11 @@ from functools import reduce
 import numpy as np
 
 from dpsql.errors import ResourceLimitError, printable
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import Past, put_together
-from dpsql.release.answers import Answers, Array, whole
+from dpsql.release.answers import Answers, whole
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload

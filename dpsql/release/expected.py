@@ -14,9 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, SqlError
+from dpsql.linalg.arrays import Array
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.plans.plan import Plan
-from dpsql.release.answers import Answers, Array, GroupBox, table_frame, whole
+from dpsql.release.answers import Answers, GroupBox, table_frame, whole
 from dpsql.release.confidence import CONFIDENCE, reach
 from dpsql.release.frames import quotients
 from dpsql.release.noise import Noise

@@ -27,14 +27,7 @@ from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Entry, Ledger
 from dpsql.privacy.store import sync_folder
 from dpsql.release.changes import unchanged
-from dpsql.release.document import (
-    MAX_BYTES,
-    DescribedColumn,
-    DescribedFile,
-    malformed,
-    read,
-    write,
-)
+from dpsql.release.document import MAX_BYTES, DescribedColumn, DescribedFile, malformed, read, write
 from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
 from dpsql.release.frames import DESCRIBED, Frames

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Ints
 from dpsql.release.answers import Answers, GroupBox, keys, parts, table_frame, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
 from dpsql.release.noise import Noise
@@ -277,7 +277,7 @@ def _check_size(statement: Statement) -> None:
         )
 
 
-def _order(part: GroupBox, selected: list[int]) -> NDArray[np.int64]:
+def _order(part: GroupBox, selected: list[int]) -> Ints:
     """Sort groups by the axes of the selected keys, in the order in which they are selected."""
     owner = {key: i for i, axis in enumerate(part.group.axes) for key in axis.numbers}
     axes = list(dict.fromkeys(owner[key] for key in selected))

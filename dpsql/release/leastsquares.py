@@ -15,8 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.linalg.arrays import Array
-from dpsql.release.cells import Component, Tables
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.release.cells import MeasuredTable, Tables
 
 MAX_ROUNDS = 200
 """How often cells are chosen; 5 to 40 times are usual."""
@@ -53,7 +53,7 @@ def least_squares(tables: Tables, y: Array, start: Array, *, nonnegative: bool) 
     return _unbounded(tables, y, start)
 
 
-def known_sum(component: Component, y: Array) -> tuple[float, float]:
+def known_sum(component: MeasuredTable, y: Array) -> tuple[float, float]:
     """Return the best unbiased estimate of the sum of all cells, and its variance.
 
     It is 1ᵀx for every x of least squares: uᵀAᵀy for a u with AᵀA u = 1, and has the variance
@@ -108,7 +108,7 @@ def _bounded(tables: Tables, y: Array, start: Array) -> Array:
     return x
 
 
-def _lowest(gradient: Array, count: int) -> NDArray[np.int64]:
+def _lowest(gradient: Array, count: int) -> Ints:
     """Return the cells of the most negative gradient: at most so many."""
     below = np.flatnonzero(gradient < 0)
     if len(below) > count:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.planner.plans.plan import Plan
 from dpsql.workload import Family
 
-Array = NDArray[np.float64]
 Marginal = Callable[[tuple[str, ...]], Array]
 """Makes the noisy marginal over some attributes, of shape (cells of the first one, …)."""
 

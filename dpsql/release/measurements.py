@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
+from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.measurement.integer import (
     BlockStrategy,
@@ -33,8 +33,6 @@ from dpsql.measurement.integer import (
 from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.references import Reference
 from dpsql.release.parquet import read_parquet
-
-Ints = NDArray[np.int64]
 
 SCHEMA: dict[str, pl.DataType] = {
     "source": pl.Int64(),

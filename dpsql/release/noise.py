@@ -18,13 +18,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.planner.reconstruction.common_axes import Aligned
 from dpsql.release.answers import Answers, whole
 from dpsql.release.marginals import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
 from dpsql.sql.computing.pairs import ROWS
-
-Array = NDArray[np.float64]
 
 _KEY = ["value", "set", "column", "row"]
 MAX_COMBINED = 20_000
@@ -189,7 +188,7 @@ class _NumberedSet:
     statistic: int
     row: int
 
-    def holds(self, statistic: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def holds(self, statistic: Ints, row: Ints) -> NDArray[np.bool_]:
         """Tell which pairs of numbers mean something in it."""
         mine = (statistic >= self.statistic) & (row >= self.row)
         mine &= statistic < self.statistic + len(self.group.columns)

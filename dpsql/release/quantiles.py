@@ -33,13 +33,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense
 from dpsql.release.marginals import in_group_order
 from dpsql.sql.binding.core import Quantile
 from dpsql.sql.compiled import StatisticColumn
 from dpsql.workload import Family
 
-Array = NDArray[np.float64]
 Axes = Sequence[Sequence[int]]
 Compute = Callable[[Family], Array]
 
@@ -139,13 +139,13 @@ def _between(counts: Array, probability: float, values: Array, slack: Array) -> 
     return np.asarray(left + share * (np.maximum(right, left) - left))
 
 
-def _first(reached: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _first(reached: NDArray[np.bool_]) -> Ints:
     """Return the first place along the last axis that is reached; the last one if none is."""
     found = np.argmax(reached, axis=-1)
     return np.asarray(np.where(reached.any(axis=-1), found, reached.shape[-1] - 1))
 
 
-def _last(before: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _last(before: NDArray[np.bool_]) -> Ints:
     """Return the last place before which it isn't too much; the first has nothing before it."""
     first = np.ones((*before.shape[:-1], 1), dtype=np.bool_)
     held = np.concatenate([first, before[..., :-1]], axis=-1)

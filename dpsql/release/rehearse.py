@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from dpsql.errors import SqlError
-from dpsql.release.answers import Array, GroupBox, table_frame, whole
+from dpsql.linalg.arrays import Array
+from dpsql.release.answers import GroupBox, table_frame, whole
 from dpsql.release.quantiles import Quantiles
 from dpsql.sql.compiled import Script, StatisticColumn
 

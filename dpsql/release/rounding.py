@@ -15,11 +15,9 @@ negative there are many more cells to round: over two attributes, by 0.7 to 5.5 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.release.cells import Component
-
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.release.cells import MeasuredTable
 
 MAX_ROUNDS = 500
 """How often units are moved, many at a time."""
@@ -33,7 +31,7 @@ MAX_CANDIDATES = 1 << 18
 
 
 def whole_table(
-    component: Component, values: Array, table: Array, total: int, *, nonnegative: bool
+    component: MeasuredTable, values: Array, table: Array, total: int, *, nonnegative: bool
 ) -> Array:
     """Round a table to whole numbers that sum to `total`.
 
@@ -79,7 +77,7 @@ class _Moves:
 
     def __init__(
         self,
-        component: Component,
+        component: MeasuredTable,
         values: Array,
         table: Array,
         start: Array,
@@ -133,7 +131,7 @@ class _Moves:
             found += off[places]
         return found
 
-    def _givers(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _givers(self, order: Ints) -> Ints:
         """Return those that may give a unit away."""
         return order[self._table[self._cells[order]] >= 1] if self._nonnegative else order
 
@@ -181,7 +179,7 @@ class _Moves:
         return found
 
 
-def _candidates(table: Array, whole: Array, *, nonnegative: bool) -> NDArray[np.int64]:
+def _candidates(table: Array, whole: Array, *, nonnegative: bool) -> Ints:
     """Return the cells between which units are moved, in ascending order."""
     cells = np.flatnonzero(table) if nonnegative else np.arange(len(table))
     if len(cells) > MAX_CANDIDATES:

@@ -178,7 +178,7 @@ def test_folders_of_a_room_import_each_other_one_way():
 
 
 SHARED_NAMES = {
-    "Answers", "Column", "Component", "Identity", "Join", "Rows", "Source", "_Row",
+    "Answers", "Column", "Identity", "Join", "Source", "_Row",
 }  # fmt: skip
 """Names that classes of different rooms still share. None is added."""
 

@@ -14,7 +14,7 @@ import pytest
 from dpsql.errors import LedgerError
 from dpsql.privacy import Budget, Ledger, store
 from dpsql.privacy.amount import EVERY, Amount
-from dpsql.privacy.event import Event, Line, Rows
+from dpsql.privacy.event import Event, Line, TableRows
 from tests.privacy.ledger_tools import (
     CONTENT,
     PURPOSE,
@@ -28,7 +28,7 @@ from tests.privacy.ledger_tools import (
 
 FAR = "0" * 64
 OTHER = "ab" * 32
-TABLE = Rows(PURPOSE.table, PURPOSE.schema, (PURPOSE.unit,))
+TABLE = TableRows(PURPOSE.table, PURPOSE.schema, (PURPOSE.unit,))
 CHARGE: dict[str, Any] = {
     "request": "r", "amounts": Amount({EVERY: Q(1)}), "plan": "ab", "script": "ab", "owner": "o",
     "rows": (replace(TABLE, version="ab"),),
@@ -108,9 +108,9 @@ def test_tampering_is_noticed(path: Path, statements: list[str]) -> None:
         ("total", {"amounts": Amount({EVERY: Q(2)})}),  # a second one
         ("bound", {"request": "r", "rows": (replace(TABLE, roots=("other",)),)}),
         ("bound", {"request": "r", "rows": (TABLE,)}),
-        ("bound", {"request": "r", "rows": (Rows("ab", "ab", ()),)}),  # no unit
-        ("bound", {"request": "r", "rows": (Rows("ab", "ab", ("ab",), version="ab"),)}),
-        ("charged", CHARGE | {"rows": (Rows("ab", "ab", ("ab",), version="ab"),)}),
+        ("bound", {"request": "r", "rows": (TableRows("ab", "ab", ()),)}),  # no unit
+        ("bound", {"request": "r", "rows": (TableRows("ab", "ab", ("ab",), version="ab"),)}),
+        ("charged", CHARGE | {"rows": (TableRows("ab", "ab", ("ab",), version="ab"),)}),
         ("charged", CHARGE | {"rows": (replace(TABLE, schema="ab", version="ab"),)}),
         ("charged", CHARGE | {"rows": (TABLE,)}),  # of no version
         ("charged", CHARGE | {"amounts": Amount()}),

@@ -17,9 +17,9 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
 from dpsql.measurement.integer import (
     ENTRY_BITS,
@@ -217,7 +217,7 @@ def _queries(families: Sequence[Family], names: Sequence[str]) -> tuple[IntegerF
     )
 
 
-def _integers(queries: Queries) -> NDArray[np.int64] | None:
+def _integers(queries: Queries) -> Ints | None:
     """Write queries out, if they are independent and whole numbers; the latter up to 2^20."""
     if queries.rows > queries.cells or queries.rows * queries.cells > WRITTEN:
         return None

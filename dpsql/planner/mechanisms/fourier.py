@@ -29,8 +29,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import DEFAULT, Options
 from dpsql.planner.mechanisms.querysmasher import Divided, divide_within
 from dpsql.planner.mechanisms.restricted import (
@@ -50,8 +50,6 @@ from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily, T
 from dpsql.planner.strategies.choose import named
 from dpsql.planner.strategies.express import over_basis, over_residual_basis
 from dpsql.workload import Workload
-
-Array = NDArray[np.float64]
 
 MAX_DIMENSION = 2500
 """Of a strategy that is measured over joint cells, in integers over a basis of that size."""

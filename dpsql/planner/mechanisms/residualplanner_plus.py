@@ -24,9 +24,9 @@ from functools import partial
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from dpsql.errors import WorkloadError
+from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import DEFAULT, Basis, Options
 from dpsql.planner.mechanisms.querysmasher import Divided, divide_within
 from dpsql.planner.mechanisms.restricted import (
@@ -47,7 +47,6 @@ from dpsql.planner.strategies.express import over_basis, over_residual_basis
 from dpsql.planner.strategies.product import product_error
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
 
-Array = NDArray[np.float64]
 TOLERANCE = 1e-7
 """The gap to which the strategy of an attribute is solved."""
 NAMED: dict[str, Factor] = {"identity": Identity(), "prefix": Prefix(), "range": AllRange()}

@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.reconstruction.common_axes import Aligned, check_aligned
@@ -26,7 +26,6 @@ from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.workload import check_held
 
-Array = NDArray[np.float64]
 Missing = tuple[tuple[str, ...], ...]
 """Attribute sets of which too little was measured."""
 

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import independent_root, independent_rows
 from dpsql.planner.reconstruction.base import CombinedReconstruction
@@ -32,8 +32,6 @@ from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.sources import Ground, Source, SpaceEntry, agreed, entries
 from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.references import Reference
-
-Array = NDArray[np.float64]
 
 JOINT_CELLS = 2500
 """Joint cells up to which a precision matrix is written out."""
@@ -88,7 +86,7 @@ class Joined(CombinedPart):
     """Least squares over the joint cells of some attributes; noise of variance 1."""
 
     space: Space
-    entries: tuple[tuple[SpaceEntry, NDArray[np.int64]], ...]
+    entries: tuple[tuple[SpaceEntry, Ints], ...]
     """With the cell of each for every joint cell."""
 
     @property
@@ -209,7 +207,7 @@ def join(
     return Joined(Space(names, (factor,), 1.0), placed)
 
 
-def precision(placed: Sequence[tuple[SpaceEntry, NDArray[np.int64]]], cells: int) -> Array:
+def precision(placed: Sequence[tuple[SpaceEntry, Ints]], cells: int) -> Array:
     """Return P = Σ BᵀB/σ² over the joint cells."""
     total: Array = np.zeros((cells, cells))
     for entry, at in placed:

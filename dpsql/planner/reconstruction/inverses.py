@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.connected import connected
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense, StructuredMatrix
@@ -25,8 +25,6 @@ from dpsql.planner.residuals.pieces import Component, split_rows
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family
-
-Array = NDArray[np.float64]
 
 CHUNK = 2**24
 """Entries of a product that are held at once while its squares are added up."""

@@ -19,24 +19,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.reconstruction.base import Missing, Reconstruction, touched_by
 from dpsql.planner.reconstruction.common_axes import Aligned
-from dpsql.planner.reconstruction.measured import (
-    MeasuredFactor,
-    Space,
-    Values,
-)
+from dpsql.planner.reconstruction.measured import MeasuredFactor, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.factors import Total
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.measurement.integer import BlockStrategy
 
@@ -83,7 +82,7 @@ class Space:
         """Return one of the spaces that a block measures."""
         return cls(attributes, block.factors, block.law.variance, float(block.law.unit))
 
-    def read(self, kept: NDArray[np.int64]) -> Array:
+    def read(self, kept: Ints) -> Array:
         """Return noisy measurements from the integers that are kept of them."""
         return kept.astype(np.float64) * self.unit
 
@@ -96,7 +95,7 @@ Values = Mapping[Space, Array]
 """Noisy measurements, of shape (measurements of the first factor, …)."""
 
 
-Noisy = Mapping[frozenset[str], NDArray[np.int64]]
+Noisy = Mapping[frozenset[str], Ints]
 """Attribute set → noisy integers, of shape (measurements of the first factor, …)."""
 
 

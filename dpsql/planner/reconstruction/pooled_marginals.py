@@ -20,10 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.integer import CentredFactor, DenseFactor, IntegerFactor
@@ -118,7 +117,7 @@ class PooledReconstruction(ResidualReconstruction):
         return total
 
 
-def _inside(cells: _Cells, names: Sequence[str], noisy: NDArray[np.int64]) -> Array:
+def _inside(cells: _Cells, names: Sequence[str], noisy: Ints) -> Array:
     """Return the estimate of a marginal inside a measured one."""
     counts = LabelledArray.of(cells.attributes, cells.sizes, noisy / cells.scale)
     return np.atleast_1d(counts.project(names))

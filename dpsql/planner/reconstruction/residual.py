@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES
 from dpsql.linalg.subsets import subsets
@@ -41,8 +41,6 @@ from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product, products
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
-
-Array = NDArray[np.float64]
 
 
 class ResidualReconstruction(CombinedReconstruction):

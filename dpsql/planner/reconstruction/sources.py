@@ -15,23 +15,16 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.linalg.arrays import Ints
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
 from dpsql.measurement.integer import BlockStrategy, IntegerFactor
-from dpsql.planner.reconstruction.measured import (
-    MeasuredFactor,
-    Noisy,
-    RealFactor,
-    Space,
-)
+from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, RealFactor, Space
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload.cells import coarsening, common_refinement
 
-Array = NDArray[np.float64]
 PARTS = 4
 """A weight that is split among several cells gets this many units for each of them."""
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import root_of
@@ -22,8 +22,6 @@ from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.joint import gram, spread_out
-
-Array = NDArray[np.float64]
 
 
 class WholeReconstruction(CombinedReconstruction):

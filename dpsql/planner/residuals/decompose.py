@@ -23,16 +23,13 @@ from dataclasses import dataclass
 from itertools import chain, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.subsets import subsets
 from dpsql.planner.residuals.equivalence import Colouring, FamilyKind, distinct_rows, kinds
 from dpsql.planner.residuals.pieces import Piece
 from dpsql.workload import Block, Workload
-
-Indices = NDArray[np.int64]
-Weights = NDArray[np.float64]
 
 MAX_SPACES = 1 << 18
 """Where all are asked for other things, planning takes about 0.15 milliseconds for each."""
@@ -92,7 +89,7 @@ class _SubworkloadTable:
     def __init__(self, workload: Workload, colouring: Colouring) -> None:
         self._names = tuple(workload.domain)
         self._colours = colouring.colours
-        self._found: dict[int, dict[tuple[Layout, Dropped], list[tuple[Indices, Weights]]]]
+        self._found: dict[int, dict[tuple[Layout, Dropped], list[tuple[Ints, Array]]]]
         self._found = defaultdict(lambda: defaultdict(list))
 
     @property
@@ -162,7 +159,7 @@ class _SubworkloadTable:
         for same, members in groups.items():
             yield Subworkload(_terms(same, keys), tuple(self._named(spaces[m]) for m in members))
 
-    def _named(self, space: Indices) -> tuple[str, ...]:
+    def _named(self, space: Ints) -> tuple[str, ...]:
         return tuple(self._names[i] for i in space.tolist())
 
 
@@ -198,7 +195,7 @@ def _pieces(
         yield piece, tuple(begin + c for c in columns)
 
 
-def _alike(ranks: Indices) -> Iterator[tuple[tuple[int, ...], Indices]]:
+def _alike(ranks: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Group rows that are equal: yield each with where it is."""
     codes, distinct = distinct_rows(ranks, max(1, ranks.shape[1]))
     for number, rank in enumerate(distinct.tolist()):

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Workload
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +29,9 @@ class FamilyKind:
 
     blocks: tuple[Block, ...]
     """Of one of them."""
-    attributes: Indices
+    attributes: Ints
     """Shape (families, attributes of all blocks)."""
-    weights: NDArray[np.float64]
+    weights: Array
     """Shape (families,)."""
 
 
@@ -144,7 +142,7 @@ def kinds(workload: Workload, colouring: Colouring) -> list[FamilyKind]:
     ]
 
 
-def distinct_rows(rows: Indices, base: int) -> tuple[Indices, Indices]:
+def distinct_rows(rows: Ints, base: int) -> tuple[Ints, Ints]:
     """Return for each row, of numbers below `base`, which of the distinct rows it is; and those."""
     codes = np.zeros(len(rows), dtype=np.int64)
     first = np.zeros(1, dtype=np.int64)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.linalg.roots import full_rank_root
 from dpsql.linalg.structures import CenteredCells
@@ -42,14 +43,14 @@ class Component:
     references: tuple[Reference, ...]
     """One for each axis: the space holds what they make zero."""
     content: bytes
-    given: NDArray[np.float64] | None
+    given: Array | None
     """The rows, of shape (any number, cells); None if `identity` says it all."""
-    numerators: NDArray[np.int64] | None = None
+    numerators: Ints | None = None
     """Integer rows that span the same space, if they are known."""
     identity: float | None = None
     """If given, what is asked are single cells of one attribute with a uniform reference: the Gram
     matrix is (I − J/n) diag(w) (I − J/n), and this is the mean of w."""
-    by_cell: NDArray[np.float64] | None = None
+    by_cell: Array | None = None
     """w, where it differs from cell to cell."""
 
     @property
@@ -58,7 +59,7 @@ class Component:
         return tuple(len(r.weights) for r in self.references)
 
     @cached_property
-    def rows(self) -> NDArray[np.float64]:
+    def rows(self) -> Array:
         """The rows, written out: shape (any number, cells).
 
         Raises:
@@ -82,7 +83,7 @@ class Component:
         return CenteredCells(self.weights) if self.given is None else Dense(self.given)
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Array:
         """Return w, for each cell, where `identity` is given."""
         (n,) = self.shape
         return np.full(n, self.identity or 0.0) if self.by_cell is None else self.by_cell
@@ -102,8 +103,6 @@ class Component:
         """The sum of the rows' squared norms: the trace of the Gram matrix."""
         return float(self.queries.squares().sum())
 
-
-Array = NDArray[np.float64]
 
 MAX_EXACT = 2.0**52
 """Queries in integers are split in exact integers up to this: they are exact as floats, too."""
@@ -217,7 +216,7 @@ _SCALES = (1, 2, 4, 10, 100, 1_000, 10_000)
 
 def _split_integers(
     matrix: Array, references: Sequence[Reference], kept: tuple[bool, ...]
-) -> tuple[NDArray[np.int64], int] | None:
+) -> tuple[Ints, int] | None:
     """Return the split matrix as integers and one denominator, where they are small enough.
 
     With ℓ = p/P, both operations are scaled by P, so that nothing is divided.

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-
-Array = NDArray[np.float64]
+from dpsql.linalg.arrays import Array, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +31,7 @@ class Reference:
 
     weights: Array
     """ℓ, of shape (n,)."""
-    numerators: NDArray[np.int64] | None
+    numerators: Ints | None
     """Integers p with ℓ = p/Σp. None while ℓ is only searched for: nothing can be measured."""
     key: bytes
     """Equal references have equal keys."""
@@ -46,7 +45,7 @@ class Reference:
         return Reference(weights, ones, b"uniform %d" % cells, uniform=True)
 
     @staticmethod
-    def of_integers(numerators: NDArray[np.int64]) -> Reference:
+    def of_integers(numerators: Ints) -> Reference:
         """Return ℓ = p/Σp for integers p of positive sum."""
         p = numerators // np.gcd.reduce(numerators)
         if (p == p[0]).all():
@@ -87,7 +86,7 @@ SAMPLE = 4
 """Cells for each row over which dependence is looked for first; and how much wider rows must be."""
 
 
-def residual_basis(references: Sequence[Reference]) -> NDArray[np.int64]:
+def residual_basis(references: Sequence[Reference]) -> Ints:
     """Return the integer basis ⊗S_i of a residual space: short vectors that ℓ_i makes zero.
 
     Shape: (∏(n_i − 1), ∏ n_i).
@@ -98,7 +97,7 @@ def residual_basis(references: Sequence[Reference]) -> NDArray[np.int64]:
     return basis
 
 
-def axis_basis(reference: Reference) -> NDArray[np.int64]:
+def axis_basis(reference: Reference) -> Ints:
     """Return n − 1 independent integer vectors v with v·p = 0, for ℓ = p/P.
 
     For the uniform reference they are e_j − e_0. Else cells of equal p are compared with each
@@ -115,7 +114,7 @@ def axis_basis(reference: Reference) -> NDArray[np.int64]:
     return np.vstack([equal[np.arange(n) != first[which]], short])
 
 
-def over_axis_basis(vectors: NDArray[np.float64], reference: Reference) -> NDArray[np.float64]:
+def over_axis_basis(vectors: Array, reference: Reference) -> Array:
     """Return the coefficients over `axis_basis` of vectors that ℓ makes zero.
 
     The vector of a cell that is compared with another of equal p is the only one that has that
@@ -138,7 +137,7 @@ def over_axis_basis(vectors: NDArray[np.float64], reference: Reference) -> NDArr
     return np.hstack([vectors[:, compared], left @ np.linalg.pinv(short)])
 
 
-def _classes(reference: Reference) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.intp]]:
+def _classes(reference: Reference) -> tuple[Ints, NDArray[np.intp], NDArray[np.intp]]:
     """Return the values of p, the first cell of each, and the number of each cell's value."""
     if reference.numerators is None:
         raise InternalError("only references in integers can be measured")
@@ -148,7 +147,7 @@ def _classes(reference: Reference) -> tuple[NDArray[np.int64], NDArray[np.intp],
 
 
 @lru_cache(maxsize=64)  # a plan needs each of them several times
-def _short_vectors(p: tuple[int, ...]) -> NDArray[np.int64]:
+def _short_vectors(p: tuple[int, ...]) -> Ints:
     """Return short independent integer vectors v with v·p = 0: shape (len(p) − 1, len(p)).
 
     In the lattice of all (v, c·v·p) with a large c, vectors with v·p ≠ 0 are long, so a reduced
@@ -165,7 +164,7 @@ def _short_vectors(p: tuple[int, ...]) -> NDArray[np.int64]:
     return vectors
 
 
-def row_basis(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def row_basis(rows: Ints) -> Ints:
     """Select rows that span all rows, each divided by its greatest common divisor.
 
     The selected rows are independent for certain, because they are so modulo a prime. They span
@@ -182,7 +181,7 @@ def row_basis(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.ascontiguousarray(reduced[_independent(reduced)])
 
 
-def _independent(rows: NDArray[np.int64]) -> list[int]:
+def _independent(rows: Ints) -> list[int]:
     """Return independent rows that span the others, by looking at some of the cells.
 
     What is independent over some cells is so over all. If rows depend on each other there, the
@@ -206,7 +205,7 @@ def _independent(rows: NDArray[np.int64]) -> list[int]:
     return _pivots(rows)
 
 
-def _pivots(rows: NDArray[np.int64]) -> list[int]:
+def _pivots(rows: Ints) -> list[int]:
     """Return the first rows that span the others modulo the prime.
 
     Column j of the transpose is row j: the pivots of its echelon form are the rows to keep.
@@ -216,7 +215,7 @@ def _pivots(rows: NDArray[np.int64]) -> list[int]:
     return [_first_nonzero(echelon, i, rows.shape[0]) for i in range(rank)]
 
 
-def _relations(rows: NDArray[np.int64]) -> list[list[int]]:
+def _relations(rows: Ints) -> list[list[int]]:
     """Return independent integer rows K, as many as there can be, with K·rows = 0."""
     table = flint.fmpz_mat(rows.shape[1], rows.shape[0], rows.T.ravel().tolist())
     space, nullity = table.nullspace()
@@ -224,13 +223,13 @@ def _relations(rows: NDArray[np.int64]) -> list[list[int]]:
     return [[x // math.gcd(*relation) for x in relation] for relation in found]
 
 
-def _fit(relations: list[list[int]], rows: NDArray[np.int64]) -> bool:
+def _fit(relations: list[list[int]], rows: Ints) -> bool:
     """Whether all sums in the product of the two are exact in floats."""
     sums = max(sum(map(abs, relation)) for relation in relations)
     return sums * int(np.abs(rows).max()) < 1 << 53
 
 
-def _distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _distinct(rows: Ints) -> Ints:
     """Drop repeated rows, without sorting them as np.unique does: rows may be wide."""
     return np.stack(list({row.tobytes(): row for row in rows}.values()))
 

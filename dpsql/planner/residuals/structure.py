@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Ints
 from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.pieces import Component, Key, Splitter, reorder
 from dpsql.planner.residuals.references import axis_basis, row_basis
@@ -167,7 +168,7 @@ def multiply(pieces: tuple[Component, ...]) -> Component:
     return Component(target, tuple(references[i] for i in order), content, rows, numerators)
 
 
-def _spanning(piece: Component) -> NDArray[np.int64] | None:
+def _spanning(piece: Component) -> Ints | None:
     """Return small integer rows that span what a piece asks; None if none are known.
 
     They are only multiplied with others, so they had better be short and sparse: a piece that asks
@@ -184,7 +185,7 @@ def _spanning(piece: Component) -> NDArray[np.int64] | None:
     return rows
 
 
-def _fits(tables: list[NDArray[np.int64]]) -> bool:
+def _fits(tables: list[Ints]) -> bool:
     """Whether the product of integer tables stays below 2^62."""
     return math.prod(int(np.abs(t).max(initial=1)) for t in tables) < 2**62
 

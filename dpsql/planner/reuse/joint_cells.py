@@ -36,8 +36,8 @@ from fractions import Fraction
 import numpy as np
 import scipy.fft
 import scipy.linalg
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.roots import root_of
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import PlannedBlock
@@ -52,8 +52,6 @@ from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import QUICK_CELLS, integer_basis
 from dpsql.workload import Workload
 from dpsql.workload.joint import gram, touched
-
-Array = NDArray[np.float64]
 
 SEARCHED_CELLS = 128
 """Cells up to which there is a search; beyond, the positive part has to do."""
@@ -300,7 +298,7 @@ def _strategy(workload: Workload, names: tuple[str, ...], root: Array) -> Triang
     return over_basis(scale[:, None] * vectors.T, np.eye(root.shape[1], dtype=np.int64))
 
 
-def _spans(basis: NDArray[np.int64], rows: Array) -> bool:
+def _spans(basis: Ints, rows: Array) -> bool:
     rows = rows / max(float(np.abs(rows).max()), 1e-300)
     independent = basis.astype(np.float64)
     found = rows @ np.linalg.pinv(independent) @ independent

@@ -23,11 +23,7 @@ from dpsql.planner.reconstruction.base import Missing, Reconstruction
 from dpsql.planner.reconstruction.combine import Combination, combine
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.pooled_marginals import of_marginals
-from dpsql.planner.reconstruction.sources import (
-    Ground,
-    Source,
-    common_references,
-)
+from dpsql.planner.reconstruction.sources import Ground, Source, common_references
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells
 from dpsql.planner.reuse.residual_spaces import least_residual_error, plan_residual_spaces

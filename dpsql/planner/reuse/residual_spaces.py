@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.querysmasher import Conquered, divide_and_conquer
 from dpsql.planner.plans.plan import PlannedBlock
@@ -21,8 +21,6 @@ from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.workload import Workload
-
-Array = NDArray[np.float64]
 
 NEGLIGIBLE = 1e-4
 """Spaces that would get less than this share of the budget, and are known, are not measured."""

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.roots import root_of
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference, row_basis
@@ -21,8 +22,6 @@ from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
 from dpsql.planner.strategies.express import over_basis
 from dpsql.workload import Workload
 from dpsql.workload.joint import gram, joint_cells, spread_out, touched, written_out
-
-Array = NDArray[np.float64]
 
 SOLVER = "dual over the whole domain"
 MAX_CELLS = 2000

@@ -26,6 +26,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.hull import EXACT, SPARE, hull
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import compressed, full_rank_root
@@ -33,7 +34,6 @@ from dpsql.planner.residuals.equivalence import Colouring, kinds
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Family, Queries, Workload
 
-Array = NDArray[np.float64]
 Cells = NDArray[np.intp]
 
 MAX_CELLS = 1200

@@ -16,13 +16,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component, Piece, split_rows
 from dpsql.planner.strategies.dual import DualPoint
 from dpsql.workload import Queries
 
-Array = NDArray[np.float64]
 Slopes = dict[int, Array]
 """Colour → derivative by its reference, of shape (cells,)."""
 

@@ -43,8 +43,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.references import Reference, rounded
@@ -53,7 +53,6 @@ from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, FreeAxis
 from dpsql.workload import Queries, Workload
 from dpsql.workload.factors import Total
 
-Array = NDArray[np.float64]
 Along = tuple[tuple[float, Queries], ...]
 """What is asked along one attribute: weighted queries, one after the other."""
 

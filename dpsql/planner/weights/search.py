@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kinds
 from dpsql.planner.residuals.pieces import Component, Piece, Splitter, reorder
@@ -29,8 +29,6 @@ from dpsql.planner.weights import gradient
 from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
 from dpsql.planner.weights.gradient import Slopes, covariance_root
 from dpsql.workload import Workload
-
-Array = NDArray[np.float64]
 
 EVALUATIONS = 30
 WORK = 3e11

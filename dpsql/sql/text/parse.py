@@ -10,13 +10,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
-from dpsql.errors import (
-    Span,
-    SqlError,
-    SqlLimitError,
-    SqlParseError,
-    printable,
-)
+from dpsql.errors import Span, SqlError, SqlLimitError, SqlParseError, printable
 from dpsql.sql.text.limits import MAX_DEPTH, check_text, check_tokens, tokenize
 from dpsql.sql.text.spans import SourceText
 

@@ -35,9 +35,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
@@ -143,7 +142,7 @@ class Residual:
         return Residual(self.estimate + change, precision)
 
 
-def residual_of(block: BlockStrategy, measured: NDArray[np.int64]) -> Residual:
+def residual_of(block: BlockStrategy, measured: Ints) -> Residual:
     """Return the estimate that measurements of `conditional.residual_block` give.
 
     (s(nI − J))⁺ = (I − J/n)/(sn) along each axis.

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, Residual
 from dpsql.planner.mechanisms.aim.plan import Attributes
@@ -108,7 +109,7 @@ class FittedMarginals:
         return float(np.abs(wanted - now).sum())
 
 
-def cut_off(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+def cut_off(values: Array, total: float) -> Array:
     """Return the nearest table without negative cells that sums to a total > 0.
 
     It is max(0, values − c) for some c (Held, Wolfe and Crowder, 1974).
@@ -119,7 +120,7 @@ def cut_off(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
     return np.asarray(np.maximum(values - level, 0.0))
 
 
-def shrunk(measured: NDArray[np.float64], expected: Table, noise: float) -> Table:
+def shrunk(measured: Array, expected: Table, noise: float) -> Table:
     """Move an expected table towards a noisy one, as far as the noise allows; cut off at zero.
 
     Where nothing would be left a little of what was expected is kept, so that marginals can still

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.integer import BlockStrategy
@@ -131,7 +131,7 @@ class Measured:
     attributes: Attributes
     variance: int
     """σ² of the noise; with the sizes of the domain it tells what was measured."""
-    values: NDArray[np.int64]
+    values: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

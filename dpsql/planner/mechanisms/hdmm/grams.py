@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.workload import Family, Queries, Workload
 
 MAX_CELLS = 2500
@@ -118,7 +117,7 @@ class Products:
     sizes: tuple[int, ...]
     weights: Array
     """w_j, of shape (k,)."""
-    roles: NDArray[np.int64]
+    roles: Ints
     """Which of `grams` of each attribute family j asks: shape (k, attributes)."""
     grams: tuple[tuple[Gram, ...], ...]
     """For each attribute, all that is asked of it."""

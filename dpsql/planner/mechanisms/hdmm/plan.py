@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import MechanismError, ResourceLimitError
-from dpsql.linalg.arrays import Ints
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import check_entries
 from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
@@ -303,7 +302,7 @@ def _even(strategy: EvenStrategy, bits: int) -> Ints:
     return np.vstack([cells, np.full((1, n), total)]) if total else cells
 
 
-def _p_identity(rows: NDArray[np.float64], bits: int) -> Ints:
+def _p_identity(rows: Array, bits: int) -> Ints:
     """Round all entries; those of the cells stay above 0, and empty queries go."""
     n = rows.shape[1]
     matrix = np.rint(rows * ((1 << bits) / float(rows.max()))).astype(np.int64)
