@@ -45,6 +45,7 @@ class Centred:
 
 
 Strategy = Triangular | Centred
+"""What `rounding` makes integers of. `express.over_basis` makes a `Triangular` of real rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +53,8 @@ class Solution:
     """A strategy for one component, with a certificate.
 
     The strategy measured at privacy cost 1 (its columns have norm at most 1) gives a total
-    weighted variance of `upper` before rounding; no strategy gives less than `lower`.
+    weighted variance of `upper` before rounding; no strategy gives less than `lower`. So `upper` is
+    the sum of the squares of Q B⁺, for the component's rows Q and the strategy B.
     """
 
     strategy: Strategy
@@ -64,13 +66,21 @@ class Solution:
 
 
 class Solver(ABC):
-    """One way to find a strategy for a component."""
+    """One way to find a strategy for a component.
+
+    It is used for all components that it accepts before others do (see `choose`), whatever its gap.
+    """
 
     name: str
+    """As `Plan.explain` shows it; a solution's `solver` may say more."""
 
     @abstractmethod
     def accepts(self, component: Component) -> bool:
-        """Tell whether the component has the structure that this solver needs."""
+        """Tell whether the component has the structure that this solver needs.
+
+        This is asked several times for each component. Its rows may be any with the right Gram
+        matrix: they need not be the queries.
+        """
 
     @abstractmethod
     def solve(

@@ -25,13 +25,16 @@ PLAN_WORK = 1e13
 solved gets a product of one-attribute strategies, whose gap says what that costs."""
 
 SOLVERS: tuple[Solver, ...] = (IdentitySolver(), DualSolver())
+"""The first that accepts a component is used: special ones stand before general ones."""
 
 
 def choose(component: Component) -> Solver | None:
     """Return the first solver that accepts the component.
 
-    Components are what `residuals.structure` leaves: a subworkload that is a Kronecker product is
-    solved factor by factor, and a sum of products that is small enough is one component. Then:
+    It is asked where residual spaces are planned; few joint cells are planned at once without it
+    (see `whole`). Components are what `residuals.structure` leaves: a subworkload that is a
+    Kronecker product is solved factor by factor, and a sum of products that is small enough is one
+    component. Then:
 
     1. Single cells of one attribute: closed form.
     2. Rank up to 2,500: the dual, split by symmetries, over the queries' own rows where they are

@@ -26,7 +26,11 @@ SPARE = 2.0**-7
 
 
 def integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
-    """Take the queries' own integer rows where they span less than the residual space."""
+    """Return integer rows that span the component's: its own, or all of the residual space.
+
+    Its own are taken where they span less than the residual space. `over_residual_basis` is the
+    fast way for `over_basis` where they are as many as the space has dimensions.
+    """
     if rank < component.dimension and component.numerators is not None:
         rows = row_basis(component.numerators)
         few = rank <= len(rows) < component.dimension
@@ -47,14 +51,16 @@ def over_basis(
     express: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
     shape: tuple[int, ...] = (),
 ) -> Triangular:
-    """Return upper triangular L of full rank with X = basisᵀ LᵀL basis, diag(X) <= 1.
+    """Return the strategy that measures what rows R do, with columns of norm at most 1.
+
+    It is upper triangular L of full rank with X = basisᵀ LᵀL basis, diag(X) <= 1.
 
     Queries that are not integers may span less than the basis does. The directions that they
     don't need are then measured too, at `SPARE` of the precision: it costs SPARE² and keeps the
     rounding error of the other directions answerable.
 
     Args:
-        root: R with RᵀR = X up to a factor.
+        root: R with RᵀR = X up to a factor. It may have more rows than the basis, of the same span.
         basis: integer rows that span those of R.
         express: gives the coefficients of rows over the basis, if there is a fast way.
         shape: the number of cells along each axis, if there are several.
