@@ -1,8 +1,14 @@
-"""Where counts come from."""
+"""What an engine is: exact counts of a table, from one database.
+
+An engine places stored values in cells. What SQL means is not its concern: expressions are
+evaluated over cells elsewhere, by DuckDB whatever the engine, so types of domains and columns
+have DuckDB's names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Protocol
 
@@ -14,7 +20,9 @@ from dpsql.schema import Table
 Marginal = tuple[str, ...]
 Counts = NDArray[np.int64]
 Merged = Mapping[str, NDArray[np.int64]]
-"""Column → the class of each of its cells; classes are numbered from 0 without a gap."""
+"""Column → the class of each of its `table.cells`; classes are numbered from 0 without a gap."""
+Step = Callable[[int, int], None]
+"""Called after each scan with the number of scans done and to do."""
 
 
 class Counted(Mapping[Marginal, Counts]):
@@ -53,20 +61,34 @@ class Counting(Protocol):
         """Make sure that `run` can count this, as far as no row is needed to know.
 
         Whether it fails depends on the schema and the catalog alone, and so does what it says.
+        It opens a snapshot itself if none is open, as `run` does.
 
         Raises:
-            InternalError: the engine would refuse the counting statements.
+            InternalError: the database would refuse the counting statements. It is raised outside
+                the handler of the database's error, whose text may quote parameters.
         """
 
     def run(self) -> Counted:
         """Count the rows of the table in every cell of every wanted marginal.
 
-        A column has `table.cells` of them: those of its domain and, where rows may be outside
-        of it, one more for these. Cells of a column in `merged` are counted together where they
-        have the same class there.
+        A column has `table.cells` of them, in this order:
+
+        1. one for each of `domain.values`;
+        2. one for NULL, if the domain is nullable;
+        3. one for rows that have no other cell, if `table.leaves_out(column)`: those that
+           `Domain` leaves out of a release, which are counted all the same.
+
+        Which value has which cell, `Domain` says. Texts are the same only if their bytes are,
+        whatever the column's collation. How decimals in DOUBLE and FLOAT columns are rounded, the
+        docstring and code of `_float_grid` in `columns.py` say.
+
+        Cells of a column in `merged` are counted together where they have the same class there.
+        Axes of an array are in the order of its marginal, which is that of `wanted`.
 
         All counts are of one snapshot and over the same rows, all that the table has: which
-        columns are counted by decides in which cell a row is, and not whether it counts.
+        columns are counted by decides in which cell a row is, and not whether it counts. Where
+        `table.unit` is set, they are at most `table.contributions` rows of each unit, chosen by
+        the rule in `bounded.py`.
 
         It may fail with any exception whatever, and the text of that may quote values. The
         session, which knows what was charged, replaces it by an `ExecutionError`.
@@ -74,7 +96,23 @@ class Counting(Protocol):
 
 
 class Engine(Protocol):
-    """Counts rows. What it returns is private and goes to `mechanism` only."""
+    """Counts rows. What it returns is private and goes to `dpsql/measurement/` only.
+
+    An engine is made of a connection and a `Step`.
+    """
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Let everything that is read inside see the same tables and rows.
+
+        A session holds one from the last look at the catalog until the release is made; the
+        charge is in between. A transaction that the caller has open is used and stays open; one
+        of the engine's own is ended whatever happens. No changed setting is left behind. Snapshots
+        may be nested. Nothing that is counted inside is printed or logged.
+
+        Raises:
+            SchemaError: the connection is closed or busy.
+            ResourceLimitError: the database would print counts.
+        """
 
     def prepared(
         self,
@@ -82,4 +120,17 @@ class Engine(Protocol):
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
     ) -> Counting:
-        """Say how the wanted marginals of a table are counted; reads nothing."""
+        """Say how the wanted marginals of a table are counted; reads nothing.
+
+        It is called before the charge, so it may still refuse.
+
+        Raises:
+            SchemaError: the engine can't count such a table, one with a unit for example.
+        """
+
+
+def cells_counted(table: Table, column: str, merged: Merged) -> int:
+    """Return into how many cells a column is counted, or into how many classes of them."""
+    if column in merged:
+        return int(merged[column].max(initial=-1)) + 1
+    return table.cells(column)

@@ -1,4 +1,4 @@
-"""SQL for the rows that count where each privacy unit may contribute at most k of them.
+"""DuckDB's SQL for the rows that count where each privacy unit may contribute at most k of them.
 
 Trusted: adding or removing a unit with all of its rows must change what is kept by at most k
 rows, all of them its own. So which rows of a unit are kept depends on nothing but that unit's

@@ -1,4 +1,4 @@
-"""SQL that turns a stored value into the code of its cell, built from the schema alone.
+"""DuckDB's SQL that turns a stored value into the code of its cell, built from the schema alone.
 
 The statement must not fail whatever a row holds (NaN, infinite dates, the ends of a type), since
 an error after the charge would lose the budget. So each code is made of a value that was

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from dpsql.engines.base import Counts, Marginal
 from dpsql.linalg.labelled import LabelledArray
 
@@ -44,6 +46,18 @@ def cover(wanted: Iterable[Marginal], sizes: Mapping[str, int]) -> tuple[Margina
         b for i, b in enumerate(blocks) if not any(b < o for o in blocks) and b not in blocks[:i]
     ]
     return tuple(tuple(a for a in sizes if a in block) for block in kept)
+
+
+def tally(shape: tuple[int, ...], keys: Counts, rows: Counts) -> Counts:
+    """Make a block's counts of the rows that a database found for each mixed-radix key.
+
+    Rows with the same key are added up and keys without a cell are passed over, so that a row
+    changes one count of a block by one at most, whatever the database returned.
+    """
+    counts = np.zeros(math.prod(shape), dtype=np.int64)
+    known = (keys >= 0) & (keys < counts.size)
+    np.add.at(counts, keys[known], rows[known])
+    return counts.reshape(shape)
 
 
 def roll_up(

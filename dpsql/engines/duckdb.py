@@ -6,8 +6,7 @@ catalog and are quoted, domain values are bound parameters, and nothing but coun
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -16,10 +15,19 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from dpsql.engines.base import Counted, Counts, Marginal, Merged
+from dpsql.engines.base import (
+    Counted,
+    Counting,
+    Counts,
+    Engine,
+    Marginal,
+    Merged,
+    Step,
+    cells_counted,
+)
 from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.columns import CodedColumn, Parameters, call, whole
-from dpsql.engines.cover import cover, roll_up
+from dpsql.engines.cover import cover, roll_up, tally
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.schema import Table
 from dpsql.schema.catalog import fetch
@@ -34,11 +42,8 @@ SETTINGS = """
         system.main.current_setting('perfect_ht_threshold')
 """
 
-Step = Callable[[int, int], None]
-"""Called after each scan with the number of scans done and to do."""
 
-
-class DuckDBEngine:
+class DuckDBEngine(Engine):
     """Counts marginals on the caller's own connection, in one read transaction."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, *, on_step: Step | None = None) -> None:
@@ -85,7 +90,7 @@ class DuckDBEngine:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let everything that is read inside see the same tables and rows.
+        """Begin a read transaction, unless the caller has one; see `Engine.snapshot`.
 
         Raises:
             SchemaError: the connection is closed, busy, or in a failed transaction.
@@ -151,7 +156,7 @@ class DuckDBEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class DuckDBCounting:
+class DuckDBCounting(Counting):
     """The statements that count some marginals, to be bound before they are run."""
 
     engine: DuckDBEngine
@@ -198,27 +203,20 @@ class Scan:
             raise InternalError("DuckDB refuses a counting statement; nothing was charged")
 
     def run(self, con: duckdb.DuckDBPyConnection) -> dict[Marginal, Counts]:
-        """Count.
-
-        Rows with the same key are added up and keys without a cell are passed over, so that a
-        row changes one count of a block by one at most, whatever DuckDB returned.
-        """
+        """Count."""
         found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
         blocks = np.ma.filled(found["block"], -1).astype(np.int64)
         keys = np.ma.filled(found["key"], -1).astype(np.int64)
         rows = np.ma.filled(found["n"], 0).astype(np.int64)
-        counted: dict[Marginal, Counts] = {}
-        for number, (block, shape) in enumerate(self.shapes.items()):
-            counts = np.zeros(math.prod(shape), dtype=np.int64)
-            known = (blocks == number) & (keys >= 0) & (keys < counts.size)
-            np.add.at(counts, keys[known], rows[known])
-            counted[block] = counts.reshape(shape)
-        return counted
+        return {
+            block: tally(shape, keys[blocks == number], rows[blocks == number])
+            for number, (block, shape) in enumerate(self.shapes.items())
+        }
 
 
 def scans(table: Table, wanted: Sequence[Marginal], merged: Merged) -> list[Scan]:
     """Build the statements that count what every wanted marginal is summed from."""
-    sizes = {name: _size(table, name, merged) for name in table.columns}
+    sizes = {name: cells_counted(table, name, merged) for name in table.columns}
     blocks = cover(wanted, sizes)
     if table.unit is not None:
         return [bounded_scan(table, blocks, merged)]
@@ -239,7 +237,7 @@ def scan(
     parameters = Parameters()
     rows = source or ".".join(quoted_name(part) for part in table.path)
     parts = [_count(table, i, b, merged, rows, parameters) for i, b in enumerate(blocks)]
-    shapes = {block: tuple(_size(table, a, merged) for a in block) for block in blocks}
+    shapes = {block: tuple(cells_counted(table, a, merged) for a in block) for block in blocks}
     return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes)
 
 
@@ -273,7 +271,7 @@ def _count(
     }
     key = whole(0, "BIGINT")
     for attribute in block:
-        size = whole(_size(table, attribute, merged), "BIGINT")
+        size = whole(cells_counted(table, attribute, merged), "BIGINT")
         code = columns[attribute].code
         if attribute in merged:
             classes = parameters.bind(("classes", attribute), merged[attribute].tolist())
@@ -287,10 +285,3 @@ def _count(
         f"SELECT {number} AS block, ({key})::BIGINT AS key, n FROM "
         f"(SELECT {grouped}system.main.count(*) AS n FROM {source} WHERE {inside} {by})"
     )
-
-
-def _size(table: Table, column: str, merged: Merged) -> int:
-    """Return the number of cells, or of their classes."""
-    if column in merged:
-        return int(merged[column].max(initial=-1)) + 1
-    return table.cells(column)

@@ -1,4 +1,4 @@
-"""Ctrl-C while DuckDB runs a statement."""
+"""Ctrl-C while a database runs a statement."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from typing import Protocol
 
 _EVERY_SECONDS = 0.05
 
 
+class Interruptible(Protocol):
+    """A connection whose statement another thread may end, such as those of DuckDB and SQLite."""
+
+    def interrupt(self) -> None:
+        """End the statement that runs, with an error; do nothing if none does."""
+
+
 @contextmanager
-def interruptible(con: DuckDBPyConnection) -> Iterator[None]:
+def interruptible(con: Interruptible) -> Iterator[None]:
     """Let Ctrl-C end the statement that `con` runs, and raise KeyboardInterrupt then.
 
     Python hands signals to the main thread between two of its own steps, so not before a
-    statement of DuckDB has ended. Here a second thread hears of the signal at once and ends the
-    statement; whatever error comes of that, it is the interrupt that is raised. It is raised
-    once: what cleans up after it is not interrupted by another Ctrl-C.
+    statement of the database has ended. Here a second thread hears of the signal at once and
+    ends the statement; whatever error comes of that, it is the interrupt that is raised. It is
+    raised once: what cleans up after it is not interrupted by another Ctrl-C.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -67,12 +71,12 @@ class _Interrupt:
 
 
 class _Watch:
-    """A thread that hears of SIGINT while the main thread is in DuckDB, and ends the statement.
+    """A thread that hears of SIGINT while the main thread runs a statement, and ends that.
 
     Whoever listened before, an event loop for example, hears of all signals too.
     """
 
-    def __init__(self, con: DuckDBPyConnection) -> None:
+    def __init__(self, con: Interruptible) -> None:
         self._con = con
         self._ear, self._mouth = socket.socketpair()
         self._mouth.setblocking(False)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.cover import MAX_BLOCK_CELLS, cover, roll_up
+from dpsql.engines.cover import MAX_BLOCK_CELLS, cover, roll_up, tally
 
 NAMES = list("abcdef")
 
@@ -42,3 +42,9 @@ def test_rolling_up_sums_the_other_axes_in_the_order_asked_for():
     np.testing.assert_array_equal(result["c", "a"], counts.sum(axis=1).T)
     assert result[()] == counts.sum()
     np.testing.assert_array_equal(result["b",], counts.sum(axis=(0, 2)))
+
+
+def test_a_row_is_in_one_cell_whatever_keys_are_found():
+    keys, rows = np.array([5, 0, -1, 5, 6]), np.array([1, 2, 4, 8, 16])
+    assert tally((2, 3), keys, rows).tolist() == [[2, 0, 0], [0, 0, 9]]
+    assert tally((), np.array([0]), np.array([3])).tolist() == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -46,6 +47,20 @@ def test_a_statement_ends_at_ctrl_c():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.set_wakeup_fd(earlier) == earlier
     assert con.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_statement_of_another_database_ends_at_ctrl_c():
+    con = sqlite3.connect(":memory:")
+    numbers = "WITH RECURSIVE t(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM t)"
+    timer = threading.Timer(0.2, ctrl_c)
+
+    def work():
+        timer.start()
+        con.execute(f"{numbers} SELECT count(*) FROM t WHERE i < 0").fetchall()
+
+    assert interrupted(work, con)
+    assert con.execute("SELECT 1").fetchall() == [(1,)]
+    con.close()
 
 
 def test_what_cleans_up_after_ctrl_c_is_not_interrupted():
