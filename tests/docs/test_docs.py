@@ -28,6 +28,17 @@ from tests.release.adult import census_task, connect
 REFERENCE = "\n".join(read(page) for page in PAGES if "reference" in page.parts)
 EXAMPLES = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
 LONGEST_LINE = 110
+FOLDERS = ("dpsql", "examples", "tests", "docs", ".ci")
+
+
+def paths() -> list[str]:
+    """Give all files and folders of the project; those of folders end in a slash."""
+    below = [p for folder in FOLDERS for p in (ROOT / folder).rglob("*")]
+    named = [*ROOT.glob("*.*"), *(ROOT / folder for folder in FOLDERS), *below]
+    return [f"/{name(p)}" + "/" * p.is_dir() for p in named]
+
+
+PATHS = paths()
 
 
 @pytest.mark.parametrize("page", EXAMPLES, ids=name)
@@ -69,9 +80,16 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_named_paths_exist(page):
-    folders = r"dpsql|examples|tests|docs|\.ci"
+    folders = "|".join(map(re.escape, FOLDERS))
     for path in re.findall(rf"`((?:{folders})/[\w./*-]*)`", read(page)):
         assert list(ROOT.glob(path.rstrip("/"))), path
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=name)
+def test_files_and_folders_that_are_named_by_the_end_of_their_paths_exist(page):
+    """A page says `dual.py` or `strategies/` where it has said in which room that is."""
+    for ending in re.findall(r"`([\w./-]+(?:\.py|\.md|/))`", prose(page)):
+        assert any(path.endswith("/" + ending) for path in PATHS), ending
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
