@@ -1,7 +1,11 @@
-"""The least budget of any matrix mechanism that meets limits, by a semidefinite program."""
+"""The least error, or budget, of any matrix mechanism, by a semidefinite program.
+
+Nothing here is taken from the planner.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,12 +16,35 @@ from dpsql.workload import Family, Workload
 ACCURACY = 1e-7
 
 
+def least_error_by_conic_program(rows: NDArray[np.float64]) -> float:
+    """Return the least error of queries at privacy cost 1: min tr(G X⁺) subject to diag(X) <= 1.
+
+    Their Gram matrix is G; tr B is at least tr(G X⁺) where [[B, root], [rootᵀ, X]] is positive
+    semidefinite. For rows in a residual space this is the least error among its strategies.
+    """
+    import cvxpy as cp
+
+    values, vectors = np.linalg.eigh(rows.T @ rows)
+    kept = values > values[-1] * 1e-10
+    root = vectors[:, kept] * np.sqrt(values[kept])
+    n, r = root.shape
+    x = cp.Variable((n, n), PSD=True)
+    bound = cp.Variable((r, r), symmetric=True)
+    problem = cp.Problem(
+        cp.Minimize(cp.trace(bound)),
+        [cp.bmat([[bound, root.T], [root, x]]) >> 0, cp.diag(x) <= 1],
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem.solve(solver=cp.CLARABEL)
+    return float(problem.value)
+
+
 def least_budget(workload: Workload, limits: Sequence[float | None]) -> float:
     """Return the least μ² at which no variance of a family is above its limit; small domains only.
 
     A strategy with the precision X costs max diag(X), and queries A have the covariance AX⁻¹Aᵀ.
     That this is at most T is the linear condition that [[T, A], [Aᵀ, X]] is positive semidefinite.
-    Nothing here is taken from the planner.
     """
     import cvxpy as cp
 

@@ -13,7 +13,7 @@ from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.oracle import exact_cost, generalised_least_squares, planned_estimator
-from tests.planner.strategies import some, workloads
+from tests.planner.random_workloads import some, workloads
 
 SETTINGS = some(120)
 pytestmark = pytest.mark.usefixtures("quick_cells")

@@ -27,7 +27,7 @@ from dpsql.workload import (
     Workload,
 )
 from tests.oracle import generalised_least_squares
-from tests.planner.strategies import RESIDUALS, some, workloads
+from tests.planner.random_workloads import RESIDUALS, some, workloads
 
 BUDGET = Budget(mu=1)
 SETTINGS = some(150)

@@ -14,7 +14,7 @@ from dpsql.planner.reconstruction import base
 from dpsql.planner.reconstruction import largest as search
 from dpsql.planner.reconstruction.largest import front
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Workload
-from tests.planner.strategies import RESIDUALS, some, workloads
+from tests.planner.random_workloads import RESIDUALS, some, workloads
 
 BUDGET = dpsql.Budget(mu=1)
 SETTINGS = some(120)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from itertools import combinations
 
 import numpy as np
@@ -18,28 +18,7 @@ from dpsql.planner.strategies import choose
 from dpsql.planner.strategies.choose import Solutions
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
-
-
-def least_error_by_conic_program(terms) -> float:
-    """min tr(G X⁺), diag(X) <= 1, as a semidefinite program over the residual space."""
-    import cvxpy as cp
-
-    rows = [np.sqrt(t.weight) * multiply(t.pieces).rows for t in terms]
-    gram = np.vstack(rows).T @ np.vstack(rows)
-    values, vectors = np.linalg.eigh(gram)
-    root = vectors[:, values > values[-1] * 1e-10] * np.sqrt(values[values > values[-1] * 1e-10])
-    n, r = root.shape
-    x = cp.Variable((n, n), PSD=True)
-    bound = cp.Variable((r, r), symmetric=True)
-    problem = cp.Problem(
-        cp.Minimize(cp.trace(bound)),
-        [cp.bmat([[bound, root.T], [root, x]]) >> 0, cp.diag(x) <= 1],
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        problem.solve(solver=cp.CLARABEL)
-    return float(problem.value)
-
+from tests.helpers.least import least_error_by_conic_program
 
 SMALL = {
     "prefix": Workload({"a": 6}).add(["a"], [Prefix()]),
@@ -67,7 +46,9 @@ def test_bounds_enclose_the_conic_optimum(name):
         if subworkload.spaces == ((),):
             continue
         found = conquer(subworkload, splitter, Solutions(1e-7))
-        optimum = least_error_by_conic_program(products(subworkload, splitter))
+        terms = products(subworkload, splitter)
+        rows = [math.sqrt(t.weight) * multiply(t.pieces).rows for t in terms]
+        optimum = least_error_by_conic_program(np.vstack(rows))
         assert found.lower <= optimum * (1 + 1e-5)
         assert found.upper >= optimum * (1 - 1e-5)
         assert found.upper / found.lower - 1 <= 1e-6

@@ -22,7 +22,7 @@ from tests.oracle import (
     planned_estimator,
     space_matrix,
 )
-from tests.planner.strategies import some, workloads
+from tests.planner.random_workloads import some, workloads
 
 ROUNDS = 2000
 MARGINALS = (

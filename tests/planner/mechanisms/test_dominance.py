@@ -20,7 +20,7 @@ from dpsql.planner.residuals.equivalence import by_size
 from dpsql.privacy import Budget
 from dpsql.workload import CircularRange, Identity, Prefix, Total, Workload
 from tests.helpers.mechanisms import planned_by, reason_of
-from tests.planner.strategies import some, workloads
+from tests.planner.random_workloads import some, workloads
 
 BUDGET = Budget(mu=1)
 TOLERANCE = 1e-4

@@ -18,7 +18,7 @@ from dpsql.planner.residuals.structure import multiply, products
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 from tests.helpers.mechanisms import planned_by, reason_of
-from tests.planner.strategies import some, workloads
+from tests.planner.random_workloads import some, workloads
 
 BUDGET = Budget(mu=1)
 

@@ -16,7 +16,7 @@ from dpsql.planner.mechanisms import querysmasher, residualplanner
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload
 from tests.helpers.mechanisms import planned_by, reason_of
-from tests.planner.strategies import some
+from tests.planner.random_workloads import some
 
 BUDGET = Budget(mu=1)
 

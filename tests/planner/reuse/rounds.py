@@ -15,7 +15,7 @@ from dpsql.privacy import Budget
 from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Workload
 from tests.oracle import every_space, family_matrix, space_matrix
-from tests.planner.strategies import _add_family
+from tests.planner.random_workloads import _add_family
 
 SIZES = {"a": 4, "b": 3, "c": 3}
 

@@ -18,7 +18,7 @@ from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Identity, Prefix, Workload
 from dpsql.workload.cells import coarsening, common_refinement
 from tests.oracle import every_space
-from tests.planner.strategies import some
+from tests.planner.random_workloads import some
 
 BANDS = np.repeat(np.arange(4), 5)
 """Of 20 ages."""

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from dpsql.planner.plans.plan import Given
 from tests.oracle import every_space, family_matrix
+from tests.planner.random_workloads import some
 from tests.planner.reuse.rounds import (
     SIZES,
     answers,
@@ -17,7 +18,6 @@ from tests.planner.reuse.rounds import (
     plan_rounds,
     rounds,
 )
-from tests.planner.strategies import some
 
 TABLE = np.random.default_rng(0).integers(0, 50, int(np.prod(list(SIZES.values()))))
 

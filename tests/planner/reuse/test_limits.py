@@ -12,9 +12,9 @@ import dpsql
 from dpsql.planner.reconstruction import combine
 from dpsql.workload import Identity, Matrix, Prefix, Total, Workload
 from tests.oracle import family_matrix
+from tests.planner.random_workloads import some
 from tests.planner.reuse.rounds import SIZES, answers, exact, plan_rounds, rounds
 from tests.planner.reuse.test_combining import TABLE
-from tests.planner.strategies import some
 
 
 @given(rounds())

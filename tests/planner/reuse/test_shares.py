@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
-from tests.planner.strategies import some
+from tests.planner.random_workloads import some
 
 POSITIVE = st.floats(1e-3, 1e3)
 
