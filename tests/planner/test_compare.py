@@ -122,6 +122,15 @@ def test_workloads_are_planned_by_name(name: str) -> None:
     assert f"plan({marginals.count}" in repr(plan).lower()
 
 
+@pytest.mark.parametrize("name", [n for n in MECHANISMS if n != "aim"])
+def test_the_budget_is_spent(name: str) -> None:
+    """Noise has whole numbers as parameters: entries that are not scaled would waste most of it."""
+    marginals = Workload({"a": 4, "b": 3}).add(["a", "b"], [Identity(), Identity()])
+    budget = Budget(epsilon=7, delta=0) if name == "laplace" else Budget(mu=7)
+    plan = dpsql.plan(marginals.add(["b"], [Identity()]), budget=budget, mechanism=name)
+    assert 0.999 * budget.mu_squared <= plan.privacy_cost <= budget.mu_squared
+
+
 def test_the_largest_variance_is_for_two_of_them() -> None:
     marginals = Workload({"a": 4, "b": 3, "c": 2})
     marginals.add(["a", "b"], [Identity(), Identity()]).add(["c"], [Identity()])

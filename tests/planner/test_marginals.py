@@ -30,6 +30,8 @@ from tests.oracle import family_matrix
 
 SIZES = {"a": 4, "b": 3, "c": 2, "d": 1}
 BUDGETS = [Budget(rho=0.5), Budget(epsilon=1, delta=0)]
+DIRECT = [("gaussian", BUDGETS[0]), ("laplace", BUDGETS[1])]
+"""Mechanisms of which each query is answered from one marginal."""
 
 
 def workload() -> Workload:
@@ -100,9 +102,9 @@ def test_pooled_marginals_are_least_squares(budget: Budget) -> None:
     assert math.fsum(b.error for b in plan.planned) == pytest.approx(total, rel=1e-9)
 
 
-@pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_each_query_follows_from_its_marginal_alone(budget: Budget) -> None:
-    plan = directly(workload(), budget)
+@pytest.mark.parametrize(("name", "budget"), DIRECT)
+def test_each_query_follows_from_its_marginal_alone(name: str, budget: Budget) -> None:
+    plan = planned_by(name, workload(), budget)
     reconstruction = plan.reconstruction
     assert isinstance(reconstruction, MarginalReconstruction)
     for family, variances in zip(plan.workload.families, plan.variances, strict=True):

@@ -74,14 +74,22 @@ class Mechanism(ABC):
     """A way to choose what is measured."""
 
     traits: Traits
+    """Its entry in `MECHANISMS`."""
 
     @abstractmethod
     def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
-        """Say why it can't answer a workload within a budget, as a clause; None if it can."""
+        """Say why it can't answer a workload within a budget, as a clause; None if it can.
+
+        It is quick, and looks at sizes before anything is written out. `reason_of_kind` has what
+        is wrong with empty workloads and other budgets, whatever is asked.
+        """
 
     @abstractmethod
     def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
         """Plan a workload that it can answer, with options that it takes.
+
+        Families without queries play no part, nor do attributes that no family touches. `Cost` has
+        the contributions; neighbours and the name of the mechanism are filled in by the registry.
 
         Args:
             workload: what to answer.

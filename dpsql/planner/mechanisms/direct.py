@@ -47,15 +47,21 @@ Reading = Literal["marginals", "pooled"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarginalStrategy:
-    """Integer measurements of all cells of one marginal."""
+    """Integer measurements of one marginal: a Kronecker product of factors."""
 
     attributes: tuple[str, ...]
     """One for each axis of the factors."""
     factors: tuple[IntegerFactor, ...]
-    """Of full column rank."""
+    """Of full column rank, so that every cell follows; or of full row rank, for what they span.
+
+    The parameter of the noise is a whole number, rounded up. So one factor carries a `SCALE`: with
+    entries of 0 and 1 the noise could be far too wide, and no plan would say so. Products of
+    entries over all factors stay below 2^31. The total has no axes, and one factor of one entry.
+    """
     share: float
-    """Of the budget, in proportion: of μ², or of ε."""
+    """Of the budget, in proportion: of μ², or of ε. See `shares`."""
     solver: str
+    """What is measured, for `Plan.explain()`."""
 
 
 def assemble(
@@ -66,8 +72,13 @@ def assemble(
 ) -> Plan:
     """Give each strategy its noise, certify what it costs, and find the variances.
 
-    The noise is Laplace noise if the budget is pure, else Gaussian. If answers are pooled, all
-    factors must be identities.
+    The noise is Laplace noise if the budget is pure, else Gaussian.
+
+    Args:
+        workload: what to answer.
+        cost: what may be spent.
+        strategies: what is measured; each family follows from one of them, or from all if pooled.
+        reading: how answers follow; if they are pooled, all factors must be identities.
 
     Raises:
         ResourceLimitError: a budget is too small for noise that fits 64-bit integers.

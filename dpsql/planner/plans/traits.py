@@ -23,7 +23,10 @@ class Traits:
     is_adaptive: bool = False
     """Whether it chooses what it measures by the data, so that answers are biased."""
     measures_marginals: bool = False
-    """Whether it measures marginals as they are, and not residual spaces."""
+    """Whether it measures marginals as they are, and not residual spaces.
+
+    Answers of a saved release follow in one way or in the other, so a wrong one can't be read.
+    """
     reuses_measurements: bool = False
     """Whether it plans on earlier measurements."""
     meets_targets: bool = False
@@ -66,4 +69,4 @@ MECHANISMS: Mapping[str, Traits] = MappingProxyType(
         )
     }
 )
-"""Name → what is known of the mechanism."""
+"""Name → what is known of the mechanism, in the order in which they are shown."""
