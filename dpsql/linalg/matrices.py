@@ -39,6 +39,9 @@ class StructuredMatrix(ABC):
 
     is_written = False
     """Whether it is held entry by entry."""
+    even: tuple[float, float] | None = None
+    """The eigenvalues across the ones and along them, if it is known to treat all cells alike. See
+    `structures.Exchangeable`."""
 
     def __init__(self, rows: int, cells: int) -> None:
         self.rows = rows
@@ -88,11 +91,7 @@ class StructuredMatrix(ABC):
         return Sparse(self.rows, self.cells, row, cell, self.matrix[row, cell])
 
     def even_gram(self) -> tuple[float, float] | None:
-        """Return the eigenvalues of the Gram matrix across the ones and along them.
-
-        None if it doesn't treat all cells alike, as far as can be seen without computing it. See
-        `structures.Exchangeable`.
-        """
+        """Return `even` of the Gram matrix, as far as it can be seen without computing it."""
         return None
 
     # ── products ───────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.matrices import Runs, Sparse, StructuredMatrix, check_entries, frozen
+from dpsql.linalg.matrices import Dense, Runs, Sparse, StructuredMatrix, check_entries, frozen
 
 
 class Exchangeable(StructuredMatrix):
@@ -20,7 +20,7 @@ class Exchangeable(StructuredMatrix):
 
     def __init__(self, cells: int, across: float = 1.0, along: float = 1.0) -> None:
         super().__init__(cells, cells)
-        self.across, self.along = across, along
+        self.across, self.along = self.even = across, along
 
     def _digest(self) -> bytes:
         if self.is_identity:
@@ -286,6 +286,27 @@ class Intervals(StructuredMatrix):
     def wraps(self) -> bool:
         """Whether a run goes on from the last cell to the first."""
         return bool((self.high > self.cells).any())
+
+
+def across_and_along(gram: StructuredMatrix) -> tuple[float, float]:
+    """Return the parts of the trace of a symmetric matrix across the ones and along them.
+
+    With u the unit vector along the ones the latter is uᵀGu.
+    """
+    if gram.even is not None:
+        across, along = gram.even
+        return (gram.cells - 1) * across, along
+    along = float(gram.matrix.sum()) / gram.cells
+    return float(np.trace(gram.matrix)) - along, along
+
+
+def weighted_sum(terms: Sequence[tuple[float, StructuredMatrix]]) -> StructuredMatrix:
+    """Return Σ weight · M, of one or more square matrices over the same cells."""
+    even = [m.even for _, m in terms if m.even is not None]
+    if len(even) < len(terms):
+        return Dense(np.asarray(sum(weight * m.matrix for weight, m in terms)))
+    across, along = np.array([weight for weight, _ in terms]) @ np.array(even)
+    return Exchangeable(terms[0][1].cells, float(across), float(along))
 
 
 def of_entries(rows: int, cells: int, row: Ints, cell: Ints, weight: Array) -> StructuredMatrix:

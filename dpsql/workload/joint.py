@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,11 +12,23 @@ from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.products import kron
 from dpsql.workload.workload import Family, Workload
 
+Groups = dict[frozenset[str], list[Family]]
+"""Families by the set of their attributes."""
+
 
 def touched(workload: Workload) -> tuple[str, ...]:
     """Return the attributes that the families touch, in domain order."""
     used = frozenset().union(*(f.attributes for f in workload.families if f.count))
     return tuple(name for name in workload.domain if name in used)
+
+
+def by_attributes(families: Iterable[Family]) -> Groups:
+    """Group the families that have any queries by their attributes, as these come."""
+    groups: Groups = {}
+    for family in families:
+        if family.count:
+            groups.setdefault(family.attributes, []).append(family)
+    return groups
 
 
 def joint_cells(workload: Workload) -> int:

@@ -24,9 +24,8 @@ from typing import Any
 
 from dpsql.planner.comparison.bound import svd_bound
 from dpsql.planner.mechanisms.hdmm import marginals
-from dpsql.planner.mechanisms.hdmm.grams import Gram, Products
+from dpsql.planner.mechanisms.hdmm.products import Products, best_product, best_union, gram_of
 from dpsql.planner.mechanisms.hdmm.strategies import Noise, Oracle
-from dpsql.planner.mechanisms.hdmm.templates import best_product, best_union
 from dpsql.workload import AllRange, Factor, Identity, Prefix, Ranges, Workload
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hdmm_tables.json"
@@ -142,7 +141,7 @@ def check_one_attribute(row: Row) -> Iterator[Number]:
     workload = one_attribute(row["workload"], row["n"])
     label = f"{row['noise']} {row['workload']} n={row['n']}"
     start = time.perf_counter()
-    gram = Gram.of(workload.families[0].blocks[0].queries)
+    gram = gram_of(workload.families[0].blocks[0].queries)
     error = Oracle(row["noise"]).solve(gram).error(gram)
     yield _number(f"{label} opt_0", row, "opt_0", error, workload, ONE, start)
     start = time.perf_counter()

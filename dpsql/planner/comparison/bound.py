@@ -43,8 +43,10 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.matrices import StructuredMatrix
+from dpsql.linalg.structures import across_and_along, weighted_sum
 from dpsql.linalg.subsets import subsets
-from dpsql.planner.mechanisms.hdmm.grams import MAX_CELLS, Gram, Products, weighted_sum
+from dpsql.planner.mechanisms.hdmm.products import MAX_CELLS, Products, gram_of
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
 from dpsql.workload.joint import gram, joint_cells, touched
@@ -175,17 +177,17 @@ def _separate(families: Sequence[Family], domain: Mapping[str, int]) -> float | 
     if np.abs(weights - product).max() > 1e-12 * total:
         return None
     factors = (
-        weighted_sum(n, zip(a.tolist(), grams, strict=True))
-        for n, a, grams in zip(asked.sizes, along, asked.grams, strict=True)
+        weighted_sum(list(zip(a.tolist(), grams, strict=True)))
+        for a, grams in zip(along, asked.grams, strict=True)
     )
     return total * math.prod(_of_gram(factor) for factor in factors)
 
 
-def _of_gram(gram: Gram) -> float:
+def _of_gram(gram: StructuredMatrix) -> float:
     """Return the bound over one attribute."""
-    if gram.plain:
-        across = (gram.cells - 1) * math.sqrt(gram.identity)
-        return (math.sqrt(gram.along_ones) + across) ** 2 / gram.cells
+    if gram.even is not None:
+        across, along = map(math.sqrt, gram.even)
+        return (along + (gram.cells - 1) * across) ** 2 / gram.cells
     return nuclear(gram.matrix) ** 2 / gram.cells
 
 
@@ -222,7 +224,7 @@ def _alike(families: Sequence[Family]) -> list[list[Family]]:
     parts: list[tuple[dict[str, bytes], list[Family]]] = []
     for family in families:
         asked = {
-            b.attributes[0]: b.queries.key for b in family.blocks if not Gram.of(b.queries).plain
+            b.attributes[0]: b.queries.key for b in family.blocks if b.queries.even_gram() is None
         }
         fitting = (p for p in parts if all(p[0].get(a, key) == key for a, key in asked.items()))
         known, members = next(fitting, ({}, []))
@@ -254,9 +256,10 @@ class _Axes:
         """Take what is along the ones apart from the rest, with h = kept·s."""
         key = queries.key, kept
         if key not in self._known:
-            gram = Gram.of(queries)
-            if gram.plain:
-                self._known[key] = _Axis(gram.along_ones, np.array([gram.identity]), exact=True)
+            gram = gram_of(queries)
+            if gram.even is not None:
+                across, along = gram.even
+                self._known[key] = _Axis(along, np.array([across]), exact=True)
             else:
                 if queries.key not in self._turned:
                     self._turned[queries.key] = _Turned.of(gram)
@@ -275,11 +278,11 @@ class _Turned:
     """s = g − cᵀC⁺c, or a little less; g where c is 0."""
 
     @classmethod
-    def of(cls, gram: Gram) -> _Turned:
+    def of(cls, gram: StructuredMatrix) -> _Turned:
         basis = _basis_with_ones(gram.cells)
         turned = basis.T @ gram.matrix @ basis
         g, c, across = max(0.0, float(turned[0, 0])), turned[1:, 0], turned[1:, 1:]
-        if np.abs(c).max(initial=0.0) <= 1e-12 * gram.trace:
+        if np.abs(c).max(initial=0.0) <= 1e-12 * sum(across_and_along(gram)):
             return cls(g, np.zeros_like(c), across, g)
         # cᵀC⁺c = Σ (v·c)²/λ over the eigenvectors v of C; directions with λ = 0 have v·c = 0, too,
         # as [[g, cᵀ], [c, C]] is positive semidefinite.

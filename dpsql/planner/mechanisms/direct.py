@@ -10,7 +10,6 @@ says of another is not used, but for queries over some of its attributes only.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,6 +36,7 @@ from dpsql.planner.reconstruction.pooled_marginals import of_marginals
 from dpsql.planner.shares.allocation import exact_shares
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
+from dpsql.workload.joint import by_attributes
 
 LEAST_SHARE = 1e-4
 """Of the budget, relative to the largest share."""
@@ -163,11 +163,7 @@ class DirectNoise(Mechanism):
     def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
         """Measure each marginal by its cells or by its queries, at its share of the budget."""
         cost = Cost(budget_of(budget), options.contributions)
-        groups: dict[frozenset[str], list[Family]] = defaultdict(list)
-        for family in workload.families:
-            if family.count:
-                groups[family.attributes].append(family)
-        pure = self._laplace
+        pure, groups = self._laplace, by_attributes(workload.families)
         found = [_least(group, workload, pure=pure) for group in groups.values()]
         strategies = [
             MarginalStrategy(names, factors, share, solver)

@@ -31,6 +31,7 @@ from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Family, Workload
 from dpsql.workload.factors import Total
+from dpsql.workload.joint import by_attributes
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +130,7 @@ class MarginalReconstruction(Reconstruction):
     def __init__(self, spaces: Iterable[Space], families: Iterable[Family] = ()) -> None:
         self.places = tuple(Place(space) for space in spaces)
         self._chosen: dict[frozenset[str], Place] = {}
-        asked: dict[frozenset[str], list[Family]] = {}
-        for family in families:
-            if family.count:
-                asked.setdefault(family.attributes, []).append(family)
-        for attributes, own in asked.items():
+        for attributes, own in by_attributes(families).items():
             self._choose(attributes, partial(_spans_all, own))
 
     @property

@@ -11,16 +11,16 @@ import pytest
 
 from dpsql.planner.comparison.bound import svd_bound
 from dpsql.planner.mechanisms.hdmm import marginals
-from dpsql.planner.mechanisms.hdmm.grams import Products
 from dpsql.planner.mechanisms.hdmm.marginals import (
     AllSubsets,
     ListedSubsets,
     closure,
     enough_subsets,
 )
+from dpsql.planner.mechanisms.hdmm.products import Products, best_product, best_union, share
 from dpsql.planner.mechanisms.hdmm.strategies import Oracle
-from dpsql.planner.mechanisms.hdmm.templates import best_product, best_union, share
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
+from tests.helpers.hdmm import rows_of
 from tests.oracle import family_matrix, over_full_domain
 
 NOISES = ["gaussian", "laplace"]
@@ -44,7 +44,7 @@ def error(rows, asked) -> float:
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_product_has_the_error_of_its_matrix(noise):
     found = best_product(Products.of(mixed()), Oracle(noise))
-    rows = reduce(np.kron, [f.rows() for f in found.factors])
+    rows = reduce(np.kron, [rows_of(f) for f in found.factors])
     assert found.error == pytest.approx(error(rows, gram(mixed())), rel=1e-6)
 
 
@@ -53,12 +53,12 @@ def test_no_single_attribute_of_a_product_can_do_better(noise):
     found = best_product(Products.of(mixed()), Oracle(noise))
     for i, factor in enumerate(found.factors):
         for change in (0.9, 1.1):
-            rows = factor.rows()
+            rows = rows_of(factor)
             rows[:-1] *= change
             norm = np.abs(rows).sum(axis=0).max()
             if noise == "gaussian":
                 norm = np.sqrt(np.square(rows).sum(axis=0).max())
-            others = [f.rows() for f in found.factors]
+            others = [rows_of(f) for f in found.factors]
             others[i] = rows / norm
             assert error(reduce(np.kron, others), gram(mixed())) >= found.error * (1 - 1e-4)
 

@@ -32,9 +32,12 @@ from numpy.typing import NDArray
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.hdmm.strategies import Noise, descend, irregular
-from dpsql.planner.residuals.pieces import split_rows
-from dpsql.workload import Family, Workload
-from dpsql.workload.workload import Block
+from dpsql.planner.residuals.decompose import decompose
+from dpsql.planner.residuals.equivalence import by_size
+from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.references import Reference
+from dpsql.workload import Workload
+from dpsql.workload.joint import touched
 
 MAX_BITS = 15
 MAX_PAIRS = 2**23
@@ -154,56 +157,28 @@ class Spectrum:
 def spectrum(workload: Workload) -> Spectrum | None:
     """Add up what is asked of each residual space; None if there are too many, or none."""
     families = [f for f in workload.families if f.count]
-    used = frozenset().union(*(f.attributes for f in families))
-    names = tuple(name for name in workload.domain if name in used)
+    names = touched(workload)
     places = {name: i for i, name in enumerate(names)}
-    wanted = {tuple(sorted(places[a] for a in f.attributes)) for f in families}
-    found = enough_subsets(len(names), wanted)
+    found = enough_subsets(
+        len(names), {tuple(sorted(places[a] for a in f.attributes)) for f in families}
+    )
     if found is None:
-        return None
-    asked = np.zeros(len(found.sets))
-    for family in families:
-        for at, value in parts_of(family, places):
-            asked[found.index(at)] += family.weight * value
-    if not asked.any():
         return None
     sizes = [workload.domain[name] for name in names]
     cells = np.array([float(math.prod(sizes[i] for i in s)) for s in found.sets])
-    return Spectrum(names, found, asked, cells)
-
-
-def parts_of(family: Family, places: dict[str, int]) -> list[tuple[tuple[int, ...], float]]:
-    """Return, for each residual space A that the queries touch, Σ ‖q_A‖² over their own cells.
-
-    That is g_A · n_B / N, divided here by n_B once more: g_A / N.
-    """
-    found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
-    for block in family.blocks:
-        here = _block_parts(block)
-        found = [
-            (at + tuple(places[a] for a in kept), value * share)
-            for at, value in found
-            for kept, share in here
-        ]
-    cells = math.prod(n for block in family.blocks for n in block.shape)
-    return [(at, value / cells) for at, value in found if value > 0]
-
-
-def _block_parts(block: Block) -> list[tuple[tuple[str, ...], float]]:
-    """Return Σ ‖q_A‖² of one block's queries for each subset A of its attributes."""
-    queries = block.queries
-    if len(block.attributes) == 1:
-        along = float(np.square(queries.sums()).sum()) / queries.cells
-        across = max(0.0, float(queries.squares().sum()) - along)
-        return [((), along), (block.attributes, across)]
-    weights = [np.full(n, 1 / n) for n in block.shape]
-    result = []
-    for kept in subsets(range(len(block.shape))):
-        part = split_rows(queries.matrix, weights, tuple(i in kept for i in range(len(weights))))
-        spread = math.prod(n for i, n in enumerate(block.shape) if i not in kept)
-        squares = float(np.square(part).sum()) * spread
-        result.append((tuple(block.attributes[i] for i in kept), squares))
-    return result
+    asked = np.zeros(len(found.sets))
+    colouring = by_size(workload)
+    splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
+    for subworkload in decompose(workload, colouring, splitter.squares):
+        # Over its own cells Σ‖q_A‖² is g_A · n_A / N: what is dropped is the mean over n cells.
+        squares = math.fsum(
+            share * math.prod(map(splitter.squares, [*dropped, *(piece for piece, _ in t.layout)]))
+            for t in subworkload.terms
+            for share, dropped in t.shares
+        )
+        at = [found.index([places[a] for a in space]) for space in subworkload.spaces]
+        asked[at] = squares / cells[at]
+    return Spectrum(names, found, asked, cells) if asked.any() else None
 
 
 def best_marginals(given: Spectrum, noise: Noise, largest: float = math.inf) -> WeightedMarginals:

@@ -20,12 +20,17 @@ import numpy as np
 
 from dpsql.errors import MechanismError, ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.matrices import check_entries
+from dpsql.linalg.matrices import Dense, check_entries
 from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
 from dpsql.planner.mechanisms.direct import MarginalStrategy, Reading, assemble
 from dpsql.planner.mechanisms.hdmm import marginals
-from dpsql.planner.mechanisms.hdmm.grams import Gram, Products, jointly_asked
+from dpsql.planner.mechanisms.hdmm.products import (
+    Products,
+    ProductStrategy,
+    best_product,
+    best_union,
+)
 from dpsql.planner.mechanisms.hdmm.strategies import (
     DenseStrategy,
     EvenStrategy,
@@ -33,7 +38,6 @@ from dpsql.planner.mechanisms.hdmm.strategies import (
     Oracle,
     Strategy,
 )
-from dpsql.planner.mechanisms.hdmm.templates import ProductStrategy, best_product, best_union
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.strategies.express import over_basis
@@ -119,7 +123,7 @@ def candidates(workload: Workload, cost: Cost) -> Iterator[StrategyCandidate]:
     noise: Noise = "laplace" if cost.budget.pure else "gaussian"
     oracle = Oracle(noise)
     searches: list[Callable[[], StrategyCandidate | None]] = []
-    if jointly_asked(workload) is None:
+    if not any(len(block.attributes) > 1 for f in workload.families for block in f.blocks):
         searches += [partial(f, workload, oracle, cost) for f in (_kronecker, _union)]
     if len(touched(workload)) > 1 and joint_cells(workload) <= FEW_CELLS:
         searches.append(partial(_all_cells, workload, oracle, cost))
@@ -188,7 +192,7 @@ def _kind(factor: Strategy) -> str:
 def _all_cells(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandidate:
     """OPT_0 over the joint cells."""
     names = touched(workload)
-    asked = Gram(joint_cells(workload), rest=gram(workload, names))
+    asked = Dense(gram(workload, names))
     sizes = [workload.domain[name] for name in names]
     found = oracle.solve(asked)
     factor = joint(found, oracle.noise, sizes, _bits(cost, 1.0))
@@ -284,11 +288,10 @@ def _is_identity(strategy: Strategy) -> bool:
 def _matrix(strategy: Strategy, noise: Noise, bits: int) -> Ints:
     if isinstance(strategy, EvenStrategy):
         return _even(strategy, bits)
-    rows = strategy.rows()
     if noise == "laplace":
-        return _p_identity(rows, bits)
+        return _p_identity(strategy.rows, bits)
     basis = np.eye(strategy.cells, dtype=np.int64)
-    return round_strategy(over_basis(rows, basis, lambda scaled: scaled), bits)
+    return round_strategy(over_basis(strategy.rows, basis, lambda scaled: scaled), bits)
 
 
 def _even(strategy: EvenStrategy, bits: int) -> Ints:

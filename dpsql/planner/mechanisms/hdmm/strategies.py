@@ -33,31 +33,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.matrices import independent_inverse
+from dpsql.linalg.matrices import StructuredMatrix, independent_inverse
 from dpsql.linalg.roots import root_of
-from dpsql.planner.mechanisms.hdmm.grams import Gram
+from dpsql.linalg.structures import across_and_along
 from dpsql.planner.strategies.dual import Dual, maximise
 
 Noise = Literal["gaussian", "laplace"]
 
-
-class Strategy(Protocol):
-    """Measurements over the cells of one attribute."""
-
-    @property
-    def cells(self) -> int:
-        """How many the attribute has."""
-
-    def error(self, gram: Gram) -> float:
-        """Return tr((AᵀA)⁺G): the sum of variances at unit noise, for queries that A answers."""
-
-    def rows(self) -> Array:
-        """Write the measurements out: shape (measurements, cells)."""
+NOTHING = 1e-9
+"""What is asked of differences between cells, relative to all, up to which nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,56 +59,49 @@ class EvenStrategy:
     total: float
     """y."""
 
-    def error(self, gram: Gram) -> float:
-        """AᵀA is x² + ny² along the ones and x² across them."""
-        across = max(0.0, gram.trace - gram.along_ones)
-        along = gram.along_ones / (self.each**2 + self.cells * self.total**2)
-        if not self.each:
-            return along if across <= 1e-9 * gram.trace else math.inf
-        return along + across / self.each**2
+    def error(self, gram: StructuredMatrix) -> float:
+        """Return tr((AᵀA)⁺G): the sum of variances at unit noise, for queries that A answers.
 
-    def rows(self) -> Array:
-        """One row for each cell, and one for the total."""
-        parts = [self.each * np.eye(self.cells)] if self.each else []
-        if self.total or not self.each:
-            parts.append(np.full((1, self.cells), self.total))
-        return np.vstack(parts)
+        AᵀA is x² + ny² along the ones and x² across them.
+        """
+        across, along = across_and_along(gram)
+        of_ones = along / (self.each**2 + self.cells * self.total**2)
+        if not self.each:
+            return of_ones if across <= NOTHING * (across + along) else math.inf
+        return of_ones + max(0.0, across) / self.each**2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseStrategy:
-    """Any rows, of full column rank or independent."""
+    """Any measurements, of full column rank or independent."""
 
-    matrix: Array
+    rows: Array
+    """Shape (measurements, cells)."""
     inverse_gram: Array = field(repr=False)
     """(AᵀA)⁺."""
 
     @classmethod
-    def of(cls, matrix: Array) -> DenseStrategy:
-        """Factorise the rows."""
-        m, n = matrix.shape
-        if m < n:
-            inverse = independent_inverse(matrix)
-            return cls(matrix, inverse @ inverse.T)
-        triangle = np.linalg.qr(matrix, mode="r")
-        inverse = np.linalg.inv(triangle)
-        return cls(matrix, inverse @ inverse.T)
+    def of(cls, rows: Array) -> DenseStrategy:
+        """Factorise the measurements: with A = QR is (AᵀA)⁺ = R⁻¹R⁻ᵀ, or A⁺A⁺ᵀ."""
+        wide = len(rows) < len(rows.T)
+        triangle = rows if wide else np.linalg.qr(rows, mode="r")
+        inverse = independent_inverse(rows) if wide else np.linalg.inv(triangle)
+        return cls(rows, inverse @ inverse.T)
 
     @property
     def cells(self) -> int:
         """The number of columns."""
-        return int(self.matrix.shape[1])
+        return int(self.rows.shape[1])
 
-    def error(self, gram: Gram) -> float:
-        """Multiply entry by entry: both matrices are symmetric."""
-        inverse = self.inverse_gram
-        plain = gram.identity * np.trace(inverse) + gram.total * inverse.sum()
-        rest = 0.0 if gram.rest is None else np.einsum("ij,ij->", inverse, gram.rest)
-        return float(plain + rest)
+    def error(self, gram: StructuredMatrix) -> float:
+        """Return tr((AᵀA)⁺G), as above; multiplied entry by entry, as both are symmetric."""
+        if gram.even is not None:
+            return float(np.trace(gram @ self.inverse_gram))
+        return float(np.einsum("ij,ij->", self.inverse_gram, gram.matrix))
 
-    def rows(self) -> Array:
-        """Return the rows."""
-        return self.matrix
+
+Strategy = EvenStrategy | DenseStrategy
+"""Measurements over the cells of one attribute."""
 
 
 def sensitivity(rows: Array, noise: Noise) -> float:
@@ -258,7 +240,7 @@ class Oracle:
         self.noise = noise
         self._known: dict[bytes, Strategy] = {}
 
-    def solve(self, gram: Gram, start: Strategy | None = None) -> Strategy:
+    def solve(self, gram: StructuredMatrix, start: Strategy | None = None) -> Strategy:
         """Return a strategy of sensitivity 1.
 
         Args:
@@ -273,32 +255,30 @@ class Oracle:
         found = self._solve(gram, start)
         return min((start, found), key=lambda strategy: strategy.error(gram))
 
-    def _solve(self, gram: Gram, start: Strategy | None) -> Strategy:
-        if not gram.trace:
+    def _solve(self, gram: StructuredMatrix, start: Strategy | None) -> Strategy:
+        if not sum(across_and_along(gram)):
             return EvenStrategy(gram.cells, 1.0, 0.0)
-        if gram.plain:
+        if gram.even is not None:
             return even(gram, self.noise)
         if self.noise == "gaussian":
             return full(gram)
         return p_identity(gram, start)
 
 
-def even(gram: Gram, noise: Noise) -> EvenStrategy:
-    """Return the best EvenStrategy strategy: one number t, x = 1 − t and y = t, or their roots.
+def even(gram: StructuredMatrix, noise: Noise) -> EvenStrategy:
+    """Return the best even strategy: one number t, x = 1 − t and y = t, or their roots.
 
     The error is (n − 1)a/x² + (a + nb)/(x² + ny²). Gaussian noise has x² + y² = 1, and it is
     convex in y²; for Laplace noise x + y = 1, and the best of a grid is refined.
     """
     n = gram.cells
-    if gram.trace - gram.along_ones <= 1e-9 * gram.trace:
+    across, along = across_and_along(gram)
+    if across <= NOTHING * (across + along):
         return EvenStrategy(n, 0.0, 1.0)
+    power = 1.0 if noise == "laplace" else 0.5
 
     def at(t: float) -> EvenStrategy:
-        return (
-            EvenStrategy(n, 1 - t, t)
-            if noise == "laplace"
-            else EvenStrategy(n, (1 - t) ** 0.5, t**0.5)
-        )
+        return EvenStrategy(n, (1 - t) ** power, t**power)
 
     return at(_least(lambda t: at(t).error(gram)))
 
@@ -315,19 +295,19 @@ def _least(function: Callable[[float], float]) -> float:
     return min((float(grid[at]), float(found.x)), key=function)
 
 
-def full(gram: Gram, tolerance: float = TOLERANCE) -> DenseStrategy:
+def full(gram: StructuredMatrix) -> DenseStrategy:
     """Return the best strategy of all for Gaussian noise."""
     dual = Dual.of(root_of(gram.matrix), (gram.cells,))
-    rows = maximise(dual, tolerance).root
+    rows = maximise(dual, TOLERANCE).root
     return DenseStrategy.of(rows / sensitivity(rows, "gaussian"))
 
 
-def p_identity(gram: Gram, start: Strategy | None = None) -> DenseStrategy:
+def p_identity(gram: StructuredMatrix, start: Strategy | None = None) -> DenseStrategy:
     """Return a p-Identity strategy with p = n/16, found from another one if that is given."""
     n, p = gram.cells, queries_beside(gram.cells)
     theta = None
-    if isinstance(start, DenseStrategy) and start.matrix.shape == (n + p, n):
-        theta = start.matrix[n:] / np.diag(start.matrix[:n])
+    if isinstance(start, DenseStrategy) and start.rows.shape == (n + p, n):
+        theta = start.rows[n:] / np.diag(start.rows[:n])
     return DenseStrategy.of(matrix_of(best_theta(gram.matrix, p, theta)))
 
 

@@ -1,5 +1,13 @@
 """Strategies over several attributes, put together from those over each: OPT_⊗ and OPT_+.
 
+A workload is seen as a weighted sum of Kronecker products of Gram matrices,
+
+    WᵀW = Σ_j w_j · G_1^(j) ⊗ … ⊗ G_d^(j)
+
+with one factor for each attribute; where family j doesn't touch an attribute, it asks for the
+total along it, J. Counting every cell of an attribute has the Gram matrix I. Any aI + bJ has two
+eigenvalues, so that attributes of which only these are asked may have millions of cells.
+
 *OPT_⊗: one Kronecker product of strategies, for a union of products (HDMM, 6, Definition 18).*
 The error of A = A_1 ⊗ … ⊗ A_d is a sum over the families of products over the attributes,
 
@@ -21,19 +29,85 @@ of these is
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.linalg.arrays import Array
-from dpsql.planner.mechanisms.hdmm.grams import Gram, Products, weighted_sum
+from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.matrices import Dense, StructuredMatrix
+from dpsql.linalg.structures import Exchangeable, weighted_sum
 from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Noise, Oracle, Strategy
-from dpsql.workload import Family, Workload
+from dpsql.workload import Queries, Total, Workload
+from dpsql.workload.joint import Groups, by_attributes, touched
 
+MAX_CELLS = 2500
+"""Cells of an attribute up to which a Gram matrix is written out and factorised."""
 ROUNDS = 30
 PROGRESS = 1e-5
 """Relative gain of a round below which the search ends."""
 SMALLEST = 1e-100
+
+
+def gram_of(queries: Queries) -> StructuredMatrix:
+    """Return the Gram matrix of queries over one attribute.
+
+    Raises:
+        ResourceLimitError: it would have to be written out, and is too large for that.
+    """
+    even = queries.even_gram()
+    if even is not None:
+        return Exchangeable(queries.cells, *even)
+    if queries.cells > MAX_CELLS:
+        raise ResourceLimitError(
+            f"HDMM can't factorise a matrix over {queries.cells:,} cells; the limit is "
+            f"{MAX_CELLS:,}.",
+            hint="use a coarser domain, or another mechanism.",
+        )
+    return Dense(queries.gram())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Products:
+    """Σ_j w_j ⊗_i G_i^(j). Of each attribute only few different things are asked."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    weights: Array
+    """w_j, of shape (k,)."""
+    roles: Ints
+    """Which of `grams` of each attribute family j asks: shape (k, attributes)."""
+    grams: tuple[tuple[StructuredMatrix, ...], ...]
+    """For each attribute, all that is asked of it."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> Products:
+        """Take a workload apart, of which every block is over one attribute.
+
+        Raises:
+            ResourceLimitError: a Gram matrix is too large to be written out.
+        """
+        families = [f for f in workload.families if f.count]
+        weights = np.array([family.weight for family in families])
+        names = touched(workload)
+        sizes = tuple(workload.domain[name] for name in names)
+        roles = np.zeros((len(families), len(names)), dtype=np.int64)
+        grams: list[tuple[StructuredMatrix, ...]] = []
+        asked = [{b.attributes[0]: b.queries for b in family.blocks} for family in families]
+        for i, (name, n) in enumerate(zip(names, sizes, strict=True)):
+            total = Total().bind(n)
+            queries = [blocks.get(name, total) for blocks in asked]
+            distinct = {q.key: q for q in queries}
+            places = {key: place for place, key in enumerate(distinct)}
+            roles[:, i] = [places[q.key] for q in queries]
+            grams.append(tuple(map(gram_of, distinct.values())))
+        return cls(names, sizes, weights, roles, tuple(grams))
+
+    @property
+    def cells(self) -> int:
+        """The number of joint cells."""
+        return math.prod(self.sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,25 +123,17 @@ class ProductStrategy:
 
         The sensitivity is 1 if that of all factors is.
         """
-        columns = [_errors(self.asked, i, factor) for i, factor in enumerate(self.factors)]
-        return float(self.asked.weights @ np.prod(columns, axis=0)) if columns else self._total
-
-    @property
-    def _total(self) -> float:
-        """Without attributes there is one cell, which is measured."""
-        return float(self.asked.weights.sum())
+        return float(self.asked.weights @ _all_errors(self.asked, self.factors).prod(axis=1))
 
 
 def best_product(asked: Products, oracle: Oracle) -> ProductStrategy:
     """Let the attributes take turns."""
     factors: list[Strategy] = [EvenStrategy(n, 1.0, 0.0) for n in asked.sizes]
-    errors = np.ones((len(asked.weights), len(factors)))
-    for i, factor in enumerate(factors):
-        errors[:, i] = _errors(asked, i, factor)
+    errors = _all_errors(asked, factors)
     best = math.inf
     for turn in range(ROUNDS):
-        for i, n in enumerate(asked.sizes):
-            gram = weighted_sum(n, _surrogate(asked, i, errors))
+        for i in range(len(factors)):
+            gram = weighted_sum(_surrogate(asked, i, errors))
             # The first turn of each attribute starts afresh; later ones go on from what was found.
             factors[i] = oracle.solve(gram, factors[i] if turn else None)
             errors[:, i] = _errors(asked, i, factors[i])
@@ -78,13 +144,21 @@ def best_product(asked: Products, oracle: Oracle) -> ProductStrategy:
     return ProductStrategy(asked, tuple(factors))
 
 
+def _all_errors(asked: Products, factors: Sequence[Strategy]) -> Array:
+    """Return e_ij for every family and attribute: shape (k, attributes)."""
+    errors = np.ones((len(asked.weights), len(factors)))
+    for i, factor in enumerate(factors):
+        errors[:, i] = _errors(asked, i, factor)
+    return errors
+
+
 def _errors(asked: Products, i: int, factor: Strategy) -> Array:
     """Return e_ij of one attribute, for every family: shape (k,)."""
     of_role = np.array([factor.error(gram) for gram in asked.grams[i]])
     return np.asarray(of_role[asked.roles[:, i]])
 
 
-def _surrogate(asked: Products, i: int, errors: Array) -> list[tuple[float, Gram]]:
+def _surrogate(asked: Products, i: int, errors: Array) -> list[tuple[float, StructuredMatrix]]:
     """Weigh what is asked of attribute i by the errors along the others; the scale is free."""
     positive = np.log(np.maximum(errors, SMALLEST))  # queries may be 0 along an attribute
     others = np.delete(positive, i, axis=1).sum(axis=1) + np.log(asked.weights)
@@ -114,40 +188,33 @@ def best_union(workload: Workload, oracle: Oracle) -> UnionStrategy:
     The paper leaves it open which families to serve together. Here those over the same attributes
     are; or those over fewer attributes join the smallest other group that has all of theirs.
     """
-    apart = groups(workload)
-    together = joined(workload, apart)
-    found = [_solve(apart, oracle)]
+    apart = by_attributes(workload.families)
+    together = joined(apart, workload.domain)
+    found = [_solve(apart, workload, oracle)]
     if len(together) < len(apart):
-        found.append(_solve(together, oracle))
+        found.append(_solve(together, workload, oracle))
     return min(found, key=lambda union: union.error)
 
 
-def _solve(given: list[Workload], oracle: Oracle) -> UnionStrategy:
-    products = tuple(best_product(Products.of(group), oracle) for group in given)
+def _solve(groups: Groups, workload: Workload, oracle: Oracle) -> UnionStrategy:
+    parts = (Workload.of(workload.domain, families) for families in groups.values())
+    products = tuple(best_product(Products.of(part), oracle) for part in parts)
     shares, error = share([product.error for product in products], oracle.noise)
     return UnionStrategy(products, shares, error)
 
 
-def groups(workload: Workload) -> list[Workload]:
-    """Return the families over each set of attributes, in the order of their first ones."""
-    found: dict[frozenset[str], list[Family]] = {}
-    for family in workload.families:
-        if family.count:
-            found.setdefault(family.attributes, []).append(family)
-    return [Workload.of(workload.domain, families) for families in found.values()]
-
-
-def joined(workload: Workload, apart: list[Workload]) -> list[Workload]:
+def joined(apart: Groups, domain: Mapping[str, int]) -> Groups:
     """Let groups whose attributes another one has join the smallest such that joins none."""
-    sets = [frozenset(group.families[0].attributes) for group in apart]
-    cells = [math.prod(workload.domain[a] for a in s) for s in sets]
-    order = sorted(range(len(sets)), key=lambda i: (-len(sets[i]), cells[i]))
-    members: dict[int, list[Family]] = {}
-    for i in order:
-        above = [j for j in members if sets[i] < sets[j]]
-        place = min(above, key=cells.__getitem__) if above else i
-        members.setdefault(place, []).extend(apart[i].families)
-    return [Workload.of(workload.domain, families) for families in members.values()]
+
+    def cells(attributes: frozenset[str]) -> int:
+        return math.prod(domain[a] for a in attributes)
+
+    members: Groups = {}
+    for attributes in sorted(apart, key=lambda s: (-len(s), cells(s))):
+        above = [larger for larger in members if attributes < larger]
+        place = min(above, key=cells) if above else attributes
+        members.setdefault(place, []).extend(apart[attributes])
+    return members
 
 
 def share(errors: list[float], noise: Noise) -> tuple[tuple[float, ...], float]:
