@@ -26,7 +26,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
@@ -44,11 +43,11 @@ from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.residuals.decompose import decompose
 from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Component, Key, Splitter
-from dpsql.planner.residuals.references import Reference, residual_basis
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product, Structure, factor, products
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily, Triangular
 from dpsql.planner.strategies.choose import named
-from dpsql.planner.strategies.express import over_basis, over_residual_basis
+from dpsql.planner.strategies.express import over_integers
 from dpsql.workload import Workload
 
 MAX_DIMENSION = 2500
@@ -191,9 +190,7 @@ def waves(spectrum: Array, shape: tuple[int, ...]) -> Array:
 
 def _strategy(component: Component, spectrum: Array) -> Triangular:
     """Write the strategy over the integer basis of the residual space."""
-    express = partial(over_residual_basis, component=component)
-    basis = residual_basis(component.references)
-    return over_basis(waves(spectrum, component.shape), basis, express)
+    return over_integers(waves(spectrum, component.shape), component, component.dimension)
 
 
 def _too_large(names: str, cells: int) -> str:

@@ -20,7 +20,6 @@ import hashlib
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -39,11 +38,11 @@ from dpsql.planner.mechanisms.restricted import (
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.residuals.equivalence import by_size
 from dpsql.planner.residuals.pieces import Component
-from dpsql.planner.residuals.references import Reference, residual_basis
+from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, maximise
-from dpsql.planner.strategies.express import over_basis, over_residual_basis
+from dpsql.planner.strategies.express import over_integers
 from dpsql.planner.strategies.product import product_error
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
 
@@ -145,9 +144,7 @@ def strategy_for(asked: BasisQueries) -> Solution:
     glued = np.vstack([centred, np.ones((1, n))])
     best = maximise(Dual.of(glued, (n,)), TOLERANCE)
     root = best.root - best.root.mean(axis=1, keepdims=True)
-    basis = residual_basis([reference])
-    express = partial(over_residual_basis, component=component)
-    strategy = over_basis(compress(root), basis, express)
+    strategy = over_integers(compress(root), component, component.dimension)
     error = float(np.square(centred @ strategy.inverse()).sum())
     return Solution(strategy, error, 0.0, f"basis ({asked.name})")
 

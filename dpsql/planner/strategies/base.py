@@ -45,7 +45,7 @@ class Centred:
 
 
 Strategy = Triangular | Centred
-"""What `rounding` makes integers of. `express.over_basis` makes a `Triangular` of real rows."""
+"""What `rounding` makes integers of. `express.over_integers` makes a `Triangular` of real rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

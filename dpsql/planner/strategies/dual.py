@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -34,7 +33,7 @@ from dpsql.linalg.nested import Nested
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
 from dpsql.planner.strategies.base import Solution, Solver
-from dpsql.planner.strategies.express import integer_basis, over_basis, over_residual_basis
+from dpsql.planner.strategies.express import over_integers
 from dpsql.planner.strategies.symmetry import Permutation, Subspace, averaged, blocks, symmetries
 
 Vector = NDArray[np.float64]
@@ -86,13 +85,11 @@ class DualSolver(Solver):
     ) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
         dual, best = solve_dual(component, tolerance, work, start)
-        basis = integer_basis(component, dual.rank)
-        full = len(basis) == component.dimension
-        express = partial(over_residual_basis, component=component) if full else None
-        strategy = over_basis(best.root, basis, express, component.shape)
-        kind = "dense" if full else "low rank"
+        strategy = over_integers(best.root, component, dual.rank)
+        rank = len(strategy.basis)
+        kind = "dense" if rank == component.dimension else "low rank"
         parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
-        name = f"dual ({kind}, rank {len(basis)}{parts})"
+        name = f"dual ({kind}, rank {rank}{parts})"
         spent = best.evaluations * dual.work
         return Solution(strategy, best.upper, best.lower, name, spent)
 

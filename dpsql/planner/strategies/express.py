@@ -25,6 +25,22 @@ WIDEST_ROW = 2**44
 SPARE = 2.0**-7
 
 
+def over_integers(root: NDArray[np.float64], component: Component, rank: int) -> Triangular:
+    """Return the strategy that measures what rows R tell of a component's residual space.
+
+    Its columns have norm at most 1, whatever the scale of R.
+
+    Args:
+        root: rows that the references make zero along each axis, and that span the component's.
+        component: what is asked.
+        rank: that of its rows. With the dimension of the residual space all of it is measured.
+    """
+    basis = integer_basis(component, rank)
+    full = len(basis) == component.dimension
+    express = partial(over_residual_basis, component=component) if full else None
+    return over_basis(root, basis, express, component.shape)
+
+
 def integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
     """Return integer rows that span the component's: its own, or all of the residual space.
 
