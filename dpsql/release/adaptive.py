@@ -18,7 +18,7 @@ from dpsql.measurement.distributions import Gaussian
 from dpsql.planner.mechanisms.aim.estimates import block_of
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import Estimates, Measured
-from dpsql.planner.plans.expected import EXPECTED
+from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.residuals.references import Reference
 from dpsql.privacy import Receipt

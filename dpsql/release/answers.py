@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from dpsql.linalg.arrays import Array
-from dpsql.planner.reconstruction.base import Reconstruction
-from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.base import Aligned, Reconstruction
 from dpsql.release.marginals import Marginal, NoisyMarginals, in_group_order
 from dpsql.release.quantiles import Quantiles, distribution, quantiles
 from dpsql.sql.binding.core import ROW, Role

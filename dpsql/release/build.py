@@ -12,8 +12,8 @@ import polars as pl
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import is_laplace, privacy_cost
 from dpsql.measurement.measure import NoisyMeasurements
-from dpsql.planner.plans.expected import error_table
 from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.base import error_table
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt

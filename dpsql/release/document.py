@@ -17,8 +17,8 @@ import msgspec
 import polars as pl
 
 from dpsql.errors import BudgetError, ReleaseFormatError, SchemaError
-from dpsql.planner.plans.expected import EXPECTED
 from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.privacy import Budget, Purpose, Receipt
 from dpsql.release.facts import Earlier, Facts
 from dpsql.release.summary import DELTAS

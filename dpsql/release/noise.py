@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.base import Aligned
 from dpsql.release.answers import Answers, whole
 from dpsql.release.marginals import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement

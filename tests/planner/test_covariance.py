@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.reconstruction import inner_products, residual
-from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.base import Aligned
 from dpsql.privacy import Budget
 from dpsql.workload import (
     AllRange,

@@ -16,7 +16,7 @@ from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.direct import MarginalStrategy, assemble, shares
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.base import Aligned
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.pooled_marginals import PooledReconstruction

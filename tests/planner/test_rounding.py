@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.linalg.symmetry import blocks, symmetries
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.references import Reference, residual_basis, rounded, row_basis
@@ -15,7 +16,6 @@ from dpsql.planner.strategies.base import Triangular
 from dpsql.planner.strategies.dual import Dual, QueryPart, compress, evaluate, maximise
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import round_strategy
-from dpsql.planner.strategies.symmetry import blocks, symmetries
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 

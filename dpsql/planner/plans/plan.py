@@ -20,9 +20,8 @@ from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.integer import BlockStrategy
-from dpsql.planner.plans.expected import error_table
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
-from dpsql.planner.reconstruction.base import Reconstruction
+from dpsql.planner.reconstruction.base import Reconstruction, error_table
 from dpsql.planner.reconstruction.combine import Combination
 from dpsql.planner.reconstruction.measured import Noisy, Values
 from dpsql.planner.residuals.references import Reference

@@ -4,6 +4,8 @@ Whatever is measured, and however answers are put together from it, they are lin
 measurements and unbiased. All that is told of them follows from that: values, variances,
 covariances, and which queries the measurements don't determine. Each way is a class of its own;
 whoever uses one doesn't ask which.
+
+Families whose answers are compared row by row are laid along common base axes (`Aligned`).
 """
 
 from __future__ import annotations
@@ -11,20 +13,93 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
-from dpsql.planner.reconstruction.common_axes import Aligned, check_aligned
+from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
 from dpsql.planner.reconstruction.sources import RESIDUALS, Reading
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product
-from dpsql.workload import Block, Family, Workload
+from dpsql.workload import Block, Family, Queries, Workload
 from dpsql.workload.workload import check_held
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """A family whose answers are laid along base axes, as those of other families are."""
+
+    family: Family
+    axes: tuple[Axes, ...]
+    """For each block the base axes of its rows, which are their product in C order."""
+
+    def cut(self, box: Sequence[slice], sizes: Sequence[int]) -> Aligned:
+        """Return the answers inside a box of the base axes, whose sizes are given."""
+        blocks = cut_blocks(self.family.blocks, self.axes, box, sizes)
+        return Aligned(replace(self.family, blocks=blocks), self.axes)
+
+
+def check_aligned(aligned: Aligned, sizes: Sequence[int]) -> None:
+    """Refuse axes that do not fit the families; that is an error of the program."""
+    covered = sorted(axis for axes in aligned.axes for axis in axes)
+    rows = [math.prod(sizes[axis] for axis in axes) for axes in aligned.axes]
+    if covered != list(range(len(sizes))) or rows != list(aligned.family.shape):
+        raise InternalError("the blocks of a family do not fit the rows of its statement")
+
+
+def cut_blocks(
+    blocks: Sequence[Block],
+    axes: Sequence[Axes],
+    box: Sequence[slice],
+    sizes: Sequence[int],
+) -> tuple[Block, ...]:
+    """Take the rows of each block that lie in a box."""
+    cut = []
+    for block, own in zip(blocks, axes, strict=True):
+        numbers = np.arange(block.queries.rows).reshape([sizes[a] for a in own])
+        chosen = numbers[tuple(box[a] for a in own)].ravel()
+        cut.append(replace(block, queries=taken(block.queries, chosen)))
+    return tuple(cut)
+
+
+def taken(queries: Queries, rows: Ints) -> Queries:
+    """Return the queries of these numbers; themselves, if these are all."""
+    whole = len(rows) == queries.rows and (rows == np.arange(len(rows))).all()
+    return queries if whole else queries.take(rows)
+
+
+def placed(values: NDArray[Any], axes: Sequence[int], sizes: Sequence[int]) -> NDArray[Any]:
+    """Lay rows in the C order of some base axes along them; the others are 1 long."""
+    along = LabelledArray(axes, values.reshape([sizes[a] for a in axes]))
+    return along.expand(range(len(sizes)))
+
+
+def contract(
+    q: Array, ours: Sequence[int], p: Array, theirs: Sequence[int], sizes: Sequence[int]
+) -> Array:
+    """Multiply tables of shape (rows, …, columns) row by row, and add up the columns."""
+    columns = q.shape[-1]
+    q = q.reshape([*(sizes[a] for a in ours), columns])
+    p = p.reshape([*(sizes[a] for a in theirs), columns])
+    axes = sorted({*ours, *theirs})
+    left, right, both = map(_letters, (ours, theirs, axes))
+    product = np.einsum(f"{left}Z,{right}Z->{both}", q, p)
+    return placed(product, axes, sizes)
+
+
+def _letters(axes: Sequence[int]) -> str:
+    return "".join(chr(ord("a") + axis) for axis in axes)
+
 
 Missing = tuple[tuple[str, ...], ...]
 """Attribute sets of which too little was measured."""
@@ -189,3 +264,44 @@ def _over_cells(family: Family, coefficients: Array, names: Sequence[str]) -> Ar
     flat = np.asarray(coefficients, dtype=np.float64).reshape(-1, family.count)
     cells = (flat @ family.queries).reshape(-1, *(n for b in family.blocks for n in b.shape))
     return LabelledArray(("", *family.names), cells).expand(("", *names))
+
+
+EXPECTED = {
+    "statement": pl.String(),
+    "rows": pl.Int64(),
+    "rmse": pl.Float64(),
+    "worst_standard_error": pl.Float64(),
+}
+"""The columns of `Plan.expected_error`."""
+
+
+@dataclass(slots=True)
+class _Error:
+    """Sums over the variances of a statement."""
+
+    rows: int = 0
+    total: float = 0.0
+    largest: float = 0.0
+
+    def add(self, rows: int, total: float, largest: float) -> None:
+        self.rows += rows
+        self.total += total
+        self.largest = max(self.largest, largest)
+
+
+@one_thread
+def error_table(reconstruction: Reconstruction, workload: Workload) -> pl.DataFrame:
+    """Return the error of each statement; see `Plan.expected_error`."""
+    table: dict[str, _Error] = {}
+    for family in (family.shown for family in workload.families):
+        error = table.setdefault(family.name, _Error())
+        error.add(family.count, *reconstruction.extent(family, workload.domain))
+    return pl.DataFrame(
+        {
+            "statement": list(table),
+            "rows": [e.rows for e in table.values()],
+            "rmse": [math.sqrt(e.total / e.rows) if e.rows else 0.0 for e in table.values()],
+            "worst_standard_error": [math.sqrt(e.largest) for e in table.values()],
+        },
+        schema=EXPECTED,
+    )

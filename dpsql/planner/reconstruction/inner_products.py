@@ -20,14 +20,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import Dense, StructuredMatrix
-from dpsql.planner.reconstruction.common_axes import (
-    Aligned,
-    Axes,
-    contract,
-    cut_blocks,
-    placed,
-    taken,
-)
+from dpsql.planner.reconstruction.base import Aligned, Axes, contract, cut_blocks, placed, taken
 from dpsql.planner.reconstruction.inverses import CHUNK, Inverses, groups
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
 from dpsql.planner.residuals.pieces import split_rows

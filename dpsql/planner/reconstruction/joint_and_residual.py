@@ -21,8 +21,7 @@ import numpy as np
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense
-from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
-from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, Missing
 from dpsql.planner.reconstruction.measured import Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction

@@ -24,8 +24,7 @@ from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.structures import Exchangeable
-from dpsql.planner.reconstruction.base import Missing, Reconstruction, touched_by
-from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction, touched_by
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.residuals.references import Reference

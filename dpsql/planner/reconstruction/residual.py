@@ -28,8 +28,7 @@ from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import MAX_ENTRIES
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.integer import BlockStrategy
-from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing
-from dpsql.planner.reconstruction.common_axes import Aligned
+from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, Missing
 from dpsql.planner.reconstruction.inner_products import InnerProducts, rows_at_once
 from dpsql.planner.reconstruction.inverses import Inverses, spans
 from dpsql.planner.reconstruction.largest import largest_variance

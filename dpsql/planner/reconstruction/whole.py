@@ -14,8 +14,13 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.labelled import LabelledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import root_of
-from dpsql.planner.reconstruction.base import CombinedReconstruction, Missing, touched_by
-from dpsql.planner.reconstruction.common_axes import Aligned, contract
+from dpsql.planner.reconstruction.base import (
+    Aligned,
+    CombinedReconstruction,
+    Missing,
+    contract,
+    touched_by,
+)
 from dpsql.planner.reconstruction.inverses import CLOSE, WRITTEN
 from dpsql.planner.reconstruction.measured import Space, Values
 from dpsql.planner.residuals.pieces import Component

@@ -9,9 +9,8 @@ is of second order. So some coefficients are rounded to their other neighbour.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsql.linalg.arrays import Array
+from dpsql.linalg.arrays import Array, Ints
 
 ENOUGH = 1e-5
 """Excess, relative to the squared length, at which a column counts as balanced."""
@@ -25,9 +24,7 @@ DEAR = 2**27
 """Numbers that are computed to try each column once, from which that takes seconds."""
 
 
-def balance(
-    coefficients: Array, rounded: NDArray[np.int64], basis: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def balance(coefficients: Array, rounded: Ints, basis: Ints) -> Ints:
     """Move some rounded coefficients by one, so that the columns of rounded·basis get shorter.
 
     No coefficient ends more than 1 from its exact value, and exact zeros stay zero.
@@ -49,7 +46,7 @@ def balance(
     return work.rounded.astype(np.int64)
 
 
-def is_dear(basis: NDArray[np.int64]) -> bool:
+def is_dear(basis: Ints) -> bool:
     """Whether balancing takes seconds, as it does where vectors touch thousands of cells each.
 
     To try a coefficient is to compute how each row would grow along its vector's support.

@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.residuals.pieces import Component
@@ -23,9 +23,9 @@ class Triangular:
     The integer `basis` spans every query of the component.
     """
 
-    coefficients: NDArray[np.float64]
+    coefficients: Array
     """Shape (r, r)."""
-    basis: NDArray[np.int64]
+    basis: Ints
     """Shape (r, cells)."""
 
     def inverse(self) -> StructuredMatrix:
@@ -88,7 +88,7 @@ class Solver(ABC):
         component: Component,
         tolerance: float,
         work: float,
-        start: NDArray[np.float64] | None = None,
+        start: Array | None = None,
     ) -> Solution:
         """Find a strategy whose relative gap is at most `tolerance`, or as near as it gets.
 

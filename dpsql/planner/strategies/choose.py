@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.base import Conquered, Solution, Solver, StrategyFamily
@@ -54,7 +52,7 @@ class Solutions(StrategyFamily):
     """
 
     def __init__(
-        self, tolerance: float, starts: Mapping[bytes, NDArray[np.float64]] = MappingProxyType({})
+        self, tolerance: float, starts: Mapping[bytes, Array] = MappingProxyType({})
     ) -> None:
         self._tolerance = tolerance
         self._starts = starts

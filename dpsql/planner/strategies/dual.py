@@ -9,8 +9,8 @@ For any δ, with M = Q D Qᵀ and X = Qᵀ M^{-1/2} Q: f² is a lower bound on t
 divided by its largest diagonal entry is feasible with error f·max diag(X), an upper bound. At
 the optimum diag(X) = f wherever δ > 0. The gradient of f is diag(X)/2.
 
-Where G has symmetries, it is split into parts that are factorised apart (see `symmetry`). Rows over
-nested sets are factorised in quadratic time (see `linalg.nested`).
+Where G has symmetries, it is split into parts that are factorised apart (see `linalg.symmetry`).
+Rows over nested sets are factorised in quadratic time (see `linalg.nested`).
 
 This is the dual of the semidefinite program of the matrix mechanism (Yuan et al., "Convex
 optimization for linear query processing under approximate differential privacy", KDD 2016) in
@@ -24,19 +24,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from dpsql.linalg.acceleration import Accelerated
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.hull import hull
 from dpsql.linalg.narrow import Narrow, narrow
 from dpsql.linalg.nested import Nested
+from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
 from dpsql.planner.strategies.base import Solution, Solver
 from dpsql.planner.strategies.express import over_integers
-from dpsql.planner.strategies.symmetry import Permutation, Subspace, averaged, blocks, symmetries
-
-Vector = NDArray[np.float64]
 
 MAX_RANK = 2500
 """Ranks above this go to the product strategy: one evaluation would take seconds."""
@@ -81,7 +79,7 @@ class DualSolver(Solver):
         component: Component,
         tolerance: float,
         work: float = WORK,
-        start: Vector | None = None,
+        start: Array | None = None,
     ) -> Solution:
         """Solve the dual, then express the strategy over an integer basis."""
         dual, best = solve_dual(component, tolerance, work, start)
@@ -98,7 +96,7 @@ class DualSolver(Solver):
 class QueryPart:
     """The queries in one invariant subspace of the cells; all of them if there is only one."""
 
-    q: NDArray[np.float64]
+    q: Array
     """Rows of full rank, of shape (r, dimension)."""
     block: Subspace | None
     """The subspace; None for all cells."""
@@ -111,7 +109,7 @@ class QueryPart:
         r, m = self.q.shape
         return float(QUADRATIC * r * m if self.nested else 2 * r * r * m + 10 * r**3)
 
-    def decompose(self, delta: Vector) -> tuple[Vector, NDArray[np.float64]]:
+    def decompose(self, delta: Array) -> tuple[Array, Array]:
         """Return the eigenvalues of Q D Qᵀ, and R with RᵀR = X."""
         found = None if self.nested is None else self.nested.decompose(delta)
         if found is None:
@@ -130,7 +128,7 @@ class Dual:
     permutations: tuple[Permutation, ...] = ()
 
     @staticmethod
-    def of(rows: NDArray[np.float64], shape: tuple[int, ...]) -> Dual:
+    def of(rows: Array, shape: tuple[int, ...]) -> Dual:
         """Look for structure and compress the rows."""
         if len(rows) >= WORTHWHILE and (nested := Nested.of(rows)) is not None:
             return Dual(rows.shape[1], (QueryPart(rows, None, nested),))
@@ -157,18 +155,18 @@ class Dual:
 class DualPoint:
     """One evaluation of the dual."""
 
-    delta: Vector
+    delta: Array
     f: float
-    roots: tuple[NDArray[np.float64], ...]
+    roots: tuple[Array, ...]
     """For each part, R with RᵀR = X in its subspace."""
-    diagonal: Vector
+    diagonal: Array
     """Of X, for each cell."""
     parts: tuple[QueryPart, ...]
     evaluations: int = 1
     """How many it took to find."""
 
     @property
-    def root(self) -> NDArray[np.float64]:
+    def root(self) -> Array:
         """R of shape (rank, cells) with RᵀR = X."""
         spread = [
             root if part.block is None else root @ part.block.vectors.T
@@ -192,7 +190,7 @@ class DualPoint:
         return self.upper / self.lower - 1.0
 
 
-def compress(rows: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float64]:
+def compress(rows: Array, least: float = 0.0) -> Array:
     """Return rows of full rank with the same Gram matrix, whose eigenvalues are above `least`."""
     m, n = rows.shape
     if m > n:
@@ -204,7 +202,7 @@ def compress(rows: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float6
     return np.ascontiguousarray(vectors[:, keep].T @ rows)
 
 
-def evaluate(dual: Dual, delta: Vector) -> DualPoint:
+def evaluate(dual: Dual, delta: Array) -> DualPoint:
     """Evaluate f, its gradient (half the diagonal) and the root of X at δ."""
     delta = averaged(delta, dual.permutations)
     f, roots, diagonal = 0.0, [], np.zeros(dual.cells)
@@ -220,14 +218,14 @@ def evaluate(dual: Dual, delta: Vector) -> DualPoint:
     return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
 
 
-def _eigen(q: NDArray[np.float64], delta: Vector) -> tuple[Vector, NDArray[np.float64]]:
+def _eigen(q: Array, delta: Array) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
     values, vectors = scipy.linalg.eigh((q * delta) @ q.T, driver="evd")
     return np.maximum(values, values[-1] * 1e-15), vectors
 
 
 def maximise(
-    dual: Dual, tolerance: float, start: Vector | None = None, work: float = WORK
+    dual: Dual, tolerance: float, start: Array | None = None, work: float = WORK
 ) -> DualPoint:
     """Maximise the dual until the gap is at most `tolerance` or the work is used up.
 
@@ -252,7 +250,7 @@ def maximise(
     return _over_all_cells(dual, tolerance, start, steps)
 
 
-def _nearly_best(nested: Nested, tolerance: float) -> Vector:
+def _nearly_best(nested: Nested, tolerance: float) -> Array:
     """Go to the fixed point by diagonals alone, which take linear time but are not exact."""
     delta, acceleration = np.full(len(nested.levels), 1.0 / len(nested.levels)), Accelerated()
     for _ in range(MOST_STEPS):
@@ -266,7 +264,7 @@ def _nearly_best(nested: Nested, tolerance: float) -> Vector:
 
 
 def solve_dual(
-    component: Component, tolerance: float, work: float, start: Vector | None
+    component: Component, tolerance: float, work: float, start: Array | None
 ) -> tuple[Dual, DualPoint]:
     """Solve a component's dual, over its corners where these are few.
 
@@ -309,13 +307,13 @@ def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, Dua
     return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)
 
 
-def _over_few_cells(dual: Dual, tolerance: float, start: Vector | None) -> DualPoint:
+def _over_few_cells(dual: Dual, tolerance: float, start: Array | None) -> DualPoint:
     """Solve the dual over the cells that matter; see `active`."""
     (part,) = dual.parts
     q = part.q if part.block is None else part.q @ part.block.vectors.T
     count = 1
 
-    def solve(chosen: Cells, delta: Vector | None) -> Tried:
+    def solve(chosen: Cells, delta: Array | None) -> Tried:
         nonlocal count
         count += 1
         some = Dual(len(chosen), (QueryPart(np.ascontiguousarray(q[:, chosen]), None),))
@@ -329,7 +327,7 @@ def _over_few_cells(dual: Dual, tolerance: float, start: Vector | None) -> DualP
     return replace(evaluate(dual, delta), evaluations=count)
 
 
-def _over_all_cells(dual: Dual, tolerance: float, start: Vector | None, steps: int) -> DualPoint:
+def _over_all_cells(dual: Dual, tolerance: float, start: Array | None, steps: int) -> DualPoint:
     best = point = evaluate(dual, np.full(dual.cells, 1.0 / dual.cells) if start is None else start)
     gaps, acceleration = [point.gap], Accelerated()
     while best.gap > tolerance and len(gaps) < steps:
@@ -358,7 +356,7 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
 
     best, count = start, 0
 
-    def objective(z: Vector) -> tuple[float, Vector]:
+    def objective(z: Array) -> tuple[float, Array]:
         nonlocal best, count
         count += 1
         scale = float(z @ z)
@@ -367,7 +365,7 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
             best = point
         return -math.log(point.f), -(z / scale) * (point.diagonal / point.f - 1.0)
 
-    def stop_when_certified(_: Vector) -> None:
+    def stop_when_certified(_: Array) -> None:
         if best.gap <= tolerance:
             raise StopIteration
 
@@ -388,5 +386,5 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
     return replace(best, evaluations=count)
 
 
-def _normalise(delta: Vector) -> Vector:
+def _normalise(delta: Array) -> Array:
     return np.asarray(delta / delta.sum())

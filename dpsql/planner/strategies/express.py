@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.narrow import narrow
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import over_axis_basis, residual_basis, row_basis
@@ -25,7 +25,7 @@ WIDEST_ROW = 2**44
 SPARE = 2.0**-7
 
 
-def over_integers(root: NDArray[np.float64], component: Component, rank: int) -> Triangular:
+def over_integers(root: Array, component: Component, rank: int) -> Triangular:
     """Return the strategy that measures what rows R tell of a component's residual space.
 
     Its columns have norm at most 1, whatever the scale of R.
@@ -41,7 +41,7 @@ def over_integers(root: NDArray[np.float64], component: Component, rank: int) ->
     return over_basis(root, basis, express, component.shape)
 
 
-def integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
+def integer_basis(component: Component, rank: int) -> Ints:
     """Return integer rows that span the component's: its own, or all of the residual space.
 
     Its own are taken where they span less than the residual space. `over_residual_basis` is the
@@ -62,9 +62,9 @@ def integer_basis(component: Component, rank: int) -> NDArray[np.int64]:
 
 
 def over_basis(
-    root: NDArray[np.float64],
-    basis: NDArray[np.int64],
-    express: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+    root: Array,
+    basis: Ints,
+    express: Callable[[Array], Array] | None = None,
     shape: tuple[int, ...] = (),
 ) -> Triangular:
     """Return the strategy that measures what rows R do, with columns of norm at most 1.
@@ -100,15 +100,15 @@ def over_basis(
     return Triangular(np.asarray(upper, dtype=np.float64), basis)
 
 
-def _complement(rows: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float64]:
+def _complement(rows: Array, basis: Array) -> Array:
     """Return orthonormal rows in the span of the basis that are orthogonal to some of its rows."""
     spanning = scipy.linalg.qr(basis.T, mode="economic")[0].T
     return np.asarray(scipy.linalg.null_space(rows @ spanning.T).T @ spanning)
 
 
-def over_residual_basis(root: NDArray[np.float64], component: Component) -> NDArray[np.float64]:
+def over_residual_basis(root: Array, component: Component) -> Array:
     """Return the coefficients of rows over the basis ⊗S_i of the residual space, axis by axis."""
-    tensor: NDArray[np.float64] = root.reshape(-1, *component.shape)
+    tensor: Array = root.reshape(-1, *component.shape)
     for axis, reference in enumerate(component.references):
         moved = np.moveaxis(tensor, axis + 1, -1)
         over = over_axis_basis(moved.reshape(-1, moved.shape[-1]), reference)

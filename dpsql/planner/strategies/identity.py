@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Centred, Solution, Solver
 
@@ -36,7 +34,7 @@ class IdentitySolver(Solver):
         component: Component,
         tolerance: float,
         work: float,
-        start: NDArray[np.float64] | None = None,
+        start: Array | None = None,
     ) -> Solution:
         """Return the exact optimum."""
         error = identity_error(component)

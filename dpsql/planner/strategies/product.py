@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.products import Kronecker
 from dpsql.linalg.roots import independent_root
 from dpsql.planner.residuals.pieces import Component
@@ -57,7 +57,7 @@ def least_error(terms: Sequence[Product]) -> float:
 
 def _shadow(terms: Sequence[Product], axis: int) -> Component:
     """Collect what the terms ask along one axis."""
-    parts: list[NDArray[np.float64]] = []
+    parts: list[Array] = []
     for term in terms:
         p = next(p for p in term.pieces if axis in p.axes)
         at = p.axes.index(axis)
@@ -69,7 +69,7 @@ def _shadow(terms: Sequence[Product], axis: int) -> Component:
     return Component((axis,), (reference,), hashlib.sha256(rows.tobytes()).digest(), rows)
 
 
-def least_error_of(rows: NDArray[np.float64]) -> float:
+def least_error_of(rows: Array) -> float:
     """Bound the least error of some queries from below, without a factorisation.
 
     At uniform δ the dual gives (tr G^{1/2})² / N, and by Hölder's inequality

@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from dpsql.linalg.subsets import subsets
-from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, Residual
-from dpsql.planner.mechanisms.aim.fit import FittedMarginals, cut_off, shrunk
+from dpsql.planner.mechanisms.aim.estimates import (
+    FittedMarginals,
+    LinearMarginals,
+    Residual,
+    cut_off,
+    shrunk,
+)
 
 SIZES = {"a": 3, "b": 4, "c": 2}
 ALL = ("a", "b", "c")

@@ -4,7 +4,6 @@
 answering for large data domains"), after AIM by McKenna, Mullins, Sheldon and Miklau (VLDB 2022).
 
     what may be measured, and what is charged                                  `plan`
-    how the price of a round is shared; a linear estimate of all marginals     `estimates`
-    answers that are not negative                                              `fit`
+    how the price of a round is shared; estimates of all marginals             `estimates`
     the rounds, and what is paid for each                                      `rounds`
 """

@@ -36,13 +36,13 @@ from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.planner.mechanisms.aim.estimates import (
+    FittedMarginals,
     LinearMarginals,
     block_of,
     conditional_plan,
     residual_block,
     residual_of,
 )
-from dpsql.planner.mechanisms.aim.fit import FittedMarginals
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Attributes, Targets
 from dpsql.planner.shares.allocation import exact_shares
 
