@@ -23,7 +23,7 @@ from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.residuals.references import Reference
 from dpsql.privacy import Receipt
 from dpsql.release.answers import Answers
-from dpsql.release.facts import Facts, guards_of, notes_of, now, versions
+from dpsql.release.facts import Facts, unmeasured
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
@@ -37,29 +37,14 @@ def facts_of(script: Script, plan: AdaptivePlan, vintage: str) -> Facts:
         rows[family.name] = rows.get(family.name, 0) + family.shown.count
     unknown = [None] * len(rows)
     expected = {"statement": list(rows), "rows": list(rows.values())}
-    return Facts(
-        table=script.table,
-        statements={s.name: s.sql for s in script.statements},
-        expected=pl.DataFrame(
-            {**expected, "rmse": unknown, "worst_standard_error": unknown}, schema=EXPECTED
-        ),
+    table = pl.DataFrame(
+        {**expected, "rmse": unknown, "worst_standard_error": unknown}, schema=EXPECTED
+    )
+    return replace(
+        unmeasured(script, table, "the worst of all marginals, round by round"),
         budget=plan.budget,
-        guards=guards_of(script),
-        notes=notes_of(script),
         privacy_cost=plan.privacy_cost,
-        receipt=None,
-        rmse=None,
-        gap=None,
-        spaces=0,
-        whole=False,
-        objective="the worst of all marginals, round by round",
         vintage=vintage,
-        earlier=(),
-        confidence=None,
-        nonnegative=False,
-        integers=False,
-        created=now(),
-        versions=versions(),
         mechanism=plan.mechanism,
     )
 

@@ -17,7 +17,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
-from dpsql.release.frames import DESCRIBED, AnsweredFrames
+from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices
 from dpsql.release.marginals import Marginal
 from dpsql.sql.compiled import Script, Statement
 
@@ -92,8 +92,7 @@ def check_adjusted(
 
 def _check_names(script: Script) -> None:
     for statement in script.statements:
-        outputs = statement.post.outputs if statement.post else statement.direct or ()
-        names = {output.name.lower() for output in outputs}
+        names = {output.name.lower() for output in statement.outputs}
         for name in sorted(names):
             if adjusted_name(name) in names:
                 error = SqlError(
@@ -139,9 +138,7 @@ class AdjustedFrames:
     def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
         """Yield the frame in pieces of at most `rows` rows."""
         if name not in self._direct:
-            frame = self.frame(name)
-            for start in range(0, max(frame.height, 1), rows):
-                yield frame.slice(start, rows)
+            yield from slices(self.frame(name), rows)
             return
         _, values = self._roles(name)
         pairs = zip(

@@ -12,10 +12,12 @@ import polars as pl
 
 from dpsql.linalg.arrays import Array
 from dpsql.planner.reconstruction.base import Aligned, Reconstruction
+from dpsql.planner.reconstruction.measured import Values
 from dpsql.release.marginals import Marginal, NoisyMarginals, in_group_order
 from dpsql.release.quantiles import Quantiles, distribution, quantiles
 from dpsql.sql.binding.core import ROW, Role
-from dpsql.sql.compiled import AnswerTable, GroupingSet, StatisticColumn
+from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement, StatisticColumn
+from dpsql.sql.computing.postprocess import Postprocessing
 from dpsql.workload import Family, Workload
 from dpsql.workload.workload import boxes
 
@@ -80,6 +82,22 @@ class Answers:
         """Tells the variances of unbiased answers; None if there are none."""
         self._marginals = NoisyMarginals(marginal)
 
+    @classmethod
+    def measured(
+        cls,
+        workload: Workload,
+        reconstruction: Reconstruction,
+        values: Values,
+        *,
+        laplace: bool = False,
+    ) -> Answers:
+        """Take the answers that follow from measured values."""
+
+        def marginal(names: tuple[str, ...]) -> Array:
+            return reconstruction.marginal(names, values)
+
+        return cls(workload, reconstruction, marginal, laplace=laplace)
+
     def values(self, column: StatisticColumn, part: GroupBox) -> Array:
         """Return a statistic for every group of a part, in C order."""
         answers = self._marginals.answers(self._family(column, part))
@@ -138,17 +156,32 @@ def keys(part: GroupBox) -> dict[int, pl.Series]:
     return found
 
 
-def table_frame(
-    table: AnswerTable, answers: Answering, types: Sequence[tuple[str, str]], reach: float
+def computed(
+    statement: Statement, post: Postprocessing, answers: Answering, reach: float
 ) -> pl.DataFrame:
-    """Return the whole table of a core's answers, with the columns that `postprocess` names.
+    """Run what a statement computes on answers; the last columns of the result are hidden ones.
 
     Intervals of quantiles reach so many standard deviations to each side.
+
+    Raises:
+        SqlError: it can't be computed for these answers.
     """
+    return post.run(
+        [
+            _table_frame(table, answers, columns, reach)
+            for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
+        ]
+    )
+
+
+def _table_frame(
+    table: AnswerTable, answers: Answering, types: Sequence[tuple[str, str]], reach: float
+) -> pl.DataFrame:
+    """Return the whole table of a core's answers, with the columns that `postprocess` names."""
     frames, first = [], 0
     for group in table.sets:
         frames.append(_set_frame(table, group, answers, first, reach))
-        first += whole(group).rows
+        first += group.rows
     return pl.concat(frames, how="diagonal_relaxed").select(name for name, _ in types)
 
 

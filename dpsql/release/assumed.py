@@ -227,9 +227,7 @@ def _all_rows(script: Script, plan: Plan, statement: Statement, each: float) -> 
 
 def _noisy(statement: Statement) -> list[str]:
     """Return the names of a statement's noisy columns."""
-    if statement.post is not None:
-        return [output.name for output in statement.post.outputs if output.noisy]
-    return [output.name for output in statement.direct or () if output.statistic is not None]
+    return [output.name for output in statement.outputs if output.noisy]
 
 
 def _unknown(name: str) -> ExpectedColumn:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import polars as pl
 
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import is_laplace, privacy_cost
+from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import error_table
@@ -19,7 +19,7 @@ from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt
 from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
 from dpsql.release.answers import Answers
-from dpsql.release.facts import Earlier, Facts, guards_of, notes_of, now, versions
+from dpsql.release.facts import Earlier, Facts, unmeasured
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
@@ -73,32 +73,51 @@ def facts_of(script: Script, plan: Plan, before: Before, request: Request) -> Fa
         SqlError, ResourceLimitError: adjusted columns are asked for, and can't be made.
     """
     before = used(plan, before)
-    if request.nonnegative or request.integers:
-        check_adjusted(script, plan.certified.blocks, before.sources)
-    return Facts(
-        table=script.table,
-        statements={s.name: s.sql for s in script.statements},
-        expected=plan.expected_error(),
+    objective = "total weighted variance" if plan.objective is None else plan.objective.name
+    blocks = plan.certified.blocks
+    facts = unmeasured(script, plan.expected_error(), objective, plan.held_for)
+    return replace(
+        _resting(facts, script, before, request, blocks),
         budget=plan.budget if plan.planned else None,
-        guards=guards_of(script),
-        notes=notes_of(script, plan.held_for),
         privacy_cost=plan.privacy_cost,
-        receipt=None,
         rmse=plan.rmse,
         gap=plan.gap if plan.planned and math.isfinite(plan.gap) else None,
         spaces=sum(len(block.strategy.spaces) for block in plan.planned),
         whole=plan.whole,
-        objective="total weighted variance" if plan.objective is None else plan.objective.name,
+        mechanism=plan.mechanism if plan.planned else None,
+        laplace=is_laplace(blocks),
+        warning=plan.warning,
+    )
+
+
+def _resting(
+    facts: Facts,
+    script: Script,
+    before: Before,
+    request: Request,
+    blocks: Sequence[BlockStrategy] = (),
+) -> Facts:
+    """Say what answers rest on, and how they are shown.
+
+    Args:
+        facts: the others.
+        script: what is asked.
+        before: what was measured before and is used.
+        request: how answers are to be shown.
+        blocks: what will be measured.
+
+    Raises:
+        SqlError, ResourceLimitError: adjusted columns are asked for, and can't be made.
+    """
+    if request.nonnegative or request.integers:
+        check_adjusted(script, blocks, before.sources)
+    return replace(
+        facts,
         vintage=before.vintage,
         earlier=before.earlier,
         confidence=request.confidence,
         nonnegative=request.nonnegative,
         integers=request.integers,
-        created=now(),
-        versions=versions(),
-        mechanism=plan.mechanism if plan.planned else None,
-        laplace=is_laplace(plan.certified.blocks),
-        warning=plan.warning,
     )
 
 
@@ -115,13 +134,8 @@ def from_plan(
         sources: all that answers rest on, the plan's own measurements last.
     """
     values = plan.values(measured.values)
-    reconstruction = plan.reconstruction
-    answers = Answers(
-        plan.workload,
-        reconstruction,
-        lambda names: reconstruction.marginal(names, values),
-        laplace=is_laplace(plan.certified.blocks),
-    )
+    laplace = is_laplace(plan.certified.blocks)
+    answers = Answers.measured(plan.workload, plan.reconstruction, values, laplace=laplace)
     return Release(facts, _frames(script, answers, facts, sources), encode(sources), plan)
 
 
@@ -165,34 +179,13 @@ def again(
 
 
 def _made(script: Script, before: Before, request: Request, objective: str) -> Release:
-    if request.nonnegative or request.integers:
-        check_adjusted(script, (), before.sources)
     answers = answers_of(script, before.sources)
     if answers.reconstruction is None:
         raise InternalError("measurements were read without their variances")
     expected = error_table(answers.reconstruction, script.workload)
-    facts = Facts(
-        table=script.table,
-        statements={s.name: s.sql for s in script.statements},
-        expected=expected,
-        budget=None,
-        guards=guards_of(script),
-        notes=notes_of(script),
-        privacy_cost=Fraction(0),
-        receipt=None,
+    facts = replace(
+        _resting(unmeasured(script, expected, objective), script, before, request),
         rmse=_rmse(expected),
-        gap=None,
-        spaces=0,
-        whole=False,
-        objective=objective,
-        vintage=before.vintage,
-        earlier=before.earlier,
-        confidence=request.confidence,
-        nonnegative=request.nonnegative,
-        integers=request.integers,
-        created=now(),
-        versions=versions(),
-        mechanism=None,
         laplace=any(is_laplace(source.blocks) for source in before.sources),
     )
     frames = _frames(script, answers, facts, before.sources)

@@ -12,7 +12,7 @@ group, these queries have the answers of the sum; and they ask for counts of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -23,7 +23,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import Past, put_together
-from dpsql.release.answers import Answers, whole
+from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload
@@ -61,14 +61,12 @@ class Counts:
         self.spread: dict[int, frozenset[str]] = {}
         """Family that is known → the columns over which its rows are taken to be spread evenly."""
         for statement in script.statements:
-            for group, column in _columns(statement):
-                if column.family not in self.spread:
-                    self._look_up(script, group, column, families)
-        self.answers = Answers(
-            Workload.of(domain, families),
-            combination.reconstruction,
-            lambda names: combination.reconstruction.marginal(names, values),
-        )
+            for group in statement.sets:
+                for column in group.columns:
+                    if column.family not in self.spread:
+                        self._look_up(script, group, column, families)
+        workload = Workload.of(domain, families)
+        self.answers = Answers.measured(workload, combination.reconstruction, values)
         """Those of families that are in `spread`; those of others mean nothing."""
 
     def _look_up(
@@ -85,16 +83,11 @@ class Counts:
 
     def knows(self, statement: Statement) -> bool:
         """Whether something of a statement is known, and it hasn't too many groups."""
-        groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
-        return groups <= UNASKED and any(
-            column.family in self.spread for _, column in _columns(statement)
-        )
+        return statement.rows <= UNASKED and not self.spread.keys().isdisjoint(statement.families)
 
     def knows_all(self, statement: Statement) -> bool:
         """Whether all of a statement is known."""
-        return self.knows(statement) and all(
-            column.family in self.spread for _, column in _columns(statement)
-        )
+        return self.knows(statement) and self.spread.keys() >= {*statement.families}
 
     def said(self, statement: Statement) -> str:
         """Say where the counts of a statement come from, and what is assumed besides."""
@@ -106,17 +99,8 @@ class Counts:
             if named
             else "an earlier release"
         )
-        spread = sorted(
-            {a for _, column in _columns(statement) for a in self.spread.get(column.family, ())}
-        )
+        spread = sorted({a for family in statement.families for a in self.spread.get(family, ())})
         return found + (f"; {printable(', '.join(spread))} spread evenly" if spread else "")
-
-
-def _columns(statement: Statement) -> Iterator[tuple[GroupingSet, StatisticColumn]]:
-    """Yield every statistic of a statement, by grouping sets."""
-    for table in statement.tables:
-        for group in table.sets:
-            yield from ((group, column) for column in group.columns)
 
 
 def even_shares(script: Script, name: str) -> Array:

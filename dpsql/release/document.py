@@ -103,13 +103,6 @@ class _Receipt(_Part, frozen=True):
     purpose: Purpose
 
 
-class _Earlier(_Part, frozen=True):
-    entry: int
-    request: str
-    mu_squared: Fraction
-    time: str
-
-
 class DescribedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is said of a column of a frame; see `Release.columns`."""
 
@@ -146,7 +139,7 @@ class _Document(_Part, frozen=True, kw_only=True):
     mechanism: _Mechanism
     post_processing: _PostProcessing
     ledger: _Receipt | None
-    rests_also_on: tuple[_Earlier, ...]
+    rests_also_on: tuple[Earlier, ...]
     versions: dict[str, str]
     files: dict[str, DescribedFile]
 
@@ -172,9 +165,7 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         mechanism=_mechanism(facts),
         post_processing=_PostProcessing(facts.confidence, facts.nonnegative, facts.integers),
         ledger=None if facts.receipt is None else _receipt(facts.receipt),
-        rests_also_on=tuple(
-            _Earlier(e.seq, e.request, e.mu_squared, e.time) for e in facts.earlier
-        ),
+        rests_also_on=facts.earlier,
         versions=dict(facts.versions),
         files=dict(files),
     )
@@ -300,9 +291,7 @@ def _facts(document: _Document) -> Facts:
         whole=mechanism.whole_domain,
         objective=mechanism.objective,
         vintage=document.vintage,
-        earlier=tuple(
-            Earlier(e.entry, e.request, e.mu_squared, e.time) for e in document.rests_also_on
-        ),
+        earlier=document.rests_also_on,
         confidence=post.confidence,
         nonnegative=post.nonnegative,
         integers=post.integers,

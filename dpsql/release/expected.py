@@ -17,7 +17,7 @@ from dpsql.errors import InternalError, SqlError
 from dpsql.linalg.arrays import Array
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.plans.plan import Plan
-from dpsql.release.answers import Answers, GroupBox, table_frame, whole
+from dpsql.release.answers import Answers, GroupBox, computed, whole
 from dpsql.release.confidence import CONFIDENCE, reach
 from dpsql.release.frames import quotients
 from dpsql.release.noise import Noise
@@ -126,8 +126,7 @@ def columns_of(statement: Statement, answers: Expected, grow: float = 1.0) -> li
         answers: what a table would have.
         grow: by how much the noise is larger than the plan's.
     """
-    groups = sum(whole(group).rows for table in statement.tables for group in table.sets)
-    if groups > MAX_ROWS:
+    if statement.rows > MAX_ROWS:
         return []
     around = grow * reach(CONFIDENCE, laplace=answers.laplace)
     if statement.post is not None:
@@ -159,11 +158,7 @@ def _direct(
 def _computed(
     statement: Statement, post: Postprocessing, answers: Expected, around: float, grow: float
 ) -> list[ExpectedColumn]:
-    frames = [
-        table_frame(table, answers, columns, around)
-        for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
-    ]
-    result, noise = post.run(frames), Noise(statement, answers)
+    result, noise = computed(statement, post, answers, around), Noise(statement, answers)
     found = []
     for i, output in enumerate(post.outputs):
         if not output.noisy:

@@ -11,12 +11,13 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
+import msgspec
 import polars as pl
 
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
-from dpsql.privacy import Budget, Receipt
+from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.schema import Table
 from dpsql.sql.compiled import Script
 
@@ -42,8 +43,7 @@ LAPLACE_NOISE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(msgspec.Struct, frozen=True, rename={"seq": "entry"}):
     """An earlier release on whose measurements answers rest as well."""
 
     seq: int
@@ -52,46 +52,68 @@ class Earlier:
     mu_squared: Fraction
     time: str
 
+    @classmethod
+    def of(cls, entry: Entry) -> Earlier:
+        """Take it from the ledger."""
+        return cls(entry.seq, entry.request, entry.mu_squared, entry.time)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+def now() -> str:
+    """Return the time, in UTC to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@cache  # reading what is installed takes longer than planning a small release
+def versions() -> Mapping[str, str]:
+    """Return the versions of Python and of the libraries that a release rests on."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Facts:
-    """What is public about a release."""
+    """What is public about a release; by default, of one for which nothing was measured."""
 
     table: Table
     statements: Mapping[str, str]
     """Name → SQL."""
     expected: pl.DataFrame
     """The table of `Plan.expected_error`."""
-    budget: Budget | None
+    budget: Budget | None = None
     """What it was charged; None if that was nothing."""
     guards: Mapping[str, tuple[str, ...]]
     """Statement → columns in which a row must have a value of the domain to be counted where the
     statement names them; only statements that name such columns."""
-    privacy_cost: Fraction
+    notes: Mapping[str, tuple[str, ...]]
+    """Statement → what must be known of its values besides their errors."""
+    privacy_cost: Fraction = Fraction(0)
     """What was measured costs that much, as μ²."""
-    receipt: Receipt | None
-    rmse: float | None
+    receipt: Receipt | None = None
+    rmse: float | None = None
     """None if it isn't known, because what was measured depends on the data."""
-    gap: float | None
+    gap: float | None = None
     """The certified gap of the plan; None if nothing new was measured, or no bound is known."""
-    spaces: int
+    spaces: int = 0
     """How many residual spaces or marginals were measured; 1 for joint cells."""
-    whole: bool
+    whole: bool = False
     objective: str
-    vintage: str
-    earlier: tuple[Earlier, ...]
-    confidence: float | None
-    nonnegative: bool
-    integers: bool
-    created: str
+    vintage: str = ""
+    earlier: tuple[Earlier, ...] = ()
+    confidence: float | None = None
+    nonnegative: bool = False
+    integers: bool = False
+    created: str = field(default_factory=now)
     """UTC, ISO 8601."""
-    versions: Mapping[str, str]
-    mechanism: str | None = QUERYSMASHER
+    versions: Mapping[str, str] = field(default_factory=versions)
+    mechanism: str | None = None
     """The name of the mechanism that measured what is new; None if nothing is."""
     laplace: bool = False
     """Whether the noise is Laplace noise."""
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Statement → what must be known of its values besides their errors."""
     warning: str | None = None
     """What was said of the plan: that it loses accuracy that it need not."""
 
@@ -140,39 +162,29 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     return facts.rmse is not None and noise and kinds
 
 
-def notes_of(
-    script: Script, held_for: Mapping[str, str] = MappingProxyType({})
-) -> Mapping[str, tuple[str, ...]]:
-    """Return what must be known of the values of each statement.
+def unmeasured(
+    script: Script,
+    expected: pl.DataFrame,
+    objective: str,
+    held_for: Mapping[str, str] = MappingProxyType({}),
+) -> Facts:
+    """Return what is public about statements before anything is measured or charged for them.
 
     Args:
         script: what is asked.
+        expected: the table of expected errors.
+        objective: what is measured for.
         held_for: statement → the rows for which its target holds.
     """
     held = {name: (f"its target holds for {said}",) for name, said in held_for.items()}
-    found = {
+    notes = {
         s.name: (*(note.text for note in s.notes), *held.get(s.name, ())) for s in script.statements
     }
-    return {name: notes for name, notes in found.items() if notes}
-
-
-def guards_of(script: Script) -> Mapping[str, tuple[str, ...]]:
-    """Return the columns of each statement in which rows may have no value of the domain."""
-    return {s.name: tuple(sorted(s.guards)) for s in script.statements if s.guards}
-
-
-def now() -> str:
-    """Return the time, in UTC to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-@cache  # reading what is installed takes longer than planning a small release
-def versions() -> Mapping[str, str]:
-    """Return the versions of Python and of the libraries that a release rests on."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+    return Facts(
+        table=script.table,
+        statements={s.name: s.sql for s in script.statements},
+        expected=expected,
+        guards={s.name: tuple(sorted(s.guards)) for s in script.statements if s.guards},
+        notes={name: found for name, found in notes.items() if found},
+        objective=objective,
+    )

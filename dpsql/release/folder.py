@@ -30,7 +30,7 @@ from dpsql.release.changes import unchanged
 from dpsql.release.document import MAX_BYTES, DescribedColumn, DescribedFile, malformed, read, write
 from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
-from dpsql.release.frames import DESCRIBED, Frames
+from dpsql.release.frames import DESCRIBED, Frames, slices
 from dpsql.release.measurements import decode, encode
 from dpsql.release.parquet import read_parquet
 
@@ -213,9 +213,7 @@ class StoredFrames:
 
     def batches(self, name: str, rows: int) -> Iterator[pl.DataFrame]:
         """Yield slices of the frame."""
-        frame = self.frame(name)
-        for start in range(0, max(frame.height, 1), rows):
-            yield frame.slice(start, rows)
+        yield from slices(self.frame(name), rows)
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of a frame."""
@@ -320,9 +318,7 @@ def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source
 
 
 def _place(entry: Entry | None) -> Earlier | None:
-    if entry is None:
-        return None
-    return Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
+    return None if entry is None else Earlier.of(entry)
 
 
 def _forged() -> LedgerError:

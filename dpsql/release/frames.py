@@ -11,7 +11,7 @@ import polars as pl
 
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Ints
-from dpsql.release.answers import Answers, GroupBox, keys, parts, table_frame, whole
+from dpsql.release.answers import Answers, GroupBox, computed, keys, parts, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
 from dpsql.release.noise import Noise
 from dpsql.sql.compiled import Statement
@@ -42,6 +42,12 @@ class Frames(Protocol):
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of the frame."""
+
+
+def slices(frame: pl.DataFrame, rows: int) -> Iterator[pl.DataFrame]:
+    """Yield a frame in pieces of at most so many rows; at least one, which may be empty."""
+    for start in range(0, max(frame.height, 1), rows):
+        yield frame.slice(start, rows)
 
 
 class AnsweredFrames:
@@ -85,9 +91,7 @@ class AnsweredFrames:
         """
         statement = self._statements[name]
         if statement.post is not None:
-            frame = self.frame(name)
-            for start in range(0, max(frame.height, 1), rows):
-                yield frame.slice(start, rows)
+            yield from slices(self.frame(name), rows)
             return
         for part in parts(statement.tables[0].sets[0], rows):
             yield self._direct(statement, part)
@@ -99,7 +103,7 @@ class AnsweredFrames:
             KeyError: there is no such statement.
         """
         statement = self._statements[name]
-        found = [self._described(statement, i) for i in range(self._width(name))]
+        found = [self._described(statement, i) for i in range(len(statement.outputs))]
         for i, (column, role, kind, reason) in enumerate(found):
             noted = [note.text for note in statement.notes if note.about(i, key=role == "key")]
             if noted:
@@ -107,12 +111,6 @@ class AnsweredFrames:
         if self._biased:
             found = [f if f[1] == "key" else (f[0], f[1], "none", BIASED) for f in found]
         return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
-
-    def _width(self, name: str) -> int:
-        statement = self._statements[name]
-        if statement.post is not None:
-            return len(statement.post.outputs)
-        return len(statement.direct or ())
 
     def _described(self, statement: Statement, i: int) -> tuple[str, str, str | None, str | None]:
         if statement.post is not None:
@@ -168,11 +166,7 @@ class AnsweredFrames:
     def _computed(self, statement: Statement, post: Postprocessing) -> pl.DataFrame:
         """Run what a statement computes on its answers, and find the variances."""
         around = self._reach(self._confidence or CONFIDENCE)
-        frames = [
-            table_frame(table, self._answers, columns, around)
-            for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
-        ]
-        result = post.run(frames)
+        result = computed(statement, post, self._answers, around)
         noise = None if self._biased else Noise(statement, self._answers)
         width = len(post.everything)
         columns: list[pl.Series] = []
@@ -269,10 +263,9 @@ def _check_size(statement: Statement) -> None:
     Raises:
         ResourceLimitError: it has too many rows.
     """
-    rows = sum(whole(group).rows for table in statement.tables for group in table.sets)
-    if rows > MAX_CELLS:
+    if statement.rows > MAX_CELLS:
         raise ResourceLimitError(
-            f"The answer to {statement.name} has {rows:,} rows, more than {MAX_CELLS:,}.",
+            f"The answer to {statement.name} has {statement.rows:,} rows, more than {MAX_CELLS:,}.",
             hint=f"take it in parts: for frame in release.batches({statement.name!r}): …",
         )
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.planner.reconstruction.base import Aligned
-from dpsql.release.answers import Answers, whole
+from dpsql.release.answers import Answers
 from dpsql.release.marginals import in_group_order
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
 from dpsql.sql.computing.pairs import ROWS
@@ -157,7 +157,7 @@ class Noise:
             group = self._places[int(str(number))].group
             column = group.columns[int(str(j))]
             family = self._answers.family(column)
-            own = np.arange(whole(group).rows)  # the places in the family's own order
+            own = np.arange(group.rows)  # the places in the family's own order
             order = in_group_order(own, column.axes, group.shape)
             at = [place[value] for value in part["value"].to_list()]
             coefficients = np.zeros((len(values), family.count))
@@ -192,7 +192,7 @@ class _NumberedSet:
         """Tell which pairs of numbers mean something in it."""
         mine = (statistic >= self.statistic) & (row >= self.row)
         mine &= statistic < self.statistic + len(self.group.columns)
-        return np.asarray(mine & (row < self.row + whole(self.group).rows))
+        return np.asarray(mine & (row < self.row + self.group.rows))
 
 
 def _places(tables: Sequence[AnswerTable]) -> list[_NumberedSet]:
@@ -201,6 +201,6 @@ def _places(tables: Sequence[AnswerTable]) -> list[_NumberedSet]:
         row = 0
         for group in table.sets:
             found.append(_NumberedSet(group, statistic, row))
-            row += whole(group).rows
+            row += group.rows
         statistic += len(table.sets[0].columns)
     return found

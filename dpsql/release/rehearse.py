@@ -11,7 +11,7 @@ import polars as pl
 
 from dpsql.errors import SqlError
 from dpsql.linalg.arrays import Array
-from dpsql.release.answers import GroupBox, table_frame, whole
+from dpsql.release.answers import GroupBox, computed
 from dpsql.release.quantiles import Quantiles
 from dpsql.sql.compiled import Script, StatisticColumn
 
@@ -46,16 +46,10 @@ def rehearse(script: Script) -> None:
         SqlError: one fails.
     """
     for statement in script.statements:
-        post = statement.post
-        rows = sum(whole(group).rows for table in statement.tables for group in table.sets)
-        if post is None or rows > MAX_ROWS:
+        if statement.post is None or statement.rows > MAX_ROWS:
             continue
-        frames = [
-            table_frame(table, _Invented(), columns, 0.0)
-            for table, (_, columns) in zip(statement.tables, post.tables, strict=True)
-        ]
         try:
-            post.run(frames)
+            computed(statement, statement.post, _Invented(), 0.0)
         except SqlError as error:
             error.sql = statement.sql
             error.statement = statement.name if len(script.statements) > 1 else None

@@ -46,10 +46,7 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
             script, lambda own: known(own, past)[1], "what was measured before is used with it."
         )
     values = combination.values([s.values for s in past.sources if s.values is not None])
-    reconstruction = combination.reconstruction
-    return Answers(
-        script.workload, reconstruction, lambda names: reconstruction.marginal(names, values)
-    )
+    return Answers.measured(script.workload, combination.reconstruction, values)
 
 
 def _from_one(script: Script, source: Source) -> Answers:
@@ -73,12 +70,8 @@ def _from_one(script: Script, source: Source) -> Answers:
             script, lacking, "these measurements can't be put together with others."
         )
     values = reconstruction.values(source.values or {})
-    return Answers(
-        script.workload,
-        reconstruction,
-        lambda names: reconstruction.marginal(names, values),
-        laplace=is_laplace(source.blocks),
-    )
+    laplace = is_laplace(source.blocks)
+    return Answers.measured(script.workload, reconstruction, values, laplace=laplace)
 
 
 def _undetermined(
@@ -86,8 +79,7 @@ def _undetermined(
 ) -> UndeterminedError:
     """Say which statement asks for what was not measured."""
     for statement in script.statements:
-        families = {c.family for t in statement.tables for g in t.sets for c in g.columns}
-        own = [script.workload.families[i] for i in sorted(families)]
+        own = [script.workload.families[i] for i in statement.families]
         lacking = lacking_of(Workload.of(script.workload.domain, own))
         if lacking:
             break

@@ -98,5 +98,4 @@ class Archive:
         """Return what can be used of an entry: nothing of one that chose what to measure."""
         if any(source.reading == "adaptive" for source in sources):
             return self.nothing()
-        earlier = Earlier(entry.seq, entry.request, entry.mu_squared, entry.time)
-        return Before(sources, (earlier,), self.state.vintage)
+        return Before(sources, (Earlier.of(entry),), self.state.vintage)

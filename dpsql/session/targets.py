@@ -354,8 +354,7 @@ def _columns(statement: Statement, workload: Workload) -> Iterator[tuple[str, se
 
 def _families(statement: Statement, workload: Workload) -> list[Family]:
     """Return the families that a statement is answered by."""
-    numbers = {c.family for table in statement.tables for s in table.sets for c in s.columns}
-    return [workload.families[number] for number in sorted(numbers)]
+    return [workload.families[number] for number in statement.families]
 
 
 def _hint(statement: Statement, assume: Mapping[str, float] | None) -> Hint:

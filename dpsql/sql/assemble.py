@@ -17,7 +17,7 @@ from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, Stat
 from dpsql.sql.computing.notes import notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
-from dpsql.sql.lowering.lower import LoweredCore, LoweredSet, LoweredStatistic
+from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.naming import naming
@@ -48,7 +48,7 @@ class LoweredStatement:
     def blocks(self) -> list[LoweredBlock]:
         """All of its matrices."""
         sets = [group for core in self.cores for group in core.sets]
-        return [b for group in sets for s in group.statistics for b in s.blocks]
+        return [b for group in sets for s in group.columns for b in s.blocks]
 
 
 def assemble(
@@ -144,15 +144,13 @@ class _Builder:
         guards = self._table.guards(named)
         source = item.parsed.source
         direct = direct_outputs(item.query, item.cores)
-        if direct is not None:
-            spans = _spans(item.parsed, len(direct))
-            check_names([o.name for o in direct], [o.key is None for o in direct], source, spans)
-            known = notes(item.query, item.cores, None)
-            return Statement(item.name, source.sql, tables, tuple(direct), None, guards, known)
-        post = prepare(item.query, item.cores, self._sandbox, source)
-        spans = _spans(item.parsed, len(post.outputs))
-        check_names([o.name for o in post.outputs], [o.noisy for o in post.outputs], source, spans)
-        if not any(output.noisy for output in post.outputs):
+        post = None
+        if direct is None:
+            post = prepare(item.query, item.cores, self._sandbox, source)
+        known = notes(item.query, item.cores, post)
+        found = Statement(item.name, source.sql, tables, direct, post, guards, known)
+        check_names(found.outputs, source, _spans(item.parsed, len(found.outputs)))
+        if not any(output.noisy for output in found.outputs):
             raise source.unsupported(
                 source.whole(),
                 "Nothing that the statement returns depends on the rows: groups are there whether "
@@ -160,8 +158,7 @@ class _Builder:
                 "select what is counted in them too, for example SUM(n) where n is COUNT(*) of "
                 "each group.",
             )
-        known = notes(item.query, item.cores, post)
-        return Statement(item.name, source.sql, tables, None, post, guards, known)
+        return found
 
     def _grouping_set(
         self, group: LoweredSet, item: LoweredStatement, core: LoweredCore
@@ -171,9 +168,9 @@ class _Builder:
                 self._column(group, s, item),
                 over=measured_columns(s.statistic, core.core.conjuncts),
             )
-            for s in group.statistics
+            for s in group.columns
         )
-        return GroupingSet(group.keys, group.axes, columns)
+        return GroupsOf(group.axes, columns)
 
     def _column(
         self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,8 +11,9 @@ from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Quantile
 from dpsql.sql.computing.notes import Note
+from dpsql.sql.computing.pairs import Output
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
-from dpsql.sql.lowering.lower import GroupAxis
+from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
 
 
@@ -33,18 +34,7 @@ class StatisticColumn:
     """The columns that it adds up or orders, and on which nothing else of it depends."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupingSet:
-    """The groups of one grouping set: the product of its axes, in C order."""
-
-    keys: tuple[int, ...]
-    axes: tuple[GroupAxis, ...]
-    columns: tuple[StatisticColumn, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of groups along each axis."""
-        return tuple(axis.rows for axis in self.axes)
+GroupingSet = GroupsOf[StatisticColumn]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +64,26 @@ class Statement:
     count in the SELECT that names them."""
     notes: tuple[Note, ...] = ()
     """What must be known of its values besides their errors."""
+
+    @property
+    def outputs(self) -> Sequence[DirectOutput | Output]:
+        """The columns of its answer."""
+        return self.post.outputs if self.post is not None else self.direct or ()
+
+    @property
+    def sets(self) -> list[GroupingSet]:
+        """The grouping sets of all its tables."""
+        return [group for table in self.tables for group in table.sets]
+
+    @property
+    def rows(self) -> int:
+        """How many groups there are in all of them."""
+        return sum(group.rows for group in self.sets)
+
+    @property
+    def families(self) -> list[int]:
+        """The numbers of the families that answer it, in ascending order."""
+        return sorted({column.family for group in self.sets for column in group.columns})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

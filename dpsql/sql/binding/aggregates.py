@@ -12,14 +12,13 @@ where c is the middle of e's public range: S1 then has the smallest coefficients
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from sqlglot import exp
 
 from dpsql.errors import SqlError
-from dpsql.sql.binding.core import Linear, Quantile, Role, Statistic
-from dpsql.sql.binding.expressions import BoundExpr, Expr, operands
-from dpsql.sql.binding.functions import WINDOWS
+from dpsql.sql.binding.bind import RowBinder
+from dpsql.sql.binding.core import Linear, Quantile, Role
+from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, operands
 from dpsql.sql.text.spans import SourceText
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
@@ -64,37 +63,7 @@ _REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
 )
 
 
-class Binder(Protocol):
-    """What binding an aggregate needs of the core that it stands in."""
-
-    source: SourceText
-
-    def bind(self, node: Expr) -> BoundExpr:
-        """Bind an expression over rows."""
-
-    def statistic(self, statistic: Statistic) -> int:
-        """Note a statistic, once; return its number."""
-
-
-def is_aggregate(node: Expr) -> bool:
-    """Whether a node is an aggregate, supported or not; window functions are not."""
-    own = isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup))
-    return own and type(node) not in WINDOWS and not isinstance(node, exp.Grouping)
-
-
-def has_aggregate(node: Expr) -> bool:
-    """Whether an aggregate stands anywhere in an expression, outside of subqueries."""
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        if is_aggregate(current):
-            return True
-        if not isinstance(current, exp.Query):
-            pending += list(current.iter_expressions())
-    return False
-
-
-def aggregate(node: Expr, binder: Binder) -> Expr:
+def aggregate(node: Expr, binder: RowBinder) -> Expr:
     """Return an aggregate as an expression over statistics, which are noted.
 
     Raises:
@@ -114,7 +83,7 @@ def aggregate(node: Expr, binder: Binder) -> Expr:
     raise refused(node, binder.source)
 
 
-def linear(node: Expr, binder: Binder) -> Linear:
+def linear(node: Expr, binder: RowBinder) -> Linear:
     """Return COUNT, COUNT_IF or SUM, with its FILTER, as a linear statistic.
 
     Raises:
@@ -186,18 +155,18 @@ def _typed(node: object, source: SourceText) -> str:
     return text if len(text) <= _LONGEST_ARGUMENT else "x"
 
 
-def _unwrapped(node: Expr, binder: Binder) -> tuple[Expr, tuple[BoundExpr, ...]]:
+def _unwrapped(node: Expr, binder: RowBinder) -> tuple[Expr, tuple[BoundExpr, ...]]:
     """Take FILTER off an aggregate, and bind its condition."""
     if isinstance(node, exp.Filter):
         return node.this, _conjuncts(node.expression.this, binder)
     return node, ()
 
 
-def _conjuncts(condition: Expr, binder: Binder) -> tuple[BoundExpr, ...]:
+def _conjuncts(condition: Expr, binder: RowBinder) -> tuple[BoundExpr, ...]:
     return tuple(binder.bind(part) for part in operands(condition, exp.And))
 
 
-def _condition(node: Expr, place: Expr, binder: Binder) -> BoundExpr:
+def _condition(node: Expr, place: Expr, binder: RowBinder) -> BoundExpr:
     """Bind a condition that the analyst didn't write; it stands where the aggregate does."""
     return replace(binder.bind(node), span=binder.source.node(place))
 
@@ -212,7 +181,7 @@ def _only(node: Expr, source: SourceText) -> Expr:
     return argument
 
 
-def _argument(node: Expr, binder: Binder) -> BoundExpr:
+def _argument(node: Expr, binder: RowBinder) -> BoundExpr:
     return binder.bind(_only(node, binder.source))
 
 
@@ -245,13 +214,13 @@ def _when(node: Expr) -> tuple[Expr, Expr] | None:
     return (branch.this, value) if zero and value is not None else None
 
 
-def _average(e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: Binder) -> Expr:
+def _average(e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder) -> Expr:
     first, count = _moments(e, filters, label, binder)
     return _paren(exp.Add(this=Role.CENTER.column(first), expression=ratio(_s(first), _s(count))))
 
 
 def _variance(
-    node: Expr, e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: Binder
+    node: Expr, e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder
 ) -> Expr:
     sample, root = _VARIANCES[type(node)]
     first, count = _moments(e, filters, label, binder)
@@ -275,7 +244,7 @@ def variance(first: int, count: int, second: int, *, sample: bool) -> Expr:
 
 
 def _moments(
-    e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: Binder
+    e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder
 ) -> tuple[int, int]:
     present = exp.Not(this=exp.Is(this=exp.Paren(this=e.node), expression=exp.Null()))
     sql = f"NOT ({e.sql}) IS NULL"
@@ -285,7 +254,9 @@ def _moments(
     return first, count
 
 
-def _quantile(node: Expr, filters: tuple[BoundExpr, ...], label: str, binder: Binder) -> Quantile:
+def _quantile(
+    node: Expr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder
+) -> Quantile:
     if isinstance(node, exp.WithinGroup):
         ordered = [] if node.args.get("expression") is None else node.expression.expressions
         if len(ordered) != 1 or not isinstance(node.this, (exp.PercentileCont, exp.PercentileDisc)):
@@ -302,7 +273,7 @@ def _quantile(node: Expr, filters: tuple[BoundExpr, ...], label: str, binder: Bi
     return Quantile(label, value, probability, continuous, filters)
 
 
-def _probability(level: Expr | None, node: Expr, binder: Binder) -> float:
+def _probability(level: Expr | None, node: Expr, binder: RowBinder) -> float:
     number = level.unnest() if level is not None else None
     if isinstance(number, exp.Literal) and not number.is_string and 0 <= float(number.name) <= 1:
         return float(number.name)
@@ -313,7 +284,7 @@ def _probability(level: Expr | None, node: Expr, binder: Binder) -> float:
     )
 
 
-def _label(node: Expr, binder: Binder) -> str:
+def _label(node: Expr, binder: RowBinder) -> str:
     return " ".join(binder.source.text(binder.source.node(node)).split())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from dpsql.errors import Span
+from dpsql.sql.binding.functions import WINDOWS
 
 Expr = exp.Expr
 
@@ -52,6 +53,24 @@ def operands(node: Expr, connector: type[Expr]) -> list[Expr]:
         else:
             found.append(current)
     return found
+
+
+def is_aggregate(node: Expr) -> bool:
+    """Whether a node is an aggregate, supported or not; window functions are not."""
+    own = isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup))
+    return own and type(node) not in WINDOWS and not isinstance(node, exp.Grouping)
+
+
+def has_aggregate(node: Expr) -> bool:
+    """Whether an aggregate stands anywhere in an expression, outside of subqueries."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if is_aggregate(current):
+            return True
+        if not isinstance(current, exp.Query):
+            pending += list(current.iter_expressions())
+    return False
 
 
 def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -7,8 +7,7 @@ from itertools import chain, combinations, product
 
 from sqlglot import exp
 
-from dpsql.sql.binding.aggregates import has_aggregate
-from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.expressions import Expr, has_aggregate
 from dpsql.sql.text.spans import SourceText
 
 MAX_SETS = 256

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.schema import Table
-from dpsql.sql.binding.aggregates import aggregate, has_aggregate, is_aggregate, linear
+from dpsql.sql.binding.aggregates import aggregate, linear
 from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
 from dpsql.sql.binding.core import (
     ROW,
@@ -26,7 +26,16 @@ from dpsql.sql.binding.core import (
     Windowed,
 )
 from dpsql.sql.binding.existing import Existing, condition
-from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render, with_named
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    column,
+    has_aggregate,
+    is_aggregate,
+    rebuild,
+    render,
+    with_named,
+)
 from dpsql.sql.binding.grouping import key_nodes, sets_of
 from dpsql.sql.binding.scope import PrivateColumn, PublicColumn
 from dpsql.sql.text.spans import SourceText

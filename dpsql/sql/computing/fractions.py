@@ -18,7 +18,6 @@ share of rows between 0 and 1, a variance between 0 and a quarter of the range's
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -101,7 +100,7 @@ def with_fractions(
     star = any(item.find(exp.Star) for item in items if not item.find(exp.AggFunc))
     if not isinstance(query, exp.Select) or query.args.get("distinct") or star:
         return query, {}
-    rows = sum(math.prod(group.shape) for core in lowered for group in core.sets)
+    rows = sum(group.rows for core in lowered for group in core.sets)
     limits = _limits(query, lowered)
     extended, found = query.copy(), dict[int, Placed]()
     for i, item in enumerate(items[:visible]):
@@ -160,11 +159,11 @@ def _unguarded(node: Expr) -> Expr:
 def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
     """Return what averages, shares of rows and variances of a core can be at all."""
     found: dict[str, tuple[Expr, Expr]] = {}
-    statistics = [s.statistic for s in core.sets[0].statistics]
+    statistics = [s.statistic for s in core.sets[0].columns]
     linear = {j: s for j, s in enumerate(statistics) if isinstance(s, Linear)}
     counts = {k: s for k, s in linear.items() if s.weight is None}
     for j, top in linear.items():
-        largest = max(group.statistics[j].scale for group in core.sets)
+        largest = max(group.columns[j].scale for group in core.sets)
         firsts = [i for i, s in linear.items() if top.square and s == replace(top, square=False)]
         for k in (k for k, bottom in counts.items() if _inside(top, bottom)):
             quotient = ratio(Role.STATISTIC.column(j), Role.STATISTIC.column(k))

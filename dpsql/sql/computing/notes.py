@@ -54,7 +54,7 @@ def notes(
         Role.STATISTIC.named(j)
         for core in cores
         for group in core.sets
-        for j, s in enumerate(group.statistics)
+        for j, s in enumerate(group.columns)
         if isinstance(s.statistic, Windowed) and s.statistic.mean
     }
     if any(_may_be_empty(query, core) for core in cores):

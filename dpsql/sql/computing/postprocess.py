@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +32,11 @@ class DirectOutput:
     name: str
     key: int | None
     statistic: int | None
+
+    @property
+    def noisy(self) -> bool:
+        """Whether it is a statistic."""
+        return self.statistic is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +83,9 @@ class Postprocessing:
             ) from None
 
 
-def direct_outputs(query: exp.Query, lowered: Sequence[LoweredCore]) -> list[DirectOutput] | None:
+def direct_outputs(
+    query: exp.Query, lowered: Sequence[LoweredCore]
+) -> tuple[DirectOutput, ...] | None:
     """Return the outputs of a statement that computes nothing; None if it does."""
     if not isinstance(query, exp.Select) or len(lowered) != 1 or len(lowered[0].sets) != 1:
         return None
@@ -96,7 +102,7 @@ def direct_outputs(query: exp.Query, lowered: Sequence[LoweredCore]) -> list[Dir
         is_key = column.role is Role.KEY
         key, statistic = (column.number, None) if is_key else (None, column.number)
         found.append(DirectOutput(item.alias, key, statistic))
-    return found
+    return tuple(found)
 
 
 def prepare(
@@ -166,7 +172,7 @@ def _with_bounds(
     own = [core for core in lowered if core.core.table == clause.this.name]
     if not own or query.args.get("joins"):
         return query, {}
-    statistics = own[0].sets[0].statistics
+    statistics = own[0].sets[0].columns
     extended = query.copy()
     found: dict[int, int] = {}
     for i, item in enumerate(query.expressions):
@@ -186,9 +192,9 @@ def _annotated(
     query: exp.Query, lowered: Sequence[LoweredCore], sandbox: Sandbox, names: Sequence[str]
 ) -> tuple[str, list[Output]]:
     answers, first = {}, 0
-    rows = sum(math.prod(group.shape) for core in lowered for group in core.sets)
+    rows = sum(group.rows for core in lowered for group in core.sets)
     for core in lowered:
-        statistics = core.sets[0].statistics
+        statistics = core.sets[0].columns
         opaque = frozenset(j for j, s in enumerate(statistics) if s.values is not None)
         answers[core.core.table] = NumberedStatistics(first, len(statistics), opaque)
         first += len(statistics)
@@ -215,8 +221,8 @@ def _annotated(
 def _columns(core: LoweredCore) -> list[tuple[str, str]]:
     """Return the columns of a core's table of answers, with their types."""
     numbers, floor = range(len(core.core.keys)), core.core.floor
-    statistics = [(j, s.value_type or "DOUBLE") for j, s in enumerate(core.sets[0].statistics)]
-    ordered = [(j, t) for j, t in statistics if core.sets[0].statistics[j].values is not None]
+    statistics = [(j, s.value_type or "DOUBLE") for j, s in enumerate(core.sets[0].columns)]
+    ordered = [(j, t) for j, t in statistics if core.sets[0].columns[j].values is not None]
     found = [(Role.KEY, k, core.types.get(k, "INTEGER")) for k in numbers]
     found += [(Role.ROLLED_UP, k, "INTEGER") for k in numbers]
     found += [(Role.STATISTIC, j, type_) for j, type_ in statistics]
@@ -242,7 +248,7 @@ def _fill(
 
 
 def check_names(
-    names: Sequence[str], noisy: Sequence[bool], source: SourceText, spans: Sequence[Span]
+    outputs: Sequence[DirectOutput | Output], source: SourceText, spans: Sequence[Span]
 ) -> None:
     """Refuse a frame that would have two columns of one name.
 
@@ -250,8 +256,8 @@ def check_names(
         SqlError: names the columns.
     """
     taken: set[str] = set()
-    for name, is_noisy, span in zip(names, noisy, spans, strict=True):
-        for own in (name, *(name + suffix for suffix in SUFFIXES if is_noisy)):
+    for output, span in zip(outputs, spans, strict=True):
+        for own in (output.name, *(output.name + end for end in SUFFIXES if output.noisy)):
             if own.lower() in taken:
                 beside = ", ".join("n" + suffix for suffix in SUFFIXES)
                 raise source.error(

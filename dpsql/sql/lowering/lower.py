@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import polars as pl
 
@@ -18,6 +20,8 @@ from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.quantiles import cumulative
 from dpsql.sql.lowering.windows import over_window
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,17 +56,25 @@ class GroupAxis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoweredSet:
-    """One grouping set: its groups are the product of the axes."""
+class GroupsOf(Generic[S]):
+    """One grouping set: its groups are the product of the axes, in C order."""
 
-    keys: tuple[int, ...]
     axes: tuple[GroupAxis, ...]
-    statistics: tuple[LoweredStatistic, ...]
+    columns: tuple[S, ...]
+    """Its statistics."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of groups along each axis."""
         return tuple(axis.rows for axis in self.axes)
+
+    @property
+    def rows(self) -> int:
+        """The number of groups."""
+        return math.prod(self.shape)
+
+
+LoweredSet = GroupsOf[LoweredStatistic]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +123,7 @@ class _Set:
             types.update(self._evaluator.types(axis))
         statistics = tuple(self._statistic(s) for s in self._core.statistics)
         axes = tuple(GroupAxis(self._evaluator.frame(axis), axis.keys) for axis in self._axes)
-        return LoweredSet(self._keys, axes, statistics)
+        return GroupsOf(axes, statistics)
 
     def _add(self, component: CoupledColumns) -> None:
         """Evaluate the groups of one component."""

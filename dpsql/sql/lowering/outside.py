@@ -59,7 +59,7 @@ class _OutsideCells:
         self._done: dict[int, LoweredBlock] = {}
 
     def set(self, group: LoweredSet) -> LoweredSet:
-        return replace(group, statistics=tuple(map(self._statistic, group.statistics)))
+        return replace(group, columns=tuple(map(self._statistic, group.columns)))
 
     def _statistic(self, lowered: LoweredStatistic) -> LoweredStatistic:
         touched = {name for block in lowered.blocks for name in block.attributes}
