@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.markup import Html, bar, card, facts, folded, table
-from dpsql.privacy import Budget, Ledger
+from dpsql.privacy import Budget, Entry, Ledger
 
 DELTA = Fraction(1, 10**9)
 """The δ at which amounts are shown as (ε, δ), unless another one is asked for."""
 MOST_ENTRIES = 20
+CHARGES = ("entry", "time (UTC)", "state", "ρ")
 
 
 def amount(mu_squared: Fraction, *, up: bool, delta: Fraction = DELTA) -> str:
@@ -21,6 +23,11 @@ def amount(mu_squared: Fraction, *, up: bool, delta: Fraction = DELTA) -> str:
     # Each form adds ρ in brackets, which stands in front here.
     words = [form.describe(mu_squared, up=up).split(" (")[0] for form in forms]
     return "; ".join(dict.fromkeys(words))
+
+
+def charges(entries: Sequence[Entry]) -> list[tuple[object, ...]]:
+    """Give charges as rows below `CHARGES`."""
+    return [(e.seq, e.time, e.state, f"{float(e.mu_squared / 2):.6g}") for e in entries]
 
 
 def account_card(account: Ledger, *, delta: Fraction = DELTA) -> Html:
@@ -37,12 +44,9 @@ def account_card(account: Ledger, *, delta: Fraction = DELTA) -> Html:
         share = float(spent / total)
         parts.append(bar(share, f"{share:.1%} of the total is spent"))
     entries = account.entries()
-    rows = [(e.seq, e.time, e.state, f"{float(e.mu_squared / 2):.6g}") for e in entries]
+    rows = charges(entries)
     hidden = len(rows) - MOST_ENTRIES
-    charges = table(
-        ["entry", "time (UTC)", "state", "ρ"],
-        rows[-MOST_ENTRIES:],
-        more=f"… and {hidden:,} older ones" if hidden > 0 else "",
-    )
-    parts += [facts(known), folded(f"{len(entries):,} charges", charges)]
+    more = f"… and {hidden:,} older ones" if hidden > 0 else ""
+    listed = table(CHARGES, rows[-MOST_ENTRIES:], more=more)
+    parts += [facts(known), folded(f"{len(entries):,} charges", listed)]
     return card(f"Privacy budget of {account.dataset}", *parts)

@@ -79,21 +79,15 @@ def describe(error: BaseException, *, as_json: bool) -> str:
 
 def _facts(error: BaseException) -> dict[str, object]:
     """Return what is known of an error, in types that JSON has."""
-    facts: dict[str, object] = {
+    hint, span = getattr(error, "hint", None), getattr(error, "span", None)
+    return {
         "error": type(error).__name__,
         "message": _message(error),
-        "hint": None,
-        "sql": None,
-        "span": None,
-        "statement": None,
+        "hint": None if hint is None else for_command(hint),
+        "sql": getattr(error, "sql", None),
+        "span": None if span is None else list(span),
+        "statement": getattr(error, "statement", None),
     }
-    if isinstance(error, DpsqlError) and error.hint is not None:
-        facts["hint"] = for_command(error.hint)
-    if isinstance(error, SqlError):
-        facts["sql"] = error.sql
-        facts["span"] = None if error.span is None else list(error.span)
-        facts["statement"] = error.statement
-    return facts
 
 
 def _message(error: BaseException) -> str:

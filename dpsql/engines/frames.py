@@ -11,7 +11,7 @@ import duckdb
 import polars as pl
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import enum_type, quoted_name, twins
 
 TABLE = "self"
 """The name of the table."""
@@ -61,10 +61,7 @@ def _fill(con: duckdb.DuckDBPyConnection, frame: pl.DataFrame) -> None:
 def _type(con: duckdb.DuckDBPyConnection, column: pl.Series) -> str | None:
     """Return the DuckDB type that stores a column; None if there is none."""
     if isinstance(column.dtype, pl.Enum) and len(column.dtype.categories):
-        labels = ", ".join(
-            "'" + label.replace("'", "''") + "'" for label in column.dtype.categories
-        )
-        return f"ENUM({labels})"
+        return enum_type(column.dtype.categories)
     if isinstance(column.dtype, pl.Null | pl.Object):
         return None
     try:
@@ -88,13 +85,12 @@ def _plain(column: pl.Series) -> pl.Series:
 
 def _check_names(names: list[str]) -> None:
     """Refuse names that SQL, which ignores case, can't tell apart."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if not name:
-            raise SchemaError("A column of the frame has no name.", hint="rename it.")
-        first = seen.setdefault(name.lower(), name)
-        if first != name:
-            raise SchemaError(
-                f"SQL can't tell the columns {printable(first)} and {printable(name)} apart.",
-                hint="it ignores case: rename one of them.",
-            )
+    if "" in names:
+        raise SchemaError("A column of the frame has no name.", hint="rename it.")
+    same = twins(names)
+    if same is not None:
+        first, second = map(printable, same)
+        raise SchemaError(
+            f"SQL can't tell the columns {first} and {second} apart.",
+            hint="it ignores case: rename one of them.",
+        )

@@ -76,28 +76,20 @@ class Transactions:
 
     @contextmanager
     def _begun(self, begin: str) -> Iterator[tuple[sqlite3.Connection, History]]:
-        with (
-            ledger_errors(self.path),
-            self._connection() as connection,
-            self._transaction(connection, begin) as history,
-        ):
-            yield connection, history
-
-    @contextmanager
-    def _transaction(self, connection: sqlite3.Connection, begin: str) -> Iterator[History]:
-        # Taken before the snapshot: another thread may see more while this one waits.
-        seen = self._seen
-        connection.execute(begin)
-        try:
-            history = self._checked(connection, seen)
-            yield history
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):  # the first error is the one to report
-                    connection.execute("ROLLBACK")
-            raise
-        self._seen = (history.seq, history.hash)
+        with ledger_errors(self.path), self._connection() as connection:
+            # Taken before the snapshot: another thread may see more while this one waits.
+            seen = self._seen
+            connection.execute(begin)
+            try:
+                history = self._checked(connection, seen)
+                yield connection, history
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    with suppress(sqlite3.Error):  # the first error is the one to report
+                        connection.execute("ROLLBACK")
+                raise
+            self._seen = (history.seq, history.hash)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

@@ -46,12 +46,9 @@ _VIEW_COLUMNS = """
     SELECT column_name FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
-_IS_TABLE = """
-    SELECT 1 FROM system.main.duckdb_tables()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ?
-"""
-_COMMENT = """
-    SELECT comment FROM system.main.duckdb_tables()
+_TABLE = """
+    SELECT comment, sql, system.main.current_setting('default_collation')
+    FROM system.main.duckdb_tables()
     WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
 _COLUMNS = """
@@ -62,10 +59,6 @@ _CHECKS = """
     SELECT expression FROM system.main.duckdb_constraints()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
     ORDER BY constraint_index
-"""
-_DEFINITION = """
-    SELECT sql, system.main.current_setting('default_collation') FROM system.main.duckdb_tables()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
 _DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
 _BYTES = frozenset({"BINARY", "C", "POSIX"})
@@ -189,8 +182,8 @@ def _find(con: DuckDBPyConnection, parts: tuple[str, ...]) -> tuple[str, str, st
             f"{shown or 'An empty text'} is not a table name.", hint="for example people."
         )
     ((database, schema),) = fetch(con, _CURRENT)
-    stored = [row[:3] for row in fetch(con, _TABLES, [parts[-1]]) if not row[3]]
-    hidden = [row[:3] for row in fetch(con, _TABLES, [parts[-1]]) if row[3]]
+    tables = fetch(con, _TABLES, [parts[-1]])
+    stored, hidden = ([row[:3] for row in tables if bool(row[3]) is is_] for is_ in (False, True))
     views = fetch(con, _VIEWS, [parts[-1]])
     wanted = _candidates(parts, database, schema)
     found = [row for row in stored if _folded(row) in wanted]
@@ -280,9 +273,11 @@ def _describe(
 ) -> Table:
     declared = _of_table(con, schema if schema is not None else {}, path) or {}
     rows = fetch(con, _COLUMNS, list(path))
+    found_tables = fetch(con, _TABLE, list(path))
     # A view has columns too: one that took the table's place must not pass for it.
-    if not rows or not fetch(con, _IS_TABLE, list(path)):
+    if not rows or not found_tables:
         raise unknown(f"There is no table {path[-1]}.", "was it dropped?")
+    ((comment, definition, collation),) = found_tables
     checks = [row[0] for row in fetch(con, _CHECKS, list(path))]
     names = apart(path[-1], [row[0] for row in rows])
     for column in declared:
@@ -292,7 +287,7 @@ def _describe(
                 "doesn't have.",
                 hint=closest(column, names.values()),
             )
-    unclear = _collated(con, path, rows)
+    unclear = _collated(rows, definition or "", collation)
     domains = {column.lower(): domain for column, domain in declared.items()}
     columns: dict[str, Domain] = {}
     undeclared: dict[str, str] = {}
@@ -307,7 +302,7 @@ def _describe(
             undeclared[name] = f"GENERATED {shown}" if generated else shown
         else:
             columns[name] = found
-    resolved, each_row = _unit(con, path, schema, unit)
+    resolved, each_row = _unit(con, path, schema, unit, comment)
     enforced = frozenset(name for name in columns if name.lower() not in domains)
     exist = (_of_table(con, schema.groups, path) if schema is not None else None) or ()
     groups = tuple(each.resolved(path[-1], columns) for each in exist)
@@ -319,6 +314,7 @@ def _unit(
     path: tuple[str, ...],
     schema: Schema | None,
     given: Unit | EachRow | None,
+    comment: str | None,
 ) -> tuple[ResolvedUnit | None, bool]:
     """Find the table's privacy unit: as given, as declared, or as its comment says.
 
@@ -330,24 +326,18 @@ def _unit(
             f"The schema declares another privacy unit for {path[-1]} than was passed.",
             hint=f"leave unit and max_rows out: the schema says {declared}.",
         )
-    ((comment,),) = fetch(con, _COMMENT, list(path))
     unit = of_comment(path[-1], comment, given or declared)
     if unit is None or isinstance(unit, EachRow):
         return None, unit is not None
     return resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), unit), False
 
 
-def _collated(
-    con: DuckDBPyConnection, path: tuple[str, ...], columns: Sequence[Row]
-) -> frozenset[str]:
+def _collated(columns: Sequence[Row], definition: str, default: str) -> frozenset[str]:
     """Return the columns of texts whose CHECKs also let texts pass that they don't name."""
     texts = frozenset(name for name, type_, *_ in columns if type_ == "VARCHAR")
-    if not texts:
-        return texts
-    ((definition, default),) = fetch(con, _DEFINITION, list(path))
     if default and default.upper() not in _BYTES:
         return texts  # of this connection, and its CHECKs follow it
-    return texts & collated(definition or "", [name for name, *_ in columns])
+    return texts & collated(definition, [name for name, *_ in columns]) if texts else texts
 
 
 def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) -> Domain | None:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
 from dpsql.schema.drafts import FLOATS, ZONED, unsuitable
+from dpsql.schema.names import enum_type
 from dpsql.schema.numbers import (
     MAX_DIGITS,
     as_float32,
@@ -167,6 +168,5 @@ def enum_labels(type_: str) -> tuple[str, ...] | None:
     if not type_.startswith("ENUM("):
         return None
     labels = tuple(label.replace("''", "'") for label in _LABEL.findall(type_))
-    quoted = ", ".join("'" + label.replace("'", "''") + "'" for label in labels)
     # Read back, so that a text which doesn't look as expected gives no domain, not a wrong one.
-    return labels if type_ == f"ENUM({quoted})" else ()
+    return labels if type_ == enum_type(labels) else ()

@@ -39,6 +39,16 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quoted_text(text: str) -> str:
+    """Write a string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def enum_type(labels: Iterable[str]) -> str:
+    """Write the type of an ENUM as SQL."""
+    return f"ENUM({', '.join(map(quoted_text, labels))})"
+
+
 def as_sql(name: str) -> str:
     """Write a name as it can be typed into SQL: in quotes if it needs them."""
     plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
@@ -50,22 +60,31 @@ def as_text(name: str) -> str:
     return json.dumps(printable(name), ensure_ascii=False)
 
 
-def apart(table: str, columns: Sequence[str]) -> dict[str, str]:
-    """Return the columns of a table by their names in small letters.
+def twins(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first two names that are one to SQL, which ignores case; None if there are none.
 
     DuckDB ignores the case of ASCII letters only, and keeps Ä and ä apart.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        if name.lower() in known:
+            return known[name.lower()], name
+        known[name.lower()] = name
+    return None
+
+
+def apart(table: str, columns: Sequence[str]) -> dict[str, str]:
+    """Return the columns of a table by their names in small letters.
 
     Raises:
         SchemaError: two are the same then, and one could be taken for the other.
     """
-    known: dict[str, str] = {}
-    for column in columns:
-        first = known.setdefault(column.lower(), column)
-        if first != column:
-            raise SchemaError(
-                f"The columns {as_sql(first)} and {as_sql(column)} of {printable(table)} differ in "
-                "case only.",
-                hint=f"rename one of them: ALTER TABLE {as_sql(table)} RENAME {as_sql(column)} TO "
-                f"{as_sql(column + '_2')};",
-            )
-    return known
+    same = twins(columns)
+    if same is not None:
+        first, second = map(as_sql, same)
+        raise SchemaError(
+            f"The columns {first} and {second} of {printable(table)} differ in case only.",
+            hint=f"rename one of them: ALTER TABLE {as_sql(table)} RENAME {second} TO "
+            f"{as_sql(same[1] + '_2')};",
+        )
+    return {column.lower(): column for column in columns}

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -28,7 +28,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain
 from dpsql.schema.entries import read_domain
 from dpsql.schema.groups import Groups
-from dpsql.schema.names import closest
+from dpsql.schema.names import closest, twins
 from dpsql.schema.numbers import shown
 from dpsql.schema.units import EACH_ROW, EachRow, Unit, refuse_several
 
@@ -222,18 +222,17 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
     return Unit(content["unit"], content["max_rows"])
 
 
-def _check_names(names: Iterable[str], what: str) -> None:
+def _check_names(names: Collection[str], what: str) -> None:
     """Refuse names that are one to SQL."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if not name:
-            raise SchemaError(f"A {what} has no name.", hint="write its name before the =.")
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise SchemaError(
-                f"The {what} {printable(name)} is declared twice, also as {printable(other)}.",
-                hint="SQL ignores case: keep one.",
-            )
+    if "" in names:
+        raise SchemaError(f"A {what} has no name.", hint="write its name before the =.")
+    same = twins(names)
+    if same is not None:
+        other, name = map(printable, same)
+        raise SchemaError(
+            f"The {what} {name} is declared twice, also as {other}.",
+            hint="SQL ignores case: keep one.",
+        )
 
 
 def toml_key(name: str) -> str:

@@ -45,6 +45,15 @@ from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.planning import compared, compiled_on_past, counts_before, planned
 from dpsql.session.purpose import DataState
 
+_HISTORY = {
+    "entry": pl.Int64(),
+    "time": pl.String(),
+    "state": pl.String(),
+    "rho": pl.Float64(),
+    "measurements": pl.Boolean(),
+    "request": pl.String(),
+}
+
 
 class Session:
     """Answers SQL on one DuckDB database and keeps account of what was spent.
@@ -153,25 +162,11 @@ class Session:
         not measured, `released`: measured and not handed out, `delivered`), `rho` (charged),
         `measurements` (whether what was measured is kept) and `request` (its name).
         """
-        entries = self._ledger.entries()
-        return pl.DataFrame(
-            {
-                "entry": [e.seq for e in entries],
-                "time": [e.time for e in entries],
-                "state": [e.state for e in entries],
-                "rho": [float(e.mu_squared / 2) for e in entries],
-                "measurements": [bool(e.content) for e in entries],
-                "request": [e.request for e in entries],
-            },
-            schema={
-                "entry": pl.Int64(),
-                "time": pl.String(),
-                "state": pl.String(),
-                "rho": pl.Float64(),
-                "measurements": pl.Boolean(),
-                "request": pl.String(),
-            },
-        )
+        rows = [
+            (e.seq, e.time, e.state, float(e.mu_squared / 2), bool(e.content), e.request)
+            for e in self._ledger.entries()
+        ]
+        return pl.DataFrame(rows, schema=_HISTORY, orient="row")
 
     @checked
     @one_thread

@@ -8,6 +8,7 @@ from dpsql.errors import SqlError, SqlLimitError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
+from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
 from dpsql.sql.binding.outline import Outlined, Outliner, Public, Resolve
@@ -98,14 +99,12 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
         raise SqlLimitError(
             f"There are more than {MAX_STATEMENTS:,} statements.", hint="release several parts."
         )
-    seen: set[str] = set()
-    for name, _ in statements:
-        if name.lower() in seen:
-            raise SqlError(
-                f"Two statements are named {printable(name)!r}; case makes no difference.",
-                hint="give each statement its own name.",
-            )
-        seen.add(name.lower())
+    same = twins(name for name, _ in statements)
+    if same is not None:
+        raise SqlError(
+            f"Two statements are named {printable(same[1])!r}; case makes no difference.",
+            hint="give each statement its own name.",
+        )
 
 
 def _read(sql: str) -> Parsed:

@@ -14,7 +14,6 @@ from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.errors import LedgerError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from decimal import Decimal
 
     from dpsql.privacy import Entry, Ledger
@@ -56,6 +55,8 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
 
     Name the ledger by its PATH, or the database by --db.
     """
+    from dpsql.account import CHARGES, charges
+
     found = _existing(path, db)
     spent, total = found.spent, found.total
     left, entries = found.remaining, found.entries()
@@ -83,7 +84,7 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
         output.say(f"left   {money.forms(left, delta, up=False)}")
     if entries:
         output.say()
-        _print_entries(entries)
+        output.say_table(CHARGES, charges(entries))
 
 
 @ledger.command()
@@ -151,11 +152,6 @@ def _existing(path: Path | None, db: Path | None) -> Ledger:
             "the first release makes one too.",
         )
     return Ledger.existing(place)
-
-
-def _print_entries(entries: Sequence[Entry]) -> None:
-    rows = [(e.seq, e.time, e.state, f"{float(e.mu_squared / 2):.6g}") for e in entries]
-    output.say_table(["entry", "time (UTC)", "state", "ρ"], rows)
 
 
 def _document(entry: Entry) -> dict[str, object]:

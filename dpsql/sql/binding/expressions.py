@@ -73,6 +73,13 @@ def has_aggregate(node: Expr) -> bool:
     return False
 
 
+def over_groups(window: exp.Window) -> bool:
+    """Whether an aggregate stands in a window, other than the function that runs over it."""
+    function = window.this.this if isinstance(window.this, exp.Filter) else window.this
+    parts = [*function.iter_expressions(), *window.iter_expressions()]
+    return any(has_aggregate(part) for part in parts if part is not window.this)
+
+
 def rebuild(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Return a new node of the same kind whose children were changed one by one."""
     if isinstance(node, exp.Connector):
@@ -121,6 +128,13 @@ def with_named(node: exp.Window, named: Sequence[exp.Window]) -> exp.Window | No
 def conjunction(parts: list[str]) -> str:
     """Join conditions by AND."""
     return " AND ".join(f"({part})" for part in parts) if parts else "true"
+
+
+def is_star(node: Expr) -> bool:
+    """Whether a node is `*` or `t.*`, and not a query that has one."""
+    return isinstance(node, exp.Star) or (
+        isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
+    )
 
 
 def column(name: str) -> exp.Column:

@@ -51,38 +51,16 @@ AGGREGATES: frozenset[type[exp.Expr]] = frozenset((
 """Aggregates that may be computed on public or noisy rows; fewer may be on private ones."""
 
 VOLATILE: tuple[type[exp.Expr], ...] = (
-    exp.Rand,
-    exp.Uuid,
-    exp.CurrentDate,
-    exp.CurrentTime,
-    exp.CurrentTimestamp,
-    exp.Localtime,
-    exp.Localtimestamp,
-    exp.CurrentDatabase,
-    exp.CurrentSchema,
-    exp.CurrentVersion,
-    exp.CurrentUser,
-    exp.SessionUser,
-    exp.CurrentRole,
-    exp.CurrentCatalog,
-)
+    exp.Rand, exp.Uuid, exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.Localtime,
+    exp.Localtimestamp, exp.CurrentDatabase, exp.CurrentSchema, exp.CurrentVersion,
+    exp.CurrentUser, exp.SessionUser, exp.CurrentRole, exp.CurrentCatalog,
+)  # fmt: skip
 """Functions whose value isn't one of their arguments, for a better message."""
 
-WINDOWS: frozenset[type[exp.Expr]] = frozenset(
-    {
-        exp.RowNumber,
-        exp.Rank,
-        exp.DenseRank,
-        exp.PercentRank,
-        exp.CumeDist,
-        exp.Ntile,
-        exp.Lag,
-        exp.Lead,
-        exp.FirstValue,
-        exp.LastValue,
-        exp.NthValue,
-    }
-)
+WINDOWS: frozenset[type[exp.Expr]] = frozenset((
+    exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile, exp.Lag,
+    exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue,
+))  # fmt: skip
 """Window functions; they compute on noisy answers."""
 
 TYPES = frozenset(

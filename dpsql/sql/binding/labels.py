@@ -10,7 +10,7 @@ from sqlglot import exp
 from dpsql.errors import printable
 from dpsql.schema import Domain
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.names import nearest
+from dpsql.schema.names import nearest, quoted_text
 from dpsql.schema.sequences import DecimalRange
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.text.spans import SourceText
@@ -81,5 +81,4 @@ def _hint(text: str, name: str, domain: Domain) -> str:
 
 
 def _quoted(text: str) -> str:
-    shown = printable(text if len(text) <= 60 else text[:60] + "…")
-    return "'" + shown.replace("'", "''") + "'"
+    return quoted_text(printable(text if len(text) <= 60 else text[:60] + "…"))

@@ -32,6 +32,8 @@ from dpsql.sql.binding.expressions import (
     column,
     has_aggregate,
     is_aggregate,
+    is_star,
+    over_groups,
     rebuild,
     render,
     with_named,
@@ -169,9 +171,7 @@ class CoreBinder(RowBinder):
     def _item(self, node: Expr) -> Expr:
         inner = node.this if isinstance(node, exp.Alias) else node
         inner = inner if isinstance(inner, exp.Subquery) else inner.unnest()
-        if isinstance(inner, exp.Star) or (
-            isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)
-        ):
+        if is_star(inner):
             raise self.source.unsupported(
                 inner,
                 "SELECT * is not supported: single rows are never returned.",
@@ -245,9 +245,7 @@ class CoreBinder(RowBinder):
 
     def _as_key(self, node: Expr) -> int | None:
         """Return the number of the key that an expression is; None if it is not one."""
-        if not self._keys or self._aggregates(node):
-            return None
-        if isinstance(node, _NO_VALUES):
+        if not self._keys or isinstance(node, _NO_VALUES) or self._aggregates(node):
             return None
         sql = self.bind(node).sql
         return next((i for i, key in enumerate(self._keys) if key.sql == sql), None)
@@ -289,7 +287,7 @@ class CoreBinder(RowBinder):
     def _row_window(self) -> exp.Window | None:
         """Return a window that isn't over groups."""
         found = (w for item in self._select.expressions for w in item.find_all(exp.Window))
-        return next((window for window in found if not _over_groups(window)), None)
+        return next((window for window in found if not over_groups(window)), None)
 
     def _over_rows(self, node: exp.Window) -> SqlError:
         order = node.args.get("order")
@@ -392,14 +390,7 @@ class CoreBinder(RowBinder):
         nested = self._select.parent is not None
         if not self._statistics:
             raise self.source.unsupported(
-                self.source.node(self._select) if nested else self.source.whole(),
+                self._select if nested else self.source.whole(),
                 "The statement counts nothing: single rows are never returned.",
                 "select COUNT(*) too.",
             )
-
-
-def _over_groups(window: exp.Window) -> bool:
-    """Whether an aggregate stands in a window, other than the function that runs over it."""
-    function = window.this.this if isinstance(window.this, exp.Filter) else window.this
-    parts = [*function.iter_expressions(), *window.iter_expressions()]
-    return any(has_aggregate(part) for part in parts if part is not window.this)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr, render, with_named
+from dpsql.sql.binding.expressions import Expr, is_star, render, with_named
 from dpsql.sql.computing.gradient import Gradient, IsLeaf, NotSmoothError, gradient, named
 from dpsql.sql.computing.pairs import NONE, UNKNOWN, FromItem, Output, scaled
 
@@ -129,9 +129,9 @@ class AnnotatedSelect:
 
     def _expanded(self, node: Expr) -> list[Expr]:
         """Write out the columns that a star stands for; those of public tables stay a star."""
-        star = isinstance(node, exp.Star)
-        if not star and not (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+        if not is_star(node):
             return [node]
+        star = isinstance(node, exp.Star)
         owner = node.text("table").lower()
         chosen = [s for s in self._sources if star or s.alias.lower() == owner]
         if not all(source.complete for source in chosen):

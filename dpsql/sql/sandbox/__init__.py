@@ -8,7 +8,6 @@ from dpsql.sql.sandbox.database import (
     SandboxError,
     SandboxLimitError,
     column_type,
-    quoted_text,
 )
 
 __all__ = [
@@ -19,5 +18,4 @@ __all__ = [
     "SandboxError",
     "SandboxLimitError",
     "column_type",
-    "quoted_text",
 ]

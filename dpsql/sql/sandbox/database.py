@@ -24,6 +24,7 @@ from dpsql.errors import InternalError, printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
 from dpsql.schema.drafts import FLOATS
+from dpsql.schema.names import enum_type
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
 
 MAX_SECONDS = 60.0
@@ -233,14 +234,7 @@ def column_type(domain: Domain) -> str:
         return domain.column_type  # which may have more digits: as text, 0.50 is not 0.5
     if domain.type == "DOUBLE" and domain.column_type == "FLOAT":
         return "FLOAT"  # which a number is compared with as a FLOAT: 0.7 is not 0.7::DOUBLE
-    if domain.type != "ENUM":
-        return domain.type
-    return "ENUM(" + ", ".join(quoted_text(str(v)) for v in domain.values) + ")"
-
-
-def quoted_text(text: str) -> str:
-    """Write a string literal."""
-    return "'" + text.replace("'", "''") + "'"
+    return enum_type(map(str, domain.values)) if domain.type == "ENUM" else domain.type
 
 
 def _text(value: object) -> str:
