@@ -226,7 +226,7 @@ def compare(
         max_rows: see `plan`.
 
     Raises:
-        DpsqlError: see `Session.plan`; `MechanismError` for a name that is no mechanism's.
+        DpsqlError: see `Session.plan`; `MechanismError` for a name that no mechanism has.
     """
     check_budget(budget)
     declared = Declared(**part(options, TableOptions))

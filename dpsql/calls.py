@@ -86,7 +86,7 @@ def check_switch(**given: object) -> None:
 
 
 def check_above(**given: object) -> None:
-    """Refuse a number of standard errors that is none; None is left to its default.
+    """Refuse what is not a number of standard errors; None is left to its default.
 
     Raises:
         ArgumentError: there is one.
@@ -101,7 +101,7 @@ def check_above(**given: object) -> None:
 
 
 def check_path(**given: object) -> None:
-    """Refuse a path that is none; None is left to its default.
+    """Refuse what is not a path; None is left to its default.
 
     Raises:
         ArgumentError: that is so.
@@ -112,7 +112,7 @@ def check_path(**given: object) -> None:
         path = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(path, str) or not path or "\0" in path:
             raise ArgumentError(
-                f"{name} is no path: {shown(value)}.",
+                f"{name} is not a path: {shown(value)}.",
                 hint="for example " + option(name, f"{name}.d") + ".",
             )
 

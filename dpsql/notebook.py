@@ -48,7 +48,7 @@ class Shell(Protocol):
     def register_magic_function(
         self, func: Callable[..., Any], magic_kind: str, magic_name: str
     ) -> None:
-        """Add a magic."""
+        """Let users call a function as a magic of this kind and name."""
 
 
 def load_ipython_extension(shell: Shell) -> None:

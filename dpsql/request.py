@@ -93,7 +93,7 @@ class ReuseOption(TypedDict, total=False):
 
 
 class WeightsOption(TypedDict, total=False):
-    """Statement → importance."""
+    """How much each statement counts when they are planned together."""
 
     weights: Mapping[str, float] | None
 

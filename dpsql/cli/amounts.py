@@ -1,4 +1,4 @@
-"""BudgetOptions of privacy loss, in all of their forms."""
+"""Amounts of privacy loss, in all of their forms."""
 
 from __future__ import annotations
 

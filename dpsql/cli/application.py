@@ -40,7 +40,7 @@ class Application(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; that nobody reads on is no error."""
+        """Run the command; it is not an error if nobody reads the rest of what it prints."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

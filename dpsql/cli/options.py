@@ -88,7 +88,7 @@ class BudgetOptions:
 
         Raises:
             click.UsageError: more than one form, or ε without δ.
-            BudgetError: the number is no useful amount.
+            BudgetError: the number is not a useful amount.
         """
         from dpsql.privacy import Budget
 
@@ -110,7 +110,7 @@ class BudgetOptions:
 
         Raises:
             click.UsageError: as in `budget`, and if none is given.
-            BudgetError: the number is no useful amount.
+            BudgetError: the number is not a useful amount.
         """
         found = self.budget()
         if found is None:

@@ -11,7 +11,7 @@ Tell = Callable[[str, int, int], None]
 
 @contextmanager
 def progress_on_terminal() -> Iterator[Tell | None]:
-    """Give a callback that draws bars on standard error; None if that is no terminal.
+    """Give a callback that draws bars on standard error; None if that is not a terminal.
 
     Work of a single step has no share that is done: its bar moves on, beside the time it took.
     """

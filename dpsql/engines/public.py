@@ -119,7 +119,7 @@ def _frame(name: str, given: Any) -> pl.DataFrame:
     """Read a frame of any library.
 
     Raises:
-        SchemaError: it is none, or can't be read.
+        SchemaError: it is not a frame, or can't be read.
     """
     if isinstance(given, pl.DataFrame):
         return given

@@ -283,7 +283,7 @@ def _wrong_form(positional: int, names: set[str]) -> BudgetError:
 def _useless(form: str, mu_squared: Fraction) -> BudgetError:
     size = "small" if mu_squared < SMALLEST_MU_SQUARED else "large"
     return BudgetError(
-        f"The budget is too {size}: no useful noise level belongs to it "
+        f"The budget is too {size}: there is no useful noise level for it "
         "(ρ must lie between 5e-13 and 5e14).",
         hint=f"for example {_EXAMPLES[form]}.",
     )

@@ -160,7 +160,7 @@ def _read(text: str) -> Event:
     """Read an event, if it is one that this version understands.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError, RecursionError: it is none.
+        ValueError, TypeError, KeyError, AttributeError, RecursionError: it is something else.
         LedgerError: a later version has written it.
     """
     found = json.loads(text)

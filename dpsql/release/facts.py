@@ -1,4 +1,4 @@
-"""What a data user must know about a release besides its answers. All of it is public."""
+"""What a data user must know about a release apart from its answers. All of it is public."""
 
 from __future__ import annotations
 

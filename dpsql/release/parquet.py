@@ -28,7 +28,7 @@ def read_parquet(content: bytes, columns: Collection[str], rows: int | None = No
         rows: how many it must have, of plain values.
 
     Raises:
-        ValueError: it is damaged, is none, or holds something else than is expected.
+        ValueError: it is damaged, is not Parquet, or holds something other than is expected.
     """
     import pyarrow as pa  # slow to import, and needed for what was kept only
     import pyarrow.parquet as pq

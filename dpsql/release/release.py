@@ -177,7 +177,7 @@ class Release(Mapping[str, pl.DataFrame]):
 
     @property
     def facts(self) -> Facts:
-        """All that is public about the release besides its answers."""
+        """All that is public about the release apart from its answers."""
         return self._facts
 
     @property

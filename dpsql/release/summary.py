@@ -13,6 +13,14 @@ from dpsql.release.facts import Facts
 WIDTH = 100
 DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
 _LABEL = 16
+_TRUST = (
+    "central: the curator holds the rows; whoever sees the release learns no more of one unit than "
+    "the budget allows"
+)
+_NOT_COVERED = (
+    "errors of the data themselves, sampling, and what can be read from timing or memory of the "
+    "curator's machine"
+)
 
 
 def summarize(facts: Facts) -> str:
@@ -53,13 +61,7 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
     for entry in facts.earlier:
         rho = float(entry.mu_squared / 2)
         yield "rests also on", f"entry {entry.seq} of {entry.time}, charged rho = {rho:.6g}"
-    yield (
-        "trust model",
-        (
-            "central: the curator holds the rows; whoever sees the release learns no more of one "
-            "unit than the budget allows"
-        ),
-    )
+    yield "trust model", _TRUST
 
 
 def budget_forms(budget: Budget) -> list[str]:
@@ -82,22 +84,19 @@ def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "noise", facts.noise
     yield "sensitivity", "exact, from the integer matrices that were measured"
     yield "invariants", "none: no count is released without noise"
+    yield "post-processing", _post_processing(facts)
+
+
+def _post_processing(facts: Facts) -> str:
     if facts.adaptive:
-        yield (
-            "post-processing",
-            "answers are fitted to what was measured, and not negative; they are biased",
-        )
-    elif facts.adjusted:
-        kinds = [k for k, on in _kinds(facts) if on]
-        yield (
-            "post-processing",
-            (
-                f"columns named …_adjusted are {' and '.join(kinds)}, from one table that fits all "
-                "measurements; they are biased. The other value columns are unbiased."
-            ),
-        )
-    else:
-        yield "post-processing", "none that biases: values may be negative and fractional"
+        return "answers are fitted to what was measured, and not negative; they are biased"
+    if not facts.adjusted:
+        return "none that biases: values may be negative and fractional"
+    kinds = ["not negative"] * facts.nonnegative + ["whole numbers"] * facts.integers
+    return (
+        f"columns named …_adjusted are {' and '.join(kinds)}, from one table that fits all "
+        "measurements; they are biased. The other value columns are unbiased."
+    )
 
 
 def _matrix(facts: Facts) -> str:
@@ -106,10 +105,6 @@ def _matrix(facts: Facts) -> str:
     if facts.whole:
         return f"{title} over all joint cells at once"
     return f"{title} over {facts.spaces:,} {'marginals' if facts.cells else 'residual spaces'}"
-
-
-def _kinds(facts: Facts) -> tuple[tuple[str, bool], ...]:
-    return ("not negative", facts.nonnegative), ("whole numbers", facts.integers)
 
 
 def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
@@ -150,11 +145,5 @@ def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
         "data",
         f"vintage {printable(facts.vintage)!r}" if facts.vintage else "no vintage declared",
     )
-    yield (
-        "not covered",
-        (
-            "errors of the data themselves, sampling, and what can be read from timing or memory "
-            "of the curator's machine"
-        ),
-    )
+    yield "not covered", _NOT_COVERED
     yield "versions", ", ".join(f"{k} {v}" for k, v in facts.versions.items())

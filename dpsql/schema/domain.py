@@ -248,7 +248,7 @@ class Domain:
 
 
 def _check_values(type_: str, values: Sequence[Value]) -> None:
-    """Refuse values that are none, twice, or not of the type."""
+    """Refuse an empty list, a value that stands twice, and values of another type."""
     if type_ in INTEGER_TYPES:
         ok = isinstance(values, range) or all(type(v) is int for v in values)
     elif type_ == "BOOLEAN":

@@ -68,7 +68,7 @@ def grid(low: Fraction, high: Fraction, step: Fraction) -> DecimalRange:
     """Return all of low, low + step, …, high.
 
     Raises:
-        SchemaError: they are none, too many, too wide, or the step misses `high`.
+        SchemaError: there are none or too many, they are too long, or the step misses `high`.
     """
     if step <= 0:
         raise SchemaError("The step must be above 0.", hint='for example step="0.01".')

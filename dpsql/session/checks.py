@@ -66,7 +66,7 @@ def _check_mechanism(request: Request) -> None:
     title = traits.title
     if request.free and not traits.reuses_measurements:
         raise MechanismError(
-            f"A budget of 0 measures nothing, also with {title}.",
+            f"A budget of 0 measures nothing, with {title} as with any mechanism.",
             hint="leave " + option("mechanism") + " out.",
         )
     if traits.is_adaptive and request.confidence is not None:

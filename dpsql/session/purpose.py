@@ -56,7 +56,7 @@ def purpose(request: Request, table: Table, state: DataState, plan: str = NO_PLA
 def _unit(unit: ResolvedUnit) -> object:
     """Say whose rows are protected together.
 
-    How many count is no part of that: amounts for 3 rows of a person and for 5 are both amounts
+    How many count is not part of that: amounts for 3 rows of a person and for 5 are both amounts
     for a person, and add up.
     """
     return [unit.column, [[j.column, list(j.path[1:]), j.key] for j in unit.joins]]

@@ -214,7 +214,7 @@ class Session:
         Earlier measurements are left aside. Reads the catalog and no rows; spends nothing.
 
         Raises:
-            DpsqlError: see `plan`; `MechanismError` for a name that is no mechanism's.
+            DpsqlError: see `plan`; `MechanismError` for a name that no mechanism has.
         """
         check_budget(budget)
         request = Request(named(statements), budget, reuse=False, **part(options, PlanningOptions))

@@ -156,14 +156,14 @@ def _none_found() -> WorkloadError:
 
 
 def _check_target(found: _Targets, guess: Plan, name: str) -> None:
-    """Refuse a target that is no number, or that no noise is known to meet.
+    """Refuse a target that is not a number, or that no noise is known to meet.
 
     Raises:
         WorkloadError: it is one.
     """
     workload = found.script.workload
     names = [family.name for family in _families(found.own[name], workload)]
-    limits_of(workload, {min(names, key=len): found.targets[name]})  # refuses what is no error
+    limits_of(workload, {min(names, key=len): found.targets[name]})  # refuses what can't be one
     found.check_known(guess, name)
     if not 0 < found.room(guess, name) < math.inf:
         raise WorkloadError(
@@ -295,7 +295,7 @@ class _Targets:
         """Refuse targets of statements with answers that they don't bound.
 
         Raises:
-            WorkloadError: a column of such a statement is no sum of rows, or a sum without a
+            WorkloadError: a column of such a statement is not a sum over rows, or is one without a
                 target, and it has no target in its own units.
         """
         workload = self.script.workload

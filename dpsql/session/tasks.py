@@ -90,7 +90,7 @@ class AdaptiveTask:
         return self.plan.marginals
 
     def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredRounds:
-        """Run all rounds."""
+        """Let each round choose what it measures, by what the ones before have shown."""
         self.asked.request.tell("measuring", 0, 1)
         estimates = run(charged, counts)
         kept = encode(tuple(adaptive.sources_of(self.asked.script, estimates)))
@@ -107,7 +107,7 @@ class MeasuredRounds:
     """What is kept in the ledger."""
 
     def release(self, receipt: Receipt) -> Release:
-        """Make the release."""
+        """Make the release, of answers that follow from the estimates."""
         facts = replace(self.task.facts, receipt=receipt)
         return adaptive.from_estimates(self.task.asked.script, facts, self.estimates, self.content)
 

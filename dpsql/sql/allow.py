@@ -239,24 +239,22 @@ def _listed(node: exp.Expr) -> bool:
 def _check_place(node: exp.Expr, source: SourceText) -> None:
     """Refuse table functions, types and names that are not on the list."""
     if isinstance(node, exp.Identifier) and node.name.startswith("__"):
-        raise _error("A name that begins with __", source, source.node(node), "use another name.")
+        raise _error("A name that begins with __", source, node, "use another name.")
     if isinstance(node, exp.Table) and not isinstance(
         node.this, (exp.Identifier, exp.GenerateSeries)
     ):
-        raise _error("This table function", source, source.node(node.this), _NAMED_TABLE)
+        raise _error("This table function", source, node.this, _NAMED_TABLE)
     if isinstance(node, exp.Table) and "" in (node.args.get("db"), node.args.get("catalog")):
         raise source.error(
             node, "A part of this name is missing.", "write database.schema.table.", SqlParseError
         )
     if isinstance(node, exp.DataType) and node.this.name not in TYPES:
         place = node.parent if node.parent is not None else node
-        raise _error(f"The type {node.this.name}", source, source.node(place), _TYPES)
+        raise _error(f"The type {node.this.name}", source, place, _TYPES)
     if isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
-        raise _error(
-            "A list", source, source.node(node), "join it: JOIN generate_series(1, 9) g(i)."
-        )
+        raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
     if isinstance(node, exp.Array) and not isinstance(node.parent, exp.Unnest):
-        raise _error("A list", source, source.node(node), "write IN (1, 2).")
+        raise _error("A list", source, node, "write IN (1, 2).")
 
 
 def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
@@ -268,8 +266,8 @@ def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
         return _error("This part of a date", source, span, hint)
     if isinstance(node, (exp.DataType, exp.DataTypeParam)):
         place = node.find_ancestor(exp.Cast) or node
-        return _error("This type", source, source.node(place), "write DECIMAL(9, 2) or VARCHAR.")
-    return _error("This expression", source, source.node(node), _PLAIN)
+        return _error("This type", source, place, "write DECIMAL(9, 2) or VARCHAR.")
+    return _error("This expression", source, node, _PLAIN)
 
 
 def _given(value: object) -> bool:
@@ -332,7 +330,7 @@ def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlErro
     if isinstance(node, VOLATILE) or word.lower() in _NOW:
         return _error(f"The function {word}", source, span, _CLOCK)
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):
-        return _error(f"The window function {word}", source, source.node(node.parent), _WINDOW)
+        return _error(f"The window function {word}", source, node.parent, _WINDOW)
     if isinstance(node, exp.Func) and "(" in source.text(span):
         known = _HINTS.get(word.lower())
         hint = filled(known, node, source) if known else _function_hint(word)
@@ -351,5 +349,5 @@ def _function_hint(word: str) -> str:
     return f"did you mean {close[0].upper()}? Otherwise {_PLAIN}" if close else _PLAIN
 
 
-def _error(name: str, source: SourceText, span: Span, hint: str) -> SqlError:
-    return source.unsupported(span, f"{name} is not supported.", hint)
+def _error(name: str, source: SourceText, place: exp.Expr | Span, hint: str) -> SqlError:
+    return source.unsupported(place, f"{name} is not supported.", hint)

@@ -21,7 +21,7 @@ from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredS
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.naming import naming
-from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Workload
 

@@ -16,7 +16,7 @@ from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.naming import naming
-from dpsql.sql.sandbox import Sandbox, SandboxError
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
 from dpsql.sql.text.written import check_written

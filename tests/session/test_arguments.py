@@ -91,7 +91,7 @@ def test_no_wrong_argument_ends_in_an_error_of_another_kind(con):
          "the arguments are statements, budget"),
         (lambda c: dpsql.Session(c).release(SQL, budget=BUDGET, weights="marginal"),
          dpsql.SqlError, "Weights map statements to numbers", 'weights={"query": 5}'),
-        (lambda c: dpsql.Session(c, ledger=3), dpsql.ArgumentError, "ledger is no path: 3",
+        (lambda c: dpsql.Session(c, ledger=3), dpsql.ArgumentError, "ledger is not a path: 3",
          'for example ledger='),
         (lambda c: dpsql.Domain.integers(0), dpsql.ArgumentError, "needs high", "integers(low, h"),
         (lambda c: dpsql.Domain.labels(label=["a"]), dpsql.ArgumentError, "no label", "labels?"),

@@ -9,7 +9,7 @@ import pytest
 import dpsql
 from dpsql import Domain
 from dpsql.errors import DpsqlError, ResourceLimitError, SchemaError
-from dpsql.sql.sandbox import Sandbox, SandboxLimitError
+from dpsql.sql.sandbox.database import Sandbox, SandboxLimitError
 from tests.sql import coarse_table
 
 SCHEMA = dpsql.Schema(

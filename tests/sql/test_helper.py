@@ -17,14 +17,8 @@ import dpsql
 from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
-from dpsql.sql.sandbox import (
-    Sandbox,
-    SandboxError,
-    SandboxLimitError,
-    helper,
-    protocol,
-    worker,
-)
+from dpsql.sql.sandbox import helper, protocol, worker
+from dpsql.sql.sandbox.database import Sandbox, SandboxError, SandboxLimitError
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has other limits")
 LONG = "||".join(["s"] * 8)
@@ -146,7 +140,7 @@ def test_the_helper_imports_nothing_from_where_the_owner_happens_to_be(tmp_path)
     (tmp_path / "queue.py").write_text("raise SystemExit")
     code = (
         "import os, sys, queue\n"
-        "from dpsql.sql.sandbox import Sandbox\n"
+        "from dpsql.sql.sandbox.database import Sandbox\n"
         "sys.path.insert(0, '')\n"
         "os.chdir(sys.argv[1])\n"
         "print(Sandbox().rows('SELECT 1'))"
@@ -257,7 +251,8 @@ def test_sandboxes_that_are_gone_are_forgotten(own):
 def test_a_fork_has_a_helper_of_its_own():
     code = (
         "import os, sys, threading\n"
-        "from dpsql.sql.sandbox import Sandbox, SandboxError, helper\n"
+        "from dpsql.sql.sandbox import helper\n"
+        "from dpsql.sql.sandbox.database import Sandbox, SandboxError\n"
         "old = Sandbox(); old.create('__axis_1', 'SELECT 1 AS a'); first = helper.helper().pid\n"
         "child = os.fork()\n"
         "if child == 0:\n"
@@ -280,7 +275,8 @@ def test_a_fork_has_a_helper_of_its_own():
 def test_the_helper_ends_with_its_owner():
     code = (
         "import os, signal\n"
-        "from dpsql.sql.sandbox import Sandbox, helper\n"
+        "from dpsql.sql.sandbox import helper\n"
+        "from dpsql.sql.sandbox.database import Sandbox\n"
         "Sandbox().rows('SELECT 1'); print(helper.helper().pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -295,7 +291,8 @@ def test_the_helper_ends_with_its_owner():
 
 def test_a_process_that_ends_leaves_no_helper_and_no_word():
     code = (
-        "from dpsql.sql.sandbox import Sandbox, helper\n"
+        "from dpsql.sql.sandbox import helper\n"
+        "from dpsql.sql.sandbox.database import Sandbox\n"
         "Sandbox().rows('SELECT 1'); print(helper.helper().pid)"
     )
     done = run(code)

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError, SqlError
-from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.sandbox.database import Sandbox
 from tests.sql import reference
 
 MARK = "zq"

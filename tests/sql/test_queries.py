@@ -77,7 +77,7 @@ def aggregates(draw):
         st.sampled_from(
             [
                 f"COUNT(*){kept}", f"COUNT({weight}){kept}", f"SUM({weight}){kept}",
-                f"SUM({weight}) + 2 * COUNT(*)", f"COUNT_IF({weight} > 1){kept}",
+                f"COALESCE(SUM({weight}), 0) + 2 * COUNT(*)", f"COUNT_IF({weight} > 1){kept}",
                 f"SUM(CASE WHEN {where or 'f'} THEN {weight} ELSE 0 END)", "COUNT(*) * 1.5 - 3",
             ]
         )

@@ -102,7 +102,7 @@ def test_refused_without_asserts():
         ("SELECT COUNT(*) FROM people WHERE income > 3", "dpsql.Domain.decimals"),
         ("SELECT COUNT(*) FROM people WHERE born > DATE '2001-01-01'", "dpsql.Domain.dates"),
         ("SELECT sex, age, COUNT(*) FROM people GROUP BY sex", "GROUP BY sex, age"),
-        ("SELECT COUNT(*) FROM people a JOIN people b USING (age)", "into a column of this one"),
+        ("SELECT COUNT(*) FROM people a JOIN people b USING (age)", "in a column of this one"),
         ("SELECT COUNT(*) FROM people RIGHT JOIN bands ON age = lo", "LEFT JOIN bands"),
         (
             "SELECT COUNT(*) FROM people NATURAL JOIN regions",

@@ -18,7 +18,7 @@ from sqlglot import exp
 from dpsql.errors import SqlError
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
-from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, operands
+from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, operands, ratio
 from dpsql.sql.text.spans import SourceText
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
@@ -294,8 +294,3 @@ def _s(number: int) -> Expr:
 
 def _paren(node: Expr) -> Expr:
     return exp.Paren(this=node)
-
-
-def ratio(top: Expr, bottom: Expr) -> Expr:
-    """Return a quotient of two expressions, of floats as in DuckDB."""
-    return exp.Div(this=top, expression=bottom, typed=False, safe=False)

@@ -19,7 +19,7 @@ from dpsql.schema.groups import CALENDAR, Groups
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.core import Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
-from dpsql.sql.sandbox import Sandbox, column_type
+from dpsql.sql.sandbox.database import Sandbox, column_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,24 @@ def _wrapped(part: Expr, parent: Expr) -> Expr:
     return exp.Paren(this=part) if other else part
 
 
+def paren(node: Expr) -> Expr:
+    """Put a copy of an expression into parentheses."""
+    return exp.Paren(this=node.copy())
+
+
+def times(first: Expr, *others: Expr) -> Expr:
+    """Return a product of copies of some expressions."""
+    found = paren(first)
+    for other in others:
+        found = exp.Mul(this=found, expression=paren(other))
+    return found
+
+
+def ratio(top: Expr, bottom: Expr) -> Expr:
+    """Return a quotient of two expressions, of floats as in DuckDB."""
+    return exp.Div(this=top, expression=bottom, typed=False, safe=False)
+
+
 def with_named(node: exp.Window, named: Sequence[exp.Window]) -> exp.Window | None:
     """Return a window with what it takes from the one that it names, as in `OVER w`.
 
@@ -140,3 +158,13 @@ def is_star(node: Expr) -> bool:
 def column(name: str) -> exp.Column:
     """Refer to a column by its canonical name."""
     return exp.Column(this=exp.Identifier(this=name, quoted=False))
+
+
+def quoted(name: str) -> exp.Identifier:
+    """Name something as the analyst calls it."""
+    return exp.Identifier(this=name, quoted=True)
+
+
+def quoted_column(name: str, table: str | None = None) -> exp.Column:
+    """Refer to a column as the analyst calls it."""
+    return exp.Column(this=quoted(name), table=quoted(table) if table is not None else None)

@@ -76,22 +76,16 @@ def has_column(name: str, relation: Relation) -> bool:
     return any(name.lower() == column.lower() for column in relation.columns)
 
 
-def column_of(name: str, relation: Relation) -> Expr:
-    """Return a reference to a relation's column."""
-    table = exp.Identifier(this=relation.alias, quoted=True)
-    return exp.Column(this=exp.Identifier(this=name, quoted=True), table=table)
-
-
 def public_hint(items: list[Expr]) -> Hint:
     """Say what may be joined: tables that are named as public, of which a row is never counted."""
     first, *others = (".".join(name_parts(item)) for item in items)
     named = list(dict.fromkeys(name for name in others if not _may_be_same(name, first)))
     if not named:
-        return Hint("what you need of another row belongs into a column of this one.")
+        return Hint("what you need of another row belongs in a column of this one.")
     return (
         f"if {printable(' and '.join(named))} has no private row, say so: "
         + option("public", named)
-        + f". What you need of a private table belongs into a column of {printable(first)}."
+        + f". What you need of a private table belongs in a column of {printable(first)}."
     )
 
 

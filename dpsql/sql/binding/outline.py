@@ -18,10 +18,9 @@ from dpsql.schema import Table
 from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.existing import ExistingGroups
-from dpsql.sql.binding.expressions import BoundExpr, Expr, rebuild, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, quoted_column, rebuild, render
 from dpsql.sql.binding.joins import (
     JoinedItem,
-    column_of,
     has_column,
     joins_of,
     name_parts,
@@ -30,7 +29,7 @@ from dpsql.sql.binding.joins import (
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.subqueries import check_own_columns
-from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 
 PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
@@ -193,8 +192,8 @@ class _Visitor:
         kinds.found.add(kind)
         alias = node.args.get("alias")
         if alias is None:
-            alias = exp.TableAlias(this=exp.Identifier(this=node.name, quoted=True))
-        return exp.Table(this=exp.Identifier(this=table, quoted=True), alias=alias.copy())
+            alias = exp.TableAlias(this=quoted(node.name))
+        return exp.Table(this=quoted(table), alias=alias.copy())
 
     def _kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
         parts = name_parts(node)
@@ -231,7 +230,7 @@ class _Visitor:
         return self._core(node, joins, private[0], names)
 
     def _check_exists(self, item: Expr) -> None:
-        """Refuse the name of no table; other tables that can't be released from are no problem."""
+        """Refuse a name that no table has; it may be that of one that can't be released from."""
         try:
             self._table(item)
         except SqlSchemaError as error:
@@ -327,11 +326,10 @@ class _Visitor:
         binder: CoreBinder,
     ) -> BoundExpr:
         """Bind `left.name = right.name`, which is what USING means."""
-        private = exp.Column(this=exp.Identifier(this=name, quoted=True))
-        sides: list[Expr] = [] if relation is None else [column_of(name, relation)]
-        others = [column_of(name, other) for other in before if has_column(name, other)]
+        sides: list[Expr] = [] if relation is None else [quoted_column(name, relation.alias)]
+        others = [quoted_column(name, other.alias) for other in before if has_column(name, other)]
         if relation is None or binder.scope.has(name):
-            sides.append(private)
+            sides.append(quoted_column(name))
         if len(sides) < 2 and others:
             sides.append(others[0])
         known = relation is None or has_column(name, relation)

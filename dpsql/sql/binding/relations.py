@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.sandbox import Sandbox, SandboxError
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
 MAX_RELATION_ROWS = 1_000_000

@@ -34,6 +34,8 @@ from dpsql.sql.binding.expressions import (
     is_aggregate,
     is_star,
     over_groups,
+    quoted,
+    quoted_column,
     rebuild,
     render,
     with_named,
@@ -178,7 +180,7 @@ class CoreBinder(RowBinder):
                 "name the columns to group by, and COUNT(*).",
             )
         alias = self._alias(node, inner)
-        return exp.Alias(this=self.rewrite(inner), alias=exp.Identifier(this=alias, quoted=True))
+        return exp.Alias(this=self.rewrite(inner), alias=quoted(alias))
 
     def _alias(self, node: Expr, inner: Expr) -> str:
         """Return the name of an output column."""
@@ -200,7 +202,7 @@ class CoreBinder(RowBinder):
         if isinstance(inner, exp.Literal):
             return inner
         if isinstance(inner, exp.Column) and not inner.table and inner.name.lower() in self.aliases:
-            return exp.Column(this=exp.Identifier(this=inner.name, quoted=True))
+            return quoted_column(inner.name)
         return self.rewrite(node)
 
     def rewrite(self, node: Expr) -> Expr:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr, is_star, render, with_named
+from dpsql.sql.binding.expressions import Expr, is_star, quoted, quoted_column, render, with_named
 from dpsql.sql.computing.gradient import Gradient, IsLeaf, NotSmoothError, gradient, named
 from dpsql.sql.computing.pairs import NONE, UNKNOWN, FromItem, Output, scaled
 
@@ -137,13 +137,7 @@ class AnnotatedSelect:
         if not all(source.complete for source in chosen):
             raise NotSmoothError("* stands for columns of a public table")
         return [
-            exp.Alias(
-                this=exp.Column(
-                    this=exp.Identifier(this=output.name, quoted=True),
-                    table=exp.Identifier(this=source.alias, quoted=True),
-                ),
-                alias=exp.Identifier(this=output.name, quoted=True),
-            )
+            exp.Alias(this=quoted_column(output.name, source.alias), alias=quoted(output.name))
             for at, source in enumerate(chosen)
             for output, _ in source.columns.values()
             if not (star and at and output.name.lower() in self._merged)

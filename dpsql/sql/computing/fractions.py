@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.sql.binding.aggregates import ratio, variance
+from dpsql.sql.binding.aggregates import variance
 from dpsql.sql.binding.core import AnswerColumn, Linear, Role
-from dpsql.sql.binding.expressions import Expr, render
+from dpsql.sql.binding.expressions import Expr, paren, ratio, render, times
 from dpsql.sql.lowering.lower import LoweredCore
 
 COLUMNS = 4
@@ -74,7 +74,7 @@ class Fraction:
         """Return top, bottom, and what is possible, as SQL."""
         one, nothing = exp.Literal.number("1.0"), exp.Null()
         low, high = self.limits or (nothing, nothing)
-        bottom = _product(self.bottom) if self.bottom else one
+        bottom = times(*self.bottom) if self.bottom else one
         return [_double(part) for part in (self.top, bottom, low, high)]
 
 
@@ -171,9 +171,9 @@ def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
             found[render(quotient)] = _number(least), _number(largest)
             for i in firsts:
                 # At most the mean square around any point; of samples n/(n − 1) <= 2 times as much.
-                for sample, times in ((False, 1), (True, 2)):
+                for sample, factor in ((False, 1), (True, 2)):
                     spread = render(variance(i, k, j, sample=sample))
-                    found[spread] = _number(0.0), _number(times * largest)
+                    found[spread] = _number(0.0), _number(factor * largest)
     return found
 
 
@@ -274,17 +274,17 @@ def _written(node: Expr, limits: Limits) -> Fraction:
     left, right = _fraction(node.this, limits), _fraction(node.expression, limits)
     if isinstance(node, exp.Div):
         if _is_public(node.expression):
-            return Fraction(ratio(_paren(left.top), _paren(right.top)), left.bottom)
-        top = _product([left.top, *right.bottom])
+            return Fraction(ratio(paren(left.top), paren(right.top)), left.bottom)
+        top = times(left.top, *right.bottom)
         return Fraction(top, (*left.bottom, right.top))
     if not left.bottom and not right.bottom:
         return Fraction(node)
     if isinstance(node, exp.Mul):
-        return Fraction(_product([left.top, right.top]), (*left.bottom, *right.bottom))
+        return Fraction(times(left.top, right.top), (*left.bottom, *right.bottom))
     whole = [*left.bottom, *_without(right.bottom, left.bottom)]
-    one = _product([left.top, *_without(whole, left.bottom)])
-    other = _product([right.top, *_without(whole, right.bottom)])
-    top = type(node)(this=one, expression=_paren(other))
+    one = times(left.top, *_without(whole, left.bottom))
+    other = times(right.top, *_without(whole, right.bottom))
+    top = type(node)(this=one, expression=paren(other))
     return Fraction(top, tuple(whole), _moved(node, left, right))
 
 
@@ -300,7 +300,7 @@ def _moved(node: Expr, left: Fraction, right: Fraction) -> tuple[Expr, Expr] | N
     if isinstance(node, exp.Sub):
         other = other[1], other[0]
     low, high = (
-        type(node)(this=_paren(a), expression=_paren(b)) for a, b in zip(one, other, strict=True)
+        type(node)(this=paren(a), expression=paren(b)) for a, b in zip(one, other, strict=True)
     )
     return low, high
 
@@ -313,13 +313,6 @@ def _without(factors: Sequence[Expr], others: Sequence[Expr]) -> list[Expr]:
         if at is not None:
             del left[at]
     return left
-
-
-def _product(factors: Sequence[Expr]) -> Expr:
-    first, *others = map(_paren, factors)
-    for other in others:
-        first = exp.Mul(this=first, expression=other)
-    return first
 
 
 def _is_public(node: Expr) -> bool:
@@ -346,8 +339,4 @@ def _number(value: float) -> Expr:
 
 
 def _double(node: Expr) -> Expr:
-    return exp.TryCast(this=_paren(node), to=exp.DataType.build("DOUBLE"))
-
-
-def _paren(node: Expr) -> Expr:
-    return exp.Paren(this=node.copy())
+    return exp.TryCast(this=paren(node), to=exp.DataType.build("DOUBLE"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.expressions import Expr, paren, ratio, times
 
 IsLeaf = Callable[[Expr], str | None]
 """Returns the name of a noisy value, None for anything else."""
@@ -88,8 +88,7 @@ def _product(node: Expr, leaf: IsLeaf) -> Gradient:
 def _quotient(node: Expr, leaf: IsLeaf) -> Gradient:
     top, bottom = gradient(node.this, leaf), gradient(node.expression, leaf)
     over = _scaled(top, _divided(exp.Literal.number(1), node.expression))
-    square = exp.Mul(this=_paren(node.expression), expression=_paren(node.expression))
-    factor = exp.Neg(this=_divided(node.this, square))
+    factor = exp.Neg(this=_divided(node.this, times(node.expression, node.expression)))
     both = _added(over, _scaled(bottom, factor))
     return Gradient(both.partial, top.exact and not bottom.partial)
 
@@ -135,9 +134,7 @@ def _function(node: Expr, leaf: IsLeaf) -> Gradient:
     if any(_depends(other, leaf) for other in others):
         raise NotSmoothError(f"{named(node)} of several noisy values has no derivative here")
     inner = gradient(x, leaf)
-    if isinstance(node, exp.Round):
-        return Gradient(inner.partial, exact=False)
-    if isinstance(node, exp.Nullif):
+    if isinstance(node, (exp.Round, exp.Nullif)):
         return Gradient(inner.partial, exact=False)
     if isinstance(node, exp.Coalesce):
         filled = {n: _call("coalesce", d, exp.Literal.number(0)) for n, d in inner.partial.items()}
@@ -157,16 +154,13 @@ def _outer_derivative(node: Expr, x: Expr) -> Expr:
     if isinstance(node, exp.Ln):
         return _divided(one, x)
     if isinstance(node, exp.Log) and node.args.get("expression") is None:
-        return _divided(
-            one, exp.Mul(this=_paren(x), expression=_call("ln", exp.Literal.number(10)))
-        )
+        return _divided(one, times(x, _call("ln", exp.Literal.number(10))))
     if isinstance(node, exp.Pow):
         power = node.expression
-        less = exp.Sub(this=_paren(power), expression=one)
-        return exp.Mul(this=_paren(power), expression=_call("pow", x, less))
+        return times(power, _call("pow", x, exp.Sub(this=paren(power), expression=one)))
     if isinstance(node, (exp.Greatest, exp.Least)) and len(node.expressions) == 1:
         test = exp.GT if isinstance(node, exp.Greatest) else exp.LT
-        wins = test(this=_paren(x), expression=_paren(node.expressions[0]))
+        wins = test(this=paren(x), expression=paren(node.expressions[0]))
         return exp.Case(ifs=[exp.If(this=wins, true=one)], default=exp.Literal.number(0))
     raise NotSmoothError(f"{named(node)} has no derivative")
 
@@ -179,17 +173,14 @@ def named(node: Expr) -> str:
 
 
 def _scaled(g: Gradient, factor: Expr) -> Gradient:
-    partial = {
-        name: exp.Mul(this=_paren(d), expression=_paren(factor)) for name, d in g.partial.items()
-    }
-    return Gradient(partial, g.exact)
+    return Gradient({name: times(d, factor) for name, d in g.partial.items()}, g.exact)
 
 
 def _added(left: Gradient, right: Gradient) -> Gradient:
     partial = dict(left.partial)
     for name, d in right.partial.items():
         old = partial.get(name)
-        partial[name] = d if old is None else exp.Add(this=_paren(old), expression=_paren(d))
+        partial[name] = d if old is None else exp.Add(this=paren(old), expression=paren(d))
     return Gradient(partial, left.exact and right.exact)
 
 
@@ -199,11 +190,7 @@ def _of(g: Gradient, name: str) -> Expr:
 
 
 def _divided(top: Expr, bottom: Expr) -> Expr:
-    return exp.Div(this=_paren(top), expression=_paren(bottom), typed=False, safe=False)
-
-
-def _paren(node: Expr) -> Expr:
-    return exp.Paren(this=node.copy())
+    return ratio(paren(top), paren(bottom))
 
 
 def _call(name: str, *arguments: Expr) -> Expr:

@@ -17,7 +17,7 @@ from dpsql.sql.computing.gradient import NotSmoothError
 from dpsql.sql.computing.pairs import UNKNOWN, NumberedStatistics, Output
 from dpsql.sql.computing.propagate import Propagation
 from dpsql.sql.lowering.lower import LoweredCore
-from dpsql.sql.sandbox import MAX_SECONDS, Sandbox, SandboxError
+from dpsql.sql.sandbox.database import MAX_SECONDS, Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
 _NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)

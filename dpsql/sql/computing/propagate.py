@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.expressions import Expr, quoted
 from dpsql.sql.computing.annotate import AnnotatedSelect
 from dpsql.sql.computing.pairs import (
     NONE,
@@ -106,8 +106,7 @@ class Propagation:
             inner, outputs = self.annotate(item.this, names)
             outputs = renamed(outputs, alias)
             name = alias.name if alias is not None else "__q"
-            shown = exp.Identifier(this=name, quoted=True)
-            whole = exp.TableAlias(this=shown, columns=_columns(outputs))
+            whole = exp.TableAlias(this=quoted(name), columns=_columns(outputs))
             return exp.Subquery(this=inner, alias=whole), listed(name, outputs)
         if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
             if item.name in self._answers:
@@ -123,7 +122,7 @@ class Propagation:
 
 def _columns(outputs: list[Output]) -> list[Expr]:
     """Name the columns of an annotated query, hidden ones last."""
-    shown: list[Expr] = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
+    shown: list[Expr] = [quoted(o.name) for o in outputs]
     return shown + [exp.Identifier(this=f"__e{i}") for i in range(len(outputs))]
 
 
@@ -134,7 +133,7 @@ def _hiding(query: Expr, outputs: list[Output], reason: str) -> tuple[Expr, list
     for i, output in enumerate(unknown):
         pairs = UNKNOWN if output.noisy else NONE
         items.append(exp.Alias(this=exp.Var(this=pairs), alias=exp.Identifier(this=f"__e{i}")))
-    given = [exp.Identifier(this=o.name, quoted=True) for o in outputs]
+    given = [quoted(o.name) for o in outputs]
     whole = exp.TableAlias(this=exp.Identifier(this="__q"), columns=given)
     inner = exp.Subquery(this=query.copy(), alias=whole)
     return exp.Select(expressions=items, from_=exp.From(this=inner)), unknown

@@ -25,7 +25,7 @@ from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
 from dpsql.sql.lowering.instants import COMPARISONS, DependsOnTimeError, compared_with
-from dpsql.sql.sandbox import Sandbox, SandboxError, SandboxLimitError, column_type
+from dpsql.sql.sandbox.database import Sandbox, SandboxError, SandboxLimitError, column_type
 from dpsql.sql.text.spans import SourceText
 
 MAX_TRIED = 2**26
@@ -196,7 +196,7 @@ class CoarseColumns:
             return f"(({text}) IS TRUE)" if truth else f"({text})"
 
         def caught(text: str) -> str:
-            return f"TRY(list_value({value(text)}))"  # NULL if it fails, which is no value then
+            return f"TRY(list_value({value(text)}))"  # NULL if it fails, as no value is
 
         def differing(of: Callable[[str], str]) -> int | None:
             tests = " OR ".join(f"{of(sql)} IS DISTINCT FROM {of(other)}" for other in tried)

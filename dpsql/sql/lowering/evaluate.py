@@ -23,7 +23,7 @@ from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjunction, 
 from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import CoupledColumns, lookups
 from dpsql.sql.lowering.hints import hint_for
-from dpsql.sql.sandbox import Sandbox, SandboxError, column_type
+from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
 MAX_JOINT_CELLS = 4_000_000

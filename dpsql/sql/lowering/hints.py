@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from dpsql.errors import printable
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.sandbox import Refusal, SandboxError
+from dpsql.sql.sandbox.database import Refusal, SandboxError
 
 
 def hint_for(error: SandboxError, node: Expr | None, text: str) -> str:

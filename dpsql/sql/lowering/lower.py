@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import polars as pl
@@ -16,7 +16,7 @@ from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic
 from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.components import CoupledColumns, components
-from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis
+from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.quantiles import cumulative
 from dpsql.sql.lowering.windows import over_window
@@ -180,34 +180,38 @@ class _Set:
     def _linear(self, linear: Linear) -> LoweredStatistic:
         blocks, scale, centre = [], 1.0, 0.0
         for component in self._components(linear.filters, linear.weight):
-            same = self._blocks.get(component.nodes)
-            own = component.weighted or any(f in component.conjuncts for f in linear.filters)
-            if same is not None and not own:
-                blocks.append(same)
-                continue
-            axes = self._inside(component)
-            weighed = self._evaluator.weighed(component, self._with_keys(axes), linear)
-            blocks.append(LoweredBlock(component.attributes, weighed.entries, axes))
-            if component.weighted:
+            block, weighed = self._counted(component, linear)
+            blocks.append(block)
+            if component.weighted and weighed is not None:
                 scale, centre = weighed.scale, weighed.centre
         return LoweredStatistic(linear, _without_totals(blocks), scale, centre)
+
+    def _counted(
+        self, component: CoupledColumns, of: Linear
+    ) -> tuple[LoweredBlock, WeighedEntries | None]:
+        """Return the block of a component: that of the groups, if nothing in it is the statistic's.
+
+        Else what it adds up comes with it.
+        """
+        same = self._blocks.get(component.nodes)
+        own = component.weighted or any(f in component.conjuncts for f in of.filters)
+        if same is not None and not own:
+            return same, None
+        axes = self._inside(component)
+        weighed = self._evaluator.weighed(component, self._with_keys(axes), of)
+        return LoweredBlock(component.attributes, weighed.entries, axes), weighed
 
     def _quantile(self, quantile: Quantile) -> LoweredStatistic:
         """Count the rows up to each value: one more axis, of the values in their order."""
         found: list[LoweredBlock] = []
         values, type_ = None, "DOUBLE"
         extra, key = len(self._axes), len(self._core.keys)
+        count = Linear("COUNT(*)", filters=quantile.filters)
         for component in self._components(quantile.filters, quantile.value):
-            axes = self._inside(component)
             if not component.weighted:
-                same = self._blocks.get(component.nodes)
-                own = any(f in component.conjuncts for f in quantile.filters)
-                if same is not None and not own:
-                    found.append(same)
-                    continue
-                counted = self._evaluator.weighed(component, self._with_keys(axes), _COUNT)
-                found.append(LoweredBlock(component.attributes, counted.entries, axes))
+                found.append(self._counted(component, count)[0])
                 continue
+            axes = self._inside(component)
             axis = self._evaluator.values(
                 component, quantile.value, key, discrete=not quantile.continuous
             )
@@ -221,7 +225,7 @@ class _Set:
             if quantile.continuous and not numeric:
                 raise self._not_numeric(quantile)
             placed = [*self._with_keys(axes), (axis, {key: quantile.value})]
-            counted = self._evaluator.weighed(_unweighted(component), placed, _COUNT)
+            counted = self._evaluator.weighed(replace(component, weighted=False), placed, count)
             block = LoweredBlock(component.attributes, counted.entries, (*axes, extra))
             found.append(cumulative(block, axis.rows))
         result = "DOUBLE" if quantile.continuous else type_
@@ -255,15 +259,6 @@ class _Set:
     def _with_keys(self, axes: Sequence[int]) -> list[tuple[StoredAxis, dict[int, BoundExpr]]]:
         found = [self._axes[i] for i in axes]
         return [(axis, {k: self._core.keys[k] for k in axis.keys}) for axis in found]
-
-
-_COUNT = Linear("COUNT(*)")
-
-
-def _unweighted(component: CoupledColumns) -> CoupledColumns:
-    return CoupledColumns(
-        component.attributes, component.relations, component.conjuncts, component.keys, False
-    )
 
 
 def _without_totals(blocks: Sequence[LoweredBlock]) -> tuple[LoweredBlock, ...]:

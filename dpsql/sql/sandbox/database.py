@@ -95,7 +95,7 @@ class Sandbox:
         Raises:
             SandboxError: the query fails.
             SandboxLimitError: it takes too long or too much.
-            NotListedError: it is none that may run.
+            NotListedError: it may not run there.
         """
         return self._select("rows", query, parameters)[0].rows()
 

@@ -103,7 +103,7 @@ class SourceText:
     def clause(self, *words: str) -> Span | None:
         """Return the span from the first of `words` outside parentheses to the next clause.
 
-        A join begins after FROM: the commas of the SELECT list are none.
+        A join begins after FROM: the commas of the SELECT list don't begin one.
         """
         after = self._first_word("FROM") if JOINS.issuperset(words) else -1
         found = [i for i in self._top_level() if i > after and self.word(i) in words]
