@@ -73,7 +73,7 @@ class ClosedForm:
     references: Mapping[str, Reference]
     """One for each attribute of the domain."""
     starts: Mapping[bytes, Array]
-    """Key of a reference → δ from which its residual space is solved in few steps."""
+    """Key of a reference → δ from which the dual of its residual space is solved in few steps."""
     error: float
     """No matrix mechanism has a smaller sum of weight·variance at privacy cost 1."""
 
@@ -161,7 +161,7 @@ def _key(along: Along) -> object:
 
 
 def _solved(along: Along, cells: int, tolerance: float) -> _SolvedFactor | None:
-    """Solve one factor; None if it is too large.
+    """Solve one factor by the dual, over all its cells; None if it is too large.
 
     Where single cells are asked about, G_i is diagonal: X = I has the error tr G_i, and so has the
     bound at δ = diag(G_i)/tr G_i.

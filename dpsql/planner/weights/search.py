@@ -3,8 +3,9 @@
 Any reference is as good for privacy, and Σ_A √E_A, which decides the total error (see
 `allocate`), is a smooth function of them. One attribute alone has its best reference in closed
 form, from the strategy X that is optimal over all its cells: ℓ ∝ X⁻¹1. From there a quasi-Newton
-method goes on with the derivatives of `gradient`. What it finds is only used if the certified
-total error is below the one with uniform references.
+method goes on with the derivatives of `gradient`: those of optima, which the dual gives, whatever
+solvers a plan then asks. What it finds is only used if the certified total error is below the one
+with uniform references.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kin
 from dpsql.planner.residuals.pieces import Component, Piece, Splitter, reorder
 from dpsql.planner.residuals.references import Reference, rounded
 from dpsql.planner.residuals.structure import analyse, products
-from dpsql.planner.strategies.choose import choose
-from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.strategies.dual import Dual, DualSolver, maximise
 from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights import gradient
 from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
@@ -151,7 +151,7 @@ def _irregular(cells: int) -> Reference:
 
 
 class _TooMuchError(Exception):
-    """The search would take too long, or no solver takes what is asked."""
+    """The search would take too long, or the dual doesn't take what is asked."""
 
 
 @dataclass(slots=True)
@@ -322,10 +322,11 @@ class _Evaluation:
         self._parts: dict[object, tuple[float, Slopes]] = {}
 
     def error(self, number: int, asked: Subworkload, final: bool) -> tuple[float, Slopes] | None:
-        """Return E and its derivatives; None if no solver takes the subworkload."""
+        """Return E and its derivatives; None if the dual doesn't take the subworkload."""
         terms = products(asked, self._splitter)
         structure = analyse(terms)
-        if structure.rest or any(choose(c) is None for c in structure.components):
+        taken = (c.identity is not None or DualSolver().accepts(c) for c in structure.components)
+        if structure.rest or not all(taken):
             return None
         if final and not all(c.squares for c in structure.components):
             return 0.0, {}
