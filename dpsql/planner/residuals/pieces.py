@@ -98,6 +98,12 @@ class Component:
         """The dimension of the residual space."""
         return math.prod(n - 1 for n in self.shape)
 
+    @property
+    def most_rank(self) -> int:
+        """What the rank of the rows can't be above."""
+        count = np.count_nonzero(self.weights) if self.given is None else len(self.given)
+        return min(self.dimension, int(count))
+
     @cached_property
     def squares(self) -> float:
         """The sum of the rows' squared norms: the trace of the Gram matrix."""

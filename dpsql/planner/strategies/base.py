@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,11 +64,20 @@ class Solution:
     work: float = 0.0
     """Multiplications that it took, roughly."""
 
+    def is_within(self, tolerance: float) -> bool:
+        """Whether the relative gap of the bounds is at most `tolerance`."""
+        return self.upper <= self.lower * (1 + tolerance)
+
+    def or_better(self, other: Solution) -> Solution:
+        """Return the better strategy of two for one component, with the better lower bound."""
+        best = min(self, other, key=lambda solution: solution.upper)
+        return replace(best, lower=max(self.lower, other.lower))
+
 
 class Solver(ABC):
     """One way to find a strategy for a component.
 
-    It is used for all components that it accepts before others do (see `choose`), whatever its gap.
+    Of the solvers that accept a component, each is asked until the gap is small (see `choose`).
     """
 
     name: str
@@ -81,6 +90,10 @@ class Solver(ABC):
         This is asked several times for each component. Its rows may be any with the right Gram
         matrix: they need not be the queries.
         """
+
+    def work(self, component: Component) -> float:
+        """Return the least number of multiplications that an accepted component takes, roughly."""
+        return 0.0
 
     @abstractmethod
     def solve(

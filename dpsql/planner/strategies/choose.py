@@ -1,9 +1,9 @@
-"""Choose the solver for a component."""
+"""Ask solvers for the best strategy of each component."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from dpsql.errors import ResourceLimitError
@@ -11,7 +11,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.base import Conquered, Solution, Solver, StrategyFamily
-from dpsql.planner.strategies.dual import LEAST, MAX_RANK, WORK, DualSolver
+from dpsql.planner.strategies.dual import MAX_RANK, WORK, DualSolver
 from dpsql.planner.strategies.identity import IdentitySolver
 from dpsql.planner.strategies.product import describe, solve_product
 
@@ -23,14 +23,14 @@ PLAN_WORK = 1e13
 solved gets a product of one-attribute strategies, whose gap says what that costs."""
 
 SOLVERS: tuple[Solver, ...] = (IdentitySolver(), DualSolver())
-"""The first that accepts a component is used: special ones stand before general ones."""
+"""Special ones stand before general ones, which are asked where a gap is left."""
 
 
-def choose(component: Component) -> Solver | None:
-    """Return the first solver that accepts the component.
+def accepting(component: Component) -> Iterator[Solver]:
+    """Yield the solvers that accept the component, in the order in which they are asked.
 
-    It is asked where residual spaces are planned; few joint cells are planned at once without it
-    (see `whole`). Components are what `residuals.structure` leaves: a subworkload that is a
+    They are asked where residual spaces are planned; few joint cells are planned at once by the
+    dual (see `whole`). Components are what `residuals.structure` leaves: a subworkload that is a
     Kronecker product is solved factor by factor, and a sum of products that is small enough is one
     component. Then:
 
@@ -38,16 +38,32 @@ def choose(component: Component) -> Solver | None:
     2. Rank up to 2,500: the dual, split by symmetries, over the queries' own rows where they are
        fewer than the residual space's dimension (low rank), else over the whole residual space
        (dense).
-    3. Anything else: None, and the subworkload gets a product of one-attribute strategies.
+    3. Anything else: none, and the subworkload gets a product of one-attribute strategies.
     """
-    return next((solver for solver in SOLVERS if solver.accepts(component)), None)
+    return (solver for solver in SOLVERS if solver.accepts(component))
+
+
+def is_accepted(component: Component) -> bool:
+    """Whether a solver accepts the component."""
+    return any(True for _ in accepting(component))
+
+
+def refusal(where: str) -> ResourceLimitError:
+    """Say that no solver takes the queries over something."""
+    return ResourceLimitError(
+        f"The queries over {where} may have rank above {MAX_RANK:,}, and have no structure that a "
+        "solver knows.",
+        hint="use a coarser domain, or ask for fewer different ranges.",
+    )
 
 
 class Solutions(StrategyFamily):
     """All strategies: the best ones of one plan. Components of equal content are solved once.
 
     Every component gets an eighth of the plan's tolerance: gaps of up to three factors multiply,
-    and rounding needs room. Large ones, which are seldom factors of others, get a quarter.
+    and rounding needs room. Large ones, which are seldom factors of others, get a quarter. Where
+    the first solver that accepts a component leaves a larger gap, so that its strategy may be a
+    poor one, the next is asked as well, and the better strategy is used.
     Those over one attribute may begin at a dual δ that is known for its reference, by the key.
     """
 
@@ -63,8 +79,7 @@ class Solutions(StrategyFamily):
         """Whether a solver accepts a component, and the plan may still take that long."""
         if (component.shape, component.content) in self._known:
             return True
-        rank = min(component.dimension, len(component.rows)) if component.given is not None else 0
-        return choose(component) is not None and LEAST * 10 * rank**3 <= self._left
+        return any(solver.work(component) <= self._left for solver in accepting(component))
 
     def of(self, component: Component) -> Solution:
         """Solve one component, or remember it.
@@ -85,12 +100,8 @@ class Solutions(StrategyFamily):
         """
         structure = analyse(terms)
         hard = structure.rest or not all(self.can_solve(c) for c in structure.components)
-        if hard and len(spaces[0]) == 1 and any(choose(c) is None for c in structure.components):
-            raise ResourceLimitError(
-                f"The queries over {spaces[0][0]} have rank above {MAX_RANK:,} and no structure "
-                "that a solver knows.",
-                hint="use a coarser domain, or ask for fewer different ranges.",
-            )
+        if hard and len(spaces[0]) == 1 and not all(map(is_accepted, structure.components)):
+            raise refusal(spaces[0][0])
         if hard and len(spaces[0]) > 1:
             solved, upper, lower = solve_product(terms, self.of)
             return Conquered(spaces, terms, solved, upper, lower, describe([c for c, _ in solved]))
@@ -101,19 +112,21 @@ class Solutions(StrategyFamily):
         return Conquered(spaces, asked, solved, upper, lower, named(solved, spaces[0]))
 
     def _solve(self, component: Component) -> Solution:
-        solver = choose(component)
-        if solver is None:
-            raise ResourceLimitError(
-                f"Some queries over {' x '.join(map(str, component.shape))} cells have rank above "
-                f"{MAX_RANK:,} and no structure that a solver knows.",
-                hint="use a coarser domain, or ask for fewer different ranges.",
-            )
-        share = 8 if component.dimension < LARGE else 4
+        tolerance = self._tolerance / (8 if component.dimension < LARGE else 4)
         alone = component.references[0].key if len(component.references) == 1 else b""
-        work, start = min(WORK, self._left), self._starts.get(alone)
-        solution = solver.solve(component, self._tolerance / share, work, start)
-        self._left -= solution.work
-        return solution
+        start = self._starts.get(alone)
+        best: Solution | None = None
+        for solver in accepting(component):
+            if best is not None and solver.work(component) > self._left:
+                continue
+            found = solver.solve(component, tolerance, min(WORK, self._left), start)
+            self._left = max(0.0, self._left - found.work)
+            best = found if best is None else best.or_better(found)
+            if best.is_within(tolerance):
+                break
+        if best is None:
+            raise refusal(" x ".join(map(str, component.shape)) + " cells")
+        return best
 
 
 def named(solved: tuple[tuple[Component, Solution], ...], space: tuple[str, ...]) -> str:

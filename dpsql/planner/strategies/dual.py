@@ -72,7 +72,11 @@ class DualSolver(Solver):
 
     def accepts(self, component: Component) -> bool:
         """Whether no factorisation can exceed `MAX_RANK`."""
-        return min(component.dimension, len(component.rows)) <= MAX_RANK
+        return component.most_rank <= MAX_RANK
+
+    def work(self, component: Component) -> float:
+        """Return that of the evaluations that are made at any rate."""
+        return LEAST * 10.0 * component.most_rank**3
 
     def solve(
         self,

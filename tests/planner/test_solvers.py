@@ -1,0 +1,132 @@
+"""Several solvers for one component: the best strategy is used, and no more is done than needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpsql.planner.mechanisms.querysmasher import plan
+from dpsql.planner.residuals.pieces import split
+from dpsql.planner.residuals.references import Reference
+from dpsql.planner.strategies import choose
+from dpsql.planner.strategies.base import Solver
+from dpsql.planner.strategies.choose import Solutions
+from dpsql.planner.strategies.dual import DualSolver
+from dpsql.planner.strategies.express import over_integers
+from dpsql.planner.strategies.identity import IdentitySolver
+from dpsql.privacy import Budget
+from dpsql.workload import Identity, Prefix, Workload
+
+TOLERANCE = 1e-3
+
+
+class GivenSolver(Solver):
+    """Accepts everything; what it finds is given, and how often it was asked is counted."""
+
+    name = "given"
+
+    def __init__(self, solution, work=0.0):
+        self.solution, self.least, self.asked = solution, work, 0
+
+    def accepts(self, component):
+        return True
+
+    def work(self, component):
+        return self.least
+
+    def solve(self, component, tolerance, work, start=None):
+        self.asked += 1
+        return self.solution
+
+
+class CellsSolver(Solver):
+    """Measures every cell of one attribute: a strategy for all queries, and a poor one for most."""
+
+    name = "single cells"
+
+    def accepts(self, component):
+        return len(component.shape) == 1 and component.given is not None
+
+    def solve(self, component, tolerance, work, start=None):
+        (n,) = component.shape
+        root = np.eye(n) - np.outer(np.ones(n), component.references[0].weights)
+        strategy = over_integers(root, component, n - 1)
+        error = float(strategy.inverse().image_squares(component.queries).sum())
+        found = DualSolver().solve(component, 1.0)
+        return replace(found, strategy=strategy, upper=error, solver=self.name)
+
+
+def component(factor, cells=9):
+    return split(factor.bind(cells), [Reference.of_cells(cells)], (True,))
+
+
+@pytest.fixture
+def asked():
+    return component(Prefix())
+
+
+@pytest.fixture
+def good(asked):
+    return DualSolver().solve(asked, TOLERANCE / 100)
+
+
+def use(monkeypatch, *solvers):
+    monkeypatch.setattr(choose, "SOLVERS", solvers)
+
+
+def test_the_next_solver_is_asked_where_a_gap_is_left(monkeypatch, asked, good):
+    poor = GivenSolver(replace(good, upper=good.upper * 1.1, solver="poor"))
+    better, never = GivenSolver(good), GivenSolver(good)
+    use(monkeypatch, poor, better, never)
+    assert Solutions(TOLERANCE).of(asked).strategy is good.strategy
+    assert (poor.asked, better.asked, never.asked) == (1, 1, 0)
+
+
+def test_the_best_strategy_and_the_best_bound_are_kept(monkeypatch, asked, good):
+    narrow = replace(good, upper=good.upper * 1.2, solver="bound")
+    near = replace(good, upper=good.upper * 1.1, lower=good.lower / 2, solver="strategy")
+    far = replace(good, upper=good.upper * 1.3, lower=good.lower / 2, solver="neither")
+    solvers = [GivenSolver(s) for s in (narrow, near, far)]
+    use(monkeypatch, *solvers)
+    found = Solutions(TOLERANCE).of(asked)
+    assert (found.upper, found.lower) == (near.upper, narrow.lower)
+    assert found.strategy is near.strategy
+    assert found.solver == "strategy"
+    assert [s.asked for s in solvers] == [1, 1, 1]
+
+
+def test_a_solver_that_would_take_too_long_is_not_asked_for_more(monkeypatch, asked, good):
+    poor = GivenSolver(replace(good, upper=good.upper * 1.1))
+    slow = GivenSolver(good, work=1e20)
+    use(monkeypatch, poor, slow)
+    assert Solutions(TOLERANCE).can_solve(asked)
+    assert Solutions(TOLERANCE).of(asked).upper == poor.solution.upper
+    assert not slow.asked
+    use(monkeypatch, slow)
+    assert not Solutions(TOLERANCE).can_solve(asked)
+
+
+def test_a_closed_form_takes_none_of_a_plans_work(monkeypatch, asked):
+    monkeypatch.setattr(choose, "PLAN_WORK", 1.0)
+    solutions = Solutions(TOLERANCE)
+    assert not solutions.can_solve(asked)
+    solutions.of(asked)
+    assert solutions.can_solve(component(Identity()))
+    assert not solutions.can_solve(component(Prefix(), 10))
+
+
+@pytest.mark.usefixtures("never_whole")
+def test_a_poor_solver_makes_no_plan_worse(monkeypatch):
+    workload = Workload({"a": 20, "b": 3}).add(["a", "b"], [Prefix(), Identity()])
+    before = plan(workload, Budget(mu=1), residuals="uniform")
+    use(monkeypatch, IdentitySolver(), CellsSolver())
+    poor = plan(workload, Budget(mu=1), residuals="uniform")
+    use(monkeypatch, IdentitySolver(), CellsSolver(), DualSolver())
+    both = plan(workload, Budget(mu=1), residuals="uniform")
+    assert poor.rmse > 1.1 * before.rmse
+    assert "single cells" in poor.explain()
+    assert "single cells" not in both.explain()
+    assert both.rmse == before.rmse
+    assert both.gap <= before.gap
