@@ -12,6 +12,7 @@ from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies import dual
+from dpsql.planner.strategies.dual_solver import solve_dual
 from dpsql.workload import Identity, Matrix, Workload
 from tests.oracle import every_space, family_matrix, space_matrix
 
@@ -69,7 +70,7 @@ def test_corners_give_the_certificate_of_all_cells():
     shape = (GROUPS, VALUES)
     uniform = tuple(map(Reference.of_cells, shape))
     component = Component((0, 1), uniform, b"", table)
-    problem, few = dual.solve_dual(component, 1e-4, 1e12, None)
+    problem, few = solve_dual(component, 1e-4, 1e12, None)
     again = dual.evaluate(dual.Dual.of(table, shape), few.delta)
     assert problem.cells < len(few.delta) == table.shape[1]
     assert few.gap <= 1e-4

@@ -7,17 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpsql.errors import ResourceLimitError
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.pieces import split
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies import choose
 from dpsql.planner.strategies.base import Solver
-from dpsql.planner.strategies.choose import Solutions
-from dpsql.planner.strategies.dual import DualSolver
+from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable
+from dpsql.planner.strategies.dual_solver import DualSolver
 from dpsql.planner.strategies.express import over_integers
 from dpsql.planner.strategies.identity import IdentitySolver
 from dpsql.privacy import Budget
-from dpsql.workload import Identity, Prefix, Workload
+from dpsql.workload import AllRange, Identity, Matrix, Prefix, Workload
 
 TOLERANCE = 1e-3
 
@@ -115,6 +116,22 @@ def test_a_closed_form_takes_none_of_a_plans_work(monkeypatch, asked):
     solutions.of(asked)
     assert solutions.can_solve(component(Identity()))
     assert not solutions.can_solve(component(Prefix(), 10))
+
+
+@pytest.mark.parametrize("factor", [Identity(), Matrix(np.ones((1, 2600)))])
+def test_what_a_solver_may_accept_is_not_refused(factor):
+    refuse_unsolvable(Workload({"a": 2600}).add(["a"], [factor]))
+
+
+def test_what_no_solver_may_accept_is_refused_unless_a_new_one_does(monkeypatch):
+    workload = Workload({"a": 2600, "b": 3}).add(["b", "a"], [AllRange(), Prefix()])
+    with pytest.raises(ResourceLimitError, match="over a may have rank above 2,500, and"):
+        refuse_unsolvable(workload)
+    use(monkeypatch, IdentitySolver(), CellsSolver(), DualSolver())
+    with pytest.raises(ResourceLimitError, match="no structure that a solver knows"):
+        refuse_unsolvable(workload)
+    monkeypatch.setattr(CellsSolver, "may_accept", lambda self, queries: queries.cells == 2600)
+    refuse_unsolvable(workload)
 
 
 @pytest.mark.usefixtures("never_whole")

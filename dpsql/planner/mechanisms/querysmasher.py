@@ -13,8 +13,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import numpy as np
-
 from dpsql.errors import ResourceLimitError, WorkloadError
 from dpsql.hints import spend
 from dpsql.linalg.threads import one_thread
@@ -42,14 +40,13 @@ from dpsql.planner.residuals.structure import products
 from dpsql.planner.shares.allocation import allocate
 from dpsql.planner.strategies.base import Conquered as Conquered
 from dpsql.planner.strategies.base import StrategyFamily
-from dpsql.planner.strategies.choose import Solutions
-from dpsql.planner.strategies.dual import MAX_RANK
+from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import MAX_CELLS, MODERATE_CELLS, is_quick, solve_whole
 from dpsql.planner.weights.product import closed_form
 from dpsql.planner.weights.search import choose_references, uniform_is_best
 from dpsql.privacy import Budget
-from dpsql.workload import Queries, Workload
+from dpsql.workload import Workload
 from dpsql.workload.joint import joint_cells, touched
 
 ENOUGH = 2
@@ -128,7 +125,7 @@ def plan(
     if not workload.families:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
     check_how(tolerance, residuals, objective)
-    _check_ranks(workload)
+    refuse_unsolvable(workload)
     _check_contributions(contributions)
 
     whole = residuals == "none" or (residuals == "weighted" and is_quick(workload))
@@ -344,39 +341,3 @@ def _check_contributions(contributions: int) -> None:
             f"A privacy unit can't contribute {contributions!r} records.",
             hint="use a whole number from 1, for example contributions=3.",
         )
-
-
-def _check_ranks(workload: Workload) -> None:
-    """Refuse runs along too many cells before their factorisation takes minutes to say so.
-
-    A run is an edge between the two places where it begins and ends, and the rank of some runs is
-    that of their graph: places less connected parts.
-    """
-    for block in (b for f in workload.families for b in f.blocks):
-        queries = block.queries
-        if queries.is_written or min(queries.rows, queries.cells) <= MAX_RANK:
-            continue
-        if queries.cell_squares() is not None:  # cells are not factorised
-            continue
-        if _rank(queries) > MAX_RANK + 1:
-            raise ResourceLimitError(
-                f"The queries over {block.attributes[0]} have rank above {MAX_RANK:,} and no "
-                "structure that a solver knows.",
-                hint="use a coarser domain, or ask for fewer different ranges.",
-            )
-
-
-def _rank(queries: Queries) -> int:
-    """Return the rank of some runs; 0 if some go around, or are none: they are not a graph."""
-    from scipy.sparse import coo_array  # slow to import, and seldom needed
-    from scipy.sparse.csgraph import connected_components
-
-    runs = queries.runs()
-    if runs is None or (runs[1] > queries.cells).any():
-        return 0
-    low, high = runs
-    places, ends = np.unique(np.concatenate([low, high]), return_inverse=True)
-    edges = (ends[: len(low)], ends[len(low) :])
-    graph = coo_array((np.ones(len(low)), edges), shape=(len(places),) * 2)
-    parts, _ = connected_components(graph, directed=False)
-    return len(places) - int(parts)

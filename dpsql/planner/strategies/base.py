@@ -14,6 +14,7 @@ from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
+from dpsql.workload import Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +91,14 @@ class Solver(ABC):
         This is asked several times for each component. Its rows may be any with the right Gram
         matrix: they need not be the queries.
         """
+
+    def may_accept(self, queries: Queries) -> bool:
+        """Tell whether it may accept what many queries over many cells ask of residual spaces.
+
+        This is asked before they are split, which takes minutes. Where no solver says so, they are
+        refused; of fewer, and of those that other solvers may accept, nothing need be said.
+        """
+        return False
 
     def work(self, component: Component) -> float:
         """Return the least number of multiplications that an accepted component takes, roughly."""

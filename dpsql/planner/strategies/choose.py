@@ -11,9 +11,11 @@ from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.base import Conquered, Solution, Solver, StrategyFamily
-from dpsql.planner.strategies.dual import MAX_RANK, WORK, DualSolver
+from dpsql.planner.strategies.dual import MAX_RANK, WORK
+from dpsql.planner.strategies.dual_solver import DualSolver
 from dpsql.planner.strategies.identity import IdentitySolver
 from dpsql.planner.strategies.product import describe, solve_product
+from dpsql.workload import Workload
 
 LARGE = 1000
 """Dimensions from which every step takes long."""
@@ -46,6 +48,21 @@ def accepting(component: Component) -> Iterator[Solver]:
 def is_accepted(component: Component) -> bool:
     """Whether a solver accepts the component."""
     return any(True for _ in accepting(component))
+
+
+def refuse_unsolvable(workload: Workload) -> None:
+    """Refuse queries that no solver may accept, before it takes minutes to split them.
+
+    Few queries, and queries over few cells, are split in no time.
+
+    Raises:
+        ResourceLimitError: there are some.
+    """
+    for block in (block for family in workload.families for block in family.blocks):
+        queries = block.queries
+        many = min(queries.rows, queries.cells) > MAX_RANK
+        if many and not any(solver.may_accept(queries) for solver in SOLVERS):
+            raise refusal(" x ".join(block.attributes))
 
 
 def refusal(where: str) -> ResourceLimitError:

@@ -1,4 +1,4 @@
-"""The dual problem of a component, solved with a certificate.
+"""The dual problem of some queries, solved with a certificate.
 
 Notation: Q (r × N) are the query rows with weights folded in, G = QᵀQ, D = diag(δ).
 
@@ -27,14 +27,9 @@ import scipy.linalg
 
 from dpsql.linalg.acceleration import Accelerated
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.hull import hull
-from dpsql.linalg.narrow import Narrow, narrow
 from dpsql.linalg.nested import Nested
 from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries
-from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
-from dpsql.planner.strategies.base import Solution, Solver
-from dpsql.planner.strategies.express import over_integers
 
 MAX_RANK = 2500
 """Ranks above this go to the product strategy: one evaluation would take seconds."""
@@ -59,41 +54,8 @@ LEAST = 3
 MOST_STEPS = 600
 WORTHWHILE = 8
 """Ranks from which structure is looked for."""
-FEWER = 4
-"""How many times fewer cells there must be at corners to be solved alone."""
 ROUNDING = 1e-13
 """Of the length of all rows: what is shorter in a subspace isn't there but for rounding."""
-
-
-class DualSolver(Solver):
-    """Any component of moderate rank, over any number of cells."""
-
-    name = "dual"
-
-    def accepts(self, component: Component) -> bool:
-        """Whether no factorisation can exceed `MAX_RANK`."""
-        return component.most_rank <= MAX_RANK
-
-    def work(self, component: Component) -> float:
-        """Return that of the evaluations that are made at any rate."""
-        return LEAST * 10.0 * component.most_rank**3
-
-    def solve(
-        self,
-        component: Component,
-        tolerance: float,
-        work: float = WORK,
-        start: Array | None = None,
-    ) -> Solution:
-        """Solve the dual, then express the strategy over an integer basis."""
-        dual, best = solve_dual(component, tolerance, work, start)
-        strategy = over_integers(best.root, component, dual.rank)
-        rank = len(strategy.basis)
-        kind = "dense" if rank == component.dimension else "low rank"
-        parts = f", {len(dual.parts)} symmetric parts" if len(dual.parts) > 1 else ""
-        name = f"dual ({kind}, rank {rank}{parts})"
-        spent = best.evaluations * dual.work
-        return Solution(strategy, best.upper, best.lower, name, spent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +79,7 @@ class QueryPart:
         """Return the eigenvalues of Q D Qᵀ, and R with RᵀR = X."""
         found = None if self.nested is None else self.nested.decompose(delta)
         if found is None:
-            values, vectors = _eigen(self.q, delta)
+            values, vectors = eigen(self.q, delta)
             found = values, vectors.T @ self.q
         values, turned = found
         return values, values[:, None] ** -0.25 * turned
@@ -222,7 +184,7 @@ def evaluate(dual: Dual, delta: Array) -> DualPoint:
     return DualPoint(delta, f, tuple(roots), diagonal, dual.parts)
 
 
-def _eigen(q: Array, delta: Array) -> tuple[Array, Array]:
+def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
     values, vectors = scipy.linalg.eigh((q * delta) @ q.T, driver="evd")
     return np.maximum(values, values[-1] * 1e-15), vectors
@@ -265,50 +227,6 @@ def _nearly_best(nested: Nested, tolerance: float) -> Array:
         ratio = np.maximum(diagonal / f, SMALLEST_RATIO)
         delta = _normalise(acceleration.next(delta, STRETCH * np.log(ratio)))
     return delta
-
-
-def solve_dual(
-    component: Component, tolerance: float, work: float, start: Array | None
-) -> tuple[Dual, DualPoint]:
-    """Solve a component's dual, over its corners where these are few.
-
-    Returns:
-        The problem that was solved, and the best point for all cells.
-    """
-    rows, shape = component.rows, component.shape
-    found = narrow(rows, shape) if start is None else None
-    solved = None if found is None else _at_corners(found, tolerance, work)
-    if solved is not None:
-        return solved
-    dual = Dual.of(rows, shape)
-    return dual, maximise(dual, tolerance, start, work)
-
-
-def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, DualPoint] | None:
-    """Solve the dual of rows in few coordinates, over the cells that decide.
-
-    The column of a joint cell is linear in the coordinates that it has along each axis, so the
-    diagonal of X is convex in them, and largest at a vertex of their convex hull. The certificate
-    is that of all cells. None if most cells decide.
-    """
-    shape = tuple(len(v) for v in given.along)
-    kept = [hull(v.T) if v.shape[1] < len(v) else np.arange(len(v)) for v in given.along]
-    if FEWER * math.prod(map(len, kept)) > math.prod(shape):
-        return None
-    few = np.ravel_multi_index(np.ix_(*kept), shape).ravel()
-    q = compress(given.small)
-    spread = given.widen(q)
-    here = np.ascontiguousarray(spread[:, few])
-    dual = Dual.of(here, tuple(map(len, kept)))
-    best = maximise(dual, tolerance, None, work)
-    values, vectors = _eigen(here, best.delta)
-    root = given.widen(values[:, None] ** -0.25 * (vectors.T @ q))
-    delta = np.zeros(math.prod(shape))
-    delta[few] = best.delta
-    diagonal = np.einsum("ij,ij->j", root, root)
-    f = float(np.sqrt(values).sum())
-    part = QueryPart(spread, None)
-    return dual, DualPoint(delta, f, (root,), diagonal, (part,), best.evaluations)
 
 
 def _over_few_cells(dual: Dual, tolerance: float, start: Array | None) -> DualPoint:

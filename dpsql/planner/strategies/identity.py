@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Centred, Solution, Solver
+from dpsql.workload import Queries
 
 
 class IdentitySolver(Solver):
@@ -28,6 +29,10 @@ class IdentitySolver(Solver):
     def accepts(self, component: Component) -> bool:
         """Whether the component is known to ask for single cells."""
         return component.identity is not None
+
+    def may_accept(self, queries: Queries) -> bool:
+        """Whether single cells are asked."""
+        return queries.cell_squares() is not None
 
     def solve(
         self,

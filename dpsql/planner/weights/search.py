@@ -23,7 +23,8 @@ from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kin
 from dpsql.planner.residuals.pieces import Component, Piece, Splitter, reorder
 from dpsql.planner.residuals.references import Reference, rounded
 from dpsql.planner.residuals.structure import analyse, products
-from dpsql.planner.strategies.dual import Dual, DualSolver, maximise
+from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.strategies.dual_solver import DualSolver
 from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights import gradient
 from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
