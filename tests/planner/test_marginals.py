@@ -14,7 +14,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.integer import DenseFactor, IdentityFactor
 from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.direct import MarginalStrategy, assemble, shares
+from dpsql.planner.mechanisms.marginals import MarginalStrategy, assemble, error_of, shares
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction
@@ -269,6 +269,41 @@ def test_shares_are_the_best(pure: bool) -> None:
         moved[i] += 1e-3
         moved[j] -= 1e-3
         assert total(moved) > total(found)
+
+
+@pytest.mark.parametrize("scale", [1, 7, 1 << 29, (1 << 31) - 1])
+@pytest.mark.parametrize(
+    "budget", [*BUDGETS, Budget(mu=10), Budget(mu=10**6), Budget(epsilon=1000, delta=0)], ids=str
+)
+def test_the_scale_of_integers_does_not_matter(budget: Budget, scale: int) -> None:
+    """Noise of whole parameters loses next to nothing, whatever a mechanism hands over."""
+    asked = Workload({"a": 3, "b": 2}).add(["a", "b"], [Identity(), Identity()]).add([], [])
+    matrix = np.array([[scale, 0, 0], [0, scale, 0], [0, 0, scale]])
+    table = (DenseFactor((0,), (3,), matrix), IdentityFactor((1,), (2,), 1))
+    total = (DenseFactor((), (), np.array([[scale]])),)
+    strategies = [
+        MarginalStrategy(("a", "b"), table, 2.0, "cells"),
+        MarginalStrategy((), total, 1.0, "total"),
+    ]
+    plan = assemble(asked, Cost(budget), strategies, "marginals")
+    spent = [block.privacy_cost for block in plan.certified.blocks]
+    limit = budget.amount if budget.pure else budget.mu_squared
+    assert 0.999 * limit < sum(spent) <= limit
+    cost = [2 * float(limit) / 3, float(limit) / 3]
+    least = [2 / c**2 if budget.pure else 1 / c for c in cost]
+    for variances, exact in zip(plan.variances, least, strict=True):
+        np.testing.assert_allclose(variances, exact, rtol=2e-3)
+    assert all(block.largest_product < 2**31 for block in plan.certified.blocks)
+
+
+def test_the_error_of_a_strategy_does_not_depend_on_its_scale() -> None:
+    families = Workload(SIZES).add(["a"], [Prefix()], weight=2.0).families
+    for pure in (False, True):
+        found = {
+            error_of(("a",), (IdentityFactor((0,), (4,), scale),), families, pure=pure)
+            for scale in (1, 1024)
+        }
+        assert found == {2.0 * 10}  # 1 + 2 + 3 + 4 cells in all
 
 
 @pytest.mark.parametrize("contributions", [1, 3])

@@ -10,9 +10,9 @@ import pytest
 from dpsql.errors import MechanismError
 from dpsql.planner.comparison.bound import svd_bound
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.direct import assemble
 from dpsql.planner.mechanisms.hdmm import plan as hdmm
 from dpsql.planner.mechanisms.hdmm import products
+from dpsql.planner.mechanisms.marginals import assemble
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Ranges, Total, Workload
 from tests.helpers.mechanisms import planned_by, reason_of

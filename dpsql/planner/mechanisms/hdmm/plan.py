@@ -23,7 +23,6 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense, check_entries
 from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
-from dpsql.planner.mechanisms.direct import MarginalStrategy, Reading, assemble
 from dpsql.planner.mechanisms.hdmm import marginals
 from dpsql.planner.mechanisms.hdmm.products import (
     Products,
@@ -38,6 +37,7 @@ from dpsql.planner.mechanisms.hdmm.strategies import (
     Oracle,
     Strategy,
 )
+from dpsql.planner.mechanisms.marginals import MarginalStrategy, Reading, assemble, cells_of
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.strategies.express import over_basis
@@ -56,8 +56,6 @@ FEW_CELLS = 256
 """Joint cells up to which OPT_0 is tried over all of them."""
 SPARE_CELLS = 2**20
 """Marginals up to this size are considered even where no query is over so many cells."""
-IDENTITY_BITS = 20
-"""Width of cells that are measured alone: noise of any variance then fits integers closely."""
 SPARE = 1 << 10
 """How much less than the total the cells are measured that nobody asks for."""
 NOISE_BITS = 40
@@ -223,7 +221,7 @@ def _marginals(workload: Workload, noise: Noise) -> StrategyCandidate | None:
     strategies = tuple(
         MarginalStrategy(
             names,
-            rounded([EvenStrategy(n, 1.0, 0.0) for n in shape], noise, 20),
+            cells_of(shape),
             theta if noise == "laplace" else theta**2,
             "marginals with weights: cells",
         )
@@ -248,7 +246,7 @@ def rounded(strategies: Sequence[Strategy], noise: Noise, bits: int) -> tuple[In
     Cells alone need no bits. The others share them.
     """
     if not strategies:
-        return (DenseFactor((), (), np.array([[1 << bits]], dtype=np.int64)),)
+        return cells_of(())
     lossy = [i for i, s in enumerate(strategies) if not _is_identity(s)]
     share = max(1, bits // max(1, len(lossy)))
     factors: list[IntegerFactor] = []
@@ -257,8 +255,7 @@ def rounded(strategies: Sequence[Strategy], noise: Noise, bits: int) -> tuple[In
             matrix = _matrix(strategy, noise, share)
             factors.append(DenseFactor((axis,), (strategy.cells,), matrix))
         else:
-            scale = 1 << (min(bits, IDENTITY_BITS) if not lossy and axis == 0 else 0)
-            factors.append(IdentityFactor((axis,), (strategy.cells,), scale))
+            factors.append(IdentityFactor((axis,), (strategy.cells,), 1))
     return tuple(factors)
 
 
