@@ -16,6 +16,7 @@ from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, current_database, read_table, verify_unchanged
+from dpsql.schema.fetching import fetch
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
@@ -131,9 +132,25 @@ def split_of(known: Table, split: Split, table: Table) -> Split:
 
 
 def check_connection(con: duckdb.DuckDBPyConnection) -> None:
-    """Refuse what is not a connection, such as the path of a database."""
-    if not callable(getattr(con, "execute", None)):
+    """Refuse what is not a connection, such as the path of a database, or another system's.
+
+    What passes statements on to one will do, so anything else than DuckDB's own class is asked.
+
+    Raises:
+        SchemaError: it isn't one, or can't be asked now.
+    """
+    if isinstance(con, duckdb.DuckDBPyConnection):
+        return
+    try:
+        ((database,),) = fetch(con, "SELECT system.main.current_database()")
+    except SchemaError:
+        raise
+    except Exception:  # whatever it is that objects of any kind raise
+        database = None
+    if not isinstance(database, str):
+        kind = type(con)
+        name = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         raise SchemaError(
-            f"{type(con).__name__!r} is not a DuckDB connection.",
+            f"{name + kind.__qualname__!r} is not a DuckDB connection.",
             hint='pass duckdb.connect("data.duckdb").',
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 import traceback
 from fractions import Fraction
+from unittest.mock import MagicMock
 
 import duckdb
 import numpy as np
@@ -249,20 +251,22 @@ def test_nothing_is_read_when_the_ledger_cannot_be_written(con, monkeypatch, tmp
     assert not touched
 
 
+class Recorder:
+    """A connection that takes note of what it is asked."""
+
+    def __init__(self, inner):
+        self.inner, self.seen = inner, []
+
+    def execute(self, sql, *args):
+        self.seen.append(sql)
+        return self.inner.execute(sql, *args)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
 def test_statements_that_reach_the_connection_never_contain_the_analysts_text(con, tmp_path):
     """A recorder around the connection: only catalog reads and library-built counts pass."""
-
-    class Recorder:
-        def __init__(self, inner):
-            self.inner, self.seen = inner, []
-
-        def execute(self, sql, *args):
-            self.seen.append(sql)
-            return self.inner.execute(sql, *args)
-
-        def __getattr__(self, name):
-            return getattr(self.inner, name)
-
     recorder = Recorder(con)
     marked = "SELECT sex AS sneaky_alias, COUNT(*) AS n FROM people WHERE age <= 77 GROUP BY sex"
     dpsql.query(recorder, marked, budget=BUDGET)
@@ -300,14 +304,52 @@ def test_wrong_workloads():
         assert error.value.hint
 
 
-def test_what_is_not_an_open_connection(tmp_path):
-    with pytest.raises(dpsql.SchemaError, match="not a DuckDB connection") as error:
-        dpsql.query(str(tmp_path / "x.duckdb"), SQL, budget=BUDGET)
-    assert "duckdb.connect" in error.value.hint
+class NotDuckDB:
+    """Another system's connection, which takes statements, and has no result or another one."""
+
+    def __init__(self, result):
+        self._result = result
+
+    def execute(self, *_):
+        return self._result
+
+    def fetchall(self):
+        return self._result
+
+
+@pytest.mark.parametrize("call", [dpsql.query, dpsql.plan, dpsql.compare, dpsql.Session])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: "x.duckdb", "'str'"),
+        (object, "'object'"),
+        (lambda: sqlite3.connect(":memory:"), "'sqlite3.Connection'"),
+        (lambda: sqlite3.connect(":memory:").cursor(), "'sqlite3.Cursor'"),
+        (lambda: duckdb.connect().sql("SELECT 1"), "DuckDBPyRelation"),
+        (lambda: NotDuckDB(None), "NotDuckDB'"),
+        (lambda: NotDuckDB(NotDuckDB([])), "NotDuckDB'"),
+        (lambda: NotDuckDB(NotDuckDB([(5,)])), "NotDuckDB'"),
+        (MagicMock, "MagicMock'"),
+    ],
+)
+def test_what_is_not_a_connection(call, make, name):
+    more = {} if call is dpsql.Session else {"statements": SQL, "budget": BUDGET}
+    with pytest.raises(dpsql.SchemaError, match=f"{name}.* is not a DuckDB connection") as error:
+        call(make(), **more)
+    assert error.value.hint == 'pass duckdb.connect("data.duckdb").'
+
+
+@pytest.mark.parametrize("wrap", [lambda con: con, Recorder])
+@pytest.mark.parametrize("call", [dpsql.query, dpsql.plan, dpsql.compare])
+def test_a_closed_connection(call, wrap):
     closed = duckdb.connect()
     closed.close()
     with pytest.raises(dpsql.SchemaError, match="catalog can't be read"):
-        dpsql.query(closed, SQL, budget=BUDGET)
+        call(wrap(closed), SQL, budget=BUDGET)
+
+
+def test_a_cursor_is_a_connection(con):
+    assert dpsql.plan(con.cursor(), SQL, budget=BUDGET).rmse > 0
 
 
 @pytest.mark.parametrize(
