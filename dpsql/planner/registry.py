@@ -18,6 +18,7 @@ from dpsql.planner.mechanisms.base import DEFAULT, Mechanism, Options, budget_of
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
+from dpsql.planner.reconstruction.sources import RESIDUALS
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 
@@ -50,7 +51,7 @@ def mechanism_of(name: str) -> Mechanism:
             return DirectNoise(name)
         case "aim":
             return Aim()
-    raise InternalError("a mechanism was let through that there is not")
+    raise InternalError(f"{name!r} has no case in `mechanism_of`, which MECHANISMS lets through")
 
 
 @one_thread
@@ -86,8 +87,17 @@ def plan(
 
 
 def planned(workload: Workload, budget: Budget | None, mechanism: str, options: Options) -> Plan:
-    """Plan a workload by a mechanism that has no reason to refuse, and takes such options."""
+    """Plan a workload by a mechanism that has no reason to refuse, and takes such options.
+
+    Raises:
+        InternalError: it measures something else than its traits say; saved releases are read by
+            these, so what was paid for would pass for damaged.
+    """
     found = mechanism_of(mechanism).plan(workload, budget, options)
+    marginals = found.reconstruction.reading != RESIDUALS
+    if marginals != MECHANISMS[mechanism].measures_marginals:
+        measured = "marginals" if marginals else "residual spaces"
+        raise InternalError(f"{mechanism!r} measures {measured}: its traits say something else")
     return replace(found, neighbours=options.neighbours, mechanism=mechanism)
 
 

@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pytest
 
@@ -16,10 +17,13 @@ import dpsql.cli
 import dpsql.workload
 from dpsql import errors
 from dpsql.linalg import matrices
+from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.planner.registry import able
 from dpsql.planner.strategies import dual
 from dpsql.sql.binding import bind
 from dpsql.sql.lowering import evaluate
 from dpsql.sql.text import limits
+from dpsql.workload import Identity, Workload
 from dpsql.workload import workload as workloads
 from tests.architecture.test_structure import RANKS, TRUSTED
 from tests.docs.pages import PAGES, README, ROOT, blocks, layout, name, numbers, prose, read, run
@@ -147,6 +151,45 @@ def test_the_trusted_files_are_listed():
     text = read(ROOT / "docs" / "explanation" / "privacy-promise.md")
     for path in TRUSTED:
         assert f"`dpsql/{path}`" in text, path
+
+
+API, COMPARING = (
+    read(ROOT / "docs" / path) for path in ("reference/api.md", "how-to/compare-mechanisms.md")
+)
+PURE = able(Workload({"a": 2}).add(["a"], [Identity()]), dpsql.Budget(epsilon=1, delta=0))
+"""Mechanisms with noise for pure budgets."""
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_is_where_users_look_for_one(mechanism):
+    assert f"`{mechanism}`" in (dpsql.compare.__doc__ or "")
+    budgets = cell(API, f"`{mechanism}`", 1)
+    assert ("pure ε" in budgets or budgets == "all") == (mechanism in PURE)
+    noise = cell(COMPARING, f'`"{mechanism}"`', 2)
+    assert ("Laplace" in noise) == (mechanism in PURE)
+
+
+def cell(text: str, first: str, column: int) -> str:
+    """Give a cell of the one row that begins with `first`."""
+    rows = [line for line in text.splitlines() if line.startswith(f"| {first} |")]
+    assert len(rows) == 1, f"{first} needs a row"
+    return rows[0].split("|")[1:-1][column].strip()
+
+
+def listed(mechanisms: Iterable[str]) -> str:
+    *others, last = (f"`{mechanism}`" for mechanism in mechanisms)
+    return f"{', '.join(others)} and {last}"
+
+
+@pytest.mark.parametrize("page", ["reference/api.md", "reference/cli.md"])
+def test_mechanisms_for_pure_budgets_are_listed(page):
+    assert f"for {listed(PURE)}" in read(ROOT / "docs" / page).replace("the mechanisms ", "")
+
+
+@pytest.mark.parametrize("page", ["reference/api.md", "how-to/reuse-measurements.md"])
+def test_mechanisms_of_marginals_are_listed(page):
+    of_marginals = listed(name for name, traits in MECHANISMS.items() if traits.measures_marginals)
+    assert f"What {of_marginals} measured" in " ".join(read(ROOT / "docs" / page).split())
 
 
 def commands(text: str) -> list[str]:

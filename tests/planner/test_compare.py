@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dpsql
-from dpsql.errors import MechanismError, WorkloadError
+from dpsql.errors import InternalError, MechanismError, WorkloadError
+from dpsql.planner import registry
 from dpsql.planner.comparison.compare import PeakMemory
+from dpsql.planner.mechanisms.base import DEFAULT
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.registry import able, reason_unsupported
 from dpsql.privacy import Budget
@@ -129,6 +132,24 @@ def test_the_budget_is_spent(name: str) -> None:
     budget = Budget(epsilon=7, delta=0) if name == "laplace" else Budget(mu=7)
     plan = dpsql.plan(marginals.add(["b"], [Identity()]), budget=budget, mechanism=name)
     assert 0.999 * budget.mu_squared <= plan.privacy_cost <= budget.mu_squared
+
+
+@pytest.mark.parametrize(("name", "measured"), [("hdmm", "marginals"), ("fourier", "residual")])
+def test_traits_that_say_something_else_than_is_measured(
+    monkeypatch: pytest.MonkeyPatch, name: str, measured: str
+) -> None:
+    """Only what is found when it is planned costs nothing: a release would be kept unreadable."""
+    traits = MECHANISMS[name]
+    other = replace(traits, measures_marginals=not traits.measures_marginals)
+    monkeypatch.setattr(registry, "MECHANISMS", {**MECHANISMS, name: other})
+    with pytest.raises(InternalError, match=f"'{name}' measures {measured}"):
+        dpsql.plan(mixed(), budget=GAUSSIAN, mechanism=name)
+
+
+def test_a_name_without_a_mechanism_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MECHANISMS", {**MECHANISMS, "novel": MECHANISMS["hdmm"]})
+    with pytest.raises(InternalError, match=r"'novel' has no case in `mechanism_of`"):
+        registry.planned(mixed(), GAUSSIAN, "novel", DEFAULT)
 
 
 def test_the_largest_variance_is_for_two_of_them() -> None:

@@ -23,9 +23,9 @@ class Traits:
     is_adaptive: bool = False
     """Whether it chooses what it measures by the data, so that answers are biased."""
     measures_marginals: bool = False
-    """Whether it measures marginals as they are, and not residual spaces.
+    """Whether it measures marginals as they are, and not residual spaces: checked by planning.
 
-    Answers of a saved release follow in one way or in the other, so a wrong one can't be read.
+    Answers of a saved release follow in one way or in the other.
     """
     reuses_measurements: bool = False
     """Whether it plans on earlier measurements."""
