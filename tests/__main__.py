@@ -1,4 +1,11 @@
-"""`python -m tests`: lint, format, types and tests, as CI runs them."""
+"""Lint, format, types and tests, as CI runs them.
+
+    python -m tests                 all of them; stops at the first that fails
+    python -m tests -k noise        only tests with "noise" in their names
+    python -m tests tests/planner   only tests of one folder
+
+Arguments go to pytest, which runs one process for each core: `python -m pytest -h` lists them.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +27,9 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 def main() -> int:
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        print(__doc__)
+        return 0
     for check in CHECKS:
         print(f"$ {' '.join(check)}", flush=True)
         command = [sys.executable, "-m", *check, *_extra(check)]
