@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.errors import ResourceLimitError
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.residuals.pieces import split
+from dpsql.planner.residuals.pieces import Component, split
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies import choose
 from dpsql.planner.strategies.base import Solver
@@ -132,6 +132,17 @@ def test_what_no_solver_may_accept_is_refused_unless_a_new_one_does(monkeypatch)
         refuse_unsolvable(workload)
     monkeypatch.setattr(CellsSolver, "may_accept", lambda self, queries: queries.cells == 2600)
     refuse_unsolvable(workload)
+
+
+@pytest.mark.parametrize(
+    ("rank", "reason"),
+    [(2, "no small whole numbers"), (2999, "need a strategy of 2,999 rows, more than can be")],
+)
+def test_a_strategy_that_is_too_large_to_be_written_out_is_refused(rank, reason):
+    large = Component((0,), (Reference.of_cells(3000),), b"", np.full((2, 3000), np.pi))
+    with pytest.raises(ResourceLimitError, match=reason) as error:
+        over_integers(np.ones((2, 3000)), large, rank)
+    assert error.value.hint
 
 
 @pytest.mark.usefixtures("never_whole")

@@ -54,6 +54,12 @@ def integer_basis(component: Component, rank: int) -> Ints:
             return rows
     cells = math.prod(component.shape)
     if component.dimension * cells > MOST_ENTRIES or component.dimension**3 > MOST_WORK:
+        if rank >= component.dimension:
+            raise ResourceLimitError(
+                f"The queries over {cells:,} cells need a strategy of {rank:,} rows, more than can "
+                "be written out.",
+                hint="use a coarser domain, or ask for fewer different ranges.",
+            )
         raise ResourceLimitError(
             f"The queries over {cells:,} cells have coefficients that are no small whole numbers.",
             hint="use a coarser domain, or round the coefficients.",
