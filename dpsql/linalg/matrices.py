@@ -116,7 +116,7 @@ class StructuredMatrix(ABC):
 
     @property
     def T(self) -> StructuredMatrix:  # noqa: N802  (as in NumPy)
-        """The transpose."""
+        """The transpose, of shape (cells, rows); not copied."""
         return _Transposed(self)
 
     def gram(self) -> Array:

@@ -56,7 +56,7 @@ class Nested:
     """Rows over nested sets."""
 
     scales: Array
-    """√w_k."""
+    """√w_k, of shape (sets,), from the smallest set to the largest."""
     levels: NDArray[np.intp]
     """l(i); the number of sets where none has the cell."""
 

@@ -52,7 +52,7 @@ class Kronecker(StructuredMatrix):
         return tensor.reshape([*before, self.rows, *after])
 
     def apply_transposed(self, values: Array, axis: int) -> Array:
-        """Apply the transposes."""
+        """Apply the product of the transposes, factor by factor."""
         return self.T.apply(values, axis)
 
     def gram(self) -> Array:

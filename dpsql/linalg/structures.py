@@ -57,7 +57,7 @@ class Exchangeable(StructuredMatrix):
         return Sparse(self.cells, self.cells, at, at, np.ones(self.cells))
 
     def even_gram(self) -> tuple[float, float]:
-        """Square both eigenvalues."""
+        """Square both eigenvalues: the matrix is symmetric."""
         return self.across**2, self.along**2
 
     def apply(self, values: Array, axis: int) -> Array:
@@ -69,11 +69,11 @@ class Exchangeable(StructuredMatrix):
         return np.asarray(apart + self.along * mean if self.along else apart)
 
     def apply_transposed(self, values: Array, axis: int) -> Array:
-        """Do the same."""
+        """Multiply by the matrix itself: it is symmetric."""
         return self.apply(values, axis)
 
     def gram(self) -> Array:
-        """Write it out."""
+        """Write the square out, which is one of these again."""
         return Exchangeable(self.cells, *self.even_gram()).matrix
 
     def pinv(self, shape: Sequence[int] = ()) -> Exchangeable:
@@ -152,7 +152,7 @@ class CenteredCells(StructuredMatrix):
         return np.asarray((values - values.mean(axis=axis, keepdims=True)) * roots)
 
     def sums(self) -> Array:
-        """All are 0."""
+        """Return zeros: each row has the mean taken away."""
         return np.zeros(self.rows)
 
     def squares(self) -> Array:
@@ -254,7 +254,7 @@ class Intervals(StructuredMatrix):
         return np.asarray(full.reshape(n // self.cells, self.cells, -1, self.cells).sum((0, 2)))
 
     def take(self, rows: Ints) -> Intervals:
-        """Take runs."""
+        """Return the runs of these numbers."""
         return Intervals(self.cells, self.low[rows], self.high[rows])
 
     def squares(self) -> Array:

@@ -52,7 +52,7 @@ class Candidate:
 
     attributes: tuple[str, ...]
     weight: int
-    """w_r > 0."""
+    """w_r > 0, a whole number: errors count in proportion to it."""
     penalty: int
     """b_r, in units of w·G·rows."""
 

@@ -137,12 +137,12 @@ class DenseFactor(IntegerFactor):
 
     @property
     def matrix(self) -> NDArray[np.int64]:
-        """The measurements themselves."""
+        """The integers that are measured, written out: shape (measurements, cells)."""
         return self._matrix
 
     @cached_property
     def real(self) -> StructuredMatrix:
-        """The same entries."""
+        """The same entries as floats, from which answers follow."""
         return Dense(self._matrix)
 
     @property
@@ -210,7 +210,7 @@ class DenseFactor(IntegerFactor):
         return hashlib.sha256(self.kind + shape + self._matrix.tobytes()).digest()
 
     def apply(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
-        """Multiply."""
+        """Return matrix·values along one axis, in int64."""
         product: NDArray[np.int64] = np.tensordot(self._matrix, counts, (1, axis))
         return np.moveaxis(product, 0, axis)
 
@@ -265,7 +265,7 @@ class EvenFactor(IntegerFactor):
 
     @property
     def cells(self) -> int:
-        """N."""
+        """N, the number of joint cells of its axes."""
         return self.shape[0]
 
     @property

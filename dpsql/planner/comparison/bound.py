@@ -58,7 +58,7 @@ MAX_SETS = 2**20
 MAX_TENSOR = 2**22
 """Eigenvalues of one residual space that are written out."""
 KEPT = (0.0, 0.3, 0.6, 0.9)
-"""h/s."""
+"""What is tried as h/s: how much of the eigenvalue at the ones is kept (see above)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What was planned."""
+        """The heading of what is shown: the number of queries and the budget."""
         queries, families = self.workload.count, len(self.workload.families)
         counted = f"{queries:,} {'query' if queries == 1 else 'queries'}"
         return (

@@ -62,7 +62,7 @@ ABSENT = 1e-13
 
 
 class Fourier(RestrictedMechanism):
-    """Plans by frequencies."""
+    """Plans with one variance for each frequency of a residual space."""
 
     traits = MECHANISMS["fourier"]
 

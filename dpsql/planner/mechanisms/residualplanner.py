@@ -280,7 +280,7 @@ def _value(loss: Callable[[Any], Any], variances: Array) -> float:
 
 
 def _spread(marginals: Workload, divided: Divided) -> Spread:
-    """Write M down."""
+    """Write M down, which has 2^k entries for a marginal over k attributes."""
     spaces = tuple(space for c in divided.conquered for space in c.spaces)
     column = {frozenset(space): i for i, space in enumerate(spaces)}
     rows: list[int] = []

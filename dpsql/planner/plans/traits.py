@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 QUERYSMASHER = "querysmasher"
-"""The default."""
+"""The name of the mechanism that plans where none is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Traits:
     """What users and other rooms must know of a mechanism, whatever it plans."""
 
     name: str
-    """As in `mechanism=`."""
+    """What users write as `mechanism=`, and ledgers and releases keep."""
     title: str
     """How it is called in texts."""
     comment: str = ""

@@ -121,7 +121,7 @@ class Reconstruction(ABC):
     @property
     @abstractmethod
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured."""
+        """What is measured: the keys of `values`."""
 
     @property
     def references(self) -> Mapping[str, Reference]:

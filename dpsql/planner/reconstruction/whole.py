@@ -45,7 +45,7 @@ class WholeReconstruction(CombinedReconstruction):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """What is measured."""
+        """What is measured: one space over all joint cells."""
         return (self.space,)
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
@@ -89,7 +89,7 @@ class WholeReconstruction(CombinedReconstruction):
 
     @property
     def joint(self) -> Space:
-        """All of it."""
+        """The one space that is measured: all attributes are known jointly."""
         return self.space
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:

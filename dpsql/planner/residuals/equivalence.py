@@ -18,9 +18,9 @@ class Colouring:
     """A colour for each attribute. Attributes of one colour have one size and one reference."""
 
     colours: tuple[int, ...]
-    """In domain order."""
+    """The color of each attribute, in domain order: an index into `sizes`."""
     sizes: tuple[int, ...]
-    """Of each colour."""
+    """How many cells the attributes of each color have."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,7 @@ class FamilyKind:
     attributes: Ints
     """Shape (families, attributes of all blocks)."""
     weights: Array
-    """Shape (families,)."""
+    """The weight of each family: shape (families,)."""
 
 
 def by_size(workload: Workload) -> Colouring:

@@ -25,9 +25,9 @@ class Triangular:
     """
 
     coefficients: Array
-    """Shape (r, r)."""
+    """The rows of B over the basis: shape (r, r)."""
     basis: Ints
-    """Shape (r, cells)."""
+    """Rows over the cells, in the order of the coefficients: shape (r, cells)."""
 
     def inverse(self) -> StructuredMatrix:
         """Return B⁺, of shape (cells, r)."""

@@ -75,7 +75,7 @@ class _Point:
     variances: Array
     """Of the answers, for X."""
     diagonal: Array
-    """Of X."""
+    """Of X, for each cell: what the strategy costs there."""
     rank: int
 
     @property

@@ -130,7 +130,7 @@ class AdaptivePlan:
 
     @property
     def mechanism(self) -> str:
-        """The mechanism's name."""
+        """The name in `mechanism=`, as other plans have one."""
         return Aim.traits.name
 
     @cached_property

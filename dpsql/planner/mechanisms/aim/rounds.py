@@ -256,7 +256,7 @@ class _Run:
         self._left = plan.privacy_cost
 
     def estimates(self) -> Estimates:
-        """Run all rounds."""
+        """Run all rounds, and return what they found; once."""
         total = self._plan.privacy_cost
         adaptive = any(len(r) > 1 for r in self._targets.candidates)
         self._begin(total * FIRST_SHARE if adaptive else total)

@@ -49,7 +49,7 @@ class ListedSubsets:
 
     def __init__(self, sets: Sequence[tuple[int, ...]]) -> None:
         self.sets = list(sets)
-        """Each ascending."""
+        """The attributes of each set, ascending; a set is known by its place here."""
         self._numbers = {frozenset(s): i for i, s in enumerate(self.sets)}
         lower, upper = [], []
         for at, larger in enumerate(self.sets):
@@ -84,7 +84,7 @@ class AllSubsets(ListedSubsets):
         self.sets = [tuple(i for i in range(count) if n >> i & 1) for n in numbers]
 
     def index(self, attributes: Collection[int]) -> int:
-        """Set the bits."""
+        """Return the number whose bits are the attributes."""
         return sum(1 << i for i in attributes)
 
     def above(self, values: Array) -> Array:
@@ -125,7 +125,7 @@ def enough_subsets(count: int, wanted: Collection[tuple[int, ...]]) -> ListedSub
 
 
 STARTS, SHAKES = 30, 30
-"""For Laplace noise."""
+"""With Laplace noise: how many points are searched from, and how often the best one is shaken."""
 STEPS = 3000
 PRECISION = 1e-10
 SMALLEST = 1e-6
@@ -149,9 +149,9 @@ class Spectrum:
     names: tuple[str, ...]
     subsets: ListedSubsets
     asked: Array
-    """g_A / N."""
+    """g_A / N for each set, in their order: shape (sets,)."""
     cells: Array
-    """n_B."""
+    """n_B, the number of cells of each marginal: shape (sets,)."""
 
 
 def spectrum(workload: Workload) -> Spectrum | None:

@@ -49,7 +49,7 @@ from dpsql.workload.joint import gram, joint_cells, touched
 MOST_CELLS = 2**24
 """Of one marginal that is measured."""
 MOST_MEASUREMENTS = 2**25
-"""In all."""
+"""Of all marginals together: noisy integers that are held at once."""
 MOST_PARTS = 2**17
 """Residual spaces of marginals that are put together."""
 FEW_CELLS = 256

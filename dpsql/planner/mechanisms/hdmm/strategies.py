@@ -55,9 +55,9 @@ class EvenStrategy:
 
     cells: int
     each: float
-    """x."""
+    """x, what each cell is counted with."""
     total: float
-    """y."""
+    """y, what the total is counted with."""
 
     def error(self, gram: StructuredMatrix) -> float:
         """Return tr((AᵀA)⁺G): the sum of variances at unit noise, for queries that A answers.
@@ -76,9 +76,9 @@ class DenseStrategy:
     """Any measurements, of full column rank or independent."""
 
     rows: Array
-    """Shape (measurements, cells)."""
+    """A: shape (measurements, cells)."""
     inverse_gram: Array = field(repr=False)
-    """(AᵀA)⁺."""
+    """(AᵀA)⁺, of shape (cells, cells): what errors follow from."""
 
     @classmethod
     def of(cls, rows: Array) -> DenseStrategy:
