@@ -7,6 +7,9 @@ import numpy as np
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
 
+ROUNDING = 1e-13
+"""Eigenvalues are 0 but for rounding below so much of the largest, for each row."""
+
 
 def root_of(gram: Array) -> Array:
     """Return at most as many rows as there are cells, some of which may be zero."""
@@ -21,9 +24,8 @@ def independent_root(gram: Array, negligible: float) -> tuple[Array, Array]:
 
     Eigenvalues that are `negligible`, relatively, are taken as rounding errors of zeros.
     """
-    values, vectors = np.linalg.eigh(gram)
-    kept = values > negligible * max(float(values[-1]), 0.0)
-    scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    values, vectors = _positive(gram, negligible)
+    scale = np.sqrt(values)
     return np.ascontiguousarray((vectors * scale).T), np.asarray(vectors / scale)
 
 
@@ -43,13 +45,21 @@ def full_rank_root(gram: Array) -> Array:
     """Return rows of full rank with this Gram matrix."""
     if (rows := nested_rows(gram)) is not None:
         return rows
+    values, vectors = _positive(gram, ROUNDING * len(gram))
+    return np.ascontiguousarray(np.sqrt(values)[:, None] * vectors.T)
+
+
+def compressed(rows: Array, least: float = 0.0) -> Array:
+    """Return rows of full rank with the same Gram matrix, whose eigenvalues are above `least`."""
+    m, n = rows.shape
+    values, vectors = _positive(
+        rows.T @ rows if m > n else rows @ rows.T, ROUNDING * min(m, n), least
+    )
+    return np.ascontiguousarray(np.sqrt(values)[:, None] * vectors.T if m > n else vectors.T @ rows)
+
+
+def _positive(gram: Array, negligible: float, least: float = 0.0) -> tuple[Array, Array]:
+    """Return the eigenvalues that are not rounding errors of zeros, and their eigenvectors."""
     values, vectors = np.linalg.eigh(gram)
-    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(gram)
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
-
-
-def compressed(rows: Array) -> Array:
-    """Return rows of full rank with the same Gram matrix, of fewer rows than cells."""
-    values, vectors = np.linalg.eigh(rows @ rows.T)
-    kept = values > max(float(values[-1]), 0.0) * 1e-13 * len(rows)
-    return np.asarray(vectors[:, kept].T @ rows)
+    kept = values > max(negligible * values[-1], least)
+    return values[kept], vectors[:, kept]

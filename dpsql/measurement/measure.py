@@ -18,7 +18,6 @@ Guarantees:
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from dpsql.measurement.gaussian import rounded_gaussian
 from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.laplace import discrete_laplace
 from dpsql.measurement.randomness import RandomBits, fresh_bits
-from dpsql.measurement.wide import measure_wide
+from dpsql.measurement.wide import arranged, measure_wide
 from dpsql.privacy import Ledger, Receipt
 
 
@@ -163,10 +162,7 @@ def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:
     sum is at most the product of the factors' largest entries, below 2^31, times the number of
     rows.
     """
-    if counts.dtype != np.int64 or counts.shape != block.shape:
-        raise InternalError("a marginal has the wrong shape or type")
-    order = [axis for f in block.factors for axis in f.axes]
-    result = counts.transpose(order).reshape([math.prod(f.shape) for f in block.factors])
+    result = arranged(block, counts)
     for axis, factor in enumerate(block.factors):
         result = factor.apply(result, axis)
     return np.ascontiguousarray(result)

@@ -77,13 +77,17 @@ def _round_off(value: int, shift: int) -> int:
     return quotient + (twice > 0 or (twice == 0 and quotient % 2))
 
 
-def exact_answers(block: BlockStrategy, counts: Counts) -> Wide:
-    """Return (⊗ factors) counts in integers of any size."""
+def arranged(block: BlockStrategy, counts: Counts) -> Counts:
+    """Return counts with one axis for the cells of each factor, if they are those of a marginal."""
     if counts.dtype != np.int64 or counts.shape != block.shape:
         raise InternalError("a marginal has the wrong shape or type")
     order = [axis for f in block.factors for axis in f.axes]
-    shape = [math.prod(f.shape) for f in block.factors]
-    result: Wide = counts.transpose(order).reshape(shape).astype(object)
+    return counts.transpose(order).reshape([math.prod(f.shape) for f in block.factors])
+
+
+def exact_answers(block: BlockStrategy, counts: Counts) -> Wide:
+    """Return (⊗ factors) counts in integers of any size."""
+    result: Wide = arranged(block, counts).astype(object)
     # Those first that leave the fewest numbers for the others.
     ratios = [f.measurements / math.prod(f.shape) for f in block.factors]
     for axis in sorted(range(len(ratios)), key=ratios.__getitem__):

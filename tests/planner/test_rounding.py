@@ -7,13 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.linalg.roots import compressed
 from dpsql.linalg.symmetry import blocks, symmetries
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.references import Reference, residual_basis, rounded, row_basis
 from dpsql.planner.strategies.balance import balance
 from dpsql.planner.strategies.base import Triangular
-from dpsql.planner.strategies.dual import Dual, QueryPart, compress, evaluate, maximise
+from dpsql.planner.strategies.dual import Dual, QueryPart, evaluate, maximise
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import round_strategy
 from dpsql.privacy import Budget
@@ -100,7 +101,7 @@ def test_symmetries_are_found_and_change_nothing(rows, shape, count):
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(rows.shape[1]), atol=1e-12)
     # The dual has the same value and gradient with and without them.
     delta = np.full(rows.shape[1], 1 / rows.shape[1])
-    plain_dual = Dual(rows.shape[1], (QueryPart(compress(rows), None),))
+    plain_dual = Dual(rows.shape[1], (QueryPart(compressed(rows), None),))
     split, plain = evaluate(Dual.of(rows, shape), delta), evaluate(plain_dual, delta)
     assert split.f == pytest.approx(plain.f, rel=1e-9)
     np.testing.assert_allclose(split.diagonal, plain.diagonal, rtol=1e-6)

@@ -202,11 +202,7 @@ def _too_large(names: str, cells: int) -> str:
 
 def _joint(terms: tuple[Product, ...]) -> Component:
     """Place a sum of products over all of its axes; its rows are not written out."""
-    placed = {
-        axis: reference
-        for p in terms[0].pieces
-        for axis, reference in zip(p.axes, p.references, strict=True)
-    }
+    placed = terms[0].references
     content = hashlib.sha256(
         repr([(t.weight, [p.key for p in t.pieces]) for t in terms]).encode()
     ).digest()

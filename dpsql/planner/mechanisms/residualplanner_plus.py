@@ -22,10 +22,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
 from dpsql.errors import WorkloadError
 from dpsql.linalg.arrays import Array
+from dpsql.linalg.roots import ROUNDING, compressed, independent_root
 from dpsql.planner.mechanisms.base import DEFAULT, Basis, Options
 from dpsql.planner.mechanisms.querysmasher import Divided, divide_within
 from dpsql.planner.mechanisms.restricted import (
@@ -41,7 +41,7 @@ from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily
-from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, maximise
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
 from dpsql.planner.strategies.express import over_integers
 from dpsql.planner.strategies.product import product_error
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
@@ -103,11 +103,7 @@ class PerAttribute(StrategyFamily):
         """Return the product of the attributes' strategies, which answers whatever is asked."""
         terms = self._few_rows.of(terms)
         solutions = [self._strategies[name] for name in spaces[0]]
-        references = {
-            axis: reference
-            for p in terms[0].pieces
-            for axis, reference in zip(p.axes, p.references, strict=True)
-        }
+        references = terms[0].references
         solved = tuple(
             (_component(axis, references[axis]), solution)
             for axis, solution in enumerate(solutions)
@@ -144,7 +140,7 @@ def strategy_for(asked: BasisQueries) -> Solution:
     glued = np.vstack([centred, np.ones((1, n))])
     best = maximise(Dual.of(glued, (n,)), TOLERANCE)
     root = best.root - best.root.mean(axis=1, keepdims=True)
-    strategy = over_integers(compress(root), component, component.dimension)
+    strategy = over_integers(compressed(root), component, component.dimension)
     error = float(np.square(centred @ strategy.inverse()).sum())
     return Solution(strategy, error, 0.0, f"basis ({asked.name})")
 
@@ -168,9 +164,8 @@ def queries_of(name: str, workload: Workload) -> BasisQueries:
         return _points(n)
     total = math.fsum(weight for _, weight in asked)
     gram = sum((_gram(block, name) * (weight / total) for block, weight in asked), np.zeros((n, n)))
-    values, vectors = scipy.linalg.eigh(gram)
-    kept = values > values[-1] * 1e-13 * n
-    return _written(np.sqrt(values[kept])[:, None] * vectors[:, kept].T, "own queries")
+    rows, _ = independent_root(gram, ROUNDING * n)
+    return _written(rows, "own queries")
 
 
 def _asked(name: str, workload: Workload, bases: Mapping[str, Basis]) -> BasisQueries:

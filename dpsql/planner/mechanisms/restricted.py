@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpsql.linalg.roots import compressed
 from dpsql.planner.mechanisms.base import (
     DEFAULT,
     Cost,
@@ -21,7 +22,7 @@ from dpsql.planner.plans.plan import Plan
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product, analyse
 from dpsql.planner.strategies.choose import Solutions
-from dpsql.planner.strategies.dual import MAX_RANK, Dual, compress, evaluate
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
 from dpsql.planner.strategies.product import least_error, least_error_of
 from dpsql.privacy import Budget
@@ -116,5 +117,5 @@ class FewRows:
             return piece
         key = piece.shape, piece.content
         if key not in self._known:
-            self._known[key] = replace(piece, given=compress(piece.given), numerators=None)
+            self._known[key] = replace(piece, given=compressed(piece.given), numerators=None)
         return replace(self._known[key], axes=piece.axes)

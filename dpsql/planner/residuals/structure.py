@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Ints
+from dpsql.linalg.products import kron
 from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.pieces import Component, Key, Splitter, reorder
-from dpsql.planner.residuals.references import axis_basis, row_basis
+from dpsql.planner.residuals.references import Reference, axis_basis, row_basis
 
 MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""
@@ -38,6 +38,12 @@ class Product:
     def keys(self) -> frozenset[Key]:
         """The pieces, in no order."""
         return frozenset(p.key for p in self.pieces)
+
+    @property
+    def references(self) -> dict[int, Reference]:
+        """Axis → the reference of the attribute there."""
+        pairs = (zip(p.axes, p.references, strict=True) for p in self.pieces)
+        return dict(chain.from_iterable(pairs))
 
 
 def products(subworkload: Subworkload, splitter: Splitter) -> tuple[Product, ...]:
@@ -158,11 +164,11 @@ def multiply(pieces: tuple[Component, ...]) -> Component:
     shape = tuple(n for p in pieces for n in p.shape)
     order = sorted(range(len(axes)), key=axes.__getitem__)
     references = [r for p in pieces for r in p.references]
-    rows = reorder(_kron([p.rows for p in pieces]), shape, order)
+    rows = reorder(kron(p.rows for p in pieces), shape, order)
     tables = [table for p in pieces if (table := _spanning(p)) is not None]
     numerators = None
     if len(tables) == len(pieces) and _fits(tables):
-        numerators = reorder(_kron(tables), shape, order)
+        numerators = reorder(kron(tables), shape, order)
     content = hashlib.sha256(repr((order, [p.content for p in pieces])).encode()).digest()
     target = tuple(axes[i] for i in order)
     return Component(target, tuple(references[i] for i in order), content, rows, numerators)
@@ -188,10 +194,3 @@ def _spanning(piece: Component) -> Ints | None:
 def _fits(tables: list[Ints]) -> bool:
     """Whether the product of integer tables stays below 2^62."""
     return math.prod(int(np.abs(t).max(initial=1)) for t in tables) < 2**62
-
-
-def _kron(tables: list[NDArray[Any]]) -> NDArray[Any]:
-    result = tables[0]
-    for table in tables[1:]:
-        result = np.kron(result, table)
-    return result

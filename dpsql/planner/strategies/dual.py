@@ -28,6 +28,7 @@ import scipy.linalg
 from dpsql.linalg.acceleration import Accelerated
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import Nested
+from dpsql.linalg.roots import compressed
 from dpsql.linalg.symmetry import Permutation, Subspace, averaged, blocks, symmetries
 from dpsql.planner.strategies.active import SHARE, Cells, Tried, is_worthwhile, over_few_cells
 
@@ -101,9 +102,9 @@ class Dual:
         found = symmetries(rows, shape) if min(rows.shape) >= WORTHWHILE else []
         n = rows.shape[1]
         if not found:
-            return Dual(n, (QueryPart(compress(rows), None),))
+            return Dual(n, (QueryPart(compressed(rows), None),))
         least = (ROUNDING * float(np.linalg.norm(rows))) ** 2
-        parts = [QueryPart(compress(rows @ b.vectors, least), b) for b in blocks(found, n)]
+        parts = [QueryPart(compressed(rows @ b.vectors, least), b) for b in blocks(found, n)]
         return Dual(n, tuple(p for p in parts if len(p.q)), tuple(found))
 
     @property
@@ -154,18 +155,6 @@ class DualPoint:
     def gap(self) -> float:
         """Relative distance of the bounds."""
         return self.upper / self.lower - 1.0
-
-
-def compress(rows: Array, least: float = 0.0) -> Array:
-    """Return rows of full rank with the same Gram matrix, whose eigenvalues are above `least`."""
-    m, n = rows.shape
-    if m > n:
-        values, vectors = scipy.linalg.eigh(rows.T @ rows, driver="evd")
-        keep = values > max(values[-1] * 1e-13 * n, least)
-        return np.ascontiguousarray(np.sqrt(values[keep])[:, None] * vectors[:, keep].T)
-    values, vectors = scipy.linalg.eigh(rows @ rows.T, driver="evd")
-    keep = values > max(values[-1] * 1e-13 * m, least)
-    return np.ascontiguousarray(vectors[:, keep].T @ rows)
 
 
 def evaluate(dual: Dual, delta: Array) -> DualPoint:

@@ -10,6 +10,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.hull import hull
 from dpsql.linalg.narrow import Narrow, narrow
 from dpsql.linalg.ranks import least_rank
+from dpsql.linalg.roots import compressed
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Solution, Solver
 from dpsql.planner.strategies.dual import (
@@ -19,7 +20,6 @@ from dpsql.planner.strategies.dual import (
     Dual,
     DualPoint,
     QueryPart,
-    compress,
     eigen,
     maximise,
 )
@@ -94,7 +94,7 @@ def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, Dua
     if FEWER * math.prod(map(len, kept)) > math.prod(shape):
         return None
     few = np.ravel_multi_index(np.ix_(*kept), shape).ravel()
-    q = compress(given.small)
+    q = compressed(given.small)
     spread = given.widen(q)
     here = np.ascontiguousarray(spread[:, few])
     dual = Dual.of(here, tuple(map(len, kept)))

@@ -19,13 +19,7 @@ from dpsql.sql.binding.bind import check_name
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, quoted_column, rebuild, render
-from dpsql.sql.binding.joins import (
-    JoinedItem,
-    has_column,
-    joins_of,
-    name_parts,
-    public_hint,
-)
+from dpsql.sql.binding.joins import JoinedItem, has_column, joins_of, name_parts, public_hint
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.subqueries import check_own_columns

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.sql.binding.core import AnswerColumn, Role, Windowed
+from dpsql.sql.binding.core import Role, Windowed
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.computing.postprocess import Postprocessing
+from dpsql.sql.computing.postprocess import Postprocessing, has_statistic
 from dpsql.sql.lowering.lower import LoweredCore
 
 EMPTY = (
@@ -73,17 +73,14 @@ def _may_be_empty(query: exp.Query, core: LoweredCore) -> bool:
         return False
     own = [s for s in query.find_all(exp.Select) if _table_of(s) == core.core.table]
     wheres = [select.args.get("where") for select in own]
-    return not core.core.declared and any(where is None or not _noisy(where) for where in wheres)
+    return not core.core.declared and any(
+        where is None or not has_statistic(where) for where in wheres
+    )
 
 
 def _table_of(select: exp.Select) -> str:
     clause = select.args.get("from_")
     return clause.this.name if clause is not None else ""
-
-
-def _noisy(where: Expr) -> bool:
-    columns = map(AnswerColumn.of, where.find_all(exp.Column))
-    return any(column is not None and column.role is Role.STATISTIC for column in columns)
 
 
 def _over_groups(query: exp.Query, means: set[str]) -> frozenset[int] | None:

@@ -146,7 +146,7 @@ def _guarded(query: exp.Query) -> exp.Query:
     for node in reversed(list(guarded.find_all(exp.Cast, exp.IntDiv, exp.Mod))):
         if type(node) is exp.Cast:
             node.replace(exp.TryCast(this=node.this.copy(), to=node.to.copy()))
-        elif isinstance(node, exp.IntDiv) and _has_statistic(
+        elif isinstance(node, exp.IntDiv) and has_statistic(
             node
         ):  # of DOUBLE, // leaves a fraction
             divisor = exp.Nullif(this=node.expression.copy(), expression=exp.Literal.number(0))
@@ -232,7 +232,8 @@ def _columns(core: LoweredCore) -> list[tuple[str, str]]:
     return [(role.named(number), type_) for role, number, type_ in found]
 
 
-def _has_statistic(node: Expr) -> bool:
+def has_statistic(node: Expr) -> bool:
+    """Whether a noisy statistic stands anywhere in an expression over answers."""
     columns = map(AnswerColumn.of, node.find_all(exp.Column))
     return any(column is not None and column.role is Role.STATISTIC for column in columns)
 
