@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager, ContextDecorator
 from functools import cache
-from types import TracebackType
 
 import scipy.linalg  # noqa: F401  (loads SciPy's own OpenBLAS, so that it is limited as well)
 from threadpoolctl import ThreadpoolController
@@ -47,12 +46,7 @@ class _OneThread(ContextDecorator):
                 self._inside += 1
         self._here.depth += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._here.depth -= 1
         if not self._here.depth:
             with self._lock:

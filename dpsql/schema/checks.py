@@ -169,14 +169,16 @@ def _read(text: str, column: str, type_: str) -> _Limits:
         return _UNKNOWN  # a constraint that isn't understood gives no domain
 
 
-def _conjuncts(tree: exp.Expr) -> list[exp.Expr]:
-    found, pending = [], [tree]
+def operands(node: exp.Expr, connector: type[exp.Expr]) -> list[exp.Expr]:
+    """Flatten a chain of ANDs or ORs, without recursion because chains may be long."""
+    found, pending = [], [node]
     while pending:
-        node = pending.pop().unnest()
-        if isinstance(node, exp.And):
-            pending += [node.expression, node.this]
+        current = pending.pop()
+        inner = current.unnest()
+        if type(inner) is connector:
+            pending += [inner.expression, inner.this]
         else:
-            found.append(node)
+            found.append(current)
     return found
 
 
@@ -207,7 +209,7 @@ def _constraint(node: exp.Expr, column: str, type_: str) -> _Limits:
 
 def _conjunction(node: exp.Expr, column: str, type_: str) -> _Limits:
     limits = _UNKNOWN
-    for conjunct in _conjuncts(node):
+    for conjunct in (part.unnest() for part in operands(node, exp.And)):
         limits = limits & _constraint(conjunct, column, type_)
     return limits
 

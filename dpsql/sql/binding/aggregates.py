@@ -16,9 +16,10 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SqlError
+from dpsql.schema.checks import operands
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
-from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, operands, ratio
+from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, ratio
 from dpsql.sql.text.spans import SourceText
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {

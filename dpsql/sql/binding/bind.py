@@ -8,16 +8,9 @@ from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
+from dpsql.schema.checks import operands
 from dpsql.sql.binding.core import Statistic
-from dpsql.sql.binding.expressions import (
-    BoundExpr,
-    Expr,
-    column,
-    is_aggregate,
-    operands,
-    rebuild,
-    render,
-)
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, is_aggregate, rebuild, render
 from dpsql.sql.binding.labels import check_labels
 from dpsql.sql.binding.scope import PrivateColumn, PublicColumn, Scope
 from dpsql.sql.text.spans import SourceText

@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from dpsql.errors import Span
+from dpsql.schema.checks import operands
 from dpsql.sql.binding.functions import WINDOWS
 
 Expr = exp.Expr
@@ -40,19 +41,6 @@ class BoundExpr:
 def render(node: Expr) -> str:
     """Write an expression as DuckDB SQL, with every name in quotes."""
     return node.sql(dialect="duckdb", comments=False, identify=True)
-
-
-def operands(node: Expr, connector: type[Expr]) -> list[Expr]:
-    """Flatten a chain of ANDs or ORs, without recursion because chains may be long."""
-    found, pending = [], [node]
-    while pending:
-        current = pending.pop()
-        inner = current.unnest()
-        if type(inner) is connector:
-            pending += [inner.expression, inner.this]
-        else:
-            found.append(current)
-    return found
 
 
 def is_aggregate(node: Expr) -> bool:
