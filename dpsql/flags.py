@@ -6,8 +6,11 @@ same table, so that neither lacks one. Importing this loads nothing heavy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from dpsql.planner.plans.traits import MECHANISMS
@@ -85,6 +88,31 @@ FLAGS: Mapping[str, Flag] = {
 """Option → how it is typed."""
 
 BUDGET = ("epsilon", "delta", "rho", "mu")
+
+
+def exact_number(text: str) -> Decimal:
+    """Read a decimal number, exactly as it is typed.
+
+    Raises:
+        ValueError: it is not a number.
+    """
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def named_number(text: str) -> tuple[str, float]:
+    """Read a name and a number, as in `by_sex=25`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    name, _, typed = text.rpartition("=")
+    with suppress(ValueError):
+        if name and math.isfinite(number := float(typed)):
+            return name, number
+    raise ValueError(f"{text!r} is not of the form name=25")
 
 
 def spelling(name: str) -> str:

@@ -1,6 +1,6 @@
 """Pieces of HTML for notebooks, of plain strings and rows. Everything that is shown is escaped.
 
-Looks are inline and made of the surrounding text's own colour, so that the pieces fit light and
+Looks are inline and made of the surrounding text's own color, so that the pieces fit light and
 dark pages and need no style sheet, which notebook viewers take away.
 """
 

@@ -11,7 +11,6 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 import duckdb
@@ -21,7 +20,7 @@ from IPython.core.error import UsageError
 from dpsql import account
 from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
-from dpsql.flags import BUDGET, FLAGS, Flag, one_of, spelling
+from dpsql.flags import BUDGET, FLAGS, Flag, exact_number, named_number, one_of, spelling
 from dpsql.hints import for_cell
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget
@@ -243,19 +242,16 @@ def _words(line: str) -> list[str]:
         raise UsageError(f"The options can't be read: {error}.") from None
 
 
-def _decimal(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+def _reading(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Let argparse show why a text is refused."""
 
+    def convert(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-def _named(text: str) -> tuple[str, float]:
-    name, _, number = text.rpartition("=")
-    try:
-        return name, float(number)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=25") from None
+    return convert
 
 
 def _identifier(text: str) -> str:
@@ -325,8 +321,8 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
     "single": {"action": "append"},
     "whole": {"type": int},
     "number": {"type": float},
-    "amount": {"type": _decimal},
-    "pairs": {"type": _named, "action": "append", "default": []},
+    "amount": {"type": _reading(exact_number)},
+    "pairs": {"type": _reading(named_number), "action": "append", "default": []},
     "switch": {"action": "store_true"},
     "off": {"action": "store_false"},
 }

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from dpsql.flags import BUDGET, FLAGS, one_of, spelling
+from dpsql.flags import BUDGET, FLAGS, exact_number, named_number, one_of, spelling
 from dpsql.request import SessionOptions
 
 if TYPE_CHECKING:
@@ -23,42 +22,30 @@ DELTA = Decimal("1e-9")
 """The δ at which amounts are shown, unless another one is given."""
 
 
-class ExactDecimal(click.ParamType[Decimal]):
-    """A decimal number, taken exactly as it is typed."""
+class Typed(click.ParamType[Any]):
+    """What a function reads from a text, or refuses with a ValueError.
 
-    name = "number"
+    Args:
+        name: what is read, for the help.
+        read: the function.
+    """
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Decimal:
-        """Read the number; a wrong one ends in a usage error."""
-        if isinstance(value, Decimal):
-            return value
-        try:
-            return Decimal(value)
-        except InvalidOperation:
-            self.fail(f"{value!r} is not a number.", param, ctx)
-
-
-class NamedNumber(click.ParamType[tuple[str, float]]):
-    """A statement's name and a number, as in `by_sex=25`."""
-
-    name = "name=number"
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
+        self.name, self._read = name, read
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float]:
-        """Read both; a malformed text ends in a usage error."""
-        if isinstance(value, tuple):
+    ) -> object:
+        """Read a text; a wrong one ends in a usage error."""
+        if not isinstance(value, str):
             return value
-        name, _, text = str(value).rpartition("=")
         try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not name or not math.isfinite(number):
-            self.fail(f"{value!r} is not of the form name=25.", param, ctx)
-        return name, number
+            return self._read(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+AMOUNT = Typed("number", exact_number)
 
 
 def by_name(pairs: tuple[tuple[str, float], ...], option: str) -> dict[str, float] | None:
@@ -167,8 +154,8 @@ _TYPES: Mapping[str, Any] = {
     "ledger": click.Path(dir_okay=False, path_type=Path),
     "whole": int,
     "number": float,
-    "amount": ExactDecimal(),
-    "pairs": NamedNumber(),
+    "amount": AMOUNT,
+    "pairs": Typed("name=number", named_number),
 }
 """Option, or kind of flag, → what click reads it as; else it is text."""
 _DECLARED = {*SessionOptions.__annotations__, "each_row"}

@@ -47,8 +47,8 @@ class DuckDBEngine(Engine):
     """Counts marginals on the caller's own connection, in one read transaction."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, *, on_step: Step | None = None) -> None:
-        self._con = con
-        self._on_step = on_step
+        self.con = con
+        self.on_step = on_step
 
     def prepared(
         self,
@@ -69,25 +69,6 @@ class DuckDBEngine(Engine):
         """Count every wanted marginal, at once."""
         return self.prepared(table, wanted, merged).run()
 
-    def check(self, needed: Sequence[Scan]) -> None:
-        """Have DuckDB bind statements, without running them."""
-        with self.snapshot():
-            for counting in needed:
-                counting.check(self._con)
-
-    def run(self, needed: Sequence[Scan]) -> dict[Marginal, Counts]:
-        """Run statements on one snapshot."""
-        counted: dict[Marginal, Counts] = {}
-        with self.snapshot():
-            for done, counting in enumerate(needed):
-                counted |= counting.run(self._con)
-                self._tell(done + 1, len(needed))
-        return counted
-
-    def _tell(self, done: int, of: int) -> None:
-        if self._on_step is not None:
-            self._on_step(done, of)
-
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Begin a read transaction, unless the caller has one; see `Engine.snapshot`.
@@ -102,7 +83,7 @@ class DuckDBEngine(Engine):
             try:
                 try:
                     if owned:
-                        fetch(self._con, "BEGIN TRANSACTION")
+                        fetch(self.con, "BEGIN TRANSACTION")
                     yield
                 finally:
                     self._end(owned)
@@ -116,13 +97,13 @@ class DuckDBEngine(Engine):
         a transaction every statement has a transaction number of its own.
         """
         number = "SELECT system.main.txid_current()"
-        return fetch(self._con, number) != fetch(self._con, number)
+        return fetch(self.con, number) != fetch(self.con, number)
 
     def _end(self, owned: bool) -> None:
         """End our transaction, if it is open."""
         if owned:
             with suppress(duckdb.Error):
-                self._con.rollback()
+                self.con.rollback()
 
     @contextmanager
     def _quiet_and_fast(self) -> Iterator[None]:
@@ -131,7 +112,7 @@ class DuckDBEngine(Engine):
         By default it does so up to 12 bits only. The settings are the connection's own and are
         put back. Where the configuration is locked, trying would abort an open transaction.
         """
-        ((locked, profiling, bits),) = fetch(self._con, SETTINGS)
+        ((locked, profiling, bits),) = fetch(self.con, SETTINGS)
         if locked and profiling is not None:
             raise ResourceLimitError(
                 "Profiling is on, which would print exact counts, and the configuration is locked.",
@@ -146,13 +127,13 @@ class DuckDBEngine(Engine):
             changed.append("PRAGMA disable_profiling")
             back.append(f"PRAGMA enable_profiling = '{profiling}'")
         for statement in changed:
-            fetch(self._con, statement)
+            fetch(self.con, statement)
         try:
             yield
         finally:
             for statement in back:
                 with suppress(duckdb.Error):
-                    self._con.execute(statement).fetchall()
+                    self.con.execute(statement).fetchall()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +147,19 @@ class DuckDBCounting(Counting):
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
-        self.engine.check(self.needed)
+        with self.engine.snapshot():
+            for scan in self.needed:
+                scan.check(self.engine.con)
 
     def run(self) -> Counted:
-        """Count the marginals that were prepared; see `Counting.run`."""
-        return Counted(roll_up(self.wanted, self.engine.run(self.needed)), self.contributions)
+        """Count the marginals that were prepared, on one snapshot; see `Counting.run`."""
+        counted: dict[Marginal, Counts] = {}
+        with self.engine.snapshot():
+            for done, scan in enumerate(self.needed, start=1):
+                counted |= scan.run(self.engine.con)
+                if self.engine.on_step is not None:
+                    self.engine.on_step(done, len(self.needed))
+        return Counted(roll_up(self.wanted, counted), self.contributions)
 
 
 @dataclass(frozen=True, slots=True)

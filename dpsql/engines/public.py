@@ -41,19 +41,16 @@ class PublicReader:
         self._tables: dict[str, str] = {}
         if public is None:
             return
-        if isinstance(public, Mapping):
-            for name, frame in public.items():
-                if not isinstance(name, str):
-                    raise _malformed()
-                self._frames[name.lower()] = _frame(name, frame)
-            return
         names = [public] if isinstance(public, str) else public
-        if not isinstance(names, Sequence):
+        if not isinstance(names, Mapping | Sequence):
             raise _malformed()
         for name in names:
             if not isinstance(name, str) or not name:
                 raise _malformed()
-            self._tables[name.lower()] = name
+            if isinstance(names, Mapping):
+                self._frames[name.lower()] = _frame(name, names[name])
+            else:
+                self._tables[name.lower()] = name
 
     def read(self, parts: tuple[str, ...]) -> pl.DataFrame | None:
         """Return the public table of a name; None if the name isn't one.

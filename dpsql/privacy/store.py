@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def guards(table: str, *verbs: str) -> tuple[str, ...]:
-    """Write triggers that forbid to change a table."""
+    """Write triggers that forbid changing a table."""
     return tuple(
         f"CREATE TRIGGER {table}_{verb} BEFORE {verb.upper()} ON {table}"
         f" BEGIN SELECT RAISE(ABORT, 'a ledger is only appended to'); END"

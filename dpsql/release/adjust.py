@@ -116,7 +116,7 @@ def fit_table(
 ) -> FittedTable:
     """Fit tables to measurements: weighted least squares, the likeliest for Gaussian noise.
 
-    Minimises Σ ‖(⊗ factors) marginal(x) − y‖² / noise over tables x of one total, over x >= 0 if
+    Minimizes Σ ‖(⊗ factors) marginal(x) − y‖² / noise over tables x of one total, over x >= 0 if
     `nonnegative`. Then the total is the one that all measurements give without that condition, if
     they give one, and at least 0. With `integers` the tables are rounded afterwards, see
     `whole_table`.

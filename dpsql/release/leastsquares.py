@@ -1,6 +1,6 @@
 """Weighted least squares over many cells: min ½‖A x − y‖², for x >= 0 or for any x.
 
-For x >= 0, most cells of a minimum are zero. So the sum of squares is minimised over some cells
+For x >= 0, most cells of a minimum are zero. So the sum of squares is minimized over some cells
 at a time: those that are not zero, and about as many as there are measurements of those that
 would lower it most. L-BFGS-B finds out which of them stay zero, conjugate gradients go straight
 to the minimum over the others. That is repeated until it makes no difference. A x is the same at

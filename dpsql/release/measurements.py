@@ -49,7 +49,7 @@ LAPLACE = "laplace "
 COARSE = "coarse "
 """Stands before the bits that are rounded off and the variance of noise in wide integers."""
 IDENTITY = "identity "
-"""Stands before the scale of an identity; a number alone is that of a centred identity."""
+"""Stands before the scale of an identity; a number alone is that of a centered identity."""
 KINDS = frozenset(
     {"space", "factor", "reference", "cells", "rows", "described", "rests_on", "reading"}
 )

@@ -16,7 +16,7 @@ interval reaches from the first to the last of them, so that it covers somewhat 
 asked for where the noise is large.
 
 For the continuous quantile, (N−1)p = k + r with a whole k and r from 0 to 1 − 1/b. At its lower
-neighbour, which value number k is, d >= 1/b − p; at its upper one, where r > 0 and it counts,
+neighbor, which value number k is, d >= 1/b − p; at its upper one, where r > 0 and it counts,
 d⁻ <= 1 − p − 1/b. The lower bound excludes by the first, the upper one by the second.
 
 Beyond the noise all this says nothing about a larger population that the rows may be a sample of.

@@ -8,7 +8,7 @@ public and fixed before the data is looked at, so that it is post-processing.
 from __future__ import annotations
 
 import calendar
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -125,14 +125,7 @@ def _days(year: int, month: int) -> int:
 def _rows(columns: tuple[str, ...], of: Any) -> tuple[tuple[str, ...], ...]:
     """Read combinations from a frame or a list, as texts."""
     if hasattr(of, "columns") and hasattr(of, "select") and hasattr(of, "rows"):
-        known = {str(name).lower(): name for name in of.columns}
-        lacking = [name for name in columns if name.lower() not in known]
-        if lacking:
-            raise SchemaError(
-                f"The frame of groups has no column {printable(lacking[0])}.",
-                hint=f"its columns are {printable(', '.join(map(str, of.columns)))}.",
-            )
-        of = of.select([known[name.lower()] for name in columns]).rows()
+        of = of.select(columns_in(columns, map(str, of.columns), "The frame of groups")).rows()
     if not isinstance(of, Sequence) or isinstance(of, str):
         raise SchemaError(f"{shown(of)} holds no combinations of values.", hint=_HINT)
     found: list[tuple[str, ...]] = []
@@ -144,6 +137,22 @@ def _rows(columns: tuple[str, ...], of: Any) -> tuple[tuple[str, ...], ...]:
         if None not in row:  # groups of NULL may exist whatever is listed
             found.append(tuple(map(_text, row)))
     return tuple(dict.fromkeys(found))
+
+
+def columns_in(wanted: Sequence[str], given: Iterable[str], what: str) -> list[str]:
+    """Return the columns of a frame or a table that are meant; SQL ignores case.
+
+    Raises:
+        SchemaError: it has no such column.
+    """
+    known = {name.lower(): name for name in given}
+    for name in wanted:
+        if name.lower() not in known:
+            raise SchemaError(
+                f"{what} has no column {printable(name)}.",
+                hint=f"its columns are {printable(', '.join(known.values()))}.",
+            )
+    return [known[name.lower()] for name in wanted]
 
 
 def _text(value: object) -> str:

@@ -207,7 +207,7 @@ class ResolvedUnit:
 
 
 def neighbours_of(unit: Unit) -> str:
-    """Say in what data sets differ that can hardly be told apart."""
+    """Word the neighboring relation: what may come or go without being noticed."""
     kept = "1 is" if unit.max_rows == 1 else f"{unit.max_rows:,} are"
     name = printable(unit.key)
     return f"add or remove one {name} with all of its rows, of which at most {kept} kept"

@@ -64,7 +64,7 @@ def answer(data: PrivateData, request: Request) -> Release:
        same, as it was paid for.
 
     Raises:
-        StaleSchemaError: the connection or the table is another one than before.
+        StaleSchemaError: the connection or the table is not the one it was.
         ExecutionError: something failed after the charge, which stands.
         DpsqlError: it can't be answered; nothing was charged.
     """
@@ -115,7 +115,7 @@ def answer_free(data: PrivateData, request: Request) -> Release:
 
     Raises:
         UndeterminedError: they don't determine what is asked.
-        StaleSchemaError: the connection or the table is another one than before.
+        StaleSchemaError: the connection or the table is not the one it was.
     """
     data.check_database()
     own = compiled(data, request)

@@ -68,7 +68,7 @@ def plan_for(
     An average v = x/n of n rows has a variance of Var(x − v·n)/n², so what has to be small is
     the linear statistic x − v·n. v is not known. The variance is convex in v, and bounded by its
     values at the least and the largest possible average (`largest_error`): for AVG those are the
-    middle of the domain, around which sums are centred, plus and minus half its width. A target
+    middle of the domain, around which sums are centered, plus and minus half its width. A target
     that holds there holds wherever the average lies. If it is in the middle, the error is less.
     Deviations and quantiles have no such bound. Theirs are for the rows that are assumed or
     were counted.

@@ -118,7 +118,7 @@ class Ranges:
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
             raise WorkloadError(
-                f"({self._low[at]}, {self._high[at]}) is no range of cells 0 to {cells - 1}.",
+                f"({self._low[at]}, {self._high[at]}) is not a range of cells 0 to {cells - 1}.",
                 hint="each pair is the first and the last cell, counted from 0.",
             )
         return Intervals(cells, self._low.copy(), self._high + 1)

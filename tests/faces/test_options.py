@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from dataclasses import fields
 
 import click
 import pytest
+from IPython.core.error import UsageError
 
 import dpsql
 from dpsql import api, polars_namespace, request
@@ -101,3 +103,21 @@ def test_cells_take_what_sessions_take():
 def test_what_is_typed_is_an_option_or_makes_a_budget():
     budget = {*BUDGET, "free", "each_row"}
     assert set(FLAGS) <= set(DEFAULTS) | budget
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--target", "=5", "'=5' is not of the form name=25"),
+        ("--target", "n=inf", "'n=inf' is not of the form name=25"),
+        ("--target", "n=five", "'n=five' is not of the form name=25"),
+        ("--rho", "half", "'half' is not a number"),
+    ],
+)
+def test_both_faces_refuse_the_same_texts(option, text, said, tmp_path):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        cell_parser().parse_args([option, text])
+    database = tmp_path / "d.duckdb"
+    database.touch()
+    with pytest.raises(click.UsageError, match=re.escape(said)):
+        main(["plan", "-", "--db", str(database), option, text], standalone_mode=False)

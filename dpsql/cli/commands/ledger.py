@@ -44,7 +44,7 @@ def ledger() -> None:
 @_db
 @click.option(
     "--delta",
-    type=options.ExactDecimal(),
+    type=options.AMOUNT,
     default="1e-9",
     show_default=True,
     help="Where ε is shown.",

@@ -248,7 +248,7 @@ def _checked(objective: Any) -> Any:
     cp = _cvxpy()
     if not isinstance(objective, cp.Expression) or not objective.is_scalar():
         raise WorkloadError(
-            "The loss is no number that CVXPY can minimise.",
+            "The loss is not a number that CVXPY can minimize.",
             hint="return a scalar expression, for example lambda v: cvxpy.norm(v, 3).",
         )
     if not objective.is_convex():

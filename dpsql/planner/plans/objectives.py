@@ -143,7 +143,7 @@ def limits_of(workload: Workload, targets: Mapping[str, float]) -> list[float | 
         number = isinstance(target, (int, float)) and not isinstance(target, bool)
         if not number or not 1e-6 <= target <= 1e12:
             raise WorkloadError(
-                f"The target {target!r} of {name!r} is no standard error.",
+                f"The target {target!r} of {name!r} is not a standard error.",
                 hint="a target is a number of rows from 1e-6 to 1e12, for example 25.",
             )
     allowed = {name: float(target) ** 2 for name, target in targets.items()}

@@ -61,7 +61,7 @@ def integer_basis(component: Component, rank: int) -> Ints:
                 hint="use a coarser domain, or ask for fewer different ranges.",
             )
         raise ResourceLimitError(
-            f"The queries over {cells:,} cells have coefficients that are no small whole numbers.",
+            f"The queries over {cells:,} cells have coefficients that are not small whole numbers.",
             hint="use a coarser domain, or round the coefficients.",
         )
     return residual_basis(component.references)

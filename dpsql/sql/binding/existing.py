@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema import Table
-from dpsql.schema.groups import CALENDAR, Groups
+from dpsql.schema.groups import CALENDAR, Groups, columns_in
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.core import Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
@@ -100,14 +100,9 @@ def _public(
             f"The groups that exist are in {printable(name)}, which is not a public table.",
             hint=f"pass public=[{name!r}], or a mapping with the frame.",
         )
-    known = {of.lower(): of for of, _ in sandbox.types(f"SELECT * FROM {source}")}
-    lacking = [column for column in groups.columns if column.lower() not in known]
-    if lacking:
-        raise SchemaError(
-            f"The public table {printable(name)} of groups has no column {printable(lacking[0])}.",
-            hint=f"its columns are {printable(', '.join(known.values()))}.",
-        )
-    return source, [known[column.lower()] for column in groups.columns]
+    given = (of for of, _ in sandbox.types(f"SELECT * FROM {source}"))
+    what = f"The public table {printable(name)} of groups"
+    return source, columns_in(groups.columns, given, what)
 
 
 def condition(exist: Sequence[Existing], keys: Sequence[BoundExpr]) -> list[Expr]:
