@@ -187,7 +187,9 @@ def _scaled(
     width = float(_change(factors, pure=pure) / cost)
     noise = width if pure else math.sqrt(width)
     wanted = int(min(max(TIMES, NARROW / noise), WIDE / noise))
-    times = max(1, min(wanted, (1 << (ENTRY_BITS - 1)) // largest))
+    times = min(wanted, (1 << (ENTRY_BITS - 1)) // largest)
+    if times <= 1:
+        return factors
     first, *others = factors
     if isinstance(first, EvenFactor):
         return type(first)(first.axes, first.shape, first.scale * times), *others
