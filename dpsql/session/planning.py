@@ -16,8 +16,7 @@ from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source, splits
-from dpsql.planner.reuse.least_budget import least_budget_given
-from dpsql.planner.reuse.planning import Past, plan_given
+from dpsql.planner.reuse.planning import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
 from dpsql.release import Before
 from dpsql.release.counted import Counts, counts_of

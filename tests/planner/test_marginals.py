@@ -17,9 +17,8 @@ from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.marginals import MarginalStrategy, assemble, error_of, shares
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import Aligned
-from dpsql.planner.reconstruction.marginals import MarginalReconstruction
+from dpsql.planner.reconstruction.marginals import MarginalReconstruction, PooledReconstruction
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.pooled_marginals import PooledReconstruction
 from dpsql.privacy import Budget
 from dpsql.release.marginals import reconstruct
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Total, Workload

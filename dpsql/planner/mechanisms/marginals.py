@@ -27,9 +27,8 @@ from dpsql.measurement.integer import (
 )
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
-from dpsql.planner.reconstruction.marginals import MarginalReconstruction
+from dpsql.planner.reconstruction.marginals import MarginalReconstruction, of_marginals
 from dpsql.planner.reconstruction.measured import Space
-from dpsql.planner.reconstruction.pooled_marginals import of_marginals
 from dpsql.planner.shares.allocation import exact_shares
 from dpsql.workload import Family, Workload
 
