@@ -192,7 +192,7 @@ class Scan:
             raise InternalError("DuckDB refuses a counting statement; nothing was charged")
 
     def run(self, con: duckdb.DuckDBPyConnection) -> dict[Marginal, Counts]:
-        """Count."""
+        """Run the statement; return the rows of each cell, by block."""
         found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
         blocks = np.ma.filled(found["block"], -1).astype(np.int64)
         keys = np.ma.filled(found["key"], -1).astype(np.int64)
