@@ -236,6 +236,38 @@ def test_threads_share_the_helper(own):
     assert found == {i: [[(i,)]] * 10 for i in range(6)}
 
 
+def test_who_still_listens_to_an_old_helper_takes_no_word_of_the_next(own, monkeypatch):
+    """Under heavy load, a helper that had started well "ended at once" for its owner."""
+    old, ended, done = [], threading.Event(), threading.Event()
+    real = protocol.read_message
+
+    def late(stdout, *limits):
+        """Read as a file does: its number first, and then whenever the system lets it."""
+        if stdout is not old[0]:
+            return real(stdout, *limits)
+        number = stdout.fileno()
+        ended.wait(60)
+        os.read(number, 1)
+        done.set()
+        return None
+
+    first = helper.helper()
+    old.append(first._process.stdout)
+    monkeypatch.setattr(helper, "read_message", late)
+    first.ask({"forget": [], "sandbox": 0, "kind": "drop", "name": ""}, b"", 60)
+    first.let_go()
+    real_started = helper._started
+
+    def started():
+        process = real_started()
+        ended.set()
+        assert done.wait(60)
+        return process
+
+    monkeypatch.setattr(helper, "_started", started)
+    assert Sandbox().rows("SELECT 1") == [(1,)]
+
+
 def test_sandboxes_that_are_gone_are_forgotten(own):
     sandbox = Sandbox()
     sandbox.create("__axis_1", "SELECT 1")

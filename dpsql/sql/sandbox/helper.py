@@ -195,19 +195,29 @@ def _not_started(why: str) -> ResourceLimitError:
 
 
 def _listen(stdout: Any, replies: queue.SimpleQueue[Reply | None]) -> None:
-    """Put what the helper says into a queue; None when it says nothing more, or nonsense."""
-    with suppress(ProtocolError, OSError, ValueError, MemoryError):
+    """Put what the helper says into a queue; None when it says nothing more, or nonsense.
+
+    Nobody else in this process closes the pipe: the system would give its number to a pipe of the
+    next helper, and a thread that is about to read from it would take the first words of that one.
+    """
+    with stdout, suppress(ProtocolError, OSError, ValueError, MemoryError):
         while (reply := read_message(stdout, MAX_REPLY_JSON, MAX_REPLY)) is not None:
             replies.put(reply)
     replies.put(None)
 
 
 def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
-    """End a helper; a process that was forked off its owner only lets go of the pipes."""
+    """End a helper; a process that was forked off its owner only lets go of the pipes.
+
+    The owner's thread that listens closes the one it reads from, see `_listen`; a fork has none.
+    """
+    streams = [process.stdin]
     if os.getpid() == owner:
         process.kill()
         process.wait()
-    for stream in (process.stdin, process.stdout):
+    else:
+        streams.append(process.stdout)
+    for stream in streams:
         if stream is not None:
             with suppress(OSError):
                 stream.close()
