@@ -77,12 +77,15 @@ def test_a_plan_is_not_changed_by_what_is_added_to_its_workload_later():
 @pytest.mark.parametrize(
     "matrix",
     [
-        np.random.default_rng(0).integers(0, 2**20, (40, 400)),
+        np.random.default_rng(0).integers(0, 2**20, (15, 150)),
+        pytest.param(
+            np.random.default_rng(0).integers(0, 2**20, (40, 400)), marks=pytest.mark.long
+        ),
         np.random.default_rng(0).integers(-(2**40), 2**40, (12, 30)),
         np.random.default_rng(0).integers(-(2**62), 2**62, (3, 5)),
         np.random.default_rng(0).normal(size=(5, 7)) * 10.0 ** np.arange(-6, 8, 2),
     ],
-    ids=["20 bits", "40 bits", "62 bits", "reals"],
+    ids=["20 bits", "20 bits, wider", "40 bits", "62 bits", "reals"],
 )
 def test_large_coefficients_are_planned_or_refused(matrix):
     try:

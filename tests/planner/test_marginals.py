@@ -118,12 +118,19 @@ def test_each_query_follows_from_its_marginal_alone(name: str, budget: Budget) -
         np.testing.assert_allclose(reconstruction._large_extent(family, SIZES), sums, rtol=1e-9)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "make", [pooled, lambda b: directly(workload(), b)], ids=["pooled", "direct"]
+    ("make", "budget"),
+    [
+        pytest.param(make, budget, id=f"{name}, {budget}", marks=[pytest.mark.long] * long)
+        for name, make, budget, long in [
+            ("direct", lambda b: directly(workload(), b), BUDGETS[0], False),
+            ("direct", lambda b: directly(workload(), b), BUDGETS[1], True),
+            ("pooled", pooled, BUDGETS[0], True),
+            ("pooled", pooled, BUDGETS[1], False),
+        ]
+    ],
 )
-@pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_answers_are_unbiased_and_vary_as_stated(make, budget: Budget) -> None:
     plan, draws = make(budget), 600  # so the variances have 6 standard errors of room
     counts = np.arange(24).reshape(*SIZES.values()) * 3

@@ -80,7 +80,13 @@ EIGHT = """
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(
-    ("rho", "each", "fit", "state"), [(20, 100, 285, "charged"), (6, 20, 85, "delivered")]
+    ("rho", "each", "fit", "state"),
+    [
+        (3, 10, 42, "charged"),
+        (3, 10, 42, "delivered"),
+        pytest.param(20, 100, 285, "charged", marks=pytest.mark.long),
+        pytest.param(6, 20, 85, "delivered", marks=pytest.mark.long),
+    ],
 )
 def test_processes_that_create_and_spend_at_once(
     path: Path, rho: int, each: int, fit: int, state: str
@@ -198,7 +204,7 @@ def check_kills(folder: Path, count: int, seed: int) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="uses fork and SIGKILL")
 def test_kill(tmp_path: Path) -> None:
-    check_kills(tmp_path, 60, seed=1)
+    check_kills(tmp_path, 25, seed=1)
 
 
 @pytest.mark.long

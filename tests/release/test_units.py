@@ -70,9 +70,7 @@ ROWS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(ROWS, st.sampled_from(sorted(PLANS)))
-def test_neighbours_are_as_near_as_was_paid_for(rows, which):
+def check_neighbours(rows, which):
     """Without noise, all that is measured of neighbours: Σ distance² / σ² <= the cost, exactly."""
     plan, k = PLANS[which], which[0]
     spaces = every_space(plan.certified.blocks)
@@ -87,7 +85,20 @@ def test_neighbours_are_as_near_as_was_paid_for(rows, which):
         assert spent <= plan.privacy_cost
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(ROWS, st.sampled_from(sorted(PLANS)))
+def test_neighbours_are_as_near_as_was_paid_for(rows, which):
+    check_neighbours(rows, which)
+
+
+@pytest.mark.long
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(ROWS, st.sampled_from(sorted(PLANS)))
+def test_many_neighbours_are_as_near_as_was_paid_for(rows, which):
+    check_neighbours(rows, which)
+
+
+@pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_person_with_equal_rows_reaches_the_bound(whole):
     """The k² is needed: some cell makes the change as large as the certificate says."""
     plan = PLANS[4, whole]
@@ -129,8 +140,13 @@ def test_answers_are_counts_of_the_rows_that_are_kept():
 
 
 @pytest.mark.statistical
-def test_answers_are_unbiased_and_vary_as_stated():
-    """Over many releases with seeded noise, against the exact counts of the rows kept."""
+@pytest.mark.parametrize("runs", [250, pytest.param(500, marks=pytest.mark.long)])
+def test_answers_are_unbiased_and_vary_as_stated(runs):
+    """Over many releases with seeded noise, against the exact counts of the rows kept.
+
+    At the 15 answers, means are 4.5 standard errors from a false alarm, and variances 5. With 250
+    runs, a variance is seen to be wrong by 0.45, with 500 by 0.32.
+    """
     con = connect(visits())
     made = Workload(SIZES).add(["kind"], [Identity()]).add(["b", "n"], [Identity(), Prefix()])
     plan = querysmasher.plan(made, BUDGET, contributions=3)
@@ -140,7 +156,7 @@ def test_answers_are_unbiased_and_vary_as_stated():
     marginals = engine.marginals(table, spaces)
     counts = engine.marginals(table, [("kind",), ("b", "n")])
     truth = [counts["kind",], counts["b", "n"].cumsum(axis=1)]
-    bits, runs = SeededBits(5), 500
+    bits = SeededBits(5)
     for family, expected, stated in zip(made.families, truth, plan.variances, strict=True):
         errors = []
         for _ in range(runs):

@@ -80,6 +80,12 @@ def check_processes(file: Path, processes: int, each: int, rho: Fraction) -> Non
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_processes_that_spend_at_once(file):
+    check_processes(file, 4, 5, Fraction(125, 1000))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_that_spend_ten_times_each(file):
     check_processes(file, 4, 10, Fraction(235, 1000))
 
 
