@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Strategy
+from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Noise, Strategy
 
 
 def rows_of(strategy: Strategy) -> np.ndarray:
@@ -15,3 +15,10 @@ def rows_of(strategy: Strategy) -> np.ndarray:
     if strategy.total or not strategy.each:
         parts.append(np.full((1, strategy.cells), strategy.total))
     return np.vstack(parts)
+
+
+def sensitivity(rows: np.ndarray, noise: Noise) -> float:
+    """Return the norm of the largest column."""
+    if noise == "laplace":
+        return float(np.abs(rows).sum(axis=0).max())
+    return float(np.sqrt(np.square(rows).sum(axis=0).max()))

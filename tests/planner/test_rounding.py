@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.linalg.balance import balance
 from dpsql.linalg.roots import compressed
 from dpsql.linalg.symmetry import blocks, symmetries
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.references import Reference, residual_basis, rounded, row_basis
-from dpsql.planner.strategies.balance import balance
 from dpsql.planner.strategies.base import Triangular
 from dpsql.planner.strategies.dual import Dual, QueryPart, evaluate, maximise
 from dpsql.planner.strategies.express import over_basis

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -139,7 +140,7 @@ def _measured(
         reason = ADAPTIVE
     if reason is not None:
         return {"note": reason}
-    with PeakMemory() as memory:
+    with peak_memory() as peak_mb:
         start = time.perf_counter()
         try:
             found = planned(workload, budget, name, options)
@@ -147,7 +148,7 @@ def _measured(
             return {"note": error.message}
         except (ArithmeticError, ValueError):  # also what numpy raises of singular matrices
             return {"note": "its numbers are too far apart to be computed with"}
-        seconds = time.perf_counter() - start
+        seconds, peak = time.perf_counter() - start, peak_mb()
     kind, least = _bound(found, bound)
     return {
         "rmse": found.rmse,
@@ -155,7 +156,7 @@ def _measured(
         "lower_bound": least,
         "bound": kind,
         "seconds": seconds,
-        "peak_mb": memory.peak_mb,
+        "peak_mb": peak,
     }
 
 
@@ -181,35 +182,27 @@ def _number(value: object, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-class PeakMemory:
-    """How much more memory the process used at most, while this was entered."""
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], float]]:
+    """Yield how much more memory the process used at most, in units of 2^20 bytes, since then."""
+    import psutil  # only comparisons need it
 
-    def __init__(self) -> None:
-        import psutil  # only comparisons need it
+    process, stop = psutil.Process(), threading.Event()
+    before = most = process.memory_info().rss
 
-        self._process = psutil.Process()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._before = self._most = 0
+    def look() -> float:
+        nonlocal most
+        most = max(most, process.memory_info().rss)
+        return float(most - before) / 2**20
 
-    def __enter__(self) -> PeakMemory:
-        self._before = self._most = self._process.memory_info().rss
-        self._thread.start()
-        return self
+    def watch() -> None:
+        while not stop.wait(EVERY):
+            look()
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._look()
-
-    @property
-    def peak_mb(self) -> float:
-        """In units of 2^20 bytes."""
-        return (self._most - self._before) / 2**20
-
-    def _watch(self) -> None:
-        while not self._stop.wait(EVERY):
-            self._look()
-
-    def _look(self) -> None:
-        self._most = max(self._most, self._process.memory_info().rss)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield look
+    finally:
+        stop.set()
+        thread.join()

@@ -31,6 +31,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
+from dpsql.linalg.balance import balance, is_dear
 from dpsql.measurement.distributions import (
     VARIANCE_BITS,
     WIDE_VARIANCE_BITS,
@@ -46,7 +47,6 @@ from dpsql.measurement.integer import (
     IntegerFactor,
 )
 from dpsql.planner.residuals.pieces import Component
-from dpsql.planner.strategies.balance import balance, is_dear
 from dpsql.planner.strategies.base import Centred, Solution, Triangular
 
 T = TypeVar("T", np.int64, np.float64)

@@ -17,10 +17,9 @@ from dpsql.planner.mechanisms.hdmm.strategies import (
     even,
     irregular,
     matrix_of,
-    sensitivity,
 )
 from dpsql.workload import AllRange, Identity, Prefix, Ranges, Total
-from tests.helpers.hdmm import rows_of
+from tests.helpers.hdmm import rows_of, sensitivity
 
 
 def error(rows, gram):

@@ -104,13 +104,6 @@ Strategy = EvenStrategy | DenseStrategy
 """Measurements over the cells of one attribute."""
 
 
-def sensitivity(rows: Array, noise: Noise) -> float:
-    """Return the norm of the largest column."""
-    if noise == "laplace":
-        return float(np.abs(rows).sum(axis=0).max())
-    return math.sqrt(float(np.square(rows).sum(axis=0).max()))
-
-
 RACE = 100
 """Steps after which the starts are compared."""
 STEPS = 1500
@@ -299,7 +292,7 @@ def full(gram: StructuredMatrix) -> DenseStrategy:
     """Return the best strategy of all for Gaussian noise."""
     dual = Dual.of(root_of(gram.matrix), (gram.cells,))
     rows = maximise(dual, TOLERANCE).root
-    return DenseStrategy.of(rows / sensitivity(rows, "gaussian"))
+    return DenseStrategy.of(rows / math.sqrt(float(np.square(rows).sum(axis=0).max())))
 
 
 def p_identity(gram: StructuredMatrix, start: Strategy | None = None) -> DenseStrategy:

@@ -1,6 +1,6 @@
-"""Balance: round so that no column of a strategy gets longer than it was.
+"""Balance: round so that no column of a product of matrices gets longer than it was.
 
-What a strategy costs is its longest column. Rounding coefficients to the nearest integers makes
+What measurements cost is their longest column. Rounding coefficients to the nearest integers makes
 some columns longer and others shorter, by chance, and the longest one of a hundred by a few
 standard deviations: that is a loss of first order in the rounding errors, while that of accuracy
 is of second order. So some coefficients are rounded to their other neighbour.
