@@ -34,7 +34,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import scipy.fft
 import scipy.linalg
 
 from dpsql.linalg.arrays import Array, Ints
@@ -278,7 +277,9 @@ def _summed_over(total: Array, cells: int, rest: int) -> Array:
     """
     if rest == 1:
         return total
-    turn = scipy.fft.dct(np.eye(rest), norm="ortho", axis=0)
+    from scipy.fft import dct  # slow to import, and seldom needed
+
+    turn = dct(np.eye(rest), norm="ortho", axis=0)
     tensor = total.reshape(cells, rest, cells, rest)
     tensor = np.einsum("ra,iajb,sb->risj", turn, tensor, turn, optimize=True)
     ours, both = tensor[0, :, 0, :], tensor[0, :, 1:, :].reshape(cells, -1)

@@ -25,7 +25,6 @@ from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
-import scipy.fft
 import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
@@ -299,9 +298,11 @@ def _round_triangular(strategy: Triangular, bits: int) -> NDArray[np.int64]:
 
 def _rotated(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
     """Turn the rows by an orthogonal matrix that makes the largest entries smaller."""
+    from scipy.fft import dct  # slow to import, and needed where bits are few only
+
     r = len(coefficients)
     signs = np.where(np.arange(r) * 7919 % 31 % 2, 1.0, -1.0)
-    turned: NDArray[np.float64] = scipy.fft.dct(signs[:, None] * coefficients, norm="ortho", axis=0)
+    turned: NDArray[np.float64] = dct(signs[:, None] * coefficients, norm="ortho", axis=0)
     return turned
 
 

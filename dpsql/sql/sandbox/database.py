@@ -17,7 +17,6 @@ from enum import Enum
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, printable
@@ -129,6 +128,8 @@ class Sandbox:
 
     def store(self, name: str, frame: pl.DataFrame) -> None:
         """Keep a frame as a table."""
+        import pyarrow as pa  # slow to import, as in `_select`: a session need not wait for it
+
         try:
             table = frame.to_arrow()
             sink = pa.BufferOutputStream()
@@ -145,6 +146,8 @@ class Sandbox:
 
         What the helper sends is looked at as if a stranger had sent it.
         """
+        import pyarrow as pa
+
         reply, block = self._ask(kind, query=query, parameters=parameters)
         try:
             table = pa.ipc.open_stream(block).read_all()
