@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import lapack
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
 
 ROUNDING = 1e-13
 """Eigenvalues are 0 but for rounding below so much of the largest, for each row."""
+REGULAR = 1e-9
+"""Reciprocal condition numbers from which a Gram matrix has full rank, whatever rounding does."""
+
+
+def regular_root(gram: Array, least: float = 0.0) -> Array | None:
+    """Return an upper triangular R with RᵀR = G, if no eigenvalue of G is nearly 0, or `least`.
+
+    Cholesky's factorization takes a twentieth of the time of eigenvalues. All of these are at least
+    1/‖G⁻¹‖₁, of which LAPACK gives a good estimate.
+    """
+    upper, failed = lapack.dpotrf(gram, clean=1)
+    if failed:
+        return None
+    size = float(np.abs(gram).sum(axis=0).max())
+    reciprocal, _ = lapack.dpocon(upper, size)
+    return np.asarray(upper) if reciprocal > max(REGULAR, least / size) else None
 
 
 def root_of(gram: Array) -> Array:
     """Return at most as many rows as there are cells, some of which may be zero."""
-    if (rows := nested_rows(gram)) is not None:
+    if (rows := nested_rows(gram)) is not None or (rows := regular_root(gram)) is not None:
         return rows
     values, vectors = np.linalg.eigh(gram)
     return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
@@ -43,7 +60,7 @@ def independent_rows(rows: Array, negligible: float) -> tuple[Array, Array]:
 
 def full_rank_root(gram: Array) -> Array:
     """Return rows of full rank with this Gram matrix."""
-    if (rows := nested_rows(gram)) is not None:
+    if (rows := nested_rows(gram)) is not None or (rows := regular_root(gram)) is not None:
         return rows
     values, vectors = _positive(gram, ROUNDING * len(gram))
     return np.ascontiguousarray(np.sqrt(values)[:, None] * vectors.T)
@@ -52,9 +69,10 @@ def full_rank_root(gram: Array) -> Array:
 def compressed(rows: Array, least: float = 0.0) -> Array:
     """Return rows of full rank with the same Gram matrix, whose eigenvalues are above `least`."""
     m, n = rows.shape
-    values, vectors = _positive(
-        rows.T @ rows if m > n else rows @ rows.T, ROUNDING * min(m, n), least
-    )
+    gram = rows.T @ rows if m > n else rows @ rows.T
+    if (root := regular_root(gram, least)) is not None:
+        return root if m > n else rows
+    values, vectors = _positive(gram, ROUNDING * min(m, n), least)
     return np.ascontiguousarray(np.sqrt(values)[:, None] * vectors.T if m > n else vectors.T @ rows)
 
 

@@ -197,6 +197,9 @@ def _pieces(
 
 def _alike(ranks: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Group rows that are equal: yield each with where it is."""
+    if (ranks == ranks[0]).all():  # of most kinds, and quick to see
+        yield tuple(ranks[0].tolist()), np.arange(len(ranks))
+        return
     codes, distinct = distinct_rows(ranks, max(1, ranks.shape[1]))
     for number, rank in enumerate(distinct.tolist()):
         yield tuple(rank), np.flatnonzero(codes == number)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense, StructuredMatrix
+from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import full_rank_root
 from dpsql.linalg.structures import CenteredCells
 from dpsql.planner.residuals.references import Reference
@@ -204,6 +205,10 @@ def _root(gram: Array, weights: Array, keep: bool) -> Array:
     means = gram @ weights
     if not keep:
         return np.array([[math.sqrt(weights @ means)]])
+    if (rows := nested_rows(gram)) is not None:
+        # Indicators of sets that differ are independent of each other and of 1, but for all cells.
+        kept = rows - (rows @ weights)[:, None]
+        return np.ascontiguousarray(kept[~(rows != 0).all(axis=1)])
     centred = gram - means - means[:, None] + weights @ means
     return np.ascontiguousarray(full_rank_root(centred))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,6 +21,8 @@ from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.pieces import Component, Key, Splitter, reorder
 from dpsql.planner.residuals.references import Reference, axis_basis, row_basis
 
+WEIGHT_BITS = 46
+"""Bits of a weight beside a larger one: seven fewer than floats have."""
 MAX_EXPANDED = 2**25
 """Entries (rows × cells) up to which a sum of products is written out."""
 
@@ -83,10 +86,11 @@ def analyse(terms: tuple[Product, ...]) -> Structure:
     structure = factor(terms)
     if not structure.rest:
         return structure
-    joint = _expand(list(structure.rest))
+    top, rest = _scaled(structure.rest)
+    joint = _expand(rest)
     if joint is None:
         return Structure(1.0, (), terms)
-    return Structure(structure.weight, (*structure.components, joint))
+    return Structure(structure.weight * top, (*structure.components, joint))
 
 
 def factor(terms: tuple[Product, ...]) -> Structure:
@@ -125,10 +129,26 @@ def _stack(terms: list[Product]) -> list[Product]:
     return terms
 
 
+def _scaled(terms: Sequence[Product]) -> tuple[float, list[Product]]:
+    """Take the largest weight out of some terms.
+
+    Spaces that are asked the same but for a factor then have equal components, and share all that
+    is made of them. So that they are equal to the last bit, the last few bits are rounded.
+    """
+    top = max(t.weight for t in terms) or 1.0
+    return top, [Product(_to_bits(t.weight / top, WEIGHT_BITS), t.pieces) for t in terms]
+
+
+def _to_bits(value: float, bits: int) -> float:
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
 def _stack_group(group: list[Product], axes: tuple[int, ...]) -> Product:
+    top, group = _scaled(group)
     chosen = [(t.weight, next(p for p in t.pieces if p.axes == axes)) for t in group]
     others = tuple(p for p in group[0].pieces if p.axes != axes)
-    return Product(1.0, (*others, _stack_rows(chosen)))
+    return Product(top, (*others, _stack_rows(chosen)))
 
 
 def _stack_rows(chosen: list[tuple[float, Component]]) -> Component:

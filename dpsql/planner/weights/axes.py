@@ -133,7 +133,7 @@ def _parts(
 
 def _stacked(parts: Sequence[tuple[float, Block, int]], cells: int) -> Array | None:
     """Return rows of full rank; None if there are too many. Blocks count by their weights."""
-    if cells <= MAX_CELLS:
+    if cells <= MAX_CELLS and not _are_few(parts):
         gram = np.zeros((cells, cells))
         for weight, block, axis in parts:
             its = _gram(block, axis)
@@ -150,6 +150,13 @@ def _stacked(parts: Sequence[tuple[float, Block, int]], cells: int) -> Array | N
     if len(rows) > LOW or rows.size > MOST_ENTRIES:
         return None
     return compressed(rows)
+
+
+def _are_few(parts: Sequence[tuple[float, Block, int]]) -> bool:
+    """Whether few rows are asked in all, and of this attribute alone."""
+    blocks = [block for _, block, _ in parts]
+    alone = all(len(b.attributes) == 1 and not b.queries.is_identity for b in blocks)
+    return alone and sum(b.queries.rows for b in blocks) <= LOW
 
 
 def _gram(block: Block, axis: int) -> Array:
