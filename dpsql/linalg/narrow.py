@@ -52,8 +52,13 @@ def narrow(rows: Array, shape: Sequence[int]) -> Narrow | None:
     if all(len(v) == v.shape[1] for v in along):
         return None
     small = _times(rows, [v.T for v in along])
-    left = np.abs(rows - _times(small, along)).max(initial=0.0)
-    return Narrow(small, along) if left <= EXACT * np.abs(rows).max(initial=0.0) else None
+    left = _times(small, along)
+    left -= rows  # in place, as there may be millions of entries
+    return Narrow(small, along) if _largest(left) <= EXACT * _largest(rows) else None
+
+
+def _largest(values: Array) -> float:
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
 def _directions(rows: Array, shape: Sequence[int], axis: int) -> Array:
