@@ -136,7 +136,7 @@ def test_what_no_solver_may_accept_is_refused_unless_a_new_one_does(monkeypatch)
 
 @pytest.mark.parametrize(
     ("rank", "reason"),
-    [(2, "no small whole numbers"), (2999, "need a strategy of 2,999 rows, more than can be")],
+    [(2, "not small whole numbers"), (2999, "need a strategy of 2,999 rows, more than can be")],
 )
 def test_a_strategy_that_is_too_large_to_be_written_out_is_refused(rank, reason):
     large = Component((0,), (Reference.of_cells(3000),), b"", np.full((2, 3000), np.pi))
