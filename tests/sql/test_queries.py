@@ -177,7 +177,7 @@ def check(con, sql):
     assert found == [], sql
 
 
-@settings(max_examples=30, **SETTINGS)
+@settings(max_examples=15, **SETTINGS)
 @given(sql=statements())
 def test_random_statements(con, sql):
     check(con, sql)

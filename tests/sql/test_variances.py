@@ -24,9 +24,9 @@ from tests.sql.people import fill
 
 CREATE = """
     CREATE TABLE t (
-        a INTEGER NOT NULL CHECK (a BETWEEN 0 AND 3),
+        a INTEGER NOT NULL CHECK (a BETWEEN 0 AND 2),
         b BOOLEAN NOT NULL,
-        h INTEGER CHECK (h BETWEEN 0 AND 4)
+        h INTEGER CHECK (h BETWEEN 0 AND 2)
     )
 """
 LINEAR = {
@@ -60,7 +60,7 @@ LINEAR = {
     "named window": "SELECT a, SUM(n) OVER w AS c FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) "
     "WINDOW w AS (ORDER BY a DESC)",
     "public weights": "SELECT SUM(n * v.w) AS s FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) q "
-    "JOIN (VALUES (0, 1.5), (1, -2), (3, 4)) v(a, w) ON q.a = v.a",
+    "JOIN (VALUES (0, 1.5), (1, -2), (2, 4)) v(a, w) ON q.a = v.a",
     "cast": "SELECT COUNT(*)::DOUBLE / 3 AS x FROM t",
     "chosen by a key": "SELECT a, CASE WHEN a > 1 THEN COUNT(*) ELSE SUM(h) END AS x FROM t "
     "GROUP BY a",
@@ -103,7 +103,7 @@ def con():
     con = duckdb.connect()
     con.execute(CREATE).fetchall()
     rows = [
-        (rng.choice((0, 1, 1, 2, 3, 3)), rng.random() < 0.4, rng.choice((0, 1, 1, 2, 3, 4, None)))
+        (rng.choice((0, 1, 1, 2, 2)), rng.random() < 0.4, rng.choice((0, 1, 1, 2, None)))
         for _ in range(3000)
     ]
     fill(con, "t", rows)
@@ -197,8 +197,13 @@ def test_no_variance_is_stated_where_none_is_known(con, sql, reason):
 
 
 @pytest.mark.statistical
-def test_intervals_of_quantiles_hold_the_quantiles(monkeypatch):
-    """At a budget at which they are wide: the share that holds is at least what is said."""
+@pytest.mark.parametrize("runs", [5, pytest.param(12, marks=pytest.mark.long)])
+def test_intervals_of_quantiles_hold_the_quantiles(monkeypatch, runs):
+    """At a budget at which they are wide: the share that holds is at least what is said.
+
+    Less four standard errors, as if each group told something once: 5 runs see a share below 0.78,
+    12 runs one below 0.82.
+    """
     con, rng = duckdb.connect(), random.Random(4)  # noqa: S311
     con.execute(
         "CREATE TABLE t (g INTEGER NOT NULL CHECK (g BETWEEN 0 AND 19), v INTEGER NOT NULL "
@@ -213,7 +218,7 @@ def test_intervals_of_quantiles_hold_the_quantiles(monkeypatch):
     exact = {g: rest for g, *rest in con.execute(sql).fetchall()}
     bits = SeededBits(20261122)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: bits)
-    held, widths, runs = [], [], 12
+    held, widths = [], []
     session = dpsql.Session(con)
     plan_budget = dpsql.Budget(rho=0.02)
     for _ in range(runs):
