@@ -140,7 +140,7 @@ def test_losses_that_are_none_are_refused():
 
     refused = {
         "not convex": lambda v: cp.sum(cp.sqrt(v)),
-        "no number": lambda v: v,
+        "not a number": lambda v: v,
         "no least value": lambda v: -cp.sum(v),
     }
     for message, loss in refused.items():
