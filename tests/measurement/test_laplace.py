@@ -105,11 +105,14 @@ def test_uniform_numbers_refuse_words_that_would_favour_some() -> None:
     assert below(1, 3, GivenBits()).tolist() == [0, 0, 0]
 
 
-def test_pieces_do_not_change_the_law_or_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [6_000, pytest.param(20_000, marks=pytest.mark.long)])
+def test_pieces_do_not_change_the_law_or_the_count(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     monkeypatch.setattr(laplace, "_CHUNK", 7)
-    sample = discrete_laplace(3, 20_000, SeededBits(1))
+    sample = discrete_laplace(3, count, SeededBits(1))
     assert sample.dtype == np.int64
-    assert sample.shape == (20_000,)
+    assert sample.shape == (count,)
     assert chi_square(sample, 3) > ALPHA
     assert discrete_laplace(3, 0, SeededBits(1)).shape == (0,)
 

@@ -53,11 +53,14 @@ def test_blocks_are_applied_as_the_dense_matrices(planned, counts):
         assert apply(block, marginals[space]).ravel().tolist() == dense.tolist()
 
 
-def test_answers_are_unbiased_and_vary_as_stated(planned, counts):
-    """The mean and the covariance's diagonal over many releases, against the exact answers."""
+@pytest.mark.parametrize("runs", [600, pytest.param(1500, marks=pytest.mark.long)])
+def test_answers_are_unbiased_and_vary_as_stated(planned, counts, runs):
+    """The mean and the covariance's diagonal over many releases, against the exact answers.
+
+    600 runs see a variance that is wrong by 0.29, and 1,500 one that is wrong by 0.19.
+    """
     marginals = marginals_of(planned, counts)
     bits = SeededBits(11)
-    runs = 1500
     found = [[] for _ in planned.workload.families]
     for _ in range(runs):
         measured = measure(pay(planned), marginals, _bits=bits)

@@ -273,6 +273,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("mechanism", "budget", "script"), REFUSED)
 def test_refusals_say_why_and_who_can(session, mechanism, budget, script):
     with pytest.raises(MechanismError) as caught:
