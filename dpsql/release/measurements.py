@@ -1,8 +1,9 @@
 """Noisy measurements as a Parquet table, for ledgers and for releases on disk.
 
 A row is one of: a `space` that was measured (its attributes, the noise and the noisy integers), a
-`factor` of the strategy of a block, the `reference` of an attribute, the `cells` into which the
-values of an attribute were merged, which `rows` counted: those with a value of the domain in every
+`factor` of the strategy of a block, the `reference` of an attribute, whose name may be followed by
+a context, the `pivots` that tell contexts apart, the `cells` into which the values of an attribute
+were merged, which `rows` counted: those with a value of the domain in every
 named column, what was `described`: a hash of the domain of every column of the table, or the
 `reading`: how answers follow. Rows of one release have one number `source`.
 All is read back with suspicion: files come from strangers.
@@ -31,6 +32,7 @@ from dpsql.measurement.integer import (
     IntegerFactor,
 )
 from dpsql.planner.reconstruction.sources import Reading, Source
+from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 from dpsql.release.parquet import read_parquet
 
@@ -51,7 +53,17 @@ COARSE = "coarse "
 IDENTITY = "identity "
 """Stands before the scale of an identity; a number alone is that of a centered identity."""
 KINDS = frozenset(
-    {"space", "factor", "reference", "cells", "rows", "described", "rests_on", "reading"}
+    {
+        "space",
+        "factor",
+        "reference",
+        "pivots",
+        "cells",
+        "rows",
+        "described",
+        "rests_on",
+        "reading",
+    }
 )
 MAX_DIGITS = 100
 """Of a number in decimal text: noise variances are below 2^300."""
@@ -97,12 +109,13 @@ def _rows(number: int, source: Source) -> Iterator[_ParquetRow]:
             yield _ParquetRow(number, "space", i, list(names), [], shape, law, values.ravel())
         for factor in block.factors:
             yield _factor_row(number, i, factor)
-    for name, reference in source.references.items():
-        n = len(reference.weights)
-        numerators = None if reference.uniform else reference.numerators
-        data = np.zeros(0, dtype=np.int64) if numerators is None else numerators
-        yield _ParquetRow(number, "reference", -1, [name], [], [n], "", data)
-    nothing = np.zeros(0, dtype=np.int64)
+    references, nothing = References.of(source.references), np.zeros(0, dtype=np.int64)
+    for name, reference in references.items():
+        yield _reference_row(number, [name], reference)
+    for (name, context), reference in references.special.items():
+        yield _reference_row(number, [name, *sorted(context)], reference)
+    if references.pivots:
+        yield _ParquetRow(number, "pivots", -1, sorted(references.pivots), [], [], "", nothing)
     yield _ParquetRow(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
     for name, domain in source.described.items():
         yield _ParquetRow(number, "described", -1, [name], [], [], domain, nothing)
@@ -111,6 +124,12 @@ def _rows(number: int, source: Source) -> Iterator[_ParquetRow]:
     for name, n in source.sizes.items():
         classes = source.merged.get(name, np.zeros(0, dtype=np.int64))
         yield _ParquetRow(number, "cells", -1, [name], [], [n], "", classes)
+
+
+def _reference_row(number: int, names: list[str], reference: Reference) -> _ParquetRow:
+    n, numerators = len(reference.weights), None if reference.uniform else reference.numerators
+    data = np.zeros(0, dtype=np.int64) if numerators is None else numerators
+    return _ParquetRow(number, "reference", -1, names, [], [n], "", data)
 
 
 def _factor_row(number: int, block: int, factor: IntegerFactor) -> _ParquetRow:
@@ -170,7 +189,7 @@ def _source(frame: pl.DataFrame) -> Source:
         (name,), (sizes[name],) = row["names"], row["shape"]
         if data.size:
             merged[name] = _classes(data, sizes[name])
-    references = dict(_reference(row, data) for row, data in kinds["reference"])
+    references = _references(kinds["reference"], kinds["pivots"])
     blocks, values = _blocks(kinds["space"], kinds["factor"])
     guards = frozenset(counted["names"])
     rests_on = tuple(rested["names"])
@@ -193,18 +212,36 @@ def _classes(data: Ints, count: int) -> Ints:
     return data
 
 
-def _reference(row: dict[str, Any], data: Ints) -> tuple[str, Reference]:
-    (name,), (n,) = row["names"], row["shape"]
+Rows = Sequence[tuple[dict[str, Any], Ints]]
+
+
+def _references(rows: Rows, told_apart: Rows) -> References:
+    usual: dict[str, Reference] = {}
+    special: dict[tuple[str, frozenset[str]], Reference] = {}
+    for row, data in rows:
+        (name, *context), reference = row["names"], _reference(row, data)
+        if context:
+            special[name, frozenset(context)] = reference
+        else:
+            usual[name] = reference
+    pivots = frozenset(name for row, _ in told_apart for name in row["names"])
+    for (name, where), reference in special.items():
+        if name in pivots or name not in usual or not where <= pivots:
+            raise _malformed()
+        if len(reference.weights) != len(usual[name].weights):
+            raise _malformed()
+    return References(usual, pivots, special)
+
+
+def _reference(row: dict[str, Any], data: Ints) -> Reference:
+    (n,) = row["shape"]
     if n < 1:
         raise _malformed()
     if not data.size:
-        return name, Reference.of_cells(n)
+        return Reference.of_cells(n)
     if len(data) != n or int(data.sum()) < 1:
         raise _malformed()
-    return name, Reference.of_integers(data)
-
-
-Rows = Sequence[tuple[dict[str, Any], Ints]]
+    return Reference.of_integers(data)
 
 
 def _blocks(

@@ -1,11 +1,12 @@
 """The default plan beside all mechanisms, for scripts that it once planned far worse.
 
-python -m tests.benchmarks.never_worse [NAME …] [--seeds FIRST LAST]
+python -m tests.benchmarks.never_worse [NAME …] [--seeds FIRST LAST] [--overlapping FIRST LAST]
 
 Each line has the RMSE of the default plan over the least of any mechanism, the certified gap, the
 variance that was avoidable, and CPU seconds of planning. Nothing is released: a plan needs the
-domains and no rows. With seeds, small random scripts are planned too; those whose default is more
-than 0.1 percent worse than the best are listed.
+domains and no rows. With seeds, small random scripts are planned too, or workloads of overlapping
+sets of columns of which different things are asked; those whose default is more than 0.1 percent
+worse than the best are listed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import duckdb
 
 import dpsql
+from tests.helpers.overlapping import overlapping
 from tests.helpers.random_scripts import script, table
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
@@ -71,12 +75,12 @@ CASES = {
 }
 
 
-def beside(con: duckdb.DuckDBPyConnection, statements: dict[str, str]) -> tuple[float, str, float]:
+def beside(*asked: Any) -> tuple[float, str, float]:
     """Plan by default and by every mechanism; return the ratio, the best, and all in a line."""
     start = time.process_time()
-    planned = dpsql.plan(con, statements, budget=BUDGET)
+    planned = dpsql.plan(*asked, budget=BUDGET)
     seconds = time.process_time() - start
-    frame = dpsql.compare(con, statements, budget=BUDGET).frame.drop_nulls("rmse")
+    frame = dpsql.compare(*asked, budget=BUDGET).frame.drop_nulls("rmse")
     best = frame.sort("rmse").row(0, named=True)
     ratio = planned.rmse / best["rmse"]
     line = (
@@ -86,21 +90,30 @@ def beside(con: duckdb.DuckDBPyConnection, statements: dict[str, str]) -> tuple[
     return ratio, line, planned.avoidable
 
 
-def main(arguments: list[str]) -> None:
-    """Print all cases, or those named, and random scripts if seeds are given."""
-    at = arguments.index("--seeds") if "--seeds" in arguments else len(arguments)
-    for name in arguments[:at] or CASES:
-        con = duckdb.connect()
-        for sql in TABLES.values():
-            con.execute(sql).fetchall()
-        statements = {f"s{i}": sql for i, sql in enumerate(CASES[name])}
-        print(f"{name}: {beside(con, statements)[1]}", flush=True)
+def seeds(arguments: list[str], option: str) -> range:
+    """Return the seeds that follow an option; none without it."""
+    at = arguments.index(option) if option in arguments else len(arguments)
+    return range(*map(int, arguments[at + 1 : at + 3])) if at < len(arguments) else range(0)
+
+
+def random_script(generator: random.Random) -> tuple[Any, ...]:
+    """Make a table and statements over it."""
+    return table(generator), script(generator)
+
+
+def random_workload(generator: random.Random) -> tuple[Any, ...]:
+    """Make a workload of overlapping sets of columns."""
+    return (overlapping(generator),)
+
+
+def compare_random(
+    kind: str, made: Callable[[random.Random], tuple[Any, ...]], seeds: range
+) -> None:
+    """Print those of many whose default plan is not the best, or loses by rounding."""
     worse, most, count = 0, 0.0, 0
-    for seed in range(*map(int, arguments[at + 1 : at + 3])) if at < len(arguments) else ():
-        generator = random.Random(seed)  # noqa: S311
-        con, statements = table(generator), script(generator)
+    for seed in seeds:
         try:
-            ratio, line, avoidable = beside(con, statements)
+            ratio, line, avoidable = beside(*made(random.Random(seed)))  # noqa: S311
         except dpsql.DpsqlError as error:
             print(f"{seed}: {type(error).__name__}: {error}", flush=True)
             continue
@@ -108,7 +121,20 @@ def main(arguments: list[str]) -> None:
         if ratio > LIMIT or avoidable > 0.01:
             print(f"{seed}: {line}", flush=True)
     if count:
-        print(f"{count} random scripts: {worse} worse than the best; avoidable at most {most:.1e}")
+        print(f"{count} random {kind}: {worse} worse than the best; avoidable at most {most:.1e}")
+
+
+def main(arguments: list[str]) -> None:
+    """Print all cases, or those named, and random ones if seeds are given."""
+    named = [name for name in arguments if not name.startswith("--") and not name.isdigit()]
+    for name in named or CASES:
+        con = duckdb.connect()
+        for sql in TABLES.values():
+            con.execute(sql).fetchall()
+        statements = {f"s{i}": sql for i, sql in enumerate(CASES[name])}
+        print(f"{name}: {beside(con, statements)[1]}", flush=True)
+    compare_random("scripts", random_script, seeds(arguments, "--seeds"))
+    compare_random("workloads", random_workload, seeds(arguments, "--overlapping"))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from dpsql.planner.residuals.contexts import References
+from dpsql.planner.residuals.references import Reference
 from dpsql.workload import AllRange, Identity, Matrix, Prefix, Suffix, Total, Workload
 
 NAMES = ("a", "b", "c")
@@ -24,6 +26,26 @@ def some(examples: int) -> settings:
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],
     )
+
+
+@st.composite
+def references(draw, domain) -> References:
+    """Some references, and others in some contexts of some pivots."""
+
+    def one(name: str) -> Reference:
+        entries = st.lists(st.integers(0, 3), min_size=domain[name], max_size=domain[name])
+        return Reference.of_integers(np.array(draw(entries.filter(any)), dtype=np.int64))
+
+    names = list(domain)
+    pivots = frozenset(draw(st.lists(st.sampled_from(names), max_size=2)))
+    contexts = [frozenset({p}) for p in pivots] + ([pivots] if len(pivots) > 1 else [])
+    special = {
+        (name, context): one(name)
+        for name in names
+        for context in contexts
+        if name not in pivots and draw(st.booleans())
+    }
+    return References({name: one(name) for name in names}, pivots, special)
 
 
 @st.composite

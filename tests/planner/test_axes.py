@@ -96,7 +96,7 @@ def test_variances_over_few_cells_are_those_of_dense_least_squares(never_whole):
 def test_what_is_searched_asks_the_same_of_fewer_cells():
     workload = sums()
     colouring = by_role(workload)
-    free = weighted._free(workload, colouring)
+    free = weighted.free_axes(workload, colouring)
     small = Vertices.of(workload, colouring, free)
     assert small.workload.domain == {"a": 3, "b": 4, "g": 3}
     assert small.workload.count == workload.count

@@ -1,4 +1,4 @@
-"""The default plan of a script is as good as any mechanism's, and loses nothing by rounding."""
+"""The default plan is as good as any mechanism's, and loses next to nothing by rounding."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ import random
 import pytest
 
 import dpsql
+from tests.helpers.overlapping import overlapping, two_ends
 from tests.helpers.random_scripts import script, table
 
 BUDGET = dpsql.Budget(rho=0.5)
 OTHERS = ["querysmasher", "residualplanner+", "fourier", "hdmm", "gaussian"]
+MARGINALS = ["hdmm", "gaussian"]
+"""Those that may treat one column differently in each set of columns."""
 
 
 def check(seed: int) -> None:
     generator = random.Random(seed)  # noqa: S311
-    con, statements = table(generator), script(generator)
-    planned = dpsql.plan(con, statements, budget=BUDGET)
-    compared = dpsql.compare(con, statements, budget=BUDGET, mechanisms=OTHERS)
-    assert planned.rmse <= 1.001 * compared.frame["rmse"].min()
+    compared(table(generator), script(generator))
+
+
+def compared(*asked, mechanisms=OTHERS) -> dpsql.Plan:
+    planned = dpsql.plan(*asked, budget=BUDGET)
+    others = dpsql.compare(*asked, budget=BUDGET, mechanisms=mechanisms)
+    assert planned.rmse <= 1.001 * others.frame["rmse"].min()
     assert planned.avoidable <= 0.01
+    return planned
 
 
 @pytest.mark.parametrize("seed", [*range(8), 653])
@@ -31,3 +38,16 @@ def test_random_scripts(seed):
 @pytest.mark.parametrize("seed", range(8, 2008))
 def test_many_random_scripts(seed):
     check(seed)
+
+
+@pytest.mark.parametrize(("groups", "values"), [(60, 16), (60, 64)])
+def test_shared_columns_of_which_other_things_are_asked(groups, values):
+    """A strategy for each set of columns was 1.7 and 2.4 percent better."""
+    planned = compared(two_ends(groups, values), mechanisms=MARGINALS)
+    assert planned.rmse < 0.985 * planned.tried["weighted residual spaces"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100))
+def test_many_random_overlapping_workloads(seed):
+    compared(overlapping(random.Random(seed)))  # noqa: S311

@@ -15,6 +15,7 @@ from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.equivalence import by_role, by_size
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference, axis_basis, rounded
+from dpsql.planner.weights import evaluation
 from dpsql.planner.weights import search as weighted
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Suffix, Workload
@@ -82,9 +83,9 @@ def test_a_single_attribute_is_planned_as_a_whole_without_a_search():
 ])  # fmt: skip
 def test_derivatives_against_differences(build, monkeypatch):
     workload = build(Workload({"a": 5, "b": 5, "c": 6}))
-    monkeypatch.setattr(weighted, "TOLERANCE", 1e-9)
+    monkeypatch.setattr(evaluation, "TOLERANCE", 1e-9)
     colouring = by_role(workload)
-    search = weighted._ReferenceSearch(workload, colouring, weighted._free(workload, colouring))
+    search = weighted.ReferenceSearch(workload, colouring, weighted.free_axes(workload, colouring))
     draw = np.random.default_rng(1)
     weights = [w / w.sum() for w in (draw.uniform(1, 2, n) for n in colouring.sizes)]
     found = search.objective(weights)
@@ -113,7 +114,7 @@ def test_never_worse_than_uniform(factor, never_whole):
 
 
 def test_where_all_cells_are_alike_nothing_is_searched(monkeypatch):
-    monkeypatch.setattr(weighted._ReferenceSearch, "minimise", lambda self: pytest.fail("searched"))
+    monkeypatch.setattr(weighted.ReferenceSearch, "minimise", lambda self: pytest.fail("searched"))
     workload = Workload({"a": 30, "b": 40})
     workload.add(["a", "b"], [Identity(), CircularRange()])
     assert plan(workload, BUDGET).gap < 1e-3
@@ -129,9 +130,9 @@ def test_a_search_that_would_take_too_long_ends_with_what_it_has(monkeypatch, ne
 def test_queries_that_vanish_end_the_search():
     """Their part of an error would be 0/0, as it was for fourteen quotients of sums by groups."""
     nothing = Component((0,), (Reference.of_reals(np.full(3, 1 / 3)),), b"", None, identity=0.0)
-    evaluation = weighted._Evaluation(None, [], {}, weighted._Spent())
-    with pytest.raises(weighted._TooMuchError):
-        evaluation._solve((0, 0), nothing)
+    asked = evaluation.Evaluation(None, [], {}, evaluation.Spent())
+    with pytest.raises(evaluation.TooMuchError):
+        asked._solve((0, 0), nothing)
 
 
 def test_where_nothing_can_be_searched_a_guess_is_planned_too(monkeypatch, never_whole):
@@ -139,7 +140,7 @@ def test_where_nothing_can_be_searched_a_guess_is_planned_too(monkeypatch, never
     workload = Workload({"a": 12, "b": 12}).add(["a", "b"], [AllRange(), Identity()], 5.0)
     workload.add(["a", "b"], [Matrix(np.eye(12)[3:]), Prefix()])
     searched = plan(workload, BUDGET)
-    monkeypatch.setattr(weighted, "STEPS", 1e9)
+    monkeypatch.setattr(evaluation, "STEPS", 1e9)
     guessed, uniform = (plan(workload, BUDGET, residuals=r) for r in ("weighted", "uniform"))
     assert guessed.rmse < uniform.rmse * 0.99
     assert guessed.rmse < searched.rmse * 1.01

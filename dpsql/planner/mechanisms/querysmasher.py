@@ -32,6 +32,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction
+from dpsql.planner.residuals.contexts import References, decomposed
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Colouring, by_reference, by_size
 from dpsql.planner.residuals.pieces import Splitter
@@ -43,8 +44,14 @@ from dpsql.planner.strategies.base import StrategyFamily
 from dpsql.planner.strategies.choose import Solutions, refuse_unsolvable
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import MAX_CELLS, MODERATE_CELLS, is_quick, solve_whole
+from dpsql.planner.weights.contexts import choose_by_context
 from dpsql.planner.weights.product import closed_form
-from dpsql.planner.weights.search import choose_references, uniform_is_best
+from dpsql.planner.weights.search import (
+    Choice,
+    choose_references,
+    reference_search,
+    uniform_is_best,
+)
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 from dpsql.workload.joint import joint_cells, touched
@@ -81,7 +88,7 @@ class QuerySmasher(Mechanism):
 class Divided:
     """A workload split by references, with a strategy for each subworkload."""
 
-    references: Mapping[str, Reference]
+    references: References
     conquered: tuple[Conquered, ...]
 
     @property
@@ -204,9 +211,7 @@ def _plan_like(workload: Workload, cost: Cost, tolerance: float, like: Plan) -> 
         if is_quick(workload) or joint_cells(workload) <= MAX_CELLS:
             whole = _plan_whole(workload, cost, tolerance)
         return whole or _plan_total(workload, cost, tolerance, "weighted")
-    colouring, references = by_reference(like.references, workload.domain)
-    divided = divide_and_conquer(workload, colouring, references, tolerance)
-    return stitch(workload, cost, divided)
+    return stitch(workload, cost, divide_by(workload, like.references, tolerance))
 
 
 def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
@@ -237,8 +242,12 @@ def _product(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
 
 def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Plan]:
     """Plan with the best references found, and with uniform ones unless those can't do better."""
-    choice = choose_references(workload)
-    plans: dict[str, Plan] = {}
+    search, plans = reference_search(workload), dict[str, Plan]()
+    choice = None if search is None else choose_references(search)
+    common = _common(workload, choice)
+    if search is not None and (found := choose_by_context(workload, search, common)) is not None:
+        divided = divide_by(workload, found, tolerance)
+        plans["references for each context"] = stitch(workload, cost, divided)
     if choice is not None:
         divided = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
         weighted = plans["weighted residual spaces"] = stitch(workload, cost, divided)
@@ -248,6 +257,14 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
             return plans
     uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
     return plans | {"uniform residual spaces": stitch(workload, cost, uniform)}
+
+
+def _common(workload: Workload, choice: Choice | None) -> dict[str, Reference]:
+    """Return the references that attributes have in all contexts."""
+    if choice is None:
+        return {name: Reference.of_cells(n) for name, n in workload.domain.items()}
+    by_name = zip(workload.domain, choice.colouring.colours, strict=True)
+    return {name: choice.references[colour] for name, colour in by_name}
 
 
 def divide_and_conquer(
@@ -275,7 +292,16 @@ def divide_within(
         conquer(part, splitter, family) for s in subworkloads for part in _by_kind(s, family)
     )
     by_name = zip(workload.domain, colouring.colours, strict=True)
-    return Divided({name: references[colour] for name, colour in by_name}, conquered)
+    return Divided(References({name: references[c] for name, c in by_name}), conquered)
+
+
+def divide_by(workload: Workload, references: Mapping[str, Reference], tolerance: float) -> Divided:
+    """Split a workload by the references of each context, and solve each subworkload."""
+    given, family = References.of(references), Solutions(tolerance)
+    conquered = tuple(
+        conquer(part, splitter, family) for splitter, part in decomposed(workload, given)
+    )
+    return Divided(given, conquered)
 
 
 def _by_kind(subworkload: Subworkload, family: StrategyFamily) -> Iterator[Subworkload]:

@@ -29,8 +29,9 @@ from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.joint_and_residual import MixedReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
-from dpsql.planner.reconstruction.sources import Ground, Source, SpaceEntry, agreed, entries
+from dpsql.planner.reconstruction.sources import Agreement, Ground, Source, SpaceEntry, entries
 from dpsql.planner.reconstruction.whole import WholeReconstruction
+from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 
 JOINT_CELLS = 2500
@@ -141,17 +142,18 @@ def combine(
     """
     found = [list(entries(i, source, ground)) for i, source in enumerate(sources)]
     joint = _joint_attributes(sources, found, ground, first)
+    common = References.of(references).beside(joint or frozenset())
     inside: list[SpaceEntry] = []
     apart: dict[frozenset[str], list[SpaceEntry]] = defaultdict(list)
     for source, its in zip(sources, found, strict=True):
-        spoken = frozenset[str]() if source.whole else agreed(source, ground, references)
+        agreement = Agreement(source, ground, common)
         for entry in its:
             if joint is not None and entry.attributes <= joint:
                 inside.append(entry)
-            elif entry.attributes <= spoken and not source.whole:
+            elif not source.whole and agreement.on(entry.attributes):
                 apart[entry.attributes].append(entry)
     parts = _residual_parts(apart, first)
-    rest = ResidualReconstruction([part.space for part in parts], references)
+    rest = ResidualReconstruction([part.space for part in parts], common)
     if joint is None:
         return Combination(rest, tuple(parts))
     names = tuple(name for name in ground.sizes if name in joint)

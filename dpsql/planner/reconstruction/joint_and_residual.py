@@ -105,7 +105,7 @@ class MixedReconstruction(CombinedReconstruction):
         if names == block.attributes:
             return block
         if not names:
-            return Block((), (), Dense(self.rest.inverses.dropped(block)[:, None]))
+            return Block((), (), Dense(self.rest.inverses().dropped(block)[:, None]))
         rows = block.queries.matrix.reshape(-1, *block.shape)
         table = LabelledArray(("", *block.attributes), rows)
         for name in (a for a in block.attributes if a not in names):

@@ -13,7 +13,7 @@ the search ends with a bound: what comes out is then an upper bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -27,6 +27,8 @@ from dpsql.planner.residuals.pieces import split_rows
 from dpsql.workload import Block, Family
 
 Key = tuple[object, ...]
+InversesOf = Callable[[tuple[str, ...]], Inverses]
+"""Tells by its attributes what queries become of measurements of a residual space."""
 
 TABLE = 2**22
 """Rows of blocks that share a factor, up to which their squares are computed one by one."""
@@ -66,7 +68,7 @@ class _Columns:
 class _Tables:
     """The squared norms of rows, group by group; each table is made once."""
 
-    def __init__(self, inverses: Inverses, blocks: Sequence[Block], limit: int) -> None:
+    def __init__(self, inverses: InversesOf, blocks: Sequence[Block], limit: int) -> None:
         self._inverses, self._blocks, self._limit = inverses, blocks, limit
         self._known: dict[Key, Array] = {}
 
@@ -81,7 +83,7 @@ class _Tables:
         for bs, fs in groups(parts, [space.of(f) for f in factors]):
             numbers, its = tuple(sorted(bs)), [factors[f] for f in fs]
             if not numbers:
-                scale *= float(self._inverses.group_squares([], its, space))
+                scale *= float(self._inverses_in(space).group_squares([], its, space))
             elif len(numbers) == 1 or self._rows(numbers) <= self._limit:
                 tables[numbers] = self._exact(numbers, its, space)
             else:
@@ -92,43 +94,52 @@ class _Tables:
     def _rows(self, numbers: Iterable[int]) -> int:
         return math.prod(self._blocks[b].queries.rows for b in numbers)
 
+    def _inverses_in(self, space: Space) -> Inverses:
+        return self._inverses(space.attributes)
+
+    def _references(self, numbers: Iterable[int], space: Space) -> tuple[bytes, ...]:
+        """Tell the references of some blocks' attributes from those in other contexts."""
+        references = self._inverses_in(space).references
+        return tuple(references[a].key for b in numbers for a in self._blocks[b].attributes)
+
     def _exact(
         self, numbers: tuple[int, ...], factors: Sequence[MeasuredFactor], space: Space
     ) -> Key:
-        key = (numbers, *((f.content, space.of(f)) for f in factors))
+        alike = self._references(numbers, space)
+        key = (numbers, alike, *((f.content, space.of(f)) for f in factors))
         if key not in self._known:
             blocks = [self._blocks[b] for b in numbers]
-            self._known[key] = self._inverses.group_squares(blocks, factors, space)
+            self._known[key] = self._inverses_in(space).group_squares(blocks, factors, space)
         return key
 
     def _norm(self, factor: MeasuredFactor, space: Space) -> float:
         """Return the largest squared norm of a row by CB⁺, for rows of norm 1."""
-        return float(
-            np.linalg.norm(self._inverses.inverse(factor, space.of(factor)).matrix, 2) ** 2
-        )
+        inverse = self._inverses_in(space).inverse(factor, space.of(factor))
+        return float(np.linalg.norm(inverse.matrix, 2) ** 2)
 
     def _bound(self, number: int, space: Space) -> Key:
         """Make the squared norms of what is kept of one block's rows."""
         block = self._blocks[number]
         kept = tuple(name in space.attributes for name in block.attributes)
-        key = ("kept", number, kept)
+        key = ("kept", number, kept, self._references([number], space))
         if key not in self._known:
-            self._known[key] = self._kept_squares(block, kept)
+            self._known[key] = _kept_squares(block, kept, self._inverses_in(space))
         return key
 
-    def _kept_squares(self, block: Block, kept: tuple[bool, ...]) -> Array:
-        if not any(kept):
-            return np.square(self._inverses.dropped(block))
-        if len(kept) == 1:  # CB⁺ gives the same to rows that differ by a constant
-            centred = np.square(block.queries.sums()) / block.queries.cells
-            return np.maximum(block.queries.squares() - centred, 0.0)
-        weights = [self._inverses.references[a].weights for a in block.attributes]
-        parts = Family("", (block,), 1.0).parts(max(1, CHUNK // block.queries.cells))
-        rows = (split_rows(part.blocks[0].queries.matrix, weights, kept) for part in parts)
-        return np.concatenate([np.square(some).sum(axis=1) for some in rows])
+
+def _kept_squares(block: Block, kept: tuple[bool, ...], inverses: Inverses) -> Array:
+    if not any(kept):
+        return np.square(inverses.dropped(block))
+    if len(kept) == 1:  # CB⁺ gives the same to rows that differ by a constant
+        centred = np.square(block.queries.sums()) / block.queries.cells
+        return np.maximum(block.queries.squares() - centred, 0.0)
+    weights = [inverses.references[a].weights for a in block.attributes]
+    parts = Family("", (block,), 1.0).parts(max(1, CHUNK // block.queries.cells))
+    rows = (split_rows(part.blocks[0].queries.matrix, weights, kept) for part in parts)
+    return np.concatenate([np.square(some).sum(axis=1) for some in rows])
 
 
-def largest_variance(inverses: Inverses, spaces: Sequence[Space], family: Family) -> float:
+def largest_variance(inverses: InversesOf, spaces: Sequence[Space], family: Family) -> float:
     """Return the largest variance that the noise in some spaces gives, or an upper bound."""
     shape = family.shape
     for limit in (TABLE, 0):

@@ -196,7 +196,7 @@ class MarginalReconstruction(Reconstruction):
     def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
         """Take both exactly: one marginal's variances are outer products of short tables."""
         place = self.place(family.attributes)
-        tables = place.reconstruction.inverses.tables(place.whole(family).blocks, place.space)
+        tables = place.reconstruction.inverses().tables(place.whole(family).blocks, place.space)
         noise = place.space.noise
         total = noise * math.prod(float(t.sum()) for t in tables)
         return total, noise * math.prod(float(t.max(initial=0.0)) for t in tables)

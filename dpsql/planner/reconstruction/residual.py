@@ -33,9 +33,7 @@ from dpsql.planner.reconstruction.inner_products import InnerProducts, rows_at_o
 from dpsql.planner.reconstruction.inverses import Inverses, spans
 from dpsql.planner.reconstruction.largest import largest_variance
 from dpsql.planner.reconstruction.measured import Space, Values
-from dpsql.planner.residuals.decompose import decompose
-from dpsql.planner.residuals.equivalence import by_reference
-from dpsql.planner.residuals.pieces import Splitter
+from dpsql.planner.residuals.contexts import Context, References, decomposed
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product, products
 from dpsql.workload import Family, Workload
@@ -50,13 +48,20 @@ class ResidualReconstruction(CombinedReconstruction):
         for space in spaces:
             self._spaces.setdefault(frozenset(space.attributes), []).append(space)
         self._touched = {name for space in self._spaces for name in space}
-        self.inverses = Inverses(references)
-        """What queries become of the measurements."""
+        self._references = References.of(references)
+        self._inverses: dict[Context, Inverses] = {}
 
     @property
-    def references(self) -> Mapping[str, Reference]:
-        """Attribute → its reference."""
-        return self.inverses.references
+    def references(self) -> References:
+        """Attribute → its reference, in each context."""
+        return self._references
+
+    def inverses(self, space: Iterable[str] = ()) -> Inverses:
+        """Return what queries become of measurements of a residual space."""
+        context = self._references.context(space)
+        if context not in self._inverses:
+            self._inverses[context] = Inverses(self._references.within(context))
+        return self._inverses[context]
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -78,27 +83,31 @@ class ResidualReconstruction(CombinedReconstruction):
         tables: dict[frozenset[str], Array] = {}
         for space in self.inside(attributes):
             _add(tables, frozenset(space.attributes), self._placed(space, values, attributes))
-        # Axes of few cells first, which make the other tables the least larger.
-        order = sorted(attributes, key=lambda a: len(self.references[a].weights))
-        for name in order:
-            weights, merged = self._along(name, attributes), dict[frozenset[str], Array]()
+        # Pivots last: what they keep tells along which references others are spread. Else axes of
+        # few cells first, which make the other tables the least larger.
+        cells = {name: len(self.references[name].weights) for name in attributes}
+        for name in sorted(cells, key=lambda a: (a in self.references.pivots, cells[a])):
+            merged = dict[frozenset[str], Array]()
             for kept, table in tables.items():
-                _add(merged, kept - {name}, table if name in kept else table * weights)
+                if name not in kept:
+                    table = table * self._along(name, kept, attributes)
+                _add(merged, kept - {name}, table)
             tables = merged
         if not tables:
-            return np.zeros([len(self.references[a].weights) for a in attributes])
+            return np.zeros([cells[a] for a in attributes])
         (result,) = tables.values()
         return result
 
     def _placed(self, space: Space, values: Values, attributes: Sequence[str]) -> Array:
         """Return the estimate of a residual space along the axes of a marginal."""
         names = [a for f in space.factors for a in space.of(f)]
-        estimate = self.inverses.estimate(space, values[space])
+        estimate = self.inverses(space.attributes).estimate(space, values[space])
         return LabelledArray(names, estimate).expand(attributes)
 
-    def _along(self, name: str, attributes: Sequence[str]) -> Array:
-        """Return the reference of an attribute along its axis."""
-        return LabelledArray((name,), self.references[name].weights).expand(attributes)
+    def _along(self, name: str, kept: Iterable[str], attributes: Sequence[str]) -> Array:
+        """Return the reference of an attribute along its axis, where others are kept."""
+        weights = self.inverses(kept).references[name].weights
+        return LabelledArray((name,), weights).expand(attributes)
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
@@ -109,7 +118,8 @@ class ResidualReconstruction(CombinedReconstruction):
         family.check_held()
         total = np.zeros(family.shape)
         for space in self._inside_of(family):
-            total += space.noise * self.inverses.squares(family.blocks, space)
+            squares = self.inverses(space.attributes).squares(family.blocks, space)
+            total += space.noise * squares
         return total
 
     def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
@@ -138,7 +148,8 @@ class ResidualReconstruction(CombinedReconstruction):
             return total
         both = first.family.attributes & second.family.attributes
         for space in self.inside([a for a in self.references if a in both]):
-            total += space.noise * InnerProducts(self.inverses, space, sizes).of(first, second)
+            inner = InnerProducts(self.inverses(space.attributes), space, sizes)
+            total += space.noise * inner.of(first, second)
         return total
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
@@ -148,10 +159,7 @@ class ResidualReconstruction(CombinedReconstruction):
 
     def _asked(self, workload: Workload) -> Iterator[tuple[tuple[str, ...], Sequence[Product]]]:
         """Yield what is asked of every residual space."""
-        references = {name: self.references[name] for name in workload.domain}
-        colouring, colours = by_reference(references, workload.domain)
-        splitter = Splitter(colours)
-        for subworkload in decompose(workload, colouring, splitter.squares):
+        for splitter, subworkload in decomposed(workload, self.references):
             terms = products(subworkload, splitter)
             for space in subworkload.spaces:
                 yield space, terms
@@ -170,7 +178,8 @@ class ResidualReconstruction(CombinedReconstruction):
     def error_of(self, terms: Sequence[Product], attributes: Sequence[str]) -> float:
         """Return the weighted sum of variances that one space gives to the terms asked of it."""
         found = self._measured(attributes)
-        return math.fsum(self.inverses.error(terms, attributes, space) for space in found)
+        inverses = self.inverses(attributes)
+        return math.fsum(inverses.error(terms, attributes, space) for space in found)
 
     def _measured(self, attributes: Iterable[str]) -> Sequence[Space]:
         """Return the measurements of a residual space; none if it was not measured."""

@@ -22,6 +22,7 @@ from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
 from dpsql.measurement.integer import BlockStrategy, IntegerFactor
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, RealFactor, Space
+from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload.cells import coarsening, common_refinement
 
@@ -144,20 +145,30 @@ def splits(sources: Sequence[Source]) -> dict[str, Ints]:
     return found
 
 
-def common_references(sources: Sequence[Source], ground: Ground) -> dict[str, Reference]:
+def common_references(sources: Sequence[Source], ground: Ground) -> References:
     """Return for every attribute that a source has a reference of, one over the ground's cells.
 
     It agrees with that of the source which tells the most cells apart, the later of equal ones:
     releases that were planned on others take over their references.
     """
-    found: dict[str, tuple[int, Reference]] = {}
+    most: dict[str, int] = {}
+    found = References({})
     for source in sources:
-        for name, reference in source.references.items():
-            coarse = ground.coarse(source, name)
-            n = source.sizes[name]
-            if coarse is not None and (name not in found or n >= found[name][0]):
-                found[name] = n, _split(reference, coarse)
-    return {name: reference for name, (_, reference) in found.items()}
+        own = _over_cells(source, ground)
+        taken = [name for name in own if source.sizes[name] >= most.get(name, 0)]
+        most |= {name: source.sizes[name] for name in taken}
+        found = own.only(taken).over(found)
+    return found
+
+
+def _over_cells(source: Source, ground: Ground) -> References:
+    """Return a source's references over finer cells, of the attributes for which that can be."""
+    own = References.of(source.references)
+    cells = {name: ground.coarse(source, name) for name in own}
+    known = {name: of for name, of in cells.items() if of is not None}
+    usual = {a: _split(own[a], of) for a, of in known.items()}
+    special = {(a, k): _split(r, known[a]) for (a, k), r in own.special.items() if a in known}
+    return References(usual, own.pivots, special)
 
 
 def agrees(reference: Reference, coarse: Ints, other: Reference) -> bool:
@@ -278,18 +289,29 @@ def entries(number: int, source: Source, ground: Ground) -> Iterator[SpaceEntry]
                 yield SpaceEntry(number, Space(names, known, space.noise, space.unit))
 
 
-def agreed(source: Source, ground: Ground, references: Mapping[str, Reference]) -> frozenset[str]:
-    """Return the attributes that the source and the references weigh alike.
+class Agreement:
+    """Tells which residual spaces a source and some references weigh alike."""
 
-    A space of such attributes is the same residual space for both.
-    """
-    found = []
-    for name, reference in source.references.items():
-        coarse = ground.coarse(source, name)
-        here = references.get(name)
-        if coarse is not None and here is not None and agrees(here, coarse, reference):
-            found.append(name)
-    return frozenset(found)
+    def __init__(self, source: Source, ground: Ground, references: References) -> None:
+        self._source, self._ground = source, ground
+        self._theirs, self._ours = References.of(source.references), references
+        self._known: dict[tuple[Context, Context], frozenset[str]] = {}
+
+    def on(self, space: frozenset[str]) -> bool:
+        """Whether a set of attributes is the same residual space for both."""
+        contexts = self._theirs.context(space), self._ours.context(space)
+        if contexts not in self._known:
+            self._known[contexts] = self._agreed(*contexts)
+        return space <= self._known[contexts]
+
+    def _agreed(self, theirs: Context, ours: Context) -> frozenset[str]:
+        found, within = [], self._ours.within(ours)
+        for name, reference in self._theirs.within(theirs).items():
+            coarse = self._ground.coarse(self._source, name)
+            here = within.get(name)
+            if coarse is not None and here is not None and agrees(here, coarse, reference):
+                found.append(name)
+        return frozenset(found)
 
 
 def _lift(factor: IntegerFactor, coarse: Sequence[Ints | None]) -> MeasuredFactor | None:

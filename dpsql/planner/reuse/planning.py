@@ -30,6 +30,7 @@ from dpsql.planner.reconstruction.combine import Combination, combine
 from dpsql.planner.reconstruction.marginals import of_marginals
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.planner.reconstruction.sources import Ground, Source, common_references
+from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells
 from dpsql.planner.reuse.residual_spaces import least_residual_error, plan_residual_spaces
@@ -53,7 +54,7 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
     used = {a for block in plan.certified.blocks for space in block.spaces for a in space}
     return Source(
         plan.certified.blocks,
-        {name: r for name, r in plan.references.items() if name in used},
+        References.of(plan.references).only(used),
         {name: n for name, n in plan.workload.domain.items() if name in used},
         {name: of for name, of in merged.items() if name in used},
         reading=plan.reconstruction.reading,
@@ -86,8 +87,9 @@ def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
 def put_together(domain: Mapping[str, int], past: Past) -> Combination:
     """Return one reconstruction from earlier measurements, over the cells of a domain."""
     ground = Ground.of(past.sources, domain, past.merged)
-    references = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
-    return combine(past.sources, ground, references | common_references(past.sources, ground))
+    uniform = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
+    references = common_references(past.sources, ground).over(uniform)
+    return combine(past.sources, ground, references)
 
 
 @one_thread
@@ -166,13 +168,13 @@ class Rounds:
         workload, sources = self.alone.workload, self.past.sources
         asked = [(b.lower, space) for b in self.alone.planned for space in b.strategy.spaces]
         plans = [self.combined(self.alone, asked)]
-        earlier = {} if uniform else common_references(sources, self.ground)
-        references = self._uniform() | dict(self.alone.references) | earlier
+        earlier = References({}) if uniform else common_references(sources, self.ground)
+        references = earlier.over(self.alone.references).over(self._uniform())
         with suppress(ResourceLimitError):  # then the plan that ignores the past has to do
             drafted = plan_residual_spaces(
                 workload, self.cost, tolerance, references, sources, self.ground
             )
-            own = {name: references[name] for name in workload.domain}
+            own = references.only(workload.domain)
             plans.append(self.combined(self._planned(drafted.blocks, own), drafted.asked))
         return plans
 
@@ -196,7 +198,7 @@ class Rounds:
         """
         sources = (*self.past.sources, source_of(plan, self.past.merged))
         earlier = common_references(self.past.sources, self.ground)
-        references = self._uniform() | earlier | dict(plan.references)
+        references = References.of(plan.references).over(earlier).over(self._uniform())
         combination = combine(sources, self.ground, references, first=len(sources) - 1)
         domain = plan.workload.domain
         # What is too large to be put together is left out. Then the plan alone has to do.

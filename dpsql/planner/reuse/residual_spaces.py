@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,13 +11,12 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.querysmasher import Conquered, divide_and_conquer
+from dpsql.planner.mechanisms.querysmasher import Conquered, divide_by
 from dpsql.planner.plans.plan import PlannedBlock
 from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.combine import combine
 from dpsql.planner.reconstruction.sources import Ground, Source
-from dpsql.planner.residuals.equivalence import by_reference
-from dpsql.planner.residuals.references import Reference
+from dpsql.planner.residuals.contexts import References
 from dpsql.planner.shares.allocation import exact_shares, least_total, water_level
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.workload import Workload
@@ -48,7 +47,7 @@ def plan_residual_spaces(
     workload: Workload,
     cost: Cost,
     tolerance: float,
-    references: Mapping[str, Reference],
+    references: References,
     sources: Sequence[Source],
     ground: Ground,
 ) -> Drafted:
@@ -57,9 +56,7 @@ def plan_residual_spaces(
     Raises:
         ResourceLimitError: no solver can take a subworkload.
     """
-    own = {name: references[name] for name in workload.domain}
-    colouring, colours = by_reference(own, workload.domain)
-    divided = divide_and_conquer(workload, colouring, colours, tolerance)
+    divided = divide_by(workload, references.only(workload.domain), tolerance)
     known = combine(sources, ground, references).reconstruction
     asked = tuple(a for c in divided.conquered for a in _by_knowledge(c, known))
     shares = _shares(asked, float(cost.per_record))

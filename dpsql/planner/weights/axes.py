@@ -230,6 +230,13 @@ class Vertices:
         coloured = Colouring(colouring.colours, sizes)
         return Vertices(_cut(workload, places), coloured, small, uniform, axes)
 
+    def cut(self, colour: int, weights: Array) -> Array:
+        """Return the reference over the cells that are left that acts as one over all of them."""
+        axis = self._all.get(colour)
+        if axis is None or len(axis.vertices) == axis.cells:
+            return weights
+        return axis.on_support(weights)[axis.vertices]
+
     def spread(self, colour: int, reference: Reference) -> Reference:
         """Return a reference over the cells that are left as one over all of them."""
         axis = self._all.get(colour)

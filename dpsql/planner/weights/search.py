@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,29 +21,21 @@ import numpy as np
 from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.decompose import Subworkload, decompose
 from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kinds
-from dpsql.planner.residuals.pieces import Component, Piece, Splitter, reorder
+from dpsql.planner.residuals.pieces import Piece, Splitter
 from dpsql.planner.residuals.references import Reference, rounded
-from dpsql.planner.residuals.structure import analyse, products
 from dpsql.planner.strategies.dual import Dual, maximise
-from dpsql.planner.strategies.dual_solver import DualSolver
-from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights import gradient
 from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
+from dpsql.planner.weights.evaluation import TOLERANCE, WORK, Evaluation, Spent, TooMuchError
 from dpsql.planner.weights.gradient import Slopes, covariance_root
 from dpsql.workload import Workload
 
 EVALUATIONS = 30
-WORK = 3e11
-"""Multiplications that the search may cost, roughly; what was found until then is used."""
 SMALL_WORK = 3e10
 TIMES = 30
 """Beyond `SMALL_WORK`, the search may cost as often what the uniform references cost."""
-STEPS = 10
-"""How many evaluations of a dual are reckoned for a solution before it is known."""
 PROGRESS = 1e-5
 """The search ends where a step gains less, relative to the total."""
-TOLERANCE = 2e-3
-"""Gap to which subworkloads are solved on the way; their lower bounds are far closer."""
 RESOLUTION = 16
 """References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
 COARSEST = 64
@@ -53,8 +46,6 @@ SLIGHT = 5e-5
 """What that may cost, relative to Σ √E."""
 WORSE = 0.05
 """A search may start this far above uniform references: those can be a saddle point."""
-MIXED = 1e-4
-"""How much of the uniform δ is mixed in when a dual is solved anew: no δ may start at zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +59,30 @@ class Choice:
     """A lower bound on Σ_A √E_A with uniform references; 0 if none is known."""
 
 
-def choose_references(workload: Workload) -> Choice | None:
-    """Search for the best references; None if uniform ones are best."""
+def reference_search(workload: Workload) -> ReferenceSearch | None:
+    """Return what searches for references; None if uniform ones are best by symmetry."""
     colouring = by_role(workload)
-    free = _free(workload, colouring)
+    free = free_axes(workload, colouring)
     if not free:
         return None
-    search = _ReferenceSearch(workload, colouring, free)
+    search = ReferenceSearch(workload, colouring, free)
     coarse = by_size(workload)
     if len(coarse.sizes) < len(colouring.sizes):
-        shared = _ReferenceSearch(workload, coarse, _free(workload, coarse))
+        shared = ReferenceSearch(workload, coarse, free_axes(workload, coarse))
         if len(search.subworkloads) > 2 * len(shared.subworkloads) + 50:
-            # Attributes in different roles then share a compromise.
-            colouring, search = coarse, shared
+            return shared  # attributes in different roles then share a compromise
+    return search
+
+
+def choose_references(search: ReferenceSearch) -> Choice | None:
+    """Search for the best references; None if uniform ones are best."""
     try:
         found = search.minimise()
-    except _TooMuchError:  # a guess, to be planned beside uniform references
+    except TooMuchError:  # a guess, to be planned beside uniform references
         found = search.each_alone(), 0.0
-    return None if found is None else Choice(colouring, search.rounded(found[0]), found[1])
+    if found is None:
+        return None
+    return Choice(search.colouring, search.rounded(found[0]), found[1])
 
 
 def uniform_is_best(workload: Workload) -> bool:
@@ -93,7 +90,7 @@ def uniform_is_best(workload: Workload) -> bool:
     return not _not_alike(workload, by_size(workload))
 
 
-def _free(workload: Workload, colouring: Colouring) -> dict[int, FreeAxis]:
+def free_axes(workload: Workload, colouring: Colouring) -> dict[int, FreeAxis]:
     """Return the colours whose reference is searched for, with what is asked along them."""
     found = _not_alike(workload, colouring)
     wanted = sorted(c for c in found if colouring.sizes[c] > 1)
@@ -115,15 +112,6 @@ def _not_alike(workload: Workload, colouring: Colouring) -> set[int]:
                 found |= {colouring.colours[i] for i in kind.attributes[0, column : column + width]}
             column += width
     return found
-
-
-@dataclass(slots=True)
-class _SolvedComponent:
-    """A component's least error, and the root H of its covariance."""
-
-    error: float
-    root: Array | None
-    """None where the uniform references are known to be best."""
 
 
 class _Presence:
@@ -151,67 +139,77 @@ def _irregular(cells: int) -> Reference:
     return Reference.of_reals(weights / weights.sum())
 
 
-class _TooMuchError(Exception):
-    """The search would take too long, or the dual doesn't take what is asked."""
+class ReferenceSearch:
+    """A search for references of the colours that are free."""
 
-
-@dataclass(slots=True)
-class _Spent:
-    work: float = 0.0
-    """Multiplications so far, roughly."""
-    limit: float = WORK
-
-
-class _ReferenceSearch:
     def __init__(self, workload: Workload, colouring: Colouring, free: dict[int, FreeAxis]) -> None:
         small = Vertices.of(workload, colouring, free)
+        self.colouring = colouring
         self._small, self._colouring, self.free = small, small.colouring, small.axes
         self._sparse = [c for c, axis in free.items() if axis.sparse]
         present = _Presence(small.colouring, free)
         self.subworkloads = decompose(small.workload, small.colouring, present.squares)
         self._deltas: dict[tuple[int, int], Array] = {}
-        self._spent = _Spent()
+        self._spent = Spent()
+        self._moved = self.free
+
+    def part(self, subworkloads: Sequence[Subworkload], colours: set[int]) -> ReferenceSearch:
+        """Search for the references of some colours, for some subworkloads, in half the time."""
+        found = copy(self)
+        found.subworkloads, found._deltas = tuple(subworkloads), {}
+        found._spent = Spent(limit=self._spent.limit / 2)
+        found._moved = {c: axis for c, axis in self.free.items() if c in colours}
+        return found
+
+    def start(self, references: Sequence[Reference]) -> list[Array]:
+        """Return references of all colours over the cells that are searched."""
+        return [self._small.cut(c, r.weights) for c, r in enumerate(references)]
 
     def minimise(self) -> tuple[list[Array], float] | None:
         """Return the best references found, and Σ √E for uniform ones; None if those are best."""
         uniform = [r.weights for r in self._small.uniform]
         if (least := self.objective(uniform)) is None:
-            raise _TooMuchError
+            raise TooMuchError
         if not least[0]:  # nothing is asked of any space
             return None
         self._spent.limit = min(WORK, max(SMALL_WORK, TIMES * self._spent.work))
         best = (least[0], uniform)
-        with suppress(_TooMuchError):
+        with suppress(TooMuchError):
             ended = math.inf
             alone = self.each_alone()
             found = self.objective(alone)
             if found is not None and found[0] < least[0] * (1 + WORSE):
-                ended, _ = reached = self._descend(alone, least[0])
+                ended, _ = reached = self.descend(alone, least[0])
                 best = min(best, reached, key=lambda b: b[0])
             if best[1] is uniform and ended > least[0] * (1 + PROGRESS):
                 even = self._on_support(uniform)
-                best = min(best, self._descend(even, least[0]), key=lambda b: b[0])
+                best = min(best, self.descend(even, least[0]), key=lambda b: b[0])
         return None if best[1] is uniform else (best[1], least[0])
 
-    def _descend(self, start: list[Array], unit: float) -> tuple[float, list[Array]]:
-        """Go down from some references; return the least Σ √E met, and where."""
+    def descend(
+        self, start: list[Array], unit: float, most: float = math.inf
+    ) -> tuple[float, list[Array]]:
+        """Go down from some references; return the least Σ √E met, and where.
+
+        It ends after `most` evaluations, even on the way.
+        """
         from scipy.optimize import minimize  # half a second to import
 
-        best = (math.inf, start)
+        best, met = (math.inf, start), 0
 
         def objective(x: Array) -> tuple[float, Array]:
-            nonlocal best
-            weights = self._unpacked(start, x)
-            result = self.objective(weights)
+            nonlocal best, met
+            weights, met = self._unpacked(start, x), met + 1
+            result = self.objective(weights) if met <= most else None
             if result is None:
-                raise _TooMuchError
+                raise TooMuchError
             if result[0] < best[0]:
                 best = (result[0], weights)
             return result[0] / unit, self._packed(result[1]) / unit
 
-        zero = np.zeros(sum(len(axis.support) for axis in self.free.values()))
+        zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
         options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
-        with suppress(_TooMuchError):  # what was found until then is kept
+        with suppress(TooMuchError):  # what was found until then is kept
             minimize(  # type: ignore[call-overload]
                 objective, zero, jac=True, method="L-BFGS-B", options=options
             )
@@ -220,7 +218,7 @@ class _ReferenceSearch:
     def _unpacked(self, start: list[Array], x: Array) -> list[Array]:
         """Return references from free variables; what changes the sum of ℓ is taken away."""
         result, at = list(start), 0
-        for c, axis in self.free.items():
+        for c, axis in self._moved.items():
             step = x[at : at + len(axis.support)]
             result[c] = start[c].copy()
             result[c][axis.support] += step - step.mean()
@@ -230,7 +228,7 @@ class _ReferenceSearch:
     def _packed(self, slopes: Slopes) -> Array:
         parts = [
             slopes[c][axis.support] if c in slopes else np.zeros(len(axis.support))
-            for c, axis in self.free.items()
+            for c, axis in self._moved.items()
         ]
         return np.concatenate([p - p.mean() for p in parts])
 
@@ -253,7 +251,7 @@ class _ReferenceSearch:
             tried = list(result)
             for c in self._sparse:
                 tried[c] = self._rounded(c, best[c], denominator)
-            with suppress(_TooMuchError):
+            with suppress(TooMuchError):
                 found = self.objective([r.weights for r in tried], final=True)
                 if found is not None and found[0] <= limit:
                     result = tried
@@ -273,7 +271,7 @@ class _ReferenceSearch:
             Reference.of_reals(w) if c in self.free else self._small.uniform[c]
             for c, w in enumerate(weights)
         ]
-        evaluation = _Evaluation(Splitter(references), weights, self._deltas, self._spent)
+        evaluation = Evaluation(Splitter(references), weights, self._deltas, self._spent)
         total, slopes = 0.0, dict[int, Array]()
         for number, subworkload in enumerate(self.subworkloads):
             if (found := evaluation.error(number, subworkload, final)) is None:
@@ -295,105 +293,3 @@ class _ReferenceSearch:
             if weights.sum() > 1e-6 * np.abs(weights).sum():
                 result[c] = axis.on_support(weights / weights.sum())
         return result
-
-
-class _Evaluation:
-    """The errors of subworkloads for given references. Equal parts are computed once.
-
-    A Kronecker product of components i with terms t of weights w_t has the least error
-
-        E = Σ_t w_t Π_i e_ti ,   e_ti = tr(C_i G_ti) ,
-
-    where C_i is the covariance of the best strategy for component i, and G_ti the Gram matrix of
-    what t asks there. By the envelope theorem (see `gradient`) C_i is held fixed: `_part` gives
-    e_ti and its slopes. w_t is a sum of products of squares of pieces that the space drops:
-    `_add_dropped` gives their slopes.
-    """
-
-    def __init__(
-        self,
-        splitter: Splitter,
-        weights: list[Array],
-        deltas: dict[tuple[int, int], Array],
-        spent: _Spent,
-    ) -> None:
-        self._splitter, self._weights, self._deltas = splitter, weights, deltas
-        self._spent = spent
-        self._solved: dict[bytes, _SolvedComponent] = {}
-        self._parts: dict[object, tuple[float, Slopes]] = {}
-
-    def error(self, number: int, asked: Subworkload, final: bool) -> tuple[float, Slopes] | None:
-        """Return E and its derivatives; None if the dual doesn't take the subworkload."""
-        terms = products(asked, self._splitter)
-        structure = analyse(terms)
-        taken = (c.identity is not None or DualSolver().accepts(c) for c in structure.components)
-        if structure.rest or not all(taken):
-            return None
-        if final and not all(c.squares for c in structure.components):
-            return 0.0, {}
-        solved = [(c, self._solve((number, i), c)) for i, c in enumerate(structure.components)]
-        total, slopes = 0.0, dict[int, Array]()
-        for term, numbers in zip(asked.terms, terms, strict=True):
-            found = [self._part(c, s, term.layout) for c, s in solved]
-            value = math.prod(v for v, _ in found)
-            total += numbers.weight * value
-            for part, its in found:
-                if part:
-                    gradient.add(slopes, its, numbers.weight * value / part)
-            for share, dropped in term.shares:
-                self._add_dropped(slopes, dropped, share * value)
-        return total, slopes
-
-    def _add_dropped(self, slopes: Slopes, dropped: tuple[Piece, ...], factor: float) -> None:
-        """Add the derivatives of factor · ∏ squares of dropped pieces."""
-        squares = [self._splitter.squares(p) for p in dropped]
-        for i, piece in enumerate(dropped):
-            others = math.prod(squares[:i] + squares[i + 1 :])
-            gradient.add(slopes, self._dropped(piece)[1], factor * others)
-
-    def _dropped(self, piece: Piece) -> tuple[float, Slopes]:
-        if piece not in self._parts:
-            self._parts[piece] = gradient.of_piece(piece, self._weights, np.ones((1, 1)))
-        return self._parts[piece]
-
-    def _solve(self, place: tuple[int, int], component: Component) -> _SolvedComponent:
-        if not component.squares:  # the search went so far astray that the queries vanish there
-            raise _TooMuchError
-        if component.identity is not None:
-            return _SolvedComponent(identity_error(component), None)
-        if component.content not in self._solved:
-            dual = Dual.of(component.rows, component.shape)
-            self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
-            if not dual.rank or self._spent.work + STEPS * dual.work > self._spent.limit:
-                raise _TooMuchError
-            point = maximise(dual, TOLERANCE, self._deltas.get(place))
-            self._spent.work += point.evaluations * dual.work
-            n = len(point.delta)
-            self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
-            self._solved[component.content] = _SolvedComponent(point.lower, covariance_root(point))
-        return self._solved[component.content]
-
-    def _part(
-        self,
-        component: Component,
-        solved: _SolvedComponent,
-        layout: Sequence[tuple[Piece, tuple[int, ...]]],
-    ) -> tuple[float, Slopes]:
-        """Return what a component gives to the error of a term's pieces, and its derivatives."""
-        inside = tuple((p, axes) for p, axes in layout if set(axes) <= set(component.axes))
-        if solved.root is None:
-            (alone,) = (self._splitter.component(p, axes) for p, axes in inside)
-            return solved.error * alone.squares / component.squares, {}
-        key = component.content, component.axes, inside
-        if key not in self._parts:
-            slopes: Slopes = {}
-            value = 0.0
-            for i, (piece, axes) in enumerate(inside):
-                others = [self._splitter.component(*placed) for placed in inside]
-                root = gradient.contracted(solved.root, component, others[:i] + others[i + 1 :])
-                shape = others[i].shape
-                root = reorder(root, shape, [sorted(axes).index(axis) for axis in axes])
-                value, its = gradient.of_piece(piece, self._weights, root)
-                gradient.add(slopes, its)
-            self._parts[key] = value, slopes
-        return self._parts[key]

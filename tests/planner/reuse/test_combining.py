@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from dpsql.planner.mechanisms import querysmasher
+from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.querysmasher import divide_by, stitch
 from dpsql.planner.plans.plan import Given
+from dpsql.planner.residuals.contexts import References
+from dpsql.planner.residuals.references import Reference
+from dpsql.planner.reuse import planning
+from dpsql.planner.reuse.planning import Past, plan_given
+from dpsql.planner.reuse.planning import known as known_of
+from dpsql.privacy import Budget
+from dpsql.workload import Identity, Prefix, Suffix, Workload
 from tests.oracle import every_space, family_matrix
-from tests.planner.random_workloads import some
+from tests.planner.random_workloads import references, some
 from tests.planner.reuse.rounds import (
     SIZES,
     answers,
@@ -51,6 +63,54 @@ def test_no_variance_is_below_least_squares_and_the_total_is_never_above_the_pla
         np.testing.assert_allclose(plan.rmse, np.sqrt(total / plan.workload.count), rtol=1e-9)
         if plan.given is not None:
             assert plan.given.lower <= total * (1 + 1e-9)
+
+
+def with_contexts(first, second, found, residuals):
+    """Two rounds, of which the first has references of its own in some contexts."""
+    planned = stitch(first, Cost(Budget(rho=1)), divide_by(first, found, 1e-3))
+    source = exact(planned, TABLE)
+    alone = querysmasher.plan(second, Budget(rho=1), residuals=residuals)
+    return [source], alone, plan_given(alone, Past((source,)), 1e-3)
+
+
+@pytest.mark.parametrize("quick", [0, 400])
+@given(st.data(), rounds(most=2))
+@some(40)
+def test_a_plan_rests_on_residual_spaces_of_several_contexts(quick, data, rounds_):
+    (first, _, _), (second, _, residuals) = rounds_
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "QUICK_CELLS", quick)
+        found = data.draw(references(SIZES))
+        sources, alone, plan = with_contexts(first, second, found, residuals)
+    if plan.given is None:
+        return
+    measured = exact(plan, TABLE)
+    together = replace(plan, given=replace(plan.given, measured=(sources[0].values,)))
+    for family, found in zip(second.families, answers(together, measured.values), strict=True):
+        true = family_matrix(family, SIZES) @ TABLE
+        np.testing.assert_allclose(found, true, atol=1e-6 * max(1.0, np.abs(true).max(initial=0)))
+    stated = np.concatenate([v.ravel() for v in plan.variances])
+    least = least_squares_variances([*sources, measured], second)
+    assert (stated >= least * (1 - 1e-6) - 1e-9).all()
+    assert plan.rmse <= alone.rmse * (1 + 1e-9)
+
+
+def test_what_was_measured_in_a_context_counts_there(monkeypatch):
+    """The same again is as good as twice the budget."""
+    monkeypatch.setattr(planning, "QUICK_CELLS", 0)
+    asked = Workload(SIZES).add(["a", "b"], [Identity(), Prefix()])
+    asked.add(["b", "c"], [Suffix(), Identity()])
+    ours = {name: Reference.of_cells(n) for name, n in SIZES.items()}
+    other = Reference.of_integers(np.array([1, 0, 2]))
+    found = References(ours, frozenset("ac"), {("b", frozenset("a")): other})
+    planned = stitch(asked, Cost(Budget(rho=1)), divide_by(asked, found, 1e-3))
+    plan = plan_given(planned, Past((exact(planned, TABLE),)), 1e-3)
+    assert plan.given is not None
+    assert plan.rmse == pytest.approx(planned.rmse / np.sqrt(2), rel=1e-3)
+    assert References.of(plan.references).special.keys() == found.special.keys()
+    known, missing = known_of(asked, Past((exact(planned, TABLE),)))
+    assert not missing
+    assert known.reconstruction.total(asked) == pytest.approx(planned.rmse**2 * asked.count)
 
 
 @given(rounds(most=2))
