@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import duckdb
+import polars as pl
 import pytest
 
 import dpsql
@@ -66,6 +69,25 @@ def test_what_was_measured_is_kept(release, tmp_path):
     release.save(tmp_path / "release")
     loaded = dpsql.Release.load(tmp_path / "release")
     assert loaded.query(FEW).equals(release.query(FEW))
+
+
+def test_contexts_that_do_not_fit_are_refused(release):
+    frame = pl.read_parquet(io.BytesIO(encode(release.sources)))
+    context, pivots = pl.col("names").list.len() > 1, pl.col("kind") == "pivots"
+    reference = pl.col("kind") == "reference"
+    for other in (
+        frame.filter(~pivots),
+        frame.filter(~(reference & ~context & (pl.col("names").list.first() == "b"))),
+        frame.with_columns(names=pl.when(pivots).then(["b"]).otherwise("names")),
+        frame.with_columns(
+            shape=pl.when(reference & context).then([9]).otherwise("shape"),
+            data=pl.when(reference & context).then([1] * 9).otherwise("data"),
+        ),
+    ):
+        content = io.BytesIO()
+        other.write_parquet(content)
+        with pytest.raises(dpsql.ReleaseFormatError):
+            decode(content.getvalue())
 
 
 def test_more_follows_for_free_and_helps_later(con, session, release):
