@@ -51,7 +51,7 @@ def space_matrix(block: BlockStrategy, space, domain: Mapping[str, int]) -> np.n
 
 
 def exact_cost(blocks, domain: Mapping[str, int]) -> Fraction:
-    """The squared change that one record makes, in units of noise, maximised over its cell."""
+    """The squared change that one record makes, in units of noise, maximized over its cell."""
     total = [Fraction(0)] * math.prod(domain.values())
     for block, space in every_space(blocks):
         matrix = space_matrix(block, space, domain)
@@ -61,7 +61,7 @@ def exact_cost(blocks, domain: Mapping[str, int]) -> Fraction:
     return max(total)
 
 
-def generalised_least_squares(workload, blocks):
+def generalized_least_squares(workload, blocks):
     """Return (estimator, noise variances, bias) of the best linear unbiased estimate.
 
     The estimator has shape (queries, measurements). `bias` is how far the workload is from the

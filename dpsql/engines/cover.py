@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dpsql.engines.base import Counts, Marginal
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 
 MAX_BLOCK_CELLS = 20_000
 """Blocks are merged up to this many cells. A wanted marginal may be larger on its own."""
@@ -68,7 +68,7 @@ def roll_up(
     for marginal in wanted:
         sources = [block for block in counted if set(marginal) <= set(block)]
         source = min(sources, key=lambda block: counted[block].size)
-        result[marginal] = LabelledArray(source, counted[source]).project(marginal).copy(order="C")
+        result[marginal] = LabeledArray(source, counted[source]).project(marginal).copy(order="C")
     return result
 
 

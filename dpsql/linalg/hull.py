@@ -23,10 +23,10 @@ def hull(rows: Array) -> Numbers:
     The hull is looked for in coordinates of the affine space that the columns span.
     """
     count = rows.shape[1]
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    left, values, _ = np.linalg.svd(centred @ centred.T)
+    centered = rows - rows.mean(axis=1, keepdims=True)
+    left, values, _ = np.linalg.svd(centered @ centered.T)
     kept = values > values[0] * EXACT**2
-    points = (left[:, kept] / np.sqrt(values[kept])).T @ centred
+    points = (left[:, kept] / np.sqrt(values[kept])).T @ centered
     if len(points) == 1:
         return np.unique([int(points[0].argmin()), int(points[0].argmax())])
     if not 0 < len(points) <= FLAT:  # many dimensions; or none, as all columns are equal

@@ -2,7 +2,7 @@
 
 A sum over one column by groups of another asks for one row of values along the first, whatever the
 group. If rows over joint cells are linear combinations of r_i rows along axis i, B = S·(⊗V_i)ᵀ for
-V_i with r_i orthonormal columns. Gram matrices, factorisations and inverses of B are those of S:
+V_i with r_i orthonormal columns. Gram matrices, factorizations and inverses of B are those of S:
 B Bᵀ = S Sᵀ, and B⁺ = (⊗V_i) S⁺.
 """
 

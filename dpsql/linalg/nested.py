@@ -1,4 +1,4 @@
-"""Nested sets, as cumulative counts are over: factorisations in quadratic time, and less.
+"""Nested sets, as cumulative counts are over: factorizations in quadratic time, and less.
 
 For sets A_1 ⊂ … ⊂ A_m of cells with weights w_k > 0, let level l(i) be the first set that has cell
 i. Rows Q = S·L·P, for S = diag(√w), L with ones on and below the diagonal, and P with P_li = 1 if
@@ -62,7 +62,7 @@ class Nested:
 
     @staticmethod
     def of(rows: Array) -> Nested | None:
-        """Recognise the rows of `nested_rows`."""
+        """Recognize the rows of `nested_rows`."""
         scales = rows.max(axis=1, initial=0.0)
         inside = rows != 0
         levels = len(rows) - inside.sum(axis=0)

@@ -3,7 +3,7 @@
 If G stays the same when the cells are permuted by π, the dual has a best δ that does too (it is
 concave, so the mean over π is as good). In a basis of vectors that π keeps or turns around, all
 matrices then fall into two blocks, of half the size each. Several permutations that are their own
-inverse and commute give 2^k blocks; factorisations take time in the cube of the size.
+inverse and commute give 2^k blocks; factorizations take time in the cube of the size.
 """
 
 from __future__ import annotations

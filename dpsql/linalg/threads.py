@@ -1,6 +1,6 @@
 """BLAS threads: planning takes one, whatever the environment says.
 
-A plan makes many factorisations of matrices of up to 2,500 rows. Several threads make those 2 to
+A plan makes many factorizations of matrices of up to 2,500 rows. Several threads make those 2 to
 30 times dearer in CPU time, the more so the busier the machine is, and hardly ever faster; and
 with one, equal requests get equal plans to the last digit, however many cores there are.
 """

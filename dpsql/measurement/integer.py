@@ -312,7 +312,7 @@ class EvenFactor(IntegerFactor):
         return np.asarray(self._a * counts + self._b * counts.sum(axis=axis, keepdims=True))
 
 
-class CentredFactor(EvenFactor):
+class CenteredFactor(EvenFactor):
     """s·(n·I − J) over the n cells of one axis."""
 
     kind = b"centred"

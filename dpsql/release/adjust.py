@@ -24,7 +24,7 @@ from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import NO_REUSE, option
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.connected import unions
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.measured import MeasuredFactor
 from dpsql.release.cells import MeasuredTable, Rows, Tables
@@ -73,12 +73,12 @@ class FittedTable:
         parts, order = [], list[str]()
         for names, table in self._needed(attributes):
             kept = [name for name in names if name in attributes]
-            parts.append(LabelledArray(names, table).project(kept))
+            parts.append(LabeledArray(names, table).project(kept))
             order += kept
         joint = reduce(self._couple, parts, None)
         if joint is None:
             return np.asarray(self.total)
-        return np.ascontiguousarray(LabelledArray(order, joint).transpose(attributes))
+        return np.ascontiguousarray(LabeledArray(order, joint).transpose(attributes))
 
     def _needed(self, attributes: Sequence[str]) -> list[tuple[tuple[str, ...], Array]]:
         found = [(names, table) for names, table in self.tables if set(names) & set(attributes)]

@@ -197,7 +197,7 @@ def _set_frame(
         rolled_up = [int(k not in here)] * part.rows
         columns.append(pl.Series(Role.ROLLED_UP.named(k), rolled_up, dtype=pl.Int32))
     for j, column in enumerate(group.columns):
-        name, centers = Role.STATISTIC.named(j), [column.centre] * part.rows
+        name, centers = Role.STATISTIC.named(j), [column.center] * part.rows
         columns.append(pl.Series(Role.CENTER.named(j), centers, dtype=pl.Float64))
         if column.quantile is None:
             columns.append(pl.Series(name, answers.values(column, part), nan_to_null=True))

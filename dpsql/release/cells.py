@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.products import Kronecker
 from dpsql.planner.reconstruction.measured import MeasuredFactor
 
@@ -37,7 +37,7 @@ class Rows:
 
     def apply(self, marginal: Array) -> Array:
         """Measure a marginal whose axes are in the order of the table; shape (count,)."""
-        cells = LabelledArray(self.axes, marginal).transpose(self._order)
+        cells = LabeledArray(self.axes, marginal).transpose(self._order)
         return (self._matrix @ cells.ravel()) * self._scale
 
     def adjoint(self, values: Array) -> Array:
@@ -50,7 +50,7 @@ class Rows:
         return self._ordered(self._matrix.column_squares() * self._scale**2)
 
     def _ordered(self, cells: Array) -> Array:
-        return LabelledArray.of(self._order, self._sizes, cells).transpose(self.axes)
+        return LabeledArray.of(self._order, self._sizes, cells).transpose(self.axes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +101,7 @@ class MeasuredTable:
             [
                 row.apply(marginal.project(row.axes))
                 for i, group in enumerate(self.groups)
-                for marginal in [LabelledArray(group.axes, self._counted(i, values))]
+                for marginal in [LabeledArray(group.axes, self._counted(i, values))]
                 for row in group.rows
             ]
         )
@@ -119,7 +119,7 @@ class MeasuredTable:
         """Return the marginal of a group."""
         group = self.groups[number]
         if self.index is None:
-            table = LabelledArray(range(len(self.shape)), values.reshape(self.shape))
+            table = LabeledArray(range(len(self.shape)), values.reshape(self.shape))
             return table.project(group.axes)
         sizes = self._sizes(group)
         counted = np.bincount(self.index[number], values, math.prod(sizes))
@@ -131,10 +131,10 @@ class MeasuredTable:
         for number, group in enumerate(self.groups):
             marginal = np.zeros(self._sizes(group))
             for row in group.rows:
-                marginal += LabelledArray(row.axes, of(row)).expand(group.axes)
+                marginal += LabeledArray(row.axes, of(row)).expand(group.axes)
             if self.index is None:
                 table = found.reshape(self.shape)
-                table += LabelledArray(group.axes, marginal).expand(range(table.ndim))
+                table += LabeledArray(group.axes, marginal).expand(range(table.ndim))
             else:
                 found += marginal.ravel()[self.index[number]]
         return found

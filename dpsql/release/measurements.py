@@ -26,7 +26,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.measurement.integer import (
     BlockStrategy,
-    CentredFactor,
+    CenteredFactor,
     DenseFactor,
     IdentityFactor,
     IntegerFactor,
@@ -272,7 +272,7 @@ def _factor(row: dict[str, Any], data: Ints) -> IntegerFactor:
     if row["number"].startswith(IDENTITY):
         return IdentityFactor(axes, shape, _whole(row["number"].removeprefix(IDENTITY)))
     if row["number"]:
-        return CentredFactor(axes, shape, _whole(row["number"]))
+        return CenteredFactor(axes, shape, _whole(row["number"]))
     return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))
 
 
@@ -294,7 +294,7 @@ def _law(text: str) -> Law:
 def _readable(source: Source) -> bool:
     """Whether all factors are of a kind from which answers follow in the source's way."""
     factors = [f for block in source.blocks for f in block.factors]
-    kinds = {"pooled": IdentityFactor.kind, "adaptive": CentredFactor.kind}
+    kinds = {"pooled": IdentityFactor.kind, "adaptive": CenteredFactor.kind}
     if source.reading in kinds:
         # The total's own factor is of one cell.
         others = [f for f in factors if f.kind != DenseFactor.kind or f.matrix.shape != (1, 1)]

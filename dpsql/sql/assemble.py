@@ -203,7 +203,7 @@ class _Builder:
         return StatisticColumn(
             len(self.workload.families) - 1,
             tuple(block.axes for block in blocks),
-            lowered.centre,
+            lowered.center,
             quantile,
             lowered.values,
         )

@@ -24,7 +24,7 @@ class StatisticColumn:
     family: int
     axes: tuple[tuple[int, ...], ...]
     """For each block of the family, the axes of the groups along which its rows run."""
-    centre: float
+    center: float
     """What was taken off the weight of each row."""
     quantile: Quantile | None
     """If it is a quantile: its values run along one more axis, the last."""

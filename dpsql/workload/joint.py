@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.products import kron
 from dpsql.workload.workload import Family, Workload
 
@@ -49,7 +49,7 @@ def gram(workload: Workload, names: Sequence[str]) -> Array:
         # Both sides' axes are brought into one order.
         sides = [(side, name) for side in (0, 1) for name in order]
         sizes = {key: workload.domain[key[1]] for key in sides}
-        table = LabelledArray.of(sides, sizes, product)
+        table = LabeledArray.of(sides, sizes, product)
         ordered = table.transpose([(side, name) for side in (0, 1) for name in names])
         total = total + family.weight * ordered.reshape(product.shape)
     return total
@@ -65,6 +65,6 @@ def written_out(workload: Workload, names: Sequence[str]) -> Array:
 def spread_out(family: Family, names: Sequence[str], sizes: Mapping[str, int]) -> Array:
     """Write a family's queries out over the joint cells: shape (queries, cells)."""
     written = family.written_out().reshape(-1, *(sizes[name] for name in family.names))
-    spread = LabelledArray(("", *family.names), written).expand(("", *names))
+    spread = LabeledArray(("", *family.names), written).expand(("", *names))
     full = np.broadcast_to(spread, (len(written), *(sizes[name] for name in names)))
     return full.reshape(len(written), -1)

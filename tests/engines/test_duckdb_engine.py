@@ -161,7 +161,7 @@ def test_a_statement_that_is_refused_is_noticed_without_running_it(con):
         assert "secret" not in str(error.value)
 
 
-def test_what_is_checked_is_neither_optimised_nor_run(con):
+def test_what_is_checked_is_neither_optimized_nor_run(con):
     """Statistics of columns are private too: a plan with its estimates is never made."""
     asked = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, Sparse, StructuredMatrix
 from dpsql.linalg.products import Kronecker, kron
 from dpsql.linalg.structures import CenteredCells, Exchangeable, Intervals, compact, of_entries
@@ -108,7 +108,7 @@ def test_products_are_those_of_numpy():
 
 def test_a_table_with_named_axes():
     values = np.arange(24).reshape(2, 3, 4) + 2**60
-    table = LabelledArray(("a", "b", "c"), values)
+    table = LabeledArray(("a", "b", "c"), values)
     assert table.sizes == {"a": 2, "b": 3, "c": 4}
     assert (table.project(("c", "a")) == values.sum(1).T).all()
     assert table.project(("c", "a")).dtype == np.int64

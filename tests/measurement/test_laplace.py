@@ -98,7 +98,7 @@ def test_a_bernoulli_by_its_words() -> None:
     assert bernoulli_exp(np.array([1]), 2, GivenBits(0, 0, 0, 1, 0)).tolist() == [True]
 
 
-def test_uniform_numbers_refuse_words_that_would_favour_some() -> None:
+def test_uniform_numbers_refuse_words_that_would_favor_some() -> None:
     assert below(3, 1, GivenBits(2**64 - 1, 5)).tolist() == [2]  # 2^64 − 1 = 3·k: one too many
     assert below(3, 1, GivenBits(2**64 - 2)).tolist() == [(2**64 - 2) % 3]
     assert below(2, 2, GivenBits(2**64 - 1, 4)).tolist() == [1, 0]

@@ -77,7 +77,7 @@ def test_answers_are_unbiased_and_vary_as_stated(planned, counts, runs):
 
 
 def test_neighbours_differ_within_the_sensitivity_and_in_nothing_else(planned, counts, monkeypatch):
-    """Every noise call on neighbouring tables: same order, shapes and scale; distance <= Δ."""
+    """Every noise call on neighboring tables: same order, shapes and scale; distance <= Δ."""
     measured = every_space(planned.certified.blocks)
 
     def record(of_counts):

@@ -14,7 +14,7 @@ from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian, 
 from dpsql.measurement.integer import (
     WIDE_BITS,
     BlockStrategy,
-    CentredFactor,
+    CenteredFactor,
     DenseFactor,
     IdentityFactor,
 )
@@ -30,7 +30,7 @@ def wide_block(seed: int, law=LAW) -> BlockStrategy:
     entries = draws.integers(-(2**62) + 1, 2**62, (3, 10))
     factors = (
         DenseFactor((2, 0), (5, 2), entries),
-        CentredFactor((1,), (4,), 3),
+        CenteredFactor((1,), (4,), 3),
         IdentityFactor((3,), (2,), 2**20),
     )
     return BlockStrategy((("a", "b", "c", "d"),), factors, law)
@@ -40,11 +40,11 @@ def wide_block(seed: int, law=LAW) -> BlockStrategy:
 def test_answers_are_those_of_integers_without_a_width(seed):
     block = wide_block(seed)
     counts = np.random.default_rng(seed).integers(0, 2**62, block.shape)
-    dense, centred, identity = (f.matrix.astype(object) for f in block.factors)
+    dense, centered, identity = (f.matrix.astype(object) for f in block.factors)
     found = exact_answers(block, counts)
     for i, j, k in product(range(3), range(4), range(2)):
         expected = sum(
-            dense[i, c * 2 + a] * centred[j, b] * identity[k, d] * int(counts[a, b, c, d])
+            dense[i, c * 2 + a] * centered[j, b] * identity[k, d] * int(counts[a, b, c, d])
             for a, b, c, d in product(range(2), range(4), range(5), range(2))
         )
         assert int(found[i, j, k]) == expected
@@ -61,7 +61,7 @@ def test_many_cells_are_multiplied_some_at_a_time(monkeypatch):
 def test_narrow_blocks_have_the_same_answers_in_either_arithmetic():
     factors = (
         DenseFactor((0,), (3,), np.array([[5, -7, 11]])),
-        CentredFactor((1,), (4,), 3),
+        CenteredFactor((1,), (4,), 3),
     )
     block = BlockStrategy((("a", "b"),), factors, Gaussian(10))
     counts = np.random.default_rng(2).integers(0, 2**31, block.shape)

@@ -29,9 +29,9 @@ def test_fewer_evaluations_for_the_same_bounds(queries, fewer, monkeypatch):
     # Cumulative counts are solved in another way; here they are rows like others.
     parts = tuple(replace(part, nested=None) for part in problem.parts)
     problem = replace(problem, parts=parts)
-    found = dual.maximise(problem, 1e-4)
+    found = dual.maximize(problem, 1e-4)
     monkeypatch.setattr(acceleration.Accelerated, "next", lambda self, delta, r: delta * np.exp(r))
-    plain = dual.maximise(problem, 1e-4)
+    plain = dual.maximize(problem, 1e-4)
     assert max(found.gap, plain.gap) <= 1e-4
     assert found.evaluations <= fewer * plain.evaluations
     assert found.lower <= plain.upper

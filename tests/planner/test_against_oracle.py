@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
-from tests.oracle import exact_cost, generalised_least_squares, planned_estimator
+from tests.oracle import exact_cost, generalized_least_squares, planned_estimator
 from tests.planner.random_workloads import some, workloads
 
 SETTINGS = some(120)
@@ -29,7 +29,7 @@ def test_unbiased_with_the_stated_variances_at_the_stated_cost(workload, mu_squa
     if not blocks:
         assert all(not v.any() for v in planned.variances)
         return
-    estimator, noise, bias = generalised_least_squares(workload, blocks)
+    estimator, noise, bias = generalized_least_squares(workload, blocks)
     assert bias < 1e-6
     # The same estimator has the same covariance, not only the same variances.
     covariance = (estimator * noise) @ estimator.T

@@ -26,7 +26,7 @@ def average(values: int) -> Matrix:
 def test_few_cells_give_the_certificate_of_all(rows):
     q = np.random.default_rng(rows).normal(size=(rows, 900)) ** 3
     problem = dual.Dual.of(q, (900,))
-    few = dual.maximise(problem, 1e-5)
+    few = dual.maximize(problem, 1e-5)
     every = dual._over_all_cells(problem, 1e-4, None, 600)
     assert few.gap <= 1e-5
     assert few.lower <= every.upper
@@ -95,9 +95,9 @@ def test_variances_over_few_cells_are_those_of_dense_least_squares(never_whole):
 
 def test_what_is_searched_asks_the_same_of_fewer_cells():
     workload = sums()
-    colouring = by_role(workload)
-    free = weighted.free_axes(workload, colouring)
-    small = Vertices.of(workload, colouring, free)
+    coloring = by_role(workload)
+    free = weighted.free_axes(workload, coloring)
+    small = Vertices.of(workload, coloring, free)
     assert small.workload.domain == {"a": 3, "b": 4, "g": 3}
     assert small.workload.count == workload.count
 
@@ -144,12 +144,12 @@ def test_single_cells_have_a_closed_form(weights):
     assert "closed form (identity)" in uniform.explain()
     # Cells by themselves, each with the noise of a count, are the best there is.
     assert sum(v.sum() for v in uniform.variances) == pytest.approx(sum(weights), rel=1e-5)
-    centred = rows - np.sqrt(np.array(weights, dtype=np.float64))[:, None] / n
-    best = dual.maximise(dual.Dual.of(centred, (n,)), 1e-7)
+    centered = rows - np.sqrt(np.array(weights, dtype=np.float64))[:, None] / n
+    best = dual.maximize(dual.Dual.of(centered, (n,)), 1e-7)
     assert best.lower == pytest.approx(sum(weights) * (n - 1) ** 2 / n**2, rel=1e-6)
 
 
-def test_some_of_many_labels_are_planned_without_a_factorisation():
+def test_some_of_many_labels_are_planned_without_a_factorization():
     workload = Workload({"label": 5001, "g": 3})
     runs = Ranges([(i, i) for i in range(5000)])
     workload.add(["label"], [runs]).add(["g", "label"], [Identity(), runs], 2.0)

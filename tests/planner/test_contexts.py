@@ -15,7 +15,7 @@ from dpsql.planner.weights import contexts
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Suffix, Workload
 from tests.helpers.overlapping import two_ends
-from tests.oracle import generalised_least_squares, planned_estimator
+from tests.oracle import generalized_least_squares, planned_estimator
 from tests.planner.random_workloads import references, some, workloads
 
 BUDGET = Budget(mu=1)
@@ -31,7 +31,7 @@ def test_unbiased_with_the_stated_variances(data, workload):
     planned = stitched(workload, data.draw(references(workload.domain)))
     if not planned.planned:
         return
-    estimator, noise, bias = generalised_least_squares(workload, planned.certified.blocks)
+    estimator, noise, bias = generalized_least_squares(workload, planned.certified.blocks)
     assert bias < 1e-6
     covariance = (estimator * noise) @ estimator.T
     ours = planned_estimator(planned)

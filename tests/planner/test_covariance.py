@@ -26,7 +26,7 @@ from dpsql.workload import (
     Total,
     Workload,
 )
-from tests.oracle import generalised_least_squares
+from tests.oracle import generalized_least_squares
 from tests.planner.random_workloads import RESIDUALS, some, workloads
 
 BUDGET = Budget(mu=1)
@@ -114,7 +114,7 @@ def dense_covariance(planned) -> np.ndarray:
     blocks = planned.certified.blocks
     if not blocks:
         return np.zeros((planned.workload.count,) * 2)
-    estimator, noise, _ = generalised_least_squares(planned.workload, blocks)
+    estimator, noise, _ = generalized_least_squares(planned.workload, blocks)
     return (estimator * noise) @ estimator.T
 
 

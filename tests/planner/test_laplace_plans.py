@@ -11,7 +11,7 @@ import pytest
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan, privacy_cost
 from dpsql.measurement.distributions import Gaussian, Laplace
-from dpsql.measurement.integer import BlockStrategy, CentredFactor, DenseFactor
+from dpsql.measurement.integer import BlockStrategy, CenteredFactor, DenseFactor
 from dpsql.measurement.measure import draw
 from dpsql.privacy import Budget
 from dpsql.privacy.pure import mu_squared_of_pure
@@ -23,7 +23,7 @@ def dense(axis: int, rows: list[list[int]]) -> DenseFactor:
     return DenseFactor((axis,), (matrix.shape[1],), matrix)
 
 
-MIXED = (dense(0, [[1, -2, 0], [3, 3, -4]]), CentredFactor((1,), (4,), 5))
+MIXED = (dense(0, [[1, -2, 0], [3, 3, -4]]), CenteredFactor((1,), (4,), 5))
 
 
 def test_the_l1_sensitivity_is_that_of_the_written_product() -> None:
@@ -38,7 +38,7 @@ def test_large_entries_are_added_up_exactly() -> None:
     largest = 2**31 - 1
     factor = dense(0, [[largest]] * 5000)
     assert factor.largest_column_sum == 5000 * largest
-    assert CentredFactor((0,), (7,), 2**20).largest_column_sum == 2 * 2**20 * 6
+    assert CenteredFactor((0,), (7,), 2**20).largest_column_sum == 2 * 2**20 * 6
 
 
 @pytest.mark.parametrize("contributions", [1, 3])

@@ -58,7 +58,7 @@ def test_products_beyond_a_whole_domain(queries):
     assert found.gap <= 5e-3
 
 
-def test_the_factorisation_norm_of_hadamard_matrices_is_known():
+def test_the_factorization_norm_of_hadamard_matrices_is_known():
     """γ₂(H)² of n × n entries ±1 with orthogonal rows is n."""
     found = weigh(scipy.linalg.hadamard(16).astype(float), 1e-6)
     assert found.lower <= 16 <= found.upper * (1 + 1e-9)

@@ -8,7 +8,7 @@ import pytest
 from dpsql.linalg.nested import Nested, nested_rows
 from dpsql.linalg.roots import full_rank_root, root_of
 from dpsql.planner.mechanisms.querysmasher import plan
-from dpsql.planner.strategies.dual import Dual, QueryPart, evaluate, maximise
+from dpsql.planner.strategies.dual import Dual, QueryPart, evaluate, maximize
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Suffix, Workload
 
@@ -46,7 +46,7 @@ def test_what_is_not_nested_is_not_taken_for_it():
         assert Nested.of(spoiled) is None
 
 
-def test_factorisations_are_those_of_dense_matrices():
+def test_factorizations_are_those_of_dense_matrices():
     rows = nested_rows(gram_of(LEVELS, WEIGHTS))
     delta = np.random.default_rng(0).uniform(0.1, 1.0, rows.shape[1])
     fast = evaluate(Dual.of(rows, (len(delta),)), delta)
@@ -60,8 +60,8 @@ def test_factorisations_are_those_of_dense_matrices():
 def test_weights_that_floats_are_not_enough_for_are_solved_as_dense_ones_are(spread):
     weights = np.random.default_rng(1).uniform(0.1, 1.0, 60) ** spread
     rows = nested_rows(gram_of(list(range(60)), weights))
-    fast = maximise(Dual.of(rows, (60,)), 1e-4)
-    dense = maximise(Dual(60, (QueryPart(rows, None),)), 1e-4)
+    fast = maximize(Dual.of(rows, (60,)), 1e-4)
+    dense = maximize(Dual(60, (QueryPart(rows, None),)), 1e-4)
     assert fast.gap <= 1e-4
     assert fast.lower == pytest.approx(dense.lower, rel=2e-4)
     assert fast.lower <= dense.upper * (1 + 1e-9)

@@ -40,9 +40,9 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_bounds_enclose_the_conic_optimum(name):
-    colouring = by_size(SMALL[name])
-    splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
-    for subworkload in decompose(SMALL[name], colouring, splitter.squares):
+    coloring = by_size(SMALL[name])
+    splitter = Splitter([Reference.of_cells(n) for n in coloring.sizes])
+    for subworkload in decompose(SMALL[name], coloring, splitter.squares):
         if subworkload.spaces == ((),):
             continue
         found = conquer(subworkload, splitter, Solutions(1e-7))

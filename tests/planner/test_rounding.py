@@ -14,21 +14,21 @@ from dpsql.measurement.distributions import CoarseGaussian, Gaussian
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.references import Reference, residual_basis, rounded, row_basis
 from dpsql.planner.strategies.base import Triangular
-from dpsql.planner.strategies.dual import Dual, QueryPart, evaluate, maximise
+from dpsql.planner.strategies.dual import Dual, QueryPart, evaluate, maximize
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import round_strategy
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 
 
-def centred_prefixes(n: int, weights) -> np.ndarray:
+def centered_prefixes(n: int, weights) -> np.ndarray:
     rows = np.tri(n)
     return rows - (rows @ weights)[:, None]
 
 
 def strategy(n: int, reference: Reference) -> tuple[np.ndarray, Triangular]:
-    rows = centred_prefixes(n, reference.weights)
-    best = maximise(Dual.of(rows, (n,)), 1e-5)
+    rows = centered_prefixes(n, reference.weights)
+    best = maximize(Dual.of(rows, (n,)), 1e-5)
     return rows, over_basis(best.root, residual_basis([reference]))
 
 
@@ -85,7 +85,7 @@ SKEWED = np.array([(np.add.outer(range(6), 2 * np.arange(6)) <= c).ravel() for c
         (SUMS - SUMS.mean(axis=1, keepdims=True), (6, 6), 2),  # reversal and exchange
         (SUMS, (6, 6), 1),  # exchange
         (SKEWED.astype(float), (6, 6), 0),
-        (centred_prefixes(20, np.full(20, 1 / 20)), (20,), 1),
+        (centered_prefixes(20, np.full(20, 1 / 20)), (20,), 1),
         (np.tri(20), (20,), 0),
         (np.eye(27), (3, 3, 3), 2),  # reversal and one of the exchanges
     ],

@@ -28,7 +28,7 @@ def two_threads():
 
 
 @pytest.mark.parametrize("residuals", ["weighted", "uniform", "none"])
-def test_every_factorisation_of_a_plan_has_one_thread(residuals, two_threads, monkeypatch):
+def test_every_factorization_of_a_plan_has_one_thread(residuals, two_threads, monkeypatch):
     seen = []
 
     def watched(*args, **kwargs):

@@ -84,21 +84,21 @@ def test_a_single_attribute_is_planned_as_a_whole_without_a_search():
 def test_derivatives_against_differences(build, monkeypatch):
     workload = build(Workload({"a": 5, "b": 5, "c": 6}))
     monkeypatch.setattr(evaluation, "TOLERANCE", 1e-9)
-    colouring = by_role(workload)
-    search = weighted.ReferenceSearch(workload, colouring, weighted.free_axes(workload, colouring))
+    coloring = by_role(workload)
+    search = weighted.ReferenceSearch(workload, coloring, weighted.free_axes(workload, coloring))
     draw = np.random.default_rng(1)
-    weights = [w / w.sum() for w in (draw.uniform(1, 2, n) for n in colouring.sizes)]
+    weights = [w / w.sum() for w in (draw.uniform(1, 2, n) for n in coloring.sizes)]
     found = search.objective(weights)
     assert found is not None
     assert search.free
-    for colour in search.free:
-        slope = found[1][colour] - found[1][colour].mean()
-        for cell in range(0, colouring.sizes[colour], 2):
+    for color in search.free:
+        slope = found[1][color] - found[1][color].mean()
+        for cell in range(0, coloring.sizes[color], 2):
             ends = []
             for step in (1e-4, -1e-4):
                 moved = [w.copy() for w in weights]
-                moved[colour][cell] += step
-                moved[colour] -= step / colouring.sizes[colour]  # they go on to sum to 1
+                moved[color][cell] += step
+                moved[color] -= step / coloring.sizes[color]  # they go on to sum to 1
                 ends.append(search.objective(moved)[0])
             expected = (ends[0] - ends[1]) / 2e-4
             assert slope[cell] == pytest.approx(expected, rel=2e-3, abs=2e-4)
@@ -114,7 +114,7 @@ def test_never_worse_than_uniform(factor, never_whole):
 
 
 def test_where_all_cells_are_alike_nothing_is_searched(monkeypatch):
-    monkeypatch.setattr(weighted.ReferenceSearch, "minimise", lambda self: pytest.fail("searched"))
+    monkeypatch.setattr(weighted.ReferenceSearch, "minimize", lambda self: pytest.fail("searched"))
     workload = Workload({"a": 30, "b": 40})
     workload.add(["a", "b"], [Identity(), CircularRange()])
     assert plan(workload, BUDGET).gap < 1e-3
@@ -147,19 +147,19 @@ def test_where_nothing_can_be_searched_a_guess_is_planned_too(monkeypatch, never
     assert guessed.tried == {"uniform residual spaces": uniform.rmse}
 
 
-def test_attributes_in_one_role_share_a_colour():
+def test_attributes_in_one_role_share_a_color():
     workload = prefixes(4, 3)
-    assert by_role(workload).colours == (0, 0, 0)
+    assert by_role(workload).colors == (0, 0, 0)
     workload.add(["a0"], [Prefix()])
-    assert by_role(workload).colours == (0, 1, 1)
-    assert by_size(workload).colours == (0, 0, 0)
+    assert by_role(workload).colors == (0, 1, 1)
+    assert by_size(workload).colors == (0, 0, 0)
     # The axes of x + y <= c can be exchanged, those of x + 2y <= c can't.
     symmetric = Workload({"a": 4, "b": 4}).add(["a", "b"], affine(4))
-    assert by_role(symmetric).colours == (0, 0)
+    assert by_role(symmetric).colors == (0, 0)
     skewed = Matrix([np.add.outer(range(4), 2 * np.arange(4)).ravel() <= c for c in range(10)])
-    assert by_role(Workload({"a": 4, "b": 4}).add(["a", "b"], skewed)).colours == (0, 1)
+    assert by_role(Workload({"a": 4, "b": 4}).add(["a", "b"], skewed)).colors == (0, 1)
     weights = Workload({"a": 4, "b": 4}).add(["a"], [Prefix()]).add(["b"], [Prefix()], 2.0)
-    assert by_role(weights).colours == (0, 1)
+    assert by_role(weights).colors == (0, 1)
 
 
 @given(st.lists(st.integers(-30, 60), min_size=2, max_size=12).filter(lambda p: sum(p) > 0))

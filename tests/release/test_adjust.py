@@ -12,7 +12,7 @@ from scipy.optimize import lsq_linear
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.matrices import Dense
-from dpsql.measurement.integer import CentredFactor, DenseFactor
+from dpsql.measurement.integer import CenteredFactor, DenseFactor
 from dpsql.release.adjust import MAX_JOINT_CELLS, Observation, fit_table
 from dpsql.release.leastsquares import LEAST_CELLS
 
@@ -90,10 +90,10 @@ def random_problem(seed) -> tuple[list[Observation], dict[str, int]]:
 
     return [
         observe((), (dense((), (), [[2]]),)),
-        observe(("a",), (CentredFactor((0,), (3,), 2),)),
+        observe(("a",), (CenteredFactor((0,), (3,), 2),)),
         observe(("c",), (dense((0,), (4,), np.tri(4)),)),
         observe(("b", "a"), (real((1, 0), (3, domain["b"])),)),
-        observe(("c", "a"), (real((1,), (3,)), CentredFactor((0,), (4,), 1))),
+        observe(("c", "a"), (real((1,), (3,)), CenteredFactor((0,), (4,), 1))),
         observe(("b", "c", "a"), (real((2, 0), (3, domain["b"])), real((1,), (4,)))),
     ], domain
 

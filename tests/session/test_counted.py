@@ -74,9 +74,9 @@ def test_errors_come_out_as_the_past_lets_expect(con, session):
             found[name].append(frame["x"].to_numpy() - truth[name])
         wide.append((release["medians"]["x_upper"] - release["medians"]["x_lower"]).mean())
     for name in ("means", "deviations", "shares"):
-        realised = math.sqrt(np.mean(np.square(found[name])))
+        realized = math.sqrt(np.mean(np.square(found[name])))
         # 90 values: their root mean square has a standard error of 7.5 %.
-        assert realised == pytest.approx(errors[name], rel=0.25), name
+        assert realized == pytest.approx(errors[name], rel=0.25), name
     assert np.mean(wide) == pytest.approx(widths["medians"], abs=0.5)
 
 

@@ -4,7 +4,7 @@ The strategy of each residual space doesn't change when the cells are shifted ar
 along any axis: X = F* diag(s) F with F the Fourier transform over the cells. Every diagonal entry
 of X is then Σs/N, so that with g_k = f_k* G f_k, how much of the queries is at frequency k,
 
-    minimise Σ_k g_k/s_k  subject to  Σ_k s_k = N   gives   s_k ∝ √g_k ,  error (Σ_k √g_k)²/N .
+    minimize Σ_k g_k/s_k  subject to  Σ_k s_k = N   gives   s_k ∝ √g_k ,  error (Σ_k √g_k)²/N .
 
 The frequencies of the residual space of A are those with all k_i ≠ 0 (QuerySmasher, arXiv
 2604.00868, Appendix C). g is read off the queries' fast Fourier transform, and sums of products
@@ -73,9 +73,9 @@ class Fourier(RestrictedMechanism):
             alike = block.queries.cell_squares() is not None
             if not others and cells - 1 > MAX_DIMENSION and not alike and tells_apart(block):
                 return _too_large(name, cells)  # before anything of that size is written out
-        colouring = by_size(workload)
-        splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
-        for subworkload in decompose(workload, colouring, splitter.squares):
+        coloring = by_size(workload)
+        splitter = Splitter([Reference.of_cells(n) for n in coloring.sizes])
+        for subworkload in decompose(workload, coloring, splitter.squares):
             for part in _written(factor(products(subworkload, splitter))):
                 cells = math.prod(part.shape)
                 if part.dimension > MAX_DIMENSION or part.dimension * cells > MAX_WRITTEN:

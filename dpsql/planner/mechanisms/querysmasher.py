@@ -34,7 +34,7 @@ from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.contexts import References, decomposed
 from dpsql.planner.residuals.decompose import Subworkload, decompose
-from dpsql.planner.residuals.equivalence import Colouring, by_reference, by_size
+from dpsql.planner.residuals.equivalence import Coloring, by_reference, by_size
 from dpsql.planner.residuals.pieces import Splitter
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import products
@@ -119,7 +119,7 @@ def plan(
             possible up to 2,000 joint cells; `weighted` does so by itself up to 400, up to
             1,200 of one attribute (2,500 where cumulative counts are asked), and up to 1,500 where
             the workload is no Kronecker product.
-        objective: `total` minimises Σ weight·variance, `largest` the largest weight·variance.
+        objective: `total` minimizes Σ weight·variance, `largest` the largest weight·variance.
         targets: family name → the largest standard error that its answers may have, in rows.
             The budget is then the least one found that meets them all.
         contributions: the most records of one privacy unit that are counted. With k of them the
@@ -249,7 +249,7 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
         divided = divide_by(workload, found, tolerance)
         plans["references for each context"] = stitch(workload, cost, divided)
     if choice is not None:
-        divided = divide_and_conquer(workload, choice.colouring, choice.references, tolerance)
+        divided = divide_and_conquer(workload, choice.coloring, choice.references, tolerance)
         weighted = plans["weighted residual spaces"] = stitch(workload, cost, divided)
         # The least total with uniform references, whatever the integers; see `shares.allocation`.
         least = choice.uniform_roots**2 / float(cost.per_record)
@@ -263,35 +263,35 @@ def _common(workload: Workload, choice: Choice | None) -> dict[str, Reference]:
     """Return the references that attributes have in all contexts."""
     if choice is None:
         return {name: Reference.of_cells(n) for name, n in workload.domain.items()}
-    by_name = zip(workload.domain, choice.colouring.colours, strict=True)
-    return {name: choice.references[colour] for name, colour in by_name}
+    by_name = zip(workload.domain, choice.coloring.colors, strict=True)
+    return {name: choice.references[color] for name, color in by_name}
 
 
 def divide_and_conquer(
     workload: Workload,
-    colouring: Colouring,
+    coloring: Coloring,
     references: Sequence[Reference] | None,
     tolerance: float,
 ) -> Divided:
     """Split a workload by references, uniform if there are none, and solve each subworkload."""
-    return divide_within(Solutions(tolerance), workload, colouring, references)
+    return divide_within(Solutions(tolerance), workload, coloring, references)
 
 
 def divide_within(
     family: StrategyFamily,
     workload: Workload,
-    colouring: Colouring,
+    coloring: Coloring,
     references: Sequence[Reference] | None = None,
 ) -> Divided:
     """Split a workload, and answer each subworkload by a strategy of some family."""
     if references is None:
-        references = [Reference.of_cells(n) for n in colouring.sizes]
+        references = [Reference.of_cells(n) for n in coloring.sizes]
     splitter = Splitter(references)
-    subworkloads = decompose(workload, colouring, splitter.squares)
+    subworkloads = decompose(workload, coloring, splitter.squares)
     conquered = tuple(
         conquer(part, splitter, family) for s in subworkloads for part in _by_kind(s, family)
     )
-    by_name = zip(workload.domain, colouring.colours, strict=True)
+    by_name = zip(workload.domain, coloring.colors, strict=True)
     return Divided(References({name: references[c] for name, c in by_name}), conquered)
 
 

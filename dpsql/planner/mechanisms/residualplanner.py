@@ -15,7 +15,7 @@ Fourier Factorizations", arXiv 2512.21499, 5).
 *The conic program.* Let u_A be the variance scale of the residual space A, 1/u_A its share of the
 privacy cost C. The variances v = M u of one cell of each marginal are linear in u, so that
 
-    minimise L(M u)  subject to  Σ_A 1/u_A <= C
+    minimize L(M u)  subject to  Σ_A 1/u_A <= C
 
 is convex if L is.
 
@@ -49,7 +49,7 @@ from dpsql.planner.mechanisms.restricted import IDENTITY, RestrictedMechanism
 from dpsql.planner.plans.plan import Objective, Plan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.residuals.equivalence import by_size
-from dpsql.planner.residuals.structure import Product, analyse
+from dpsql.planner.residuals.structure import Product, analyze
 from dpsql.planner.shares.allocation import allocate
 from dpsql.planner.strategies.base import Conquered, StrategyFamily
 from dpsql.privacy import Budget
@@ -107,7 +107,7 @@ class MarginalStrategies(StrategyFamily):
 
     def conquer(self, terms: tuple[Product, ...], spaces: tuple[tuple[str, ...], ...]) -> Conquered:
         """Return the one strategy."""
-        structure = analyse(terms)
+        structure = analyze(terms)
         solved = tuple((c, IDENTITY.solve(c, 0.0, 0.0)) for c in structure.components)
         error = structure.weight * math.prod(s.upper for _, s in solved)
         asked = (Product(structure.weight, structure.components),)

@@ -41,7 +41,7 @@ from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product
 from dpsql.planner.strategies.base import Conquered, Solution, StrategyFamily
-from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.strategies.express import over_integers
 from dpsql.planner.strategies.product import product_error
 from dpsql.workload import AllRange, Block, Factor, Family, Identity, Matrix, Prefix, Workload
@@ -136,12 +136,12 @@ def strategy_for(asked: BasisQueries) -> Solution:
     component = _component(0, reference)
     if asked.rows is None:
         return IDENTITY.solve(component, 0.0, 0.0)
-    centred = asked.rows - asked.rows.mean(axis=1, keepdims=True)
-    glued = np.vstack([centred, np.ones((1, n))])
-    best = maximise(Dual.of(glued, (n,)), TOLERANCE)
+    centered = asked.rows - asked.rows.mean(axis=1, keepdims=True)
+    glued = np.vstack([centered, np.ones((1, n))])
+    best = maximize(Dual.of(glued, (n,)), TOLERANCE)
     root = best.root - best.root.mean(axis=1, keepdims=True)
     strategy = over_integers(compressed(root), component, component.dimension)
-    error = float(np.square(centred @ strategy.inverse()).sum())
+    error = float(np.square(centered @ strategy.inverse()).sum())
     return Solution(strategy, error, 0.0, f"basis ({asked.name})")
 
 

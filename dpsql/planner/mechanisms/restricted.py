@@ -20,7 +20,7 @@ from dpsql.planner.mechanisms.base import (
 from dpsql.planner.mechanisms.querysmasher import Divided, stitch
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.residuals.pieces import Component
-from dpsql.planner.residuals.structure import Product, analyse
+from dpsql.planner.residuals.structure import Product, analyze
 from dpsql.planner.strategies.choose import Solutions
 from dpsql.planner.strategies.dual import MAX_RANK, Dual, evaluate
 from dpsql.planner.strategies.identity import IdentitySolver, identity_error
@@ -79,7 +79,7 @@ class Bounds:
 
     def of(self, terms: tuple[Product, ...]) -> float:
         """Bound the least weighted variance that answers some terms."""
-        structure = analyse(terms)
+        structure = analyze(terms)
         if structure.rest:
             return least_error(terms)
         return structure.weight * math.prod(map(self._of_component, structure.components))

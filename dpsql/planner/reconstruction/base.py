@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values, read
@@ -80,7 +80,7 @@ def taken(queries: Queries, rows: Ints) -> Queries:
 
 def placed(values: NDArray[Any], axes: Sequence[int], sizes: Sequence[int]) -> NDArray[Any]:
     """Lay rows in the C order of some base axes along them; the others are 1 long."""
-    along = LabelledArray(axes, values.reshape([sizes[a] for a in axes]))
+    along = LabeledArray(axes, values.reshape([sizes[a] for a in axes]))
     return along.expand(range(len(sizes)))
 
 
@@ -263,7 +263,7 @@ def _over_cells(family: Family, coefficients: Array, names: Sequence[str]) -> Ar
     """Turn rows of coefficients into queries over cells, to be spread over all of `names`."""
     flat = np.asarray(coefficients, dtype=np.float64).reshape(-1, family.count)
     cells = (flat @ family.queries).reshape(-1, *(n for b in family.blocks for n in b.shape))
-    return LabelledArray(("", *family.names), cells).expand(("", *names))
+    return LabeledArray(("", *family.names), cells).expand(("", *names))
 
 
 EXPECTED = {

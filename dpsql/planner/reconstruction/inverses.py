@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.connected import connected
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.linalg.products import Kronecker, kron
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Space
@@ -136,7 +136,7 @@ class Inverses:
         inverse = self.inverse(factor, names)
         if len(blocks) > 1:
             # Cells in the order of the blocks, so that the queries are a Kronecker product.
-            columns = LabelledArray((*names, ""), inverse.matrix.reshape(*factor.shape, -1))
+            columns = LabeledArray((*names, ""), inverse.matrix.reshape(*factor.shape, -1))
             ordered = columns.transpose([*(b.attributes[0] for b in blocks), ""])
             queries = Kronecker(b.queries for b in blocks)
             squares = Dense(ordered.reshape(inverse.rows, -1)).image_squares(queries)

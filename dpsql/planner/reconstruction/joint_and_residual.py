@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, Missing
 from dpsql.planner.reconstruction.measured import Space, Values
@@ -56,10 +56,10 @@ class MixedReconstruction(CombinedReconstruction):
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes."""
         inside = [a for a in attributes if a in self._inside.names]
-        known = LabelledArray(inside, self._inside.marginal(inside, values)).expand(attributes)
+        known = LabeledArray(inside, self._inside.marginal(inside, values)).expand(attributes)
         for name in (a for a in attributes if a not in inside):
             weights = self.references[name].weights
-            known = known * LabelledArray((name,), weights).expand(attributes)
+            known = known * LabeledArray((name,), weights).expand(attributes)
         return np.asarray(known + self.rest.marginal(attributes, values))
 
     def variances(self, family: Family) -> Array:
@@ -107,7 +107,7 @@ class MixedReconstruction(CombinedReconstruction):
         if not names:
             return Block((), (), Dense(self.rest.inverses().dropped(block)[:, None]))
         rows = block.queries.matrix.reshape(-1, *block.shape)
-        table = LabelledArray(("", *block.attributes), rows)
+        table = LabeledArray(("", *block.attributes), rows)
         for name in (a for a in block.attributes if a not in names):
             table = table.apply(name, Dense(self.references[name].weights[None]))
         tensor = table.project(("", *names))

@@ -131,8 +131,8 @@ def _kept_squares(block: Block, kept: tuple[bool, ...], inverses: Inverses) -> A
     if not any(kept):
         return np.square(inverses.dropped(block))
     if len(kept) == 1:  # CB⁺ gives the same to rows that differ by a constant
-        centred = np.square(block.queries.sums()) / block.queries.cells
-        return np.maximum(block.queries.squares() - centred, 0.0)
+        centered = np.square(block.queries.sums()) / block.queries.cells
+        return np.maximum(block.queries.squares() - centered, 0.0)
     weights = [inverses.references[a].weights for a in block.attributes]
     parts = Family("", (block,), 1.0).parts(max(1, CHUNK // block.queries.cells))
     rows = (split_rows(part.blocks[0].queries.matrix, weights, kept) for part in parts)

@@ -11,7 +11,7 @@ dropped. So a `ResidualReconstruction` with such references does the work for ea
 
 *From all marginals*, whose cells are measured directly, by least squares.
 A marginal over B, of which each cell is measured with noise of variance v_B, tells of the residual
-space A ⊆ B what is left of its cells when the axes of B∖A are added up and those of A centred: an
+space A ⊆ B what is left of its cells when the axes of B∖A are added up and those of A centered: an
 estimate with noise v_B · ∏_{i∈B∖A} n_i in each direction. These projections of all marginals share
 their eigenspaces, which are the residual spaces (HDMM, JPC 2023, 7), so that least squares
 is done for each A apart: estimates are averaged with weights
@@ -34,10 +34,10 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.structures import Exchangeable
 from dpsql.linalg.subsets import subsets
-from dpsql.measurement.integer import CentredFactor, DenseFactor, IntegerFactor
+from dpsql.measurement.integer import CenteredFactor, DenseFactor, IntegerFactor
 from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction, touched_by
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
@@ -126,7 +126,7 @@ def _mean_square(factor: MeasuredFactor, names: tuple[str, ...], kept: frozenset
     if len(names) == 1:
         cells = Exchangeable(inverse.rows) if names[0] in kept else Total().bind(inverse.rows)
         return float(inverse.image_squares(cells).mean())
-    table = LabelledArray((*names, ""), inverse.matrix.reshape(*factor.shape, -1))
+    table = LabeledArray((*names, ""), inverse.matrix.reshape(*factor.shape, -1))
     left = table.project([*(a for a in names if a in kept), ""]).reshape(-1, inverse.cells)
     return float(np.square(left).sum()) / len(left)
 
@@ -181,7 +181,7 @@ class MarginalReconstruction(Reconstruction):
         """Return the noisy marginal over some attributes."""
         place = self.place(frozenset(attributes))
         names = place.space.attributes
-        table = LabelledArray(names, place.reconstruction.marginal(names, values))
+        table = LabeledArray(names, place.reconstruction.marginal(names, values))
         return table.project(attributes)
 
     def variances(self, family: Family) -> Array:
@@ -299,7 +299,7 @@ class PooledReconstruction(ResidualReconstruction):
     def _space(self, attributes: frozenset[str]) -> Space:
         names = tuple(a for a in self._sizes if a in attributes)
         factors: tuple[IntegerFactor, ...] = tuple(
-            CentredFactor((axis,), (self._sizes[a],), 1) for axis, a in enumerate(names)
+            CenteredFactor((axis,), (self._sizes[a],), 1) for axis, a in enumerate(names)
         ) or (DenseFactor((), (), np.array([[1]], dtype=np.int64)),)
         precision = math.fsum(m.precision(attributes) for m in self._inside[attributes])
         squares = math.prod(self._sizes[a] for a in names) ** 2
@@ -318,7 +318,7 @@ class PooledReconstruction(ResidualReconstruction):
 
 def _inside(cells: _Cells, names: Sequence[str], noisy: Ints) -> Array:
     """Return the estimate of a marginal inside a measured one."""
-    counts = LabelledArray.of(cells.attributes, cells.sizes, noisy / cells.scale)
+    counts = LabeledArray.of(cells.attributes, cells.sizes, noisy / cells.scale)
     return np.atleast_1d(counts.project(names))
 
 

@@ -24,7 +24,7 @@ from itertools import chain
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import MAX_ENTRIES
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.integer import BlockStrategy
@@ -102,12 +102,12 @@ class ResidualReconstruction(CombinedReconstruction):
         """Return the estimate of a residual space along the axes of a marginal."""
         names = [a for f in space.factors for a in space.of(f)]
         estimate = self.inverses(space.attributes).estimate(space, values[space])
-        return LabelledArray(names, estimate).expand(attributes)
+        return LabeledArray(names, estimate).expand(attributes)
 
     def _along(self, name: str, kept: Iterable[str], attributes: Sequence[str]) -> Array:
         """Return the reference of an attribute along its axis, where others are kept."""
         weights = self.inverses(kept).references[name].weights
-        return LabelledArray((name,), weights).expand(attributes)
+        return LabeledArray((name,), weights).expand(attributes)
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
 from dpsql.measurement.integer import BlockStrategy, IntegerFactor
@@ -260,13 +260,13 @@ class SpaceEntry:
         if axes == sorted(axes):
             return table
         numbers = np.arange(self.cells).reshape([n for f in factors for n in f.shape])
-        numbers = LabelledArray(axes, numbers).transpose(sorted(axes)).ravel()
+        numbers = LabeledArray(axes, numbers).transpose(sorted(axes)).ravel()
         return np.asarray(table[np.ix_(numbers, numbers)] if both else table[:, numbers])
 
     def indices(self, names: Sequence[str], sizes: Mapping[str, int]) -> Ints:
         """Return the cell of this space for each joint cell of more attributes."""
         numbers = np.arange(self.cells).reshape([sizes[name] for name in self.space.attributes])
-        place = LabelledArray(self.space.attributes, numbers).expand(names)
+        place = LabeledArray(self.space.attributes, numbers).expand(names)
         return np.broadcast_to(place, [sizes[name] for name in names]).ravel()
 
 

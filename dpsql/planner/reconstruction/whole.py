@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from dpsql.linalg.arrays import Array
-from dpsql.linalg.labelled import LabelledArray
+from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import root_of
 from dpsql.planner.reconstruction.base import (
@@ -137,7 +137,7 @@ class WholeReconstruction(CombinedReconstruction):
     def _summed(self, values: Array, attributes: Sequence[str]) -> Array:
         """Add up over the other attributes; what comes after the cells stays as it is."""
         rest = [("after", i) for i in range(1, values.ndim)]
-        table = LabelledArray(
+        table = LabeledArray(
             (*self.names, *rest), values.reshape([*self._shape, *values.shape[1:]])
         )
         return table.project((*attributes, *rest))

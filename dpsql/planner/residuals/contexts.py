@@ -117,9 +117,9 @@ def decomposed(
     for context in sorted(references.contexts, key=sorted):
         within = references.within(context)
         own = {name: within[name] for name in workload.domain}
-        colouring, colours = by_reference(own, workload.domain)
-        splitter = Splitter(colours)
-        for asked in decompose(workload, colouring, splitter.squares):
+        coloring, colors = by_reference(own, workload.domain)
+        splitter = Splitter(colors)
+        for asked in decompose(workload, coloring, splitter.squares):
             spaces = tuple(s for s in asked.spaces if references.context(s) == context)
             if spaces:
                 yield splitter, Subworkload(asked.terms, spaces)

@@ -27,7 +27,7 @@ import numpy as np
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.subsets import subsets
-from dpsql.planner.residuals.equivalence import Colouring, FamilyKind, distinct_rows, kinds
+from dpsql.planner.residuals.equivalence import Coloring, FamilyKind, distinct_rows, kinds
 from dpsql.planner.residuals.pieces import Piece
 from dpsql.workload import Block, Workload
 
@@ -65,20 +65,20 @@ class Subworkload:
 
 
 def decompose(
-    workload: Workload, colouring: Colouring, squares: Callable[[Piece], float]
+    workload: Workload, coloring: Coloring, squares: Callable[[Piece], float]
 ) -> tuple[Subworkload, ...]:
     """Collect the pieces of all families by residual space, the smallest spaces first.
 
     Args:
         workload: the families.
-        colouring: which attributes share a reference.
+        coloring: which attributes share a reference.
         squares: tells how large a piece is; pieces of 0 are left out.
 
     Raises:
         ResourceLimitError: there are too many.
     """
-    table = _SubworkloadTable(workload, colouring)
-    for kind in kinds(workload, colouring):
+    table = _SubworkloadTable(workload, coloring)
+    for kind in kinds(workload, coloring):
         table.add(kind, squares)
     return tuple(chain.from_iterable(table.subworkloads(size) for size in sorted(table.sizes)))
 
@@ -86,9 +86,9 @@ def decompose(
 class _SubworkloadTable:
     """Number of attributes → (layout, dropped) → spaces and weights, as they are found."""
 
-    def __init__(self, workload: Workload, colouring: Colouring) -> None:
+    def __init__(self, workload: Workload, coloring: Coloring) -> None:
         self._names = tuple(workload.domain)
-        self._colours = colouring.colours
+        self._colors = coloring.colors
         self._found: dict[int, dict[tuple[Layout, Dropped], list[tuple[Ints, Array]]]]
         self._found = defaultdict(lambda: defaultdict(list))
 
@@ -106,8 +106,8 @@ class _SubworkloadTable:
         choices, begin = [], 0
         for block in kind.blocks:
             end = begin + len(block.attributes)
-            colours = tuple(self._colours[i] for i in kind.attributes[0, begin:end])
-            choices.append([p for p in _pieces(block, colours, begin) if squares(p[0])])
+            colors = tuple(self._colors[i] for i in kind.attributes[0, begin:end])
+            choices.append([p for p in _pieces(block, colors, begin) if squares(p[0])])
             begin = end
         if math.prod(map(len, choices)) > MAX_SPACES:
             raise _too_many_spaces()
@@ -130,7 +130,7 @@ class _SubworkloadTable:
             axis = dict(zip(columns, rank, strict=True))
             layout = [(piece, tuple(axis[c] for c in cs)) for piece, cs in kept]
             layout.sort(key=lambda placed: placed[1])
-            key = tuple(layout), tuple(sorted(dropped, key=lambda p: (p.key, p.colours)))
+            key = tuple(layout), tuple(sorted(dropped, key=lambda p: (p.key, p.colors)))
             self._found[len(columns)][key].append((spaces[rows], kind.weights[rows]))
 
     def subworkloads(self, size: int) -> Iterator[Subworkload]:
@@ -151,7 +151,7 @@ class _SubworkloadTable:
             sums = np.bincount(at, weight)
             for space in np.flatnonzero(np.bincount(at)).tolist():
                 asked[space].append((number, float(sums[space])))
-        # 3. Spaces of which the same is asked. Equal layouts have equal colours, so that those of
+        # 3. Spaces of which the same is asked. Equal layouts have equal colors, so that those of
         # one group differ in names only.
         groups: dict[tuple[Asked, ...], list[int]] = defaultdict(list)
         for space, what in enumerate(asked):
@@ -180,7 +180,7 @@ def _terms(what: tuple[Asked, ...], keys: list[tuple[Layout, Dropped]]) -> tuple
 
 
 def _pieces(
-    block: Block, colours: tuple[int, ...], begin: int
+    block: Block, colors: tuple[int, ...], begin: int
 ) -> Iterator[tuple[Piece, tuple[int, ...]]]:
     """Yield every piece of a block with the columns that it keeps."""
     width = len(block.attributes)
@@ -191,7 +191,7 @@ def _pieces(
         )
     for columns in subsets(range(width)):
         kept = tuple(i in columns for i in range(width))
-        piece = Piece(block.queries.key, colours, kept, block.queries)
+        piece = Piece(block.queries.key, colors, kept, block.queries)
         yield piece, tuple(begin + c for c in columns)
 
 

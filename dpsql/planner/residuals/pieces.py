@@ -121,14 +121,14 @@ class Piece:
 
     key: bytes
     """The queries' own key."""
-    colours: tuple[int, ...]
-    """The colour of the attribute on each axis: those of one colour have one reference."""
+    colors: tuple[int, ...]
+    """The color of the attribute on each axis: those of one color have one reference."""
     kept: tuple[bool, ...]
     queries: Queries = field(compare=False, repr=False)
 
 
 class Splitter:
-    """Makes components of pieces, for one reference per colour. Each is made once."""
+    """Makes components of pieces, for one reference per color. Each is made once."""
 
     def __init__(self, references: Sequence[Reference]) -> None:
         self.references = tuple(references)
@@ -148,7 +148,7 @@ class Splitter:
 
     def _split(self, piece: Piece) -> Component:
         if piece not in self._known:
-            references = [self.references[c] for c in piece.colours]
+            references = [self.references[c] for c in piece.colors]
             self._known[piece] = split(piece.queries, references, piece.kept)
         return self._known[piece]
 
@@ -209,8 +209,8 @@ def _root(gram: Array, weights: Array, keep: bool) -> Array:
         # Indicators of sets that differ are independent of each other and of 1, but for all cells.
         kept = rows - (rows @ weights)[:, None]
         return np.ascontiguousarray(kept[~(rows != 0).all(axis=1)])
-    centred = gram - means - means[:, None] + weights @ means
-    return np.ascontiguousarray(full_rank_root(centred))
+    centered = gram - means - means[:, None] + weights @ means
+    return np.ascontiguousarray(full_rank_root(centered))
 
 
 def split_rows(matrix: Array, weights: Sequence[Array], kept: tuple[bool, ...]) -> Array:

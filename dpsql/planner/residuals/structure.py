@@ -72,7 +72,7 @@ class Structure:
     rest: tuple[Product, ...] = ()
 
 
-def analyse(terms: tuple[Product, ...]) -> Structure:
+def analyze(terms: tuple[Product, ...]) -> Structure:
     """Factor out what all terms share, then join what is left into one component.
 
     The decision list:
@@ -94,7 +94,7 @@ def analyse(terms: tuple[Product, ...]) -> Structure:
 
 
 def factor(terms: tuple[Product, ...]) -> Structure:
-    """Factor out what all terms share (steps 1 and 2 of `analyse`); `rest` is what is left."""
+    """Factor out what all terms share (steps 1 and 2 of `analyze`); `rest` is what is left."""
     if len(terms) == 1:
         return Structure(terms[0].weight, terms[0].pieces)
     stacked = _stack(_merge(terms))

@@ -2,10 +2,10 @@
 
 With the precision P of what is known and that of new measurements, X, the total error is
 
-    tr G (P + X)⁻¹ ,   to be minimised over X ⪰ 0 with diag(X) <= c.
+    tr G (P + X)⁻¹ ,   to be minimized over X ⪰ 0 with diag(X) <= c.
 
 Let Y = P + X. Without the condition Y ⪰ P, what is left is the problem of `strategies.dual`, with
-the bound c + P_ii for each cell in place of 1:  minimise tr G Y⁻¹ subject to Y_ii <= d_i. With G
+the bound c + P_ii for each cell in place of 1:  minimize tr G Y⁻¹ subject to Y_ii <= d_i. With G
 and Y scaled by D^{1/2} on both sides it is the same problem. So
 
 - its lower bound holds for every X;
@@ -45,7 +45,7 @@ from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.strategies.base import Solution, Triangular
-from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.strategies.dual import Dual, maximize
 from dpsql.planner.strategies.express import over_basis
 from dpsql.planner.strategies.rounding import Rounding
 from dpsql.planner.strategies.whole import QUICK_CELLS, integer_basis
@@ -89,7 +89,7 @@ def measure_given(
         tolerance: the relative gap to aim for.
     """
     bound = cost + np.maximum(np.diag(known), 0.0)
-    best = maximise(Dual.of(rows / np.sqrt(bound), shape), tolerance)
+    best = maximize(Dual.of(rows / np.sqrt(bound), shape), tolerance)
     scaled = best.root / math.sqrt(float(np.square(best.root).sum(axis=0).max()))
     together = scaled * np.sqrt(bound)
     values, vectors = np.linalg.eigh(together.T @ together - known)
@@ -108,7 +108,7 @@ def least_conditional_error(
 ) -> float:
     """Bound the total error from below, whatever is measured at this cost."""
     bound = cost + np.maximum(np.diag(known), 0.0)
-    return maximise(Dual.of(rows / np.sqrt(bound), shape), tolerance).lower * (1 - ROUNDING)
+    return maximize(Dual.of(rows / np.sqrt(bound), shape), tolerance).lower * (1 - ROUNDING)
 
 
 def bound_near(rows: Array, known: Array, root: Array, cost: float) -> float:
@@ -156,13 +156,13 @@ def _search(rows: Array, known: Array, start: Array, cost: float) -> Array:
     n = len(known)
     ridge = _ridge(known, cost)
 
-    def normalised(flat: Array) -> tuple[Array, Array]:
+    def normalized(flat: Array) -> tuple[Array, Array]:
         free = flat.reshape(n, n)
         lengths = np.linalg.norm(free, axis=0)
         return free / lengths, lengths
 
     def value(flat: Array) -> tuple[float, Array]:
-        unit, lengths = normalised(flat)
+        unit, lengths = normalized(flat)
         v = math.sqrt(cost) * unit
         factor = scipy.linalg.cho_factor(known + v.T @ v + ridge)
         solved = scipy.linalg.cho_solve(factor, rows.T)  # Y⁻¹Qᵀ
@@ -174,7 +174,7 @@ def _search(rows: Array, known: Array, start: Array, cost: float) -> Array:
     # No column may be zero at the start: its direction would be undefined.
     begin = _to_the_bound(start, cost) + 0.05 * math.sqrt(cost) * np.eye(n)
     found = minimize(value, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-    best = math.sqrt(cost) * normalised(found.x)[0]
+    best = math.sqrt(cost) * normalized(found.x)[0]
     better = error(rows, known, best, cost) < error(rows, known, start, cost)
     return best if better else start
 

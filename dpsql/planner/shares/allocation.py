@@ -5,9 +5,9 @@ errors E_A/c_A at the costs c_A, and Σ E_A/c_A is least for c_A = C·√E_A / �
 
 *Something is known already.* A space whose queries have the least error E at privacy cost 1, and
 of which earlier measurements say as much as a cost p would, has the error E/(p + c) after c more.
-To minimise the sum,
+To minimize the sum,
 
-    minimise Σ n_i E_i/(p_i + c_i)  subject to  Σ n_i c_i = C,  c_i >= 0 ,
+    minimize Σ n_i E_i/(p_i + c_i)  subject to  Σ n_i c_i = C,  c_i >= 0 ,
 
 is convex, with the solution c_i = max(0, μ√E_i − p_i): each space is raised to the same level μ of
 (p + c)/√E, and those above it get nothing. (Conditional ResidualPlanner: "AIM+GReM", Appendix D.2,

@@ -35,7 +35,7 @@ class Triangular:
 
 
 @dataclass(frozen=True, slots=True)
-class Centred:
+class Centered:
     """B = (I − J/n)·√(n/(n−1)): every cell against the mean of all cells."""
 
     cells: int
@@ -45,7 +45,7 @@ class Centred:
         return Exchangeable(self.cells, math.sqrt((self.cells - 1) / self.cells), 0.0)
 
 
-Strategy = Triangular | Centred
+Strategy = Triangular | Centered
 """What `rounding` makes integers of. `express.over_integers` makes a `Triangular` of real rows."""
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
-from dpsql.planner.residuals.structure import Product, analyse
+from dpsql.planner.residuals.structure import Product, analyze
 from dpsql.planner.strategies.base import Conquered, Solution, Solver, StrategyFamily
 from dpsql.planner.strategies.dual import MAX_RANK, WORK
 from dpsql.planner.strategies.dual_solver import DualSolver
@@ -115,7 +115,7 @@ class Solutions(StrategyFamily):
         Raises:
             ResourceLimitError: no solver can take it.
         """
-        structure = analyse(terms)
+        structure = analyze(terms)
         hard = structure.rest or not all(self.can_solve(c) for c in structure.components)
         if hard and len(spaces[0]) == 1 and not all(map(is_accepted, structure.components)):
             raise refusal(spaces[0][0])

@@ -2,15 +2,15 @@
 
 Notation: Q (r × N) are the query rows with weights folded in, G = QᵀQ, D = diag(δ).
 
-    minimise tr(G X⁺) subject to diag(X) <= 1        (primal: N² unknowns)
-    maximise f(δ)²,  f = tr (Q D Qᵀ)^{1/2},  δ >= 0, Σδ = 1    (dual: N unknowns)
+    minimize tr(G X⁺) subject to diag(X) <= 1        (primal: N² unknowns)
+    maximize f(δ)²,  f = tr (Q D Qᵀ)^{1/2},  δ >= 0, Σδ = 1    (dual: N unknowns)
 
 For any δ, with M = Q D Qᵀ and X = Qᵀ M^{-1/2} Q: f² is a lower bound on the best error, and X
 divided by its largest diagonal entry is feasible with error f·max diag(X), an upper bound. At
 the optimum diag(X) = f wherever δ > 0. The gradient of f is diag(X)/2.
 
-Where G has symmetries, it is split into parts that are factorised apart (see `linalg.symmetry`).
-Rows over nested sets are factorised in quadratic time (see `linalg.nested`).
+Where G has symmetries, it is split into parts that are factorized apart (see `linalg.symmetry`).
+Rows over nested sets are factorized in quadratic time (see `linalg.nested`).
 
 This is the dual of the semidefinite program of the matrix mechanism (Yuan et al., "Convex
 optimization for linear query processing under approximate differential privacy", KDD 2016) in
@@ -72,7 +72,7 @@ class QueryPart:
 
     @property
     def work(self) -> float:
-        """Multiplications that one factorisation takes, roughly."""
+        """Multiplications that one factorization takes, roughly."""
         r, m = self.q.shape
         return float(QUADRATIC * r * m if self.nested else 2 * r * r * m + 10 * r**3)
 
@@ -179,10 +179,10 @@ def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
     return np.maximum(values, values[-1] * 1e-15), vectors
 
 
-def maximise(
+def maximize(
     dual: Dual, tolerance: float, start: Array | None = None, work: float = WORK
 ) -> DualPoint:
-    """Maximise the dual until the gap is at most `tolerance` or the work is used up.
+    """Maximize the dual until the gap is at most `tolerance` or the work is used up.
 
     Few queries over many cells are solved over the cells that matter. Else full-rank problems
     converge by the fixed point δ ← δ·(diag(X)/f)^p, p < 2, in a few steps, of which the next is
@@ -214,7 +214,7 @@ def _nearly_best(nested: Nested, tolerance: float) -> Array:
         if diagonal.max() <= f * (1 + tolerance):
             break
         ratio = np.maximum(diagonal / f, SMALLEST_RATIO)
-        delta = _normalise(acceleration.next(delta, STRETCH * np.log(ratio)))
+        delta = _normalize(acceleration.next(delta, STRETCH * np.log(ratio)))
     return delta
 
 
@@ -248,7 +248,7 @@ def _over_all_cells(dual: Dual, tolerance: float, start: Array | None, steps: in
         if point.gap > ASTRAY * best.gap:
             acceleration.forget()
         ratio = np.maximum(point.diagonal / point.f, SMALLEST_RATIO)
-        point = evaluate(dual, _normalise(acceleration.next(point.delta, STRETCH * np.log(ratio))))
+        point = evaluate(dual, _normalize(acceleration.next(point.delta, STRETCH * np.log(ratio))))
         best = min(best, point, key=lambda p: p.gap)
         gaps.append(point.gap)
     return replace(best, evaluations=len(gaps))
@@ -262,7 +262,7 @@ def _steps_left(gaps: list[float], tolerance: float) -> float:
 
 
 def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) -> DualPoint:
-    """Minimise −log f over z, δ = z²/Σz²; keep the best certificate seen on the way."""
+    """Minimize −log f over z, δ = z²/Σz²; keep the best certificate seen on the way."""
     from scipy.optimize import minimize  # half a second to import, and not every plan needs it
 
     best, count = start, 0
@@ -297,5 +297,5 @@ def _quasi_newton(dual: Dual, start: DualPoint, tolerance: float, steps: int) ->
     return replace(best, evaluations=count)
 
 
-def _normalise(delta: Array) -> Array:
+def _normalize(delta: Array) -> Array:
     return np.asarray(delta / delta.sum())

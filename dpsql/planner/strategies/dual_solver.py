@@ -21,7 +21,7 @@ from dpsql.planner.strategies.dual import (
     DualPoint,
     QueryPart,
     eigen,
-    maximise,
+    maximize,
 )
 from dpsql.planner.strategies.express import over_integers
 from dpsql.workload import Queries
@@ -36,7 +36,7 @@ class DualSolver(Solver):
     name = "dual"
 
     def accepts(self, component: Component) -> bool:
-        """Whether no factorisation can exceed `MAX_RANK`."""
+        """Whether no factorization can exceed `MAX_RANK`."""
         return component.most_rank <= MAX_RANK
 
     def may_accept(self, queries: Queries) -> bool:
@@ -79,7 +79,7 @@ def solve_dual(
     if solved is not None:
         return solved
     dual = Dual.of(rows, shape)
-    return dual, maximise(dual, tolerance, start, work)
+    return dual, maximize(dual, tolerance, start, work)
 
 
 def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, DualPoint] | None:
@@ -98,7 +98,7 @@ def _at_corners(given: Narrow, tolerance: float, work: float) -> tuple[Dual, Dua
     spread = given.widen(q)
     here = np.ascontiguousarray(spread[:, few])
     dual = Dual.of(here, tuple(map(len, kept)))
-    best = maximise(dual, tolerance, None, work)
+    best = maximize(dual, tolerance, None, work)
     values, vectors = eigen(here, best.delta)
     root = given.widen(values[:, None] ** -0.25 * (vectors.T @ q))
     delta = np.zeros(math.prod(shape))

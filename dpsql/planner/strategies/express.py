@@ -19,7 +19,7 @@ from dpsql.planner.strategies.base import Triangular
 MOST_ENTRIES = 2**26
 """Of a basis of a residual space that is written out."""
 MOST_WORK = 2e10
-"""The cube of its dimension: a strategy is factorised over it."""
+"""The cube of its dimension: a strategy is factorized over it."""
 WIDEST_ROW = 2**44
 """Rows with larger integers would leave too few bits for the strategy's own coefficients."""
 SPARE = 2.0**-7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.pieces import Component
-from dpsql.planner.strategies.base import Centred, Solution, Solver
+from dpsql.planner.strategies.base import Centered, Solution, Solver
 from dpsql.workload import Queries
 
 
@@ -43,7 +43,7 @@ class IdentitySolver(Solver):
     ) -> Solution:
         """Return the exact optimum."""
         error = identity_error(component)
-        return Solution(Centred(component.shape[0]), error, error, self.name)
+        return Solution(Centered(component.shape[0]), error, error, self.name)
 
 
 def identity_error(component: Component) -> float:

@@ -2,14 +2,14 @@
 
 Notation: A (m × N) are query rows, each divided by the root of the variance that it may have.
 
-    minimise max_q a_q X⁻¹ a_qᵀ subject to diag(X) <= 1                        (primal)
-    maximise f(ω, δ)²,  ω, δ >= 0, Σω = Σδ = 1                                  (dual)
+    minimize max_q a_q X⁻¹ a_qᵀ subject to diag(X) <= 1                        (primal)
+    maximize f(ω, δ)²,  ω, δ >= 0, Σω = Σδ = 1                                  (dual)
     f = tr (D^{1/2} AᵀWA D^{1/2})^{1/2},  W = diag(ω), D = diag(δ)
 
 The largest variance is the largest mean Σ ω_q Var_q, and for given ω the problem is that of `dual`,
 with A weighted. f is the sum of the singular values of W^{1/2}AD^{1/2}, in which answers and cells
 play the same part. It is concave in both together, as the largest ⟨A, Z⟩ for which
-[[W, Z], [Zᵀ, D]] is positive semidefinite; its square is the squared factorisation norm γ₂(A)²
+[[W, Z], [Zᵀ, D]] is positive semidefinite; its square is the squared factorization norm γ₂(A)²
 (Edmonds, Nikolov and Ullman, "The power of factorization mechanisms in local and central
 differential privacy", STOC 2020).
 
@@ -150,7 +150,7 @@ class _AnswerSearch:
             both = guess.next(both, STRETCH * np.log(np.maximum(ratios, LEAST_RATIO)))
 
     def by_slopes(self, steps: int) -> None:
-        """Minimise −log f over z, with weights z²/Σz² for answers and for cells."""
+        """Minimize −log f over z, with weights z²/Σz² for answers and for cells."""
         from scipy.optimize import minimize  # slow to import, and seldom needed
 
         def objective(z: Array) -> tuple[float, Array]:

@@ -70,7 +70,7 @@ def _shadow(terms: Sequence[Product], axis: int) -> Component:
 
 
 def least_error_of(rows: Array) -> float:
-    """Bound the least error of some queries from below, without a factorisation.
+    """Bound the least error of some queries from below, without a factorization.
 
     At uniform δ the dual gives (tr G^{1/2})² / N, and by Hölder's inequality
     tr G^{1/2} >= (tr G)^{3/2} / (tr G²)^{1/2}.

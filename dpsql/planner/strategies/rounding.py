@@ -41,12 +41,12 @@ from dpsql.measurement.integer import (
     ENTRY_BITS,
     WIDE_BITS,
     BlockStrategy,
-    CentredFactor,
+    CenteredFactor,
     DenseFactor,
     IntegerFactor,
 )
 from dpsql.planner.residuals.pieces import Component
-from dpsql.planner.strategies.base import Centred, Solution, Triangular
+from dpsql.planner.strategies.base import Centered, Solution, Triangular
 
 T = TypeVar("T", np.int64, np.float64)
 
@@ -167,8 +167,8 @@ class Rounding:
 
     def _rounded(self, component: Component, solution: Solution, bits: int) -> IntegerFactor:
         """Round, or take the matrix from the same solution on other axes."""
-        if isinstance(solution.strategy, Centred):
-            return _centred(component, bits)
+        if isinstance(solution.strategy, Centered):
+            return _centered(component, bits)
         key = (id(solution), bits)
         if key not in self._matrices:
             self._matrices[key] = round_strategy(solution.strategy, bits, self._needed(solution))
@@ -191,10 +191,10 @@ def _variance(factors: tuple[IntegerFactor, ...], cost: Fraction) -> int:
     return max(1, math.ceil(norms / cost))
 
 
-def _widths(strategies: list[Triangular | Centred], needs: list[int], total: int) -> list[int]:
+def _widths(strategies: list[Triangular | Centered], needs: list[int], total: int) -> list[int]:
     """Divide the width among the factors of a Kronecker product, by what they need.
 
-    A centred identity is in integers, and so is a strategy of one row, which is its basis. They
+    A centered identity is in integers, and so is a strategy of one row, which is its basis. They
     take only the bits that they have; the others, which do lose by rounding, share the rest.
     """
     sharing = [i for i, s in enumerate(strategies) if _is_free(s)] or list(range(len(needs)))[:1]
@@ -202,31 +202,31 @@ def _widths(strategies: list[Triangular | Centred], needs: list[int], total: int
     return [max(1, need + more) if i in sharing else need for i, need in enumerate(needs)]
 
 
-def _centred(component: Component, bits: int) -> IntegerFactor:
-    """Scale a centred identity to entries of `bits` bits; over two cells one row says it all."""
+def _centered(component: Component, bits: int) -> IntegerFactor:
+    """Scale a centered identity to entries of `bits` bits; over two cells one row says it all."""
     (n,) = component.shape
     scale = 1 << max(0, bits - n.bit_length())
     if n == 2:
         row = np.array([[-scale, scale]], dtype=np.int64)
         return DenseFactor(component.axes, component.shape, row)
-    return CentredFactor(component.axes, component.shape, scale)
+    return CenteredFactor(component.axes, component.shape, scale)
 
 
-def _is_free(strategy: Triangular | Centred) -> bool:
+def _is_free(strategy: Triangular | Centered) -> bool:
     """Whether a strategy has coefficients to be rounded."""
     return isinstance(strategy, Triangular) and len(strategy.basis) > 1
 
 
-def _is_dear(strategy: Triangular | Centred, bits: int, needed: int) -> bool:
+def _is_dear(strategy: Triangular | Centered, bits: int, needed: int) -> bool:
     """Whether the rounding to so many bits needs a balance that takes seconds."""
     if not isinstance(strategy, Triangular) or not _is_free(strategy):
         return False
     return bits < needed + PLENTY and is_dear(strategy.basis)
 
 
-def _needed_bits(strategy: Triangular | Centred) -> int:
+def _needed_bits(strategy: Triangular | Centered) -> int:
     """Return the width with which a strategy loses nothing, or hardly anything."""
-    if isinstance(strategy, Centred):
+    if isinstance(strategy, Centered):
         return strategy.cells.bit_length()
     if not _is_free(strategy):
         return _largest(strategy.basis).bit_length()

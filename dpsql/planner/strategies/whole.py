@@ -18,7 +18,7 @@ from dpsql.linalg.roots import root_of
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference, row_basis
 from dpsql.planner.strategies.base import Solution
-from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.strategies.express import over_basis
 from dpsql.workload import Workload
 from dpsql.workload.joint import gram, joint_cells, spread_out, touched, written_out
@@ -72,7 +72,7 @@ def solve_whole(workload: Workload, tolerance: float) -> tuple[Component, Soluti
     basis = nested.basis if nested else integer_basis(workload, names, dual.rank)
     if basis is None:
         return None
-    best = maximise(dual, tolerance)
+    best = maximize(dual, tolerance)
     strategy = over_basis(best.root, basis)
     references = tuple(Reference.of_cells(n) for n in shape)
     component = Component(tuple(range(len(names))), references, b"whole", rows)

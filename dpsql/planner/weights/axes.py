@@ -30,7 +30,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.hull import EXACT, SPARE, hull
 from dpsql.linalg.matrices import Dense
 from dpsql.linalg.roots import compressed, full_rank_root
-from dpsql.planner.residuals.equivalence import Colouring, kinds
+from dpsql.planner.residuals.equivalence import Coloring, kinds
 from dpsql.planner.residuals.references import Reference
 from dpsql.workload import Block, Family, Queries, Workload
 
@@ -48,7 +48,7 @@ MOST_SEARCHED = 2**21
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeAxis:
-    """What is asked along the attributes of one colour."""
+    """What is asked along the attributes of one color."""
 
     rows: Array
     """Rows with the Gram matrix that the queries leave on the attribute, of shape (any, cells)."""
@@ -93,15 +93,15 @@ class FreeAxis:
         return FreeAxis(self.rows[:, self.vertices], np.arange(len(self.vertices)), support)
 
 
-def axes_of(workload: Workload, colouring: Colouring, wanted: Sequence[int]) -> dict[int, FreeAxis]:
-    """Return what is asked along the attributes of some colours, without those too large for it."""
+def axes_of(workload: Workload, coloring: Coloring, wanted: Sequence[int]) -> dict[int, FreeAxis]:
+    """Return what is asked along the attributes of some colors, without those too large for it."""
     found: dict[int, FreeAxis] = {}
-    for colour, parts in _parts(workload, colouring, wanted).items():
-        rows = _stacked(parts, colouring.sizes[colour])
+    for color, parts in _parts(workload, coloring, wanted).items():
+        rows = _stacked(parts, coloring.sizes[color])
         if rows is not None and len(rows):
             axis = FreeAxis.of(rows)
             if len(rows) * len(axis.vertices) <= MOST_SEARCHED:
-                found[colour] = axis
+                found[color] = axis
     return found
 
 
@@ -116,18 +116,18 @@ def is_cyclic(queries: Queries) -> bool:
 
 
 def _parts(
-    workload: Workload, colouring: Colouring, wanted: Sequence[int]
+    workload: Workload, coloring: Coloring, wanted: Sequence[int]
 ) -> dict[int, list[tuple[float, Block, int]]]:
-    """Collect colour → (weight, block, axis of the block)."""
-    parts: dict[int, list[tuple[float, Block, int]]] = {colour: [] for colour in wanted}
-    for kind in kinds(workload, colouring):
+    """Collect color → (weight, block, axis of the block)."""
+    parts: dict[int, list[tuple[float, Block, int]]] = {color: [] for color in wanted}
+    for kind in kinds(workload, coloring):
         column, weight = 0, float(kind.weights.sum())
         for block in kind.blocks:
             for axis in range(len(block.attributes)):
-                colour = colouring.colours[kind.attributes[0, column]]
+                color = coloring.colors[kind.attributes[0, column]]
                 column += 1
-                if colour in parts:
-                    parts[colour].append((weight, block, axis))
+                if color in parts:
+                    parts[color].append((weight, block, axis))
     return parts
 
 
@@ -182,7 +182,7 @@ def _few_rows(block: Block, axis: int) -> Array | None:
 
 
 def _basis(table: Array) -> Cells:
-    """Choose far apart columns that are a basis, by a QR factorisation with pivots."""
+    """Choose far apart columns that are a basis, by a QR factorization with pivots."""
     triangle, pivots = scipy.linalg.qr(table, mode="r", pivoting=True)
     sizes = np.abs(np.diag(triangle))
     return np.sort(pivots[: int((sizes > EXACT * sizes[0]).sum())])
@@ -198,48 +198,48 @@ def _with_ones(rows: Array) -> Array:
 class Vertices:
     """A workload that needs the same noise as a given one, with fewer cells where little is asked.
 
-    Only sums over cells differ, and with them what the uniform reference is: a colour keeps the
+    Only sums over cells differ, and with them what the uniform reference is: a color keeps the
     one of all its cells, as far as queries can tell.
     """
 
     workload: Workload
-    colouring: Colouring
+    coloring: Coloring
     axes: Mapping[int, FreeAxis]
-    """Of the colours that are searched."""
+    """Of the colors that are searched."""
     uniform: tuple[Reference, ...]
-    """For each colour, what is the uniform reference over all cells."""
+    """For each color, what is the uniform reference over all cells."""
     _all: Mapping[int, FreeAxis]
 
     @staticmethod
-    def of(workload: Workload, colouring: Colouring, axes: Mapping[int, FreeAxis]) -> Vertices:
+    def of(workload: Workload, coloring: Coloring, axes: Mapping[int, FreeAxis]) -> Vertices:
         """Leave out the cells that don't matter."""
-        fewer = {c: a.vertices for c, a in axes.items() if len(a.vertices) < colouring.sizes[c]}
-        sizes = tuple(len(fewer.get(c, range(n))) for c, n in enumerate(colouring.sizes))
+        fewer = {c: a.vertices for c, a in axes.items() if len(a.vertices) < coloring.sizes[c]}
+        sizes = tuple(len(fewer.get(c, range(n))) for c, n in enumerate(coloring.sizes))
         uniform = tuple(
             Reference.of_reals(axes[c].on_support(np.full(n, 1 / n))[fewer[c]])
             if c in fewer
             else Reference.of_cells(n)
-            for c, n in enumerate(colouring.sizes)
+            for c, n in enumerate(coloring.sizes)
         )
         places = {
-            name: fewer[colour]
-            for name, colour in zip(workload.domain, colouring.colours, strict=True)
-            if colour in fewer
+            name: fewer[color]
+            for name, color in zip(workload.domain, coloring.colors, strict=True)
+            if color in fewer
         }
         small = {c: a.on_vertices() if c in fewer else a for c, a in axes.items()}
-        coloured = Colouring(colouring.colours, sizes)
-        return Vertices(_cut(workload, places), coloured, small, uniform, axes)
+        colored = Coloring(coloring.colors, sizes)
+        return Vertices(_cut(workload, places), colored, small, uniform, axes)
 
-    def cut(self, colour: int, weights: Array) -> Array:
+    def cut(self, color: int, weights: Array) -> Array:
         """Return the reference over the cells that are left that acts as one over all of them."""
-        axis = self._all.get(colour)
+        axis = self._all.get(color)
         if axis is None or len(axis.vertices) == axis.cells:
             return weights
         return axis.on_support(weights)[axis.vertices]
 
-    def spread(self, colour: int, reference: Reference) -> Reference:
+    def spread(self, color: int, reference: Reference) -> Reference:
         """Return a reference over the cells that are left as one over all of them."""
-        axis = self._all.get(colour)
+        axis = self._all.get(color)
         if axis is None or reference.numerators is None or len(axis.vertices) == axis.cells:
             return reference
         numerators = np.zeros(axis.cells, dtype=np.int64)

@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.decompose import Subworkload
-from dpsql.planner.residuals.equivalence import Colouring
+from dpsql.planner.residuals.equivalence import Coloring
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.weights.evaluation import TooMuchError
 from dpsql.planner.weights.search import ReferenceSearch
@@ -63,24 +63,24 @@ def choose_by_context(
         search: what searched for references that are the same in all contexts.
         common: the best of these.
     """
-    torn = contested(workload, search.colouring) & search.free.keys()
+    torn = contested(workload, search.coloring) & search.free.keys()
     if sum(len(s.spaces) for s in search.subworkloads) > MOST_SPACES:
         return None
-    sets = [torn, *({colour} for colour in torn if len(torn) > 1)] if torn else []
+    sets = [torn, *({color} for color in torn if len(torn) > 1)] if torn else []
     contexts = _Contexts(workload, search, common)
     try:
         # A few evaluations show what promises most, and that mostly nothing does.
-        tried = [(found, colours) for colours in sets if (found := contexts.tried(colours))]
+        tried = [(found, colors) for colors in sets if (found := contexts.tried(colors))]
         if not tried:
             return None
-        best, colours = max(tried, key=lambda t: sum(part.gain for part in t[0].values()))
-        return contexts.references(colours, {k: part.ended() for k, part in best.items()})
+        best, colors = max(tried, key=lambda t: sum(part.gain for part in t[0].values()))
+        return contexts.references(colors, {k: part.ended() for k, part in best.items()})
     except TooMuchError:
         return None
 
 
-def contested(workload: Workload, colouring: Colouring) -> set[int]:
-    """Return the colours of attributes of which families over other attributes ask other things.
+def contested(workload: Workload, coloring: Coloring) -> set[int]:
+    """Return the colors of attributes of which families over other attributes ask other things.
 
     Where all ask the same of an attribute, its best reference is the same for each of them.
     """
@@ -89,9 +89,9 @@ def contested(workload: Workload, colouring: Colouring) -> set[int]:
         for block in family.blocks if family.count else ():
             for axis, name in enumerate(block.attributes):
                 asked[name][family.attributes].add((block.queries.key, axis))
-    colours = dict(zip(workload.domain, colouring.colours, strict=True))
+    colors = dict(zip(workload.domain, coloring.colors, strict=True))
     return {
-        colours[name]
+        colors[name]
         for name, by_set in asked.items()
         if len({frozenset(what) for what in by_set.values()}) > 1
     }
@@ -131,23 +131,23 @@ class _Contexts:
     whole: ReferenceSearch
     common: Mapping[str, Reference]
 
-    def names(self, colours: set[int]) -> list[str]:
-        """Return the attributes of some colours."""
-        of = zip(self.workload.domain, self.whole.colouring.colours, strict=True)
-        return [name for name, colour in of if colour in colours]
+    def names(self, colors: set[int]) -> list[str]:
+        """Return the attributes of some colors."""
+        of = zip(self.workload.domain, self.whole.coloring.colors, strict=True)
+        return [name for name, color in of if color in colors]
 
-    def tried(self, colours: set[int]) -> dict[Context, _ContextSearch]:
-        """Let attributes of some colours have references for each context of the others.
+    def tried(self, colors: set[int]) -> dict[Context, _ContextSearch]:
+        """Let attributes of some colors have references for each context of the others.
 
         Nothing is returned if hardly any context gains by that.
         """
-        pivots = frozenset(self.workload.domain) - frozenset(self.names(colours))
+        pivots = frozenset(self.workload.domain) - frozenset(self.names(colors))
         by_context = _by_context(self.whole.subworkloads, pivots)
         if not 1 < len(by_context) <= MOST_CONTEXTS:
             return {}
-        start, found = self.whole.start(self._by_colour()), dict[Context, _ContextSearch]()
+        start, found = self.whole.start(self._by_color()), dict[Context, _ContextSearch]()
         for context, spaces in by_context.items():
-            part = self.whole.part(spaces, colours)
+            part = self.whole.part(spaces, colors)
             if (before := part.objective(start)) is None:
                 raise TooMuchError
             found[context] = _ContextSearch(part, before[0], before[0], start).lowered(FEW)
@@ -155,11 +155,11 @@ class _Contexts:
         return found if sum(part.gain for part in found.values()) > LITTLE * total else {}
 
     def references(
-        self, colours: set[int], parts: Mapping[Context, _ContextSearch]
+        self, colors: set[int], parts: Mapping[Context, _ContextSearch]
     ) -> References | None:
         """Return what was found; attributes keep their common references where that is little."""
-        names, found = self.names(colours), dict[tuple[str, Context], Reference]()
-        of = dict(zip(self.workload.domain, self.whole.colouring.colours, strict=True))
+        names, found = self.names(colors), dict[tuple[str, Context], Reference]()
+        of = dict(zip(self.workload.domain, self.whole.coloring.colors, strict=True))
         for context, part in parts.items():
             if part.gain > LITTLE * part.before:
                 rounded = part.search.rounded(part.weights)
@@ -175,9 +175,9 @@ class _Contexts:
         pivots = frozenset(self.workload.domain) - frozenset(names)
         return References(usual, pivots, special) if special else None
 
-    def _by_colour(self) -> list[Reference]:
-        colouring, names = self.whole.colouring, list(self.workload.domain)
-        firsts = [colouring.colours.index(c) for c in range(len(colouring.sizes))]
+    def _by_color(self) -> list[Reference]:
+        coloring, names = self.whole.coloring, list(self.workload.domain)
+        firsts = [coloring.colors.index(c) for c in range(len(coloring.sizes))]
         return [self.common[names[first]] for first in firsts]
 
 

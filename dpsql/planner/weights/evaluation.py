@@ -11,8 +11,8 @@ import numpy as np
 from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.pieces import Component, Piece, Splitter, reorder
-from dpsql.planner.residuals.structure import analyse, products
-from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.residuals.structure import analyze, products
+from dpsql.planner.strategies.dual import Dual, maximize
 from dpsql.planner.strategies.dual_solver import DualSolver
 from dpsql.planner.strategies.identity import identity_error
 from dpsql.planner.weights import gradient
@@ -78,7 +78,7 @@ class Evaluation:
     def error(self, number: int, asked: Subworkload, final: bool) -> tuple[float, Slopes] | None:
         """Return E and its derivatives; None if the dual doesn't take the subworkload."""
         terms = products(asked, self._splitter)
-        structure = analyse(terms)
+        structure = analyze(terms)
         taken = (c.identity is not None or DualSolver().accepts(c) for c in structure.components)
         if structure.rest or not all(taken):
             return None
@@ -119,7 +119,7 @@ class Evaluation:
             self._spent.work += 2.0 * component.rows.size * min(component.rows.shape)
             if not dual.rank or self._spent.work + STEPS * dual.work > self._spent.limit:
                 raise TooMuchError
-            point = maximise(dual, TOLERANCE, self._deltas.get(place))
+            point = maximize(dual, TOLERANCE, self._deltas.get(place))
             self._spent.work += point.evaluations * dual.work
             n = len(point.delta)
             self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n

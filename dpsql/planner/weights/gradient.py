@@ -23,7 +23,7 @@ from dpsql.planner.strategies.dual import DualPoint
 from dpsql.workload import Queries
 
 Slopes = dict[int, Array]
-"""Colour → derivative by its reference, of shape (cells,)."""
+"""Color → derivative by its reference, of shape (cells,)."""
 
 
 def covariance_root(point: DualPoint) -> Array:
@@ -36,8 +36,8 @@ def covariance_root(point: DualPoint) -> Array:
 
 def add(slopes: Slopes, more: Slopes, factor: float = 1.0) -> None:
     """Add derivatives up, in place."""
-    for colour, slope in more.items():
-        slopes[colour] = slopes.get(colour, 0.0) + factor * slope
+    for color, slope in more.items():
+        slopes[color] = slopes.get(color, 0.0) + factor * slope
 
 
 def of_piece(piece: Piece, references: Sequence[Array], root: Array) -> tuple[float, Slopes]:
@@ -45,29 +45,29 @@ def of_piece(piece: Piece, references: Sequence[Array], root: Array) -> tuple[fl
 
     Args:
         piece: the piece.
-        references: ℓ of each colour.
+        references: ℓ of each color.
         root: H with C = HᵀH, of shape (any, cells of the kept axes in the piece's order).
 
     Returns:
         tr(C G), and its derivatives.
     """
-    weights = [references[c] for c in piece.colours]
+    weights = [references[c] for c in piece.colors]
     if len(weights) == 1:
         return _of_axis(piece, weights[0], root)
     return _of_joint(piece, weights, root)
 
 
 def _of_axis(piece: Piece, weights: Array, root: Array) -> tuple[float, Slopes]:
-    (colour,) = piece.colours
+    (color,) = piece.colors
     if not piece.kept[0]:
         scale = float(np.square(root).sum())
         slope = _gram_times(piece.queries, weights)
-        return scale * float(weights @ slope), {colour: 2 * scale * slope}
+        return scale * float(weights @ slope), {color: 2 * scale * slope}
     # A kept query is q·K with K = I − ℓ1ᵀ, so the kept Gram matrix is KᵀGK, and dK = −dℓ1ᵀ.
     sums = root.sum(axis=1)
     turned = root.T - np.outer(weights, sums)
     applied = _gram_times(piece.queries, turned)
-    return float((turned * applied).sum()), {colour: -2 * applied @ sums}
+    return float((turned * applied).sum()), {color: -2 * applied @ sums}
 
 
 def _gram_times(queries: Queries, values: Array) -> Array:
@@ -86,14 +86,14 @@ def _of_joint(piece: Piece, weights: Sequence[Array], root: Array) -> tuple[floa
     back = 2 * applied @ root  # the derivative by the rows
     shape = [len(w) for w in weights]
     slopes: Slopes = {}
-    for axis, colour in enumerate(piece.colours):
+    for axis, color in enumerate(piece.colors):
         partly = _all_but(matrix, weights, piece.kept, axis)
         sizes = [n if keep else 1 for n, keep in zip(shape, piece.kept, strict=True)]
         tensor = np.moveaxis(back.reshape(-1, *sizes), axis + 1, -1)
         if piece.kept[axis]:
             tensor = -tensor.sum(axis=-1, keepdims=True)
         slope = tensor.reshape(-1) @ partly
-        add(slopes, {colour: slope})
+        add(slopes, {color: slope})
     return float(np.square(applied).sum()), slopes
 
 

@@ -48,7 +48,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.nested import nested_rows
 from dpsql.linalg.roots import compressed, full_rank_root
 from dpsql.planner.residuals.references import Reference, rounded
-from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximise
+from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, FreeAxis
 from dpsql.workload import Queries, Workload
 from dpsql.workload.factors import Total
@@ -175,7 +175,7 @@ def _solved(along: Along, cells: int, tolerance: float) -> _SolvedFactor | None:
         return None
     axis = FreeAxis.of(rows)
     here = axis.on_vertices()
-    best = maximise(Dual.of(here.rows, (here.cells,)), tolerance)
+    best = maximize(Dual.of(here.rows, (here.cells,)), tolerance)
     weights, delta = np.zeros(cells), np.full(cells, MIXED / cells)
     weights[axis.vertices] = reference_of(best.root)
     delta[axis.vertices] += (1 - MIXED) * best.delta

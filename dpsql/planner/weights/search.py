@@ -20,10 +20,10 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array
 from dpsql.planner.residuals.decompose import Subworkload, decompose
-from dpsql.planner.residuals.equivalence import Colouring, by_role, by_size, kinds
+from dpsql.planner.residuals.equivalence import Coloring, by_role, by_size, kinds
 from dpsql.planner.residuals.pieces import Piece, Splitter
 from dpsql.planner.residuals.references import Reference, rounded
-from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.strategies.dual import Dual, maximize
 from dpsql.planner.weights import gradient
 from dpsql.planner.weights.axes import FreeAxis, Vertices, axes_of, is_cyclic
 from dpsql.planner.weights.evaluation import TOLERANCE, WORK, Evaluation, Spent, TooMuchError
@@ -52,22 +52,22 @@ WORSE = 0.05
 class Choice:
     """References that promise less error than uniform ones."""
 
-    colouring: Colouring
+    coloring: Coloring
     references: list[Reference]
-    """One for each colour."""
+    """One for each color."""
     uniform_roots: float
     """A lower bound on Σ_A √E_A with uniform references; 0 if none is known."""
 
 
 def reference_search(workload: Workload) -> ReferenceSearch | None:
     """Return what searches for references; None if uniform ones are best by symmetry."""
-    colouring = by_role(workload)
-    free = free_axes(workload, colouring)
+    coloring = by_role(workload)
+    free = free_axes(workload, coloring)
     if not free:
         return None
-    search = ReferenceSearch(workload, colouring, free)
+    search = ReferenceSearch(workload, coloring, free)
     coarse = by_size(workload)
-    if len(coarse.sizes) < len(colouring.sizes):
+    if len(coarse.sizes) < len(coloring.sizes):
         shared = ReferenceSearch(workload, coarse, free_axes(workload, coarse))
         if len(search.subworkloads) > 2 * len(shared.subworkloads) + 50:
             return shared  # attributes in different roles then share a compromise
@@ -77,12 +77,12 @@ def reference_search(workload: Workload) -> ReferenceSearch | None:
 def choose_references(search: ReferenceSearch) -> Choice | None:
     """Search for the best references; None if uniform ones are best."""
     try:
-        found = search.minimise()
+        found = search.minimize()
     except TooMuchError:  # a guess, to be planned beside uniform references
         found = search.each_alone(), 0.0
     if found is None:
         return None
-    return Choice(search.colouring, search.rounded(found[0]), found[1])
+    return Choice(search.coloring, search.rounded(found[0]), found[1])
 
 
 def uniform_is_best(workload: Workload) -> bool:
@@ -90,26 +90,26 @@ def uniform_is_best(workload: Workload) -> bool:
     return not _not_alike(workload, by_size(workload))
 
 
-def free_axes(workload: Workload, colouring: Colouring) -> dict[int, FreeAxis]:
-    """Return the colours whose reference is searched for, with what is asked along them."""
-    found = _not_alike(workload, colouring)
-    wanted = sorted(c for c in found if colouring.sizes[c] > 1)
-    return axes_of(workload, colouring, wanted)
+def free_axes(workload: Workload, coloring: Coloring) -> dict[int, FreeAxis]:
+    """Return the colors whose reference is searched for, with what is asked along them."""
+    found = _not_alike(workload, coloring)
+    wanted = sorted(c for c in found if coloring.sizes[c] > 1)
+    return axes_of(workload, coloring, wanted)
 
 
-def _not_alike(workload: Workload, colouring: Colouring) -> set[int]:
-    """Return the colours whose best reference need not be uniform.
+def _not_alike(workload: Workload, coloring: Coloring) -> set[int]:
+    """Return the colors whose best reference need not be uniform.
 
     Where every block on an attribute is over it alone and looks the same from all its cells, as
     group-bys and circular ranges do, uniform is best by symmetry.
     """
     found: set[int] = set()
-    for kind in kinds(workload, colouring):
+    for kind in kinds(workload, coloring):
         column = 0
         for block in kind.blocks:
             width = len(block.attributes)
             if width > 1 or not is_cyclic(block.queries):
-                found |= {colouring.colours[i] for i in kind.attributes[0, column : column + width]}
+                found |= {coloring.colors[i] for i in kind.attributes[0, column : column + width]}
             column += width
     return found
 
@@ -120,8 +120,8 @@ class _Presence:
     Some references make some pieces vanish; those of the search must not depend on which.
     """
 
-    def __init__(self, colouring: Colouring, free: Iterable[int]) -> None:
-        kinds = [(n, c in free) for c, n in enumerate(colouring.sizes)]
+    def __init__(self, coloring: Coloring, free: Iterable[int]) -> None:
+        kinds = [(n, c in free) for c, n in enumerate(coloring.sizes)]
         distinct = sorted(set(kinds))
         self._kind_of = [distinct.index(kind) for kind in kinds]
         self._splitter = Splitter(
@@ -130,8 +130,8 @@ class _Presence:
 
     def squares(self, piece: Piece) -> float:
         """Return the piece's squares with irregular references, the same for all of one size."""
-        alike = tuple(self._kind_of[c] for c in piece.colours)
-        return self._splitter.squares(replace(piece, colours=alike))
+        alike = tuple(self._kind_of[c] for c in piece.colors)
+        return self._splitter.squares(replace(piece, colors=alike))
 
 
 def _irregular(cells: int) -> Reference:
@@ -140,32 +140,32 @@ def _irregular(cells: int) -> Reference:
 
 
 class ReferenceSearch:
-    """A search for references of the colours that are free."""
+    """A search for references of the colors that are free."""
 
-    def __init__(self, workload: Workload, colouring: Colouring, free: dict[int, FreeAxis]) -> None:
-        small = Vertices.of(workload, colouring, free)
-        self.colouring = colouring
-        self._small, self._colouring, self.free = small, small.colouring, small.axes
+    def __init__(self, workload: Workload, coloring: Coloring, free: dict[int, FreeAxis]) -> None:
+        small = Vertices.of(workload, coloring, free)
+        self.coloring = coloring
+        self._small, self._coloring, self.free = small, small.coloring, small.axes
         self._sparse = [c for c, axis in free.items() if axis.sparse]
-        present = _Presence(small.colouring, free)
-        self.subworkloads = decompose(small.workload, small.colouring, present.squares)
+        present = _Presence(small.coloring, free)
+        self.subworkloads = decompose(small.workload, small.coloring, present.squares)
         self._deltas: dict[tuple[int, int], Array] = {}
         self._spent = Spent()
         self._moved = self.free
 
-    def part(self, subworkloads: Sequence[Subworkload], colours: set[int]) -> ReferenceSearch:
-        """Search for the references of some colours, for some subworkloads, in half the time."""
+    def part(self, subworkloads: Sequence[Subworkload], colors: set[int]) -> ReferenceSearch:
+        """Search for the references of some colors, for some subworkloads, in half the time."""
         found = copy(self)
         found.subworkloads, found._deltas = tuple(subworkloads), {}
         found._spent = Spent(limit=self._spent.limit / 2)
-        found._moved = {c: axis for c, axis in self.free.items() if c in colours}
+        found._moved = {c: axis for c, axis in self.free.items() if c in colors}
         return found
 
     def start(self, references: Sequence[Reference]) -> list[Array]:
-        """Return references of all colours over the cells that are searched."""
+        """Return references of all colors over the cells that are searched."""
         return [self._small.cut(c, r.weights) for c, r in enumerate(references)]
 
-    def minimise(self) -> tuple[list[Array], float] | None:
+    def minimize(self) -> tuple[list[Array], float] | None:
         """Return the best references found, and Σ √E for uniform ones; None if those are best."""
         uniform = [r.weights for r in self._small.uniform]
         if (least := self.objective(uniform)) is None:
@@ -244,7 +244,7 @@ class ReferenceSearch:
 
         Small integers leave more bits for the strategies.
         """
-        sizes = enumerate(self._colouring.sizes)
+        sizes = enumerate(self._coloring.sizes)
         result = [self._rounded(c, best[c], max(COARSEST, RESOLUTION * n)) for c, n in sizes]
         limit = math.inf
         for denominator in (FINEST, *DENOMINATORS) if self._sparse else ():
@@ -260,8 +260,8 @@ class ReferenceSearch:
                     limit = found[0] * (1 + SLIGHT)
         return [self._small.spread(c, reference) for c, reference in enumerate(result)]
 
-    def _rounded(self, colour: int, weights: Array, denominator: int) -> Reference:
-        if colour in self.free:
+    def _rounded(self, color: int, weights: Array, denominator: int) -> Reference:
+        if color in self.free:
             return rounded(weights, denominator)
         return Reference.of_cells(len(weights))
 
@@ -288,7 +288,7 @@ class ReferenceSearch:
         """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
         result = self._on_support([r.weights for r in self._small.uniform])
         for c, axis in self.free.items():
-            root = covariance_root(maximise(Dual.of(axis.rows, axis.rows.shape[1:]), TOLERANCE))
+            root = covariance_root(maximize(Dual.of(axis.rows, axis.rows.shape[1:]), TOLERANCE))
             weights = root.T @ root.sum(axis=1)
             if weights.sum() > 1e-6 * np.abs(weights).sum():
                 result[c] = axis.on_support(weights / weights.sum())

@@ -250,7 +250,7 @@ def _moments(
     present = exp.Not(this=exp.Is(this=exp.Paren(this=e.node), expression=exp.Null()))
     sql = f"NOT ({e.sql}) IS NULL"
     filled = BoundExpr(present, sql, e.attributes, e.relations, e.span)
-    first = binder.statistic(Linear(f"{label} x COUNT", e, centre=True, filters=filters))
+    first = binder.statistic(Linear(f"{label} x COUNT", e, center=True, filters=filters))
     count = binder.statistic(Linear(label, filters=(*filters, filled)))
     return first, count
 

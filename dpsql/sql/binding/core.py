@@ -91,7 +91,7 @@ class Linear:
     """As the analyst would write it, for reports."""
     weight: BoundExpr | None = None
     """What each row adds; None for 1."""
-    centre: bool = False
+    center: bool = False
     """Take off the middle of the weight's values, which is what an average needs."""
     square: bool = False
     """Take the weight's square, after centering."""

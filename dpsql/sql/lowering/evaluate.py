@@ -55,7 +55,7 @@ class WeighedEntries:
     entries: StructuredMatrix
     scale: float
     """The largest absolute value of an entry's weight for one row."""
-    centre: float
+    center: float
     """What was taken off the weight."""
 
 
@@ -181,13 +181,13 @@ class Evaluator:
         query = f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept"
         with self._locating(component, [] if weight is None else [weight]):
             self._sandbox.create(part, query)
-        centre, scale = self._range(part, of, weight)
+        center, scale = self._range(part, of, weight)
         row, joins = "0", []
         for i, (axis, keys) in enumerate(axes):
             same = " AND ".join(f"p.k{k} IS NOT DISTINCT FROM x{i}.k{k}" for k in keys)
             joins.append(f"JOIN {axis.table} x{i} ON {same}")
             row = f"({row}) * {axis.rows} + x{i}.row"
-        term = f"(w - ({centre!r}))"
+        term = f"(w - ({center!r}))"
         term = f"{term} * {term}" if of.square else term
         found = self._sandbox.arrays(
             f"SELECT ({row})::BIGINT AS row, cell, sum({term})::DOUBLE AS weight "
@@ -196,7 +196,7 @@ class Evaluator:
         self._sandbox.drop(part)
         rows = math.prod(axis.rows for axis, _ in axes)
         entries = self._matrix(rows, component, found)
-        return WeighedEntries(entries, scale * scale if of.square else scale, centre)
+        return WeighedEntries(entries, scale * scale if of.square else scale, center)
 
     def _range(self, part: str, of: Linear, weight: BoundExpr | None) -> tuple[float, float]:
         """Return what to take off the weights, and the largest absolute value that is left."""
@@ -217,8 +217,8 @@ class Evaluator:
                 "The values of this are too large to be added up.",
                 f"they may reach {largest:.0e} here; add up thousands or millions instead.",
             )
-        centre = (low + high) / 2 if of.centre else 0.0
-        return centre, max(abs(low - centre), abs(high - centre)) or 1.0
+        center = (low + high) / 2 if of.center else 0.0
+        return center, max(abs(low - center), abs(high - center)) or 1.0
 
     def frame(self, axis: StoredAxis) -> pl.DataFrame:
         """Return the keys of an axis, row by row."""

@@ -32,7 +32,7 @@ class LoweredStatistic:
     blocks: tuple[LoweredBlock, ...]
     scale: float = 1.0
     """The largest absolute value that one row can add."""
-    centre: float = 0.0
+    center: float = 0.0
     """What was taken off the weight of each row."""
     values: pl.Series | None = None
     """For a quantile: the values in their order, along one more axis after those of the groups."""
@@ -178,13 +178,13 @@ class _Set:
         return LoweredStatistic(statistic, blocks, of.scale)
 
     def _linear(self, linear: Linear) -> LoweredStatistic:
-        blocks, scale, centre = [], 1.0, 0.0
+        blocks, scale, center = [], 1.0, 0.0
         for component in self._components(linear.filters, linear.weight):
             block, weighed = self._counted(component, linear)
             blocks.append(block)
             if component.weighted and weighed is not None:
-                scale, centre = weighed.scale, weighed.centre
-        return LoweredStatistic(linear, _without_totals(blocks), scale, centre)
+                scale, center = weighed.scale, weighed.center
+        return LoweredStatistic(linear, _without_totals(blocks), scale, center)
 
     def _counted(
         self, component: CoupledColumns, of: Linear

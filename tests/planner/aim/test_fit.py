@@ -19,7 +19,7 @@ SIZES = {"a": 3, "b": 4, "c": 2}
 ALL = ("a", "b", "c")
 
 
-def centred(table):
+def centered(table):
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return table
@@ -30,7 +30,7 @@ def known(truth, spaces, precision=1e9):
     fitted = FittedMarginals(LinearMarginals(SIZES))
     for names in spaces:
         drop = tuple(i for i, a in enumerate(ALL) if a not in names)
-        fitted.add(names, Residual(centred(truth.sum(axis=drop)), precision))
+        fitted.add(names, Residual(centered(truth.sum(axis=drop)), precision))
     return fitted
 
 
@@ -80,7 +80,7 @@ def test_a_cycle_is_fitted_to_all_its_pairs():
     for axis in range(3):
         assert np.allclose(found.sum(axis=axis), truth.sum(axis=axis), rtol=5e-3)
     odds = np.log(found)
-    assert np.abs(centred(odds)).max() < 1e-3  # no interaction of all three: largest entropy
+    assert np.abs(centered(odds)).max() < 1e-3  # no interaction of all three: largest entropy
 
 
 def test_what_is_known_exactly_is_answered_exactly():
@@ -115,7 +115,7 @@ def test_tables_are_kept_until_they_change():
     fitted = known(table(), [(), ("a",), ("b",), ("c",)])
     ab, c = fitted.table(("a", "b")), fitted.table(("c",))
     assert fitted.table(("a", "b")) is ab
-    fitted.add(("a", "b"), Residual(centred(np.arange(12.0).reshape(3, 4) ** 2), 1e9))
+    fitted.add(("a", "b"), Residual(centered(np.arange(12.0).reshape(3, 4) ** 2), 1e9))
     assert fitted.table(("c",)) is c
     assert np.abs(fitted.table(("a", "b")) - ab).max() > 1
     with pytest.raises(ValueError, match="read-only"):
@@ -126,6 +126,6 @@ def test_an_empty_table_is_answered_without_dividing_by_zero():
     fitted = FittedMarginals(LinearMarginals(SIZES))
     for names in subsets(ALL):
         shape = [SIZES[a] for a in names]
-        fitted.add(names, Residual(centred(np.full(shape, -30.0)) - 30.0 * (not names), 1.0))
+        fitted.add(names, Residual(centered(np.full(shape, -30.0)) - 30.0 * (not names), 1.0))
     assert np.isfinite(fitted.table(ALL)).all()
     assert fitted.table(ALL).sum() == pytest.approx(1.0, rel=1e-3)

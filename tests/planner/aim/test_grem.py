@@ -42,7 +42,7 @@ def filled(seed=0, keep=()):
     return marginals
 
 
-def test_marginals_minimise_the_weighted_squared_error():
+def test_marginals_minimize_the_weighted_squared_error():
     """The data array of least norm among those that fit the measurements best, by lstsq."""
     rows, targets = [], []
     for block, noisy, _ in measurements():

@@ -18,7 +18,7 @@ from tests.oracle import (
     every_space,
     exact_cost,
     family_matrix,
-    generalised_least_squares,
+    generalized_least_squares,
     planned_estimator,
     space_matrix,
 )
@@ -53,7 +53,7 @@ def check(planned):
     if not blocks:
         assert all(not v.any() for v in planned.variances)
         return
-    estimator, noise, bias = generalised_least_squares(planned.workload, blocks)
+    estimator, noise, bias = generalized_least_squares(planned.workload, blocks)
     assert bias < 1e-6
     ours = planned_estimator(planned)
     covariance = (estimator * noise) @ estimator.T

@@ -62,21 +62,21 @@ def test_joint_queries_are_asked_slice_by_slice():
 
 
 def test_the_strategy_of_an_attribute_is_the_authors():
-    """The least error for the centred queries and the total, by a conic program; then projected."""
+    """The least error for centered queries and the total, by a conic program; then projected."""
     import warnings
 
     import cvxpy as cp
 
     n = 6
-    centring = np.eye(n) - 1 / n
-    root = np.vstack([prefixes(n) @ centring, np.ones((1, n))]).T
+    centering = np.eye(n) - 1 / n
+    root = np.vstack([prefixes(n) @ centering, np.ones((1, n))]).T
     x = cp.Variable((n, n), PSD=True)
     bound = cp.Variable((root.shape[1],) * 2, symmetric=True)
     constraints = [cp.bmat([[bound, root.T], [root, x]]) >> 0, cp.diag(x) <= 1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cp.Problem(cp.Minimize(cp.trace(bound)), constraints).solve(solver=cp.CLARABEL)
-    projected = centring @ x.value @ centring
+    projected = centering @ x.value @ centering
     workload = Workload({"a": n}).add(["a"], [Prefix()])
     strategy = strategy_for(queries_of("a", workload)).strategy
     rows = strategy.coefficients @ strategy.basis

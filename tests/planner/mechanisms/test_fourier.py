@@ -50,10 +50,10 @@ def strategy_by_definition(gram, shape) -> tuple[np.ndarray, float]:
 @some(40)
 @given(workloads())
 def test_strategies_and_errors_are_those_of_the_definition(workload):
-    colouring = by_size(workload)
-    splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
+    coloring = by_size(workload)
+    splitter = Splitter([Reference.of_cells(n) for n in coloring.sizes])
     family = fourier.Circulant(measured=True)
-    for subworkload in decompose(workload, colouring, splitter.squares):
+    for subworkload in decompose(workload, coloring, splitter.squares):
         terms = products(subworkload, splitter)
         if subworkload.spaces == ((),):
             continue

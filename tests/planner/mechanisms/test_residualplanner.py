@@ -158,7 +158,7 @@ def test_a_program_that_is_too_large_is_refused(monkeypatch):
         planned_by("residualplanner", SMALL, BUDGET, objective="largest")
 
 
-def test_marginals_are_recognised_however_they_are_written():
+def test_marginals_are_recognized_however_they_are_written():
     sizes = {"a": 3, "b": 4}
     plain = Workload(sizes).add(["a", "b"], [Identity(), Identity()])
     expected = planned_by("residualplanner", plain, BUDGET).rmse

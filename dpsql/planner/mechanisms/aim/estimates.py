@@ -25,8 +25,8 @@ Sheldon, "Efficient and private marginal reconstruction with local non-negativit
 A new measurement changes t_A only. So a marginal that is kept changes by the spread of the
 difference if A ⊆ B, and not at all otherwise ("AIM+GReM", Proposition 4.2).
 
-All is done in axes: centring along an axis, and adding an array with axes of length one to a larger
-one, which take time in proportion to the cells (3).
+All is done in axes: centering along an axis, and adding an array with axes of length one to a
+larger one, which take time in proportion to the cells (3).
 
 *Answers that are not negative*: what one expects given what was measured. Post-processing.
 The linear estimates say nothing about interactions that were not measured, that is, they
@@ -62,7 +62,7 @@ from numpy.typing import NDArray
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
-from dpsql.measurement.integer import BlockStrategy, CentredFactor, DenseFactor, IntegerFactor
+from dpsql.measurement.integer import BlockStrategy, CenteredFactor, DenseFactor, IntegerFactor
 from dpsql.planner.mechanisms.aim.plan import Attributes
 from dpsql.planner.shares.allocation import exact_shares, water_level
 
@@ -132,7 +132,7 @@ def residual_factors(attributes: Attributes, sizes: Mapping[str, int]) -> tuple[
         return (DenseFactor((), (), np.array([[scale]], dtype=np.int64)),)
     scales = (scale, *(1 for _ in attributes[1:]))
     return tuple(
-        CentredFactor((i,), (sizes[a],), s)
+        CenteredFactor((i,), (sizes[a],), s)
         for i, (a, s) in enumerate(zip(attributes, scales, strict=True))
     )
 

@@ -167,9 +167,9 @@ def spectrum(workload: Workload) -> Spectrum | None:
     sizes = [workload.domain[name] for name in names]
     cells = np.array([float(math.prod(sizes[i] for i in s)) for s in found.sets])
     asked = np.zeros(len(found.sets))
-    colouring = by_size(workload)
-    splitter = Splitter([Reference.of_cells(n) for n in colouring.sizes])
-    for subworkload in decompose(workload, colouring, splitter.squares):
+    coloring = by_size(workload)
+    splitter = Splitter([Reference.of_cells(n) for n in coloring.sizes])
+    for subworkload in decompose(workload, coloring, splitter.squares):
         # Over its own cells Σ‖q_A‖² is g_A · n_A / N: what is dropped is the mean over n cells.
         squares = math.fsum(
             share * math.prod(map(splitter.squares, [*dropped, *(piece for piece, _ in t.layout)]))

@@ -167,7 +167,7 @@ def _products(
         solver = f"{what}: {_described(product)}"
         strategies.append(MarginalStrategy(product.asked.names, factors, share, solver))
         pairs = zip(factors, product.factors, strict=False)
-        measured = tuple(realised(factor, found, noise) for factor, found in pairs)
+        measured = tuple(realized(factor, found, noise) for factor, found in pairs)
         errors.append(ProductStrategy(product.asked, measured).error)
     counts = (math.prod(f.measurements for f in s.factors) for s in strategies)
     if sum(counts) > MOST_MEASUREMENTS:
@@ -196,7 +196,7 @@ def _all_cells(workload: Workload, oracle: Oracle, cost: Cost) -> StrategyCandid
     factor = joint(found, oracle.noise, sizes, _bits(cost, 1.0))
     strategy = MarginalStrategy(names, (factor,), 1.0, "all joint cells: searched")
     return StrategyCandidate(
-        realised(factor, found, oracle.noise).error(asked), (strategy,), "marginals"
+        realized(factor, found, oracle.noise).error(asked), (strategy,), "marginals"
     )
 
 
@@ -265,7 +265,7 @@ def joint(strategy: Strategy, noise: Noise, sizes: Sequence[int], bits: int) -> 
     return DenseFactor(axes, tuple(sizes), _matrix(strategy, noise, bits))
 
 
-def realised(factor: IntegerFactor, strategy: Strategy, noise: Noise) -> Strategy:
+def realized(factor: IntegerFactor, strategy: Strategy, noise: Noise) -> Strategy:
     """Return what became of a strategy, scaled to sensitivity 1."""
     change = factor.largest_column_sum
     norm = float(change) if noise == "laplace" else math.sqrt(factor.largest_column_norm_squared)

@@ -43,7 +43,7 @@ from dpsql.workload import Queries, Total, Workload
 from dpsql.workload.joint import Groups, by_attributes, touched
 
 MAX_CELLS = 2500
-"""Cells of an attribute up to which a Gram matrix is written out and factorised."""
+"""Cells of an attribute up to which a Gram matrix is written out and factorized."""
 ROUNDS = 30
 PROGRESS = 1e-5
 """Relative gain of a round below which the search ends."""
@@ -61,7 +61,7 @@ def gram_of(queries: Queries) -> StructuredMatrix:
         return Exchangeable(queries.cells, *even)
     if queries.cells > MAX_CELLS:
         raise ResourceLimitError(
-            f"HDMM can't factorise a matrix over {queries.cells:,} cells; the limit is "
+            f"HDMM can't factorize a matrix over {queries.cells:,} cells; the limit is "
             f"{MAX_CELLS:,}.",
             hint="use a coarser domain, or another mechanism.",
         )

@@ -41,7 +41,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import StructuredMatrix, independent_inverse
 from dpsql.linalg.roots import root_of
 from dpsql.linalg.structures import across_and_along
-from dpsql.planner.strategies.dual import Dual, maximise
+from dpsql.planner.strategies.dual import Dual, maximize
 
 Noise = Literal["gaussian", "laplace"]
 
@@ -82,7 +82,7 @@ class DenseStrategy:
 
     @classmethod
     def of(cls, rows: Array) -> DenseStrategy:
-        """Factorise the measurements: with A = QR is (AᵀA)⁺ = R⁻¹R⁻ᵀ, or A⁺A⁺ᵀ."""
+        """Factorize the measurements: with A = QR is (AᵀA)⁺ = R⁻¹R⁻ᵀ, or A⁺A⁺ᵀ."""
         wide = len(rows) < len(rows.T)
         triangle = rows if wide else np.linalg.qr(rows, mode="r")
         inverse = independent_inverse(rows) if wide else np.linalg.inv(triangle)
@@ -277,7 +277,7 @@ def even(gram: StructuredMatrix, noise: Noise) -> EvenStrategy:
 
 
 def _least(function: Callable[[float], float]) -> float:
-    """Minimise over 0 <= t < 1: a grid that is fine near both ends, then Brent's method."""
+    """Minimize over 0 <= t < 1: a grid that is fine near both ends, then Brent's method."""
     from scipy.optimize import minimize_scalar  # half a second to import, as `minimize` above
 
     fine = np.geomspace(1e-9, 0.5, 120)
@@ -291,7 +291,7 @@ def _least(function: Callable[[float], float]) -> float:
 def full(gram: StructuredMatrix) -> DenseStrategy:
     """Return the best strategy of all for Gaussian noise."""
     dual = Dual.of(root_of(gram.matrix), (gram.cells,))
-    rows = maximise(dual, TOLERANCE).root
+    rows = maximize(dual, TOLERANCE).root
     return DenseStrategy.of(rows / math.sqrt(float(np.square(rows).sum(axis=0).max())))
 
 

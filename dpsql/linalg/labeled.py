@@ -19,7 +19,7 @@ Name = Hashable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledArray:
+class LabeledArray:
     """An array whose axes have names."""
 
     names: Sequence[Name]
@@ -29,7 +29,7 @@ class LabelledArray:
     @classmethod
     def of(
         cls, names: Sequence[Name], sizes: Mapping[Any, int], flat: NDArray[Any]
-    ) -> LabelledArray:
+    ) -> LabeledArray:
         """Give flat values, in C order, axes of some sizes."""
         return cls(names, flat.reshape([sizes[name] for name in names]))
 
@@ -47,7 +47,7 @@ class LabelledArray:
         gone = tuple(i for i, name in enumerate(self.names) if name not in names)
         left = [name for name in self.names if name in names]
         values = self.values.sum(axis=gone) if gone else self.values
-        return np.asarray(LabelledArray(left, values).transpose(names))
+        return np.asarray(LabeledArray(left, values).transpose(names))
 
     def expand(self, names: Sequence[Name]) -> NDArray[Any]:
         """Return the values along more axes, in the given order, of length 1 where they lack one.
@@ -58,6 +58,6 @@ class LabelledArray:
         ordered = self.transpose([name for name in names if name in sizes])
         return ordered.reshape([sizes.get(name, 1) for name in names])
 
-    def apply(self, name: Name, matrix: StructuredMatrix) -> LabelledArray:
+    def apply(self, name: Name, matrix: StructuredMatrix) -> LabeledArray:
         """Multiply by a matrix along one axis."""
-        return LabelledArray(self.names, matrix.apply(self.values, self.names.index(name)))
+        return LabeledArray(self.names, matrix.apply(self.values, self.names.index(name)))
