@@ -112,14 +112,14 @@ def test_domains_beyond_64_bits_simply_work():
 
 
 def test_billions_of_ranges_cost_no_more_to_plan_than_prefixes():
-    workload = Workload({f"a{i}": 60 for i in range(10)})
+    workload = Workload({f"a{i}": 40 for i in range(20)})
     names = list(workload.domain)
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
             workload.add([first, second], [CircularRange(), AllRange()])
     assert workload.count > 2 * 10**8
     planned = dpsql.plan(workload, budget=BUDGET)
-    assert len(planned.planned) < 100
+    assert len(planned.planned) < 400
     assert planned.gap < 1e-3
 
 
