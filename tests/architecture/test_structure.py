@@ -177,16 +177,10 @@ def test_folders_of_a_room_import_each_other_one_way():
     }
 
 
-SHARED_NAMES = {
-    "Answers", "Column", "Identity", "Join", "Source", "_Row",
-}  # fmt: skip
-"""Names that classes of different rooms still share. None is added."""
-
-
 def test_class_names_are_unique():
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in FILES)
     classes = (n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
-    assert {name for name, count in Counter(classes).items() if count > 1} <= SHARED_NAMES
+    assert not {name for name, count in Counter(classes).items() if count > 1}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
