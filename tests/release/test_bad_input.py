@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb import DuckDBCounting
 from dpsql.errors import SqlParseError, UnsupportedSqlError
-from dpsql.session import answer, tasks
+from dpsql.session import tasks
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 SQL = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
@@ -203,9 +204,9 @@ def test_failures_after_the_charge_say_nothing_and_keep_the_charge(session, step
         raise ValueError(f"secret-{SECRET}")
 
     target = {
-        "engine": (answer.DuckDBEngine, "run"),
+        "engine": (DuckDBCounting, "run"),
         "noise": (tasks, "measure"),
-        "memory": (answer.DuckDBEngine, "run"),
+        "memory": (DuckDBCounting, "run"),
     }[step]
     monkeypatch.setattr(*target, fail)
     with pytest.raises(dpsql.ExecutionError) as error:
@@ -245,7 +246,7 @@ def test_a_release_is_marked_as_delivered(session):
 
 def test_nothing_is_read_when_the_ledger_cannot_be_written(con, monkeypatch, tmp_path):
     touched = []
-    monkeypatch.setattr(answer.DuckDBEngine, "run", lambda *a: touched.append(a) or {})
+    monkeypatch.setattr(DuckDBCounting, "run", lambda *a: touched.append(a) or {})
     with pytest.raises(dpsql.LedgerError):
         dpsql.query(con, SQL, budget=BUDGET, ledger=tmp_path / "no" / "such" / "folder")
     assert not touched
@@ -373,7 +374,7 @@ def test_an_interrupt_after_the_charge_carries_nothing(session, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt(f"secret-{SECRET}")
 
-    monkeypatch.setattr(answer.DuckDBEngine, "run", interrupt)
+    monkeypatch.setattr(DuckDBCounting, "run", interrupt)
     with pytest.raises(KeyboardInterrupt) as error:
         session.query(SQL, budget=BUDGET)
     assert str(SECRET) not in "".join(traceback.format_exception(error.value))

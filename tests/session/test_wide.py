@@ -11,8 +11,8 @@ from dpsql.measurement.distributions import CoarseGaussian
 from dpsql.release.measurements import decode, encode
 
 SCRIPT = {
-    "sums": "SELECT c, q, COUNT(*) AS n FROM t JOIN range(0, 19) AS r(q) ON a + b <= q "
-    "GROUP BY c, q ORDER BY c, q",
+    "sums": "SELECT c, q, SUM(COUNT(*)) OVER (PARTITION BY q ORDER BY c) AS n FROM t "
+    "JOIN range(0, 19) AS r(q) ON a + b <= q GROUP BY c, q ORDER BY c, q",
     "rest": "SELECT COUNT(*) AS n FROM t WHERE c >= 2",
 }
 COUNTS = {"counts": "SELECT c, COUNT(*) AS n FROM t GROUP BY c ORDER BY c"}
