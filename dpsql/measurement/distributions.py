@@ -78,7 +78,7 @@ class CoarseGaussian:
     squared: int
     """σ², a whole number, at least 16·4^s and below 2^300."""
     shift: int
-    """s, from 1: noise is drawn in steps of 2^s."""
+    """s, from 1: a noisy answer is kept in steps of 2^s."""
 
     def __post_init__(self) -> None:
         if type(self.squared) is not int or type(self.shift) is not int or self.shift < 1:
