@@ -97,3 +97,20 @@ def planned_estimator(plan) -> np.ndarray:
             answers = [answers_of(plan, measured, f).ravel() for f in plan.workload.families]
             columns.append(np.concatenate(answers))
     return np.array(columns).T
+
+
+def assert_best_and_as_stated(plan) -> np.ndarray:
+    """A plan's answers are unbiased and as good as least squares; return the variances it states.
+
+    Shape (queries,), in the order of the families.
+    """
+    estimator, noise, bias = generalized_least_squares(plan.workload, plan.certified.blocks)
+    assert bias < 1e-6
+    # The same estimator has the same covariance, not only the same variances.
+    covariance = (estimator * noise) @ estimator.T
+    ours = planned_estimator(plan)
+    scale = np.abs(covariance).max()
+    np.testing.assert_allclose((ours * noise) @ ours.T, covariance, atol=1e-6 * scale)
+    stated = np.concatenate([v.ravel() for v in plan.variances])
+    np.testing.assert_allclose(stated, covariance.diagonal(), rtol=1e-6, atol=1e-9 * scale)
+    return stated

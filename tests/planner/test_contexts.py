@@ -15,7 +15,7 @@ from dpsql.planner.weights import contexts
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Prefix, Suffix, Workload
 from tests.helpers.overlapping import two_ends
-from tests.oracle import generalized_least_squares, planned_estimator
+from tests.oracle import assert_best_and_as_stated
 from tests.planner.random_workloads import references, some, workloads
 
 BUDGET = Budget(mu=1)
@@ -31,14 +31,7 @@ def test_unbiased_with_the_stated_variances(data, workload):
     planned = stitched(workload, data.draw(references(workload.domain)))
     if not planned.planned:
         return
-    estimator, noise, bias = generalized_least_squares(workload, planned.certified.blocks)
-    assert bias < 1e-6
-    covariance = (estimator * noise) @ estimator.T
-    ours = planned_estimator(planned)
-    scale = np.abs(covariance).max()
-    np.testing.assert_allclose((ours * noise) @ ours.T, covariance, atol=1e-6 * scale)
-    stated = np.concatenate([v.ravel() for v in planned.variances])
-    np.testing.assert_allclose(stated, covariance.diagonal(), rtol=1e-6, atol=1e-9 * scale)
+    stated = assert_best_and_as_stated(planned)
     weights = np.repeat([f.weight for f in workload.families], [f.count for f in workload.families])
     assert planned.rmse**2 * workload.count == pytest.approx(float(weights @ stated), rel=1e-6)
 

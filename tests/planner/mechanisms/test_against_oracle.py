@@ -15,10 +15,10 @@ from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, To
 from tests.helpers.mechanisms import planned_by
 from tests.oracle import (
     answers_of,
+    assert_best_and_as_stated,
     every_space,
     exact_cost,
     family_matrix,
-    generalized_least_squares,
     planned_estimator,
     space_matrix,
 )
@@ -53,14 +53,7 @@ def check(planned):
     if not blocks:
         assert all(not v.any() for v in planned.variances)
         return
-    estimator, noise, bias = generalized_least_squares(planned.workload, blocks)
-    assert bias < 1e-6
-    ours = planned_estimator(planned)
-    covariance = (estimator * noise) @ estimator.T
-    scale = np.abs(covariance).max()
-    np.testing.assert_allclose((ours * noise) @ ours.T, covariance, atol=1e-6 * scale)
-    stated = np.concatenate([v.ravel() for v in planned.variances])
-    np.testing.assert_allclose(stated, covariance.diagonal(), rtol=1e-6, atol=1e-9 * scale)
+    assert_best_and_as_stated(planned)
     total = sum(
         f.weight * v.sum()
         for f, v in zip(planned.workload.families, planned.variances, strict=True)
