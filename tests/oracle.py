@@ -86,14 +86,17 @@ def answers_of(plan, measured, family) -> np.ndarray:
 
 
 def planned_estimator(plan) -> np.ndarray:
-    """The matrix that a plan's reconstruction applies to measurements, found by unit vectors."""
+    """The matrix that a plan's reconstruction applies to noisy answers, found by unit vectors.
+
+    What a coarse law keeps of a noisy answer counts `unit`.
+    """
     blocks = plan.certified.blocks
     shapes = {frozenset(s): [f.measurements for f in b.factors] for b, s in every_space(blocks)}
     columns = []
     for block, measured_space in every_space(blocks):
         for index in range(block.measurements):
             measured = {space: np.zeros(shape) for space, shape in shapes.items()}
-            measured[frozenset(measured_space)].flat[index] = 1.0
+            measured[frozenset(measured_space)].flat[index] = 1 / block.law.unit
             answers = [answers_of(plan, measured, f).ravel() for f in plan.workload.families]
             columns.append(np.concatenate(answers))
     return np.array(columns).T
