@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 
 Marginal = tuple[str, ...]
@@ -25,16 +26,29 @@ Step = Callable[[int, int], None]
 """Called after each scan with the number of scans done and to do."""
 
 
+Measures = Mapping[str, RowMeasure]
+"""Measure → what is added up of each row. In a marginal it is an axis with one cell."""
+
+
 class Counted(Mapping[Marginal, Counts]):
     """Exact counts by marginal, which are private, and how many rows of one unit they hold.
 
     Args:
         marginals: attributes → counts as int64, of shape (cells of the first one, …).
         contributions: the most rows of one privacy unit that may be among those counted.
+        bounds: measure → the largest magnitude of what a row adds in a marginal that has it among
+            its attributes; in all others a row counts as one.
     """
 
-    def __init__(self, marginals: Mapping[Marginal, Counts], contributions: int) -> None:
+    def __init__(
+        self,
+        marginals: Mapping[Marginal, Counts],
+        contributions: int,
+        bounds: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._marginals, self._contributions = dict(marginals), contributions
+        self.bounds = MappingProxyType(dict(bounds))
+        """Measure → the largest magnitude of what a row adds."""
 
     @property
     def contributions(self) -> int:
@@ -119,8 +133,11 @@ class Engine(Protocol):
         table: Table,
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
     ) -> Counting:
         """Say how the wanted marginals of a table are counted; reads nothing.
+
+        A marginal that has a measure among its names is of sums of that in place of counts.
 
         It is called before the charge, so it may still refuse.
 

@@ -6,14 +6,16 @@ rows:
 
 - rows are numbered within the unit, in an order that is made of the row alone, and the first k
   are kept;
-- two rows that the order can't tell apart agree in every column that has a domain, so that no
-  answer can tell which one was kept;
+- two rows that the order can't tell apart agree in every column that has a domain, and in every
+  other one that is read, so that no answer can tell which one was kept;
 - ids and texts are compared as bytes. A collation, also one that is set for the connection,
   would take two units for one, and then removing one of them could let rows of the other in.
 
 The order is by a hash of the unit, the row's columns and a number for copies of the same row: a
 sample of the unit's rows without regard to what they say, and the same one in every release. All
-columns with a domain take part in it, whether or not a statement uses them.
+columns with a domain take part in it, whether or not a statement uses them. Of rows that agree in
+these, which one is which copy is told by the other columns that are read: so the same combinations
+of values with a domain are kept, whatever else is read.
 """
 
 from __future__ import annotations
@@ -40,21 +42,25 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     if unit is None:
         raise InternalError("a table without a unit has no bound on its rows")
     names = list(columns)
-    own = _unused(table.columns)
+    own = _unused([*table.columns, *table.undeclared])
     shown = "".join(f"{quoted_name(name)}, " for name in names)
     chosen = "".join(f"t0.{quoted_name(name)}, " for name in names)
     holder = f"t{len(unit.joins)}"
     id_column = f"{holder}.{quoted_name(unit.column)}"
     text = call("concat", "''", *(_text(f"t0.{quoted_name(name)}") for name in table.columns))
+    rest = [f"t0.{quoted_name(name)}" for name in names if name not in table.columns]
+    others = f", {call('concat', *map(_text, rest))} AS {own}rest" if rest else ""
     # Three steps: the unit and the text of each row; a number for each copy of a row; the order.
     rows = (
         f"SELECT {chosen}{_id(id_column, unit.type)} AS {own}id, "
-        f"{id_column}::VARCHAR AS {own}name, {text} AS {own}text "
+        f"{id_column}::VARCHAR AS {own}name, {text} AS {own}text{others} "
         f"FROM {_source(table)} WHERE {id_column} IS NOT NULL"
     )
     row_text, number = call("encode", f"{own}text"), call("row_number")
+    apart = f" ORDER BY {call('encode', f'{own}rest')}" if rest else ""
     copies = (
-        f"SELECT *, {number} OVER (PARTITION BY {own}id, {row_text}) AS {own}copy FROM ({rows})"
+        f"SELECT *, {number} OVER (PARTITION BY {own}id, {row_text}{apart}) AS {own}copy "
+        f"FROM ({rows})"
     )
     hashed = call("concat", f"{own}name", "'|'", f"{own}copy", "'|'", f"{own}text")
     order = f"{call('encode', call('md5', hashed))}, {row_text}, {own}copy"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -61,12 +62,21 @@ def tally(shape: tuple[int, ...], keys: Counts, rows: Counts) -> Counts:
 
 
 def roll_up(
-    wanted: Sequence[Marginal], counted: Mapping[Marginal, Counts]
+    wanted: Sequence[Marginal],
+    counted: Mapping[Marginal, Counts],
+    measures: AbstractSet[str] = frozenset(),
 ) -> dict[Marginal, Counts]:
-    """Sum every wanted marginal from the smallest counted block that contains it."""
+    """Sum every wanted marginal from the smallest counted block that contains it.
+
+    What is added up in a block is that of the marginal: its measure, or the number of rows.
+    """
     result: dict[Marginal, Counts] = {}
     for marginal in wanted:
-        sources = [block for block in counted if set(marginal) <= set(block)]
+        sources = [
+            block
+            for block in counted
+            if set(marginal) <= set(block) and measures.isdisjoint(set(block) - set(marginal))
+        ]
         source = min(sources, key=lambda block: counted[block].size)
         result[marginal] = LabeledArray(source, counted[source]).project(marginal).copy(order="C")
     return result

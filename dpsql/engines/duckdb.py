@@ -6,9 +6,10 @@ catalog and are quoted, domain values are bound parameters, and nothing but coun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from dpsql.engines.base import (
     Counts,
     Engine,
     Marginal,
+    Measures,
     Merged,
     Step,
     cells_counted,
@@ -29,6 +31,7 @@ from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.columns import CodedColumn, Parameters, call, whole
 from dpsql.engines.cover import cover, roll_up, tally
 from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.schema.catalog import fetch
 from dpsql.schema.names import quoted_name
@@ -55,19 +58,27 @@ class DuckDBEngine(Engine):
         table: Table,
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
     ) -> DuckDBCounting:
         """Build the statements that count every wanted marginal; see `Engine.prepared`."""
-        needed = scans(table, wanted, merged)
-        return DuckDBCounting(self, tuple(wanted), tuple(needed), table.contributions)
+        needed = scans(table, wanted, merged, measures)
+        return DuckDBCounting(
+            self,
+            tuple(wanted),
+            tuple(needed),
+            table.contributions,
+            {name: value.bound for name, value in measures.items()},
+        )
 
     def marginals(
         self,
         table: Table,
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
     ) -> Counted:
         """Count every wanted marginal, at once."""
-        return self.prepared(table, wanted, merged).run()
+        return self.prepared(table, wanted, merged, measures).run()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -144,6 +155,8 @@ class DuckDBCounting(Counting):
     wanted: tuple[Marginal, ...]
     needed: tuple[Scan, ...]
     contributions: int
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    """Measure → the largest magnitude of what a row adds."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -159,19 +172,23 @@ class DuckDBCounting(Counting):
                 counted |= scan.run(self.engine.con)
                 if self.engine.on_step is not None:
                     self.engine.on_step(done, len(self.needed))
-        return Counted(roll_up(self.wanted, counted), self.contributions)
+        sums = roll_up(self.wanted, counted, self.bounds.keys())
+        return Counted(sums, self.contributions, self.bounds)
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One statement that counts blocks, as rows of (block, key, rows in that cell).
+    """One statement that counts blocks, as rows of (block, key, n, m0, m1, …).
 
-    Keys are mixed-radix.
+    Keys are mixed-radix, n is the number of rows in that cell, and m0, m1, … are sums of their
+    values of measures.
     """
 
     sql: str
     parameters: tuple[Any, ...]
     shapes: Mapping[Marginal, tuple[int, ...]]
+    measures: Mapping[Marginal, tuple[str, ...]] = field(default_factory=dict)
+    """Which measures are added up in a block, in the order of m0, m1, …"""
 
     def check(self, con: duckdb.DuckDBPyConnection) -> None:
         """Have DuckDB bind the statement and its parameters.
@@ -196,50 +213,75 @@ class Scan:
         found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
         blocks = np.ma.filled(found["block"], -1).astype(np.int64)
         keys = np.ma.filled(found["key"], -1).astype(np.int64)
-        rows = np.ma.filled(found["n"], 0).astype(np.int64)
-        return {
-            block: tally(shape, keys[blocks == number], rows[blocks == number])
-            for number, (block, shape) in enumerate(self.shapes.items())
-        }
+        counted: dict[Marginal, Counts] = {}
+        for number, (block, shape) in enumerate(self.shapes.items()):
+            here = blocks == number
+            columns: list[tuple[str, Marginal]] = [("n", block)]
+            columns += [(f"m{i}", (*block, m)) for i, m in enumerate(self.measures.get(block, ()))]
+            for column, marginal in columns:
+                added = np.ma.filled(found[column], 0).astype(np.int64)
+                of = shape if marginal == block else (*shape, 1)
+                counted[marginal] = tally(of, keys[here], added[here])
+        return counted
 
 
-def scans(table: Table, wanted: Sequence[Marginal], merged: Merged) -> list[Scan]:
+def scans(
+    table: Table,
+    wanted: Sequence[Marginal],
+    merged: Merged,
+    measures: Measures = MappingProxyType({}),
+) -> list[Scan]:
     """Build the statements that count what every wanted marginal is summed from."""
     sizes = {name: cells_counted(table, name, merged) for name in table.columns}
-    blocks = cover(wanted, sizes)
+    keys = [tuple(name for name in marginal if name not in measures) for marginal in wanted]
+    blocks: dict[Marginal, dict[str, RowMeasure]] = {b: {} for b in cover(keys, sizes)}
+    for marginal, own in zip(wanted, keys, strict=True):
+        added = {name: measures[name] for name in marginal if name in measures}
+        if added:
+            fitting = (block for block in blocks if set(own) <= set(block))
+            blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))] |= added
     if table.unit is not None:
         return [bounded_scan(table, blocks, merged)]
-    return [scan(table, [block], merged) for block in blocks]
+    return [scan(table, {block: added}, merged) for block, added in blocks.items()]
 
 
 def scan(
     table: Table,
-    blocks: Sequence[Marginal],
+    blocks: Mapping[Marginal, Measures],
     merged: Merged = MappingProxyType({}),
     source: str | None = None,
 ) -> Scan:
-    """Build the statement for some blocks.
+    """Build the statement for some blocks, each with the measures that are added up in it.
 
     The inner queries group by the columns as they are stored, which DuckDB does fastest; codes
     are made of their few rows. Rows come from the table, unless there is another source.
     """
     parameters = Parameters()
     rows = source or ".".join(quoted_name(part) for part in table.path)
-    parts = [_count(table, i, b, merged, rows, parameters) for i, b in enumerate(blocks)]
+    width = max(map(len, blocks.values()), default=0)
+    parts = [
+        _count(table, (i, block, added, width), merged, rows, parameters)
+        for i, (block, added) in enumerate(blocks.items())
+    ]
     shapes = {block: tuple(cells_counted(table, a, merged) for a in block) for block in blocks}
-    return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes)
+    measures = {block: tuple(added) for block, added in blocks.items()}
+    return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes, measures)
 
 
 def bounded_scan(
     table: Table,
-    blocks: Sequence[Marginal],
+    blocks: Mapping[Marginal, Measures],
     merged: Merged = MappingProxyType({}),
 ) -> Scan:
     """Build one statement for all blocks, over the rows that count of each privacy unit.
 
     They are found once: that takes far longer than to count them.
     """
-    used = [name for name in table.columns if any(name in block for block in blocks)]
+    read = {name for block in blocks for name in block}
+    read |= {
+        name for added in blocks.values() for value in added.values() for name in value.columns
+    }
+    used = [name for name in (*table.columns, *table.undeclared) if name in read]
     counts = scan(table, blocks, merged, KEPT)
     return replace(
         counts, sql=f"WITH {KEPT} AS MATERIALIZED ({kept_rows(table, used)}) {counts.sql}"
@@ -248,18 +290,19 @@ def bounded_scan(
 
 def _count(
     table: Table,
-    number: int,
-    block: Marginal,
+    block: tuple[int, Marginal, Measures, int],
     merged: Merged,
     source: str,
     parameters: Parameters,
 ) -> str:
+    """Write the query for a block: its number, its keys, its measures, and how many others have."""
+    number, keys, measures, width = block
     columns = {
         a: CodedColumn(a, f"k{i}", table.columns[a], leaves_out=table.leaves_out(a))
-        for i, a in enumerate(block)
+        for i, a in enumerate(keys)
     }
     key = whole(0, "BIGINT")
-    for attribute in block:
+    for attribute in keys:
         size = whole(cells_counted(table, attribute, merged), "BIGINT")
         code = columns[attribute].code
         if attribute in merged:
@@ -267,10 +310,24 @@ def _count(
             place = call("+", code, whole(1, "BIGINT"))
             code = call("list_extract", f"{classes}::BIGINT[]", place)
         key = call("+", call("*", key, size), code)
-    grouped = "".join(f"{columns[a].stored(parameters)} AS {columns[a].alias}, " for a in block)
+    grouped = "".join(f"{columns[a].stored(parameters)} AS {columns[a].alias}, " for a in keys)
     inside = " AND ".join(column.inside(parameters) for column in columns.values()) or "true"
-    by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(block))) if block else ""
+    by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(keys))) if keys else ""
+    sums = "".join(f", {_sum(value)} AS m{i}" for i, value in enumerate(measures.values()))
+    shown = "".join(f", {f'm{i}' if i < len(measures) else 0} AS m{i}" for i in range(width))
     return (
-        f"SELECT {number} AS block, ({key})::BIGINT AS key, n FROM "
-        f"(SELECT {grouped}system.main.count(*) AS n FROM {source} WHERE {inside} {by})"
+        f"SELECT {number} AS block, ({key})::BIGINT AS key, n{shown} FROM "
+        f"(SELECT {grouped}system.main.count(*) AS n{sums} FROM {source} WHERE {inside} {by})"
     )
+
+
+def _sum(value: RowMeasure) -> str:
+    """Write the sum of a measure over the rows of a cell, which never fails.
+
+    Of integers that fit 32 bits it is a HUGEINT, which no table is long enough to overflow. It is
+    brought into 63 bits: where it isn't there already, of more than 2^31 rows, that costs accuracy
+    and not privacy, because two sums that differ by d differ by d at most then.
+    """
+    low, high = whole(-(2**62)), whole(2**62)
+    summed = f"coalesce(system.main.sum({value.sql}), {whole(0)})"
+    return f"{call('least', call('greatest', summed, low), high)}::BIGINT"

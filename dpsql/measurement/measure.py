@@ -6,7 +6,8 @@ Guarantees:
     1. Only a `ChargedPlan` can be measured, and only once: a certified plan together with a
        receipt for at least its cost, which its ledger holds on disk and has not noted as used.
        Its cost is for as many rows of one privacy unit as the counts hold: counts that hold
-       another number of them are refused.
+       another number of them are refused. So are sums of a measure to which a row may add more
+       than is paid for, and sums in place of counts.
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
@@ -32,7 +33,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.measurement.gaussian import rounded_gaussian
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.integer import BlockStrategy, MeasureFactor
 from dpsql.measurement.laplace import discrete_laplace
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.wide import arranged, measure_wide
@@ -82,6 +83,8 @@ class ChargedPlan:
         """
         if counted.contributions != self.certified.contributions:
             raise InternalError("the counts hold another number of rows of a unit than is paid for")
+        if isinstance(self.certified, CertifiedPlan):
+            _check_bounds(self.certified, counted.bounds)
         if not self._use.acquire(blocking=False):
             raise InternalError("a charged plan can be measured once only")
 
@@ -127,6 +130,22 @@ def measure(
             for space in block.spaces
         },
     )
+
+
+def _check_bounds(certified: CertifiedPlan, bounds: Mapping[str, int]) -> None:
+    """Refuse sums of which a row may add more than is paid for.
+
+    The axis of a measure has a `MeasureFactor`, and no other axis has one; and what that says of
+    the largest value is what the engine sees to, or more.
+
+    Raises:
+        InternalError: a plan would give away more than was paid for.
+    """
+    for block in certified.blocks:
+        paid = {f.axes[0]: f.bound for f in block.factors if isinstance(f, MeasureFactor)}
+        for axis, name in ((a, name) for space in block.spaces for a, name in enumerate(space)):
+            if (axis in paid) != (name in bounds) or paid.get(axis, 0) < bounds.get(name, 0):
+                raise InternalError("a row may add more to a sum than is paid for")
 
 
 def _measure_space(

@@ -14,8 +14,10 @@ from dpsql.errors import DpsqlError, InternalError, MechanismError, WorkloadErro
 from dpsql.hints import option, spend
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
-from dpsql.planner.mechanisms.base import DEFAULT, Mechanism, Options, budget_of, check_how
+from dpsql.planner.mechanisms.base import DEFAULT, Cost, Mechanism, Options, budget_of, check_how
+from dpsql.planner.mechanisms.measures import parts, plan_parts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
+from dpsql.planner.plans.objectives import least_budget, least_largest
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS
@@ -93,12 +95,35 @@ def planned(workload: Workload, budget: Budget | None, mechanism: str, options: 
         InternalError: it measures something else than its traits say; saved releases are read by
             these, so what was paid for would pass for damaged.
     """
-    found = mechanism_of(mechanism).plan(workload, budget, options)
-    marginals = found.reconstruction.reading != RESIDUALS
+    found = _planned(workload, budget, mechanism_of(mechanism), options)
+    each = list(found.parts.values()) or [found]
+    marginals = any(plan.reconstruction.reading != RESIDUALS for plan in each)
     if marginals != MECHANISMS[mechanism].measures_marginals:
         measured = "marginals" if marginals else "residual spaces"
         raise InternalError(f"{mechanism!r} measures {measured}: its traits say something else")
     return replace(found, neighbours=options.neighbours, mechanism=mechanism)
+
+
+def _planned(
+    workload: Workload, budget: Budget | None, mechanism: Mechanism, options: Options
+) -> Plan:
+    """Plan counts and each measure apart, if there are measures."""
+    if all(family.measure is None for family in workload.families):
+        return mechanism.plan(workload, budget, options)
+
+    plainly = replace(options, targets=None, objective="total")
+
+    def apart(part: Workload, share: Budget, bound: int) -> Plan:
+        return mechanism.plan(part, share, replace(plainly, bound=bound))
+
+    def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
+        return plan_parts(weighted, Cost(at, options.contributions), apart)
+
+    if options.targets is not None:
+        return least_budget(workload, options.targets, planner, whole=False)
+    if options.objective == "largest":
+        return least_largest(workload, budget_of(budget), planner, whole=False)
+    return planner(workload, budget_of(budget), None)
 
 
 def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -> AdaptivePlan:
@@ -114,7 +139,12 @@ def adaptive_plan(workload: Workload, budget: Budget | None, options: Options) -
 def reason_unsupported(mechanism: str, workload: Workload, budget: Budget) -> str | None:
     """Say why a mechanism can't answer a workload, as a clause; None if it can."""
     try:
-        return mechanism_of(mechanism).reason_unsupported(workload, budget)
+        found = mechanism_of(mechanism)
+        if found.traits.is_adaptive:
+            return found.reason_unsupported(workload, budget)
+        apart = [part.workload for part in parts(workload)] or [workload]
+        reasons = (found.reason_unsupported(part, budget) for part in apart)
+        return next((reason for reason in reasons if reason is not None), None)
     except DpsqlError as error:
         return error.message
 

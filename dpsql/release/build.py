@@ -14,7 +14,7 @@ from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import error_table
-from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reconstruction.sources import Source, without_axis
 from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt
 from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
@@ -51,11 +51,17 @@ def measured_source(
     plan: Plan, script: Script, measured: NoisyMeasurements, before: Before
 ) -> Source:
     """Return what a plan measured, in terms of the table's cells."""
+    source = source_of(plan, script.merged)
+    sums = {
+        measure: replace(of, values=without_axis(measured.values, measure, frozenset()))
+        for measure, of in source.measures.items()
+    }
     return replace(
-        source_of(plan, script.merged),
+        source,
         values=measured.values,
         described=script.table.described,
         rests_on=tuple(entry.request for entry in used(plan, before).earlier),
+        measures=sums,
     )
 
 
@@ -170,8 +176,8 @@ def again(
         release.facts,
         budget=budget,
         receipt=receipt,
-        privacy_cost=privacy_cost(own.blocks, script.table.contributions),
-        spaces=sum(len(block.spaces) for block in own.blocks),
+        privacy_cost=privacy_cost(own.measured, script.table.contributions),
+        spaces=sum(len(block.spaces) for block in own.measured),
         whole=own.whole,
         mechanism=request.mechanism,
     )
@@ -186,7 +192,7 @@ def _made(script: Script, before: Before, request: Request, objective: str) -> R
     facts = replace(
         _resting(unmeasured(script, expected, objective), script, before, request),
         rmse=_rmse(expected),
-        laplace=any(is_laplace(source.blocks) for source in before.sources),
+        laplace=any(is_laplace(source.measured) for source in before.sources),
     )
     frames = _frames(script, answers, facts, before.sources)
     return Release(facts, frames, encode(before.sources))

@@ -50,7 +50,7 @@ def unchanged(source: Source, table: Table) -> bool:
     """Whether the columns that were measured, and what else decides on counts, are the same."""
     now = table.described
     alike = all(now.get(name) and source.described.get(name) == now[name] for name in source.sizes)
-    return table.unit is None and alike
+    return table.unit is None and alike and not source.measures
 
 
 def only_adds(before: Mapping[str, str], table: Table) -> bool:

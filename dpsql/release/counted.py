@@ -55,7 +55,7 @@ class Counts:
         combination = put_together(domain, Past(tuple(sources), script.merged))
         self._reconstruction = combination.reconstruction
         self._domain = domain
-        self._used = [e for i, e in enumerate(earlier) if combination.uses(i)]
+        self._used = [e for i, e in enumerate(earlier) if (i) in combination.used]
         values = combination.values([s.values for s in sources if s.values is not None])
         families = [family.shown for family in script.workload.families]
         self.spread: dict[int, frozenset[str]] = {}
@@ -104,7 +104,12 @@ class Counts:
 
 
 def even_shares(script: Script, name: str) -> Array:
-    """Return the share of each cell of a column, of rows spread evenly over its domain."""
+    """Return the share of each cell of a column, of rows spread evenly over its domain.
+
+    Of a measure it is what such rows add on average.
+    """
+    if name in script.measures:
+        return np.array([script.measures[name].typical])
     inside = script.table.columns[name].size
     cells = script.workload.domain[name]
     classes = script.merged.get(name, np.arange(max(cells, inside)))[:inside]

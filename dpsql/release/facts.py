@@ -150,14 +150,14 @@ class Facts:
 
 def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     """Whether measurements are of the kind that facts say: their noise, and how they are read."""
-    laplace = any(is_laplace(source.blocks) for source in sources)
+    laplace = any(is_laplace(source.measured) for source in sources)
     readings = {source.reading for source in sources}
     if facts.budget is None:
         return facts.laplace == laplace and "adaptive" not in readings
     if facts.adaptive:
         return facts.rmse is None and not facts.laplace and not laplace and readings <= {"adaptive"}
     own = sources[-1:]  # there is none if nothing had to be measured
-    noise = all(is_laplace(s.blocks) == facts.laplace == facts.budget.pure for s in own)
+    noise = all(is_laplace(s.measured) == facts.laplace == facts.budget.pure for s in own)
     kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
     return facts.rmse is not None and noise and kinds
 

@@ -5,17 +5,21 @@ A row is one of: a `space` that was measured (its attributes, the noise and the 
 a context, the `pivots` that tell contexts apart, the `cells` into which the values of an attribute
 were merged, which `rows` counted: those with a value of the domain in every
 named column, what was `described`: a hash of the domain of every column of the table, or the
-`reading`: how answers follow. Rows of one release have one number `source`.
+`reading`: how answers follow. Rows of one release have one number `source`; but sums of a measure
+have numbers of their own, after that of the release, and a row `measure` with the measure and the
+largest magnitude of what a row adds.
 All is read back with suspicion: files come from strangers.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -63,6 +67,7 @@ KINDS = frozenset(
         "described",
         "rests_on",
         "reading",
+        "measure",
     }
 )
 MAX_DIGITS = 100
@@ -89,7 +94,15 @@ def encode(sources: Sequence[Source]) -> bytes:
     Raises:
         InternalError: one has no values: it was only planned.
     """
-    rows = [row for i, source in enumerate(sources) for row in _rows(i, source)]
+    rows: list[_ParquetRow] = []
+    numbers = itertools.count()
+    for source in sources:
+        rows += _rows(next(numbers), source)
+        for measure, sums in source.measures.items():
+            number, nothing = next(numbers), np.zeros(0, dtype=np.int64)
+            bound = str(sums.bound)
+            rows.append(_ParquetRow(number, "measure", -1, [measure], [], [], bound, nothing))
+            rows += _rows(number, sums)
     columns = [
         pl.Series(name, [getattr(row, name) for row in rows], dtype=dtype)
         for name, dtype in SCHEMA.items()
@@ -154,7 +167,7 @@ def decode(content: bytes) -> tuple[Source, ...]:
         numbers = frame["source"].unique(maintain_order=True).to_list()
         if numbers != list(range(len(numbers))):
             raise _malformed()
-        return tuple(_source(frame.filter(pl.col("source") == i)) for i in numbers)
+        return _together(_source(frame.filter(pl.col("source") == i)) for i in numbers)
     except DpsqlError:
         raise
     except (
@@ -164,6 +177,26 @@ def decode(content: bytes) -> tuple[Source, ...]:
         raise _malformed() from None
 
 
+def _together(found: Iterable[tuple[str | None, Source]]) -> tuple[Source, ...]:
+    """Give sums of measures to the release that comes before them."""
+    sources: list[Source] = []
+    for measure, source in found:
+        if measure is None:
+            sources.append(source)
+            continue
+        before = sources[-1]
+        if measure in before.measures or any(measure in s.sizes for s in (before, source)):
+            raise _malformed()
+        with_axis = {n | {measure}: y[..., None] for n, y in (source.values or {}).items()}
+        sources[-1] = replace(
+            before,
+            measures={**before.measures, measure: source},
+            values={**(before.values or {}), **with_axis},
+        )
+        _ = sources[-1].measured  # makes the blocks that were paid for, which check the bound
+    return tuple(sources)
+
+
 def _malformed() -> ReleaseFormatError:
     return ReleaseFormatError(
         "The measurements can't be read: they are damaged, or of another version.",
@@ -171,7 +204,7 @@ def _malformed() -> ReleaseFormatError:
     )
 
 
-def _source(frame: pl.DataFrame) -> Source:
+def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
     rows = frame.drop("data").iter_rows(named=True)
     kinds: dict[str, list[tuple[dict[str, Any], Ints]]] = defaultdict(list)
     for row, data in zip(rows, frame["data"], strict=True):
@@ -196,7 +229,11 @@ def _source(frame: pl.DataFrame) -> Source:
     described = dict(_described(row) for row, _ in kinds["described"])
     source = Source(blocks, references, sizes, merged, values, guards, described, rests_on, reading)
     _check(source)
-    return source
+    if "measure" not in kinds:
+        return None, source
+    ((row, _),) = kinds["measure"]
+    (measure,) = row["names"]
+    return measure, replace(source, bound=_whole(row["number"]))
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str]:

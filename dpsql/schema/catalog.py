@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import SchemaError, StaleSchemaError, printable
 from dpsql.schema.checks import collated, values_from_checks
-from dpsql.schema.declared import enum_labels, from_declaration
-from dpsql.schema.domain import Domain
+from dpsql.schema.declared import checked_bounds, enum_labels, from_declaration
+from dpsql.schema.domain import Bounds, Domain
 from dpsql.schema.fetching import Row
 from dpsql.schema.fetching import fetch as fetch
 from dpsql.schema.names import apart, unknown
@@ -291,12 +291,16 @@ def _describe(
     domains = {column.lower(): domain for column, domain in declared.items()}
     columns: dict[str, Domain] = {}
     undeclared: dict[str, str] = {}
+    bounds: dict[str, Bounds] = {}
     for name, type_, nullable, generated in rows:
         # A generated column may call anything, random() too: it is not a fact about the row.
         says_nothing = generated or name in unclear
         found = None if says_nothing else _from_catalog(name, type_, nullable, checks)
-        if name.lower() in domains:
-            found = from_declaration(name, type_, generated, domains[name.lower()])
+        given = domains.get(name.lower())
+        if isinstance(given, Bounds):
+            found, bounds[name] = None, checked_bounds(name, type_, generated, given)
+        elif given is not None:
+            found = from_declaration(name, type_, generated, given)
         if found is None:
             shown = COLLATED if name in unclear else type_
             undeclared[name] = f"GENERATED {shown}" if generated else shown
@@ -306,7 +310,18 @@ def _describe(
     enforced = frozenset(name for name in columns if name.lower() not in domains)
     exist = (_of_table(con, schema.groups, path) if schema is not None else None) or ()
     groups = tuple(each.resolved(path[-1], columns) for each in exist)
-    return Table(path[-1], columns, undeclared, tuple(path), resolved, enforced, groups, each_row)
+    return Table(
+        path[-1],
+        columns,
+        undeclared,
+        tuple(path),
+        resolved,
+        enforced,
+        groups,
+        each_row,
+        bounds,
+        frozenset(name for name, _, nullable, generated in rows if not nullable and not generated),
+    )
 
 
 def _unit(

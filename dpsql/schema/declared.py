@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from dpsql.errors import SchemaError
-from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.domain import INTEGER_TYPES, Bounds, Domain, Value
 from dpsql.schema.drafts import FLOATS, ZONED, unsuitable
 from dpsql.schema.names import enum_type
 from dpsql.schema.numbers import (
@@ -75,6 +75,21 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
         ".boolean for BOOLEAN columns, .dates for DATE and TIMESTAMP columns, .decimals and .bins "
         "for DECIMAL, DOUBLE and integer columns.",
     )
+
+
+def checked_bounds(name: str, type_: str, generated: bool, bounds: Bounds) -> Bounds:
+    """Return the bounds of a column that can be added up.
+
+    Raises:
+        SchemaError: it is not a stored column of numbers.
+    """
+    if generated or not (_is_number(type_) or type_ in {"DOUBLE", "FLOAT", "HUGEINT", "UHUGEINT"}):
+        what = "is generated" if generated else f"has the type {type_}"
+        raise SchemaError(
+            f"The column {name} {what}, so it can't have the bounds {bounds}.",
+            hint="Domain.number is for columns of integers, DECIMAL, DOUBLE or FLOAT.",
+        )
+    return bounds
 
 
 def _is_number(type_: str) -> bool:

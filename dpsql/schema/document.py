@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declared import from_declaration
-from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.domain import INTEGER_TYPES, Bounds, Domain
 from dpsql.schema.drafts import ZONED, drafted, singles_out
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
@@ -59,7 +59,10 @@ def _section(name: str, table: Table) -> str:
         lines.append("")
     lines.append(f"[{key}.columns]")
     lines += [_column(name, domain) for name, domain in table.columns.items()]
-    lines += [_undeclared(name, type_) for name, type_ in table.undeclared.items()]
+    lines += [
+        _undeclared(name, type_) if name not in table.bounds else as_entry(name, table.bounds[name])
+        for name, type_ in table.undeclared.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -85,6 +88,8 @@ def _declares(line: str, name: str, domain: Domain) -> bool:
     try:
         read = parse_toml(f"[t.columns]\n{line}").tables["t"][name]
     except SchemaError:
+        return False
+    if isinstance(read, Bounds):
         return False
     if domain.column_type == "FLOAT":
         return from_declaration(name, "FLOAT", generated=False, domain=read) == domain

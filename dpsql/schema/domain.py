@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal, Protocol, get_args
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.numbers import bin_edges, exact, grid, iso_date, shown
+from dpsql.schema.numbers import bin_edges, decimal_text, exact, grid, iso_date, shown
 from dpsql.schema.sequences import GRAINS, DateRange, DecimalRange, Grain, periods
 
 INTEGER_TYPES = frozenset(
@@ -29,6 +30,28 @@ class Listed(Protocol):
 
     def to_list(self) -> list[Any]:
         """Return the values as a list, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is public of a column of numbers that is only added up: no value counts beyond these.
+
+    A value below `low` counts as `low`, and one above `high` as `high`; NULL and NaN add nothing.
+    """
+
+    low: Fraction
+    high: Fraction
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise SchemaError(
+                f"The bounds {decimal_text(self.low)} and {decimal_text(self.high)} are not in "
+                "order.",
+                hint="give the least value first, for example Domain.number(0, 1000).",
+            )
+
+    def __str__(self) -> str:
+        return f"number {decimal_text(self.low)}..{decimal_text(self.high)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +97,17 @@ class Domain:
         _check_uppers(self.type, self.values, self.uppers)
         object.__setattr__(self, "nullable", bool(self.nullable))
         object.__setattr__(self, "outside", _policy(self))
+
+    @staticmethod
+    @checked
+    def number(low: int | float | str | Decimal, high: int | float | str | Decimal) -> Bounds:
+        """Numbers from `low` to `high` that are added up, for numeric columns of any type.
+
+        Values beyond the bounds count as the nearer one. Sums, averages, variances and
+        correlations of expressions over the column can be asked for, but it can't be grouped by.
+        """
+        given = (str(b) if isinstance(b, float) else b for b in (low, high))
+        return Bounds(*map(exact, given))
 
     @classmethod
     @checked

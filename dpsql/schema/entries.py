@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Domain
+from dpsql.schema.domain import Bounds, Domain
 from dpsql.schema.names import closest
 from dpsql.schema.numbers import iso_date, shown
 
@@ -24,14 +24,14 @@ class Kind:
     """One kind of domain: how it is read, and what may stand beside it."""
 
     example: str
-    read: Callable[[Any, Entry], Domain]
+    read: Callable[[Any, Entry], Domain | Bounds]
     beside: tuple[str, ...] = _PLACES
     """The other keys that it may have."""
     ordered: bool = True
     """Whether it has ends that values can be clamped to."""
 
 
-def read_domain(entry: object) -> Domain:
+def read_domain(entry: object) -> Domain | Bounds:
     """Read one column's entry.
 
     Raises:
@@ -163,6 +163,11 @@ def _boolean(given: object, entry: Entry) -> Domain:
     return Domain.boolean(nullable=entry.get("nullable", False))
 
 
+def _number(given: object, entry: Entry) -> Bounds:
+    low, high = _pair(given, "number", lambda v: type(v) in {int, Decimal, str})
+    return Domain.number(low, high)
+
+
 def _pair(given: object, kind: str, fits: Callable[[object], bool]) -> tuple[Any, Any]:
     if not isinstance(given, list) or len(given) != 2 or not all(map(fits, given)):
         raise SchemaError(
@@ -190,5 +195,6 @@ KINDS = {
     "bins": Kind("bins = [0, 10, 20, 50]", _bins),
     "labels": Kind('labels = ["a", "b"]', _labels, ("other", *_PLACES), ordered=False),
     "boolean": Kind("boolean = true", _boolean, ("nullable",), ordered=False),
+    "number": Kind("number = [0, 1000]", _number, (), ordered=False),
 }
 """The kinds of domain, by the key that tells them apart."""

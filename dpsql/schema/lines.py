@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 
-from dpsql.schema.domain import Domain
+from dpsql.schema.domain import Bounds, Domain
 from dpsql.schema.names import as_text
+from dpsql.schema.numbers import decimal_text
 from dpsql.schema.sequences import DateRange, DecimalRange
 from dpsql.schema.toml import toml_key, toml_text
 
@@ -15,8 +16,11 @@ _FLOAT_DIGITS = 15
 """Other programs read a decimal as a float, which keeps so many digits."""
 
 
-def as_entry(name: str, domain: Domain) -> str:
+def as_entry(name: str, domain: Domain | Bounds) -> str:
     """Write a column's entry in a schema file."""
+    if isinstance(domain, Bounds):
+        ends = ", ".join(map(decimal_text, (domain.low, domain.high)))
+        return f"{toml_key(name)} = {{ number = [{ends}] }}"
     return f"{toml_key(name)} = {{ {', '.join([*_values(domain), *_rules(domain)])} }}"
 
 

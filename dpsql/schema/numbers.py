@@ -25,6 +25,14 @@ MAX_BINS = 10_000
 _ISO = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
+def decimal_text(value: Fraction) -> str:
+    """Write a fraction that is a decimal number, in digits."""
+    scale = 0
+    while (value * 10**scale).denominator != 1:
+        scale += 1
+    return f"{Decimal(f'{(value * 10**scale).numerator}E-{scale}'):f}"
+
+
 def exact(value: object) -> Fraction:
     """Read an int, a Decimal, or a number in a string.
 

@@ -17,9 +17,16 @@ from typing import Annotated, Any
 import msgspec
 
 from dpsql.errors import SchemaError
-from dpsql.schema.domain import INTEGER_TYPES, Domain, Outside, Value
+from dpsql.schema.domain import INTEGER_TYPES, Bounds, Domain, Outside, Value
 from dpsql.schema.groups import Groups
-from dpsql.schema.numbers import MAX_DIGITS, MAX_GRID, iso_date, type_range
+from dpsql.schema.numbers import (
+    MAX_DIGITS,
+    MAX_GRID,
+    decimal_text,
+    exact,
+    iso_date,
+    type_range,
+)
 from dpsql.schema.sequences import DateRange, DecimalRange, Grain, first_of
 from dpsql.schema.table import Table
 from dpsql.schema.units import MAX_ROWS, ResolvedUnit
@@ -129,6 +136,7 @@ class _Column(_Shape, frozen=True):
 class _Undeclared(_Shape, frozen=True):
     name: str
     type: str
+    bounds: tuple[str, str] | None = None
 
 
 class _Table(_Shape, frozen=True):
@@ -156,6 +164,11 @@ class _Table(_Shape, frozen=True):
             self.unit,
             frozenset(self.enforced),
             self.groups,
+            bounds={
+                c.name: Bounds(*map(exact, c.bounds))
+                for c in self.undeclared
+                if c.bounds is not None
+            },
         )
 
 
@@ -210,11 +223,18 @@ def _written(table: Table) -> _Table:
         table.name,
         table.path,
         tuple(_column(name, domain) for name, domain in table.columns.items()),
-        tuple(_Undeclared(name, type_) for name, type_ in table.undeclared.items()),
+        tuple(
+            _Undeclared(name, type_, _ends(table.bounds.get(name)))
+            for name, type_ in table.undeclared.items()
+        ),
         tuple(sorted(table.enforced)),
         table.unit,
         table.groups,
     )
+
+
+def _ends(bounds: Bounds | None) -> tuple[str, str] | None:
+    return None if bounds is None else (decimal_text(bounds.low), decimal_text(bounds.high))
 
 
 def _column(name: str, domain: Domain) -> _Column:

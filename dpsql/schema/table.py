@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Domain
+from dpsql.schema.domain import Bounds, Domain
 from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
@@ -50,8 +50,13 @@ class Table:
     """Which combinations of values exist: a SELECT that groups by them returns no others."""
     each_row: bool = field(default=False, compare=False)
     """Whether the owner says that no unit is missing: see `EACH_ROW`."""
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """Undeclared columns of numbers → their bounds: they can be added up."""
+    filled: frozenset[str] = field(default=frozenset(), compare=False)
+    """The columns that are never NULL, as the database itself sees to it."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", MappingProxyType(dict(self.bounds)))
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         object.__setattr__(self, "undeclared", MappingProxyType(dict(self.undeclared)))
 
@@ -109,8 +114,9 @@ class Table:
     def described(self) -> Mapping[str, str]:
         """Column → a hash of its domain; "" for a column without one."""
         domains = {name: repr(domain).encode() for name, domain in self.columns.items()}
+        domains |= {name: str(bounds).encode() for name, bounds in self.bounds.items()}
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in domains.items()}
-        return hashes | dict.fromkeys(self.undeclared, "")
+        return dict.fromkeys(self.undeclared, "") | hashes
 
     @property
     def fingerprint(self) -> str:
@@ -122,11 +128,12 @@ class Table:
         lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
         types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in self.undeclared.items())
         lines += [f"{name!r}: {type_}" for name, type_ in types]
+        lines += [f"{name!r}: {bounds}" for name, bounds in self.bounds.items()]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-class Schema(Mapping[str, Mapping[str, Domain]]):
+class Schema(Mapping[str, Mapping[str, Domain | Bounds]]):
     """Domains that the data owner declares: table name → column name → domain.
 
     A declared domain goes before what DuckDB's catalog says of the same column.
@@ -150,20 +157,20 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
     @checked
     def __init__(
         self,
-        tables: Mapping[str, Mapping[str, Domain]],
+        tables: Mapping[str, Mapping[str, Domain | Bounds]],
         *,
         units: Mapping[str, Unit | EachRow] | None = None,
         groups: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
-        checked: dict[str, Mapping[str, Domain]] = {}
+        checked: dict[str, Mapping[str, Domain | Bounds]] = {}
         for table, columns in _items(tables, "A schema", "table"):
             _items(columns, f"The schema of {table}", "column")
             for column, domain in columns.items():
-                if not isinstance(domain, Domain):
+                if not isinstance(domain, Domain | Bounds):
                     raise SchemaError(
                         f"The domain of {table}.{column} is {domain!r}.",
-                        hint="use dpsql.Domain.integers, .decimals, .dates, .bins, .labels or "
-                        ".boolean.",
+                        hint="use dpsql.Domain.integers, .decimals, .dates, .bins, .labels, "
+                        ".boolean or .number.",
                     )
             checked[table] = MappingProxyType(dict(columns))
         self._tables = MappingProxyType(checked)
@@ -199,7 +206,7 @@ class Schema(Mapping[str, Mapping[str, Domain]]):
         """Table name → which combinations of values exist."""
         return self._groups
 
-    def __getitem__(self, table: str) -> Mapping[str, Domain]:
+    def __getitem__(self, table: str) -> Mapping[str, Domain | Bounds]:
         return self._tables[table]
 
     def __iter__(self) -> Iterator[str]:

@@ -80,13 +80,14 @@ def answer(data: PrivateData, request: Request) -> Release:
     if isinstance(task, Release):  # nothing has to be measured
         return _handed_out(data, task, request)
     engine = DuckDBEngine(data.declared.con, on_step=partial(request.tell, "counting"))
-    table, merged = task.asked.script.table, task.asked.script.merged
+    script = task.asked.script
+    table = script.table
     receipt: Receipt | None = None
     failure: BaseException | None = None
     try:
         with engine.snapshot():
             data.verify(table)
-            counting = engine.prepared(table, task.wanted, merged)
+            counting = engine.prepared(table, task.wanted, script.merged, script.measures)
             counting.check()
             receipt = _charge(data, task)
             charged = ChargedPlan(task.payable, receipt, data.ledger)
@@ -208,7 +209,7 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
         if MECHANISMS[request.mechanism].is_adaptive:
             return _rounds_again(data, asked, receipt, sources)
         (own,) = sources
-        if budget is not None and is_laplace(own.blocks) != budget.pure:
+        if budget is not None and is_laplace(own.measured) != budget.pure:
             return None
         before = data.archive.with_own(own, wanted)
         script = compiled_over(data, asked, before).script

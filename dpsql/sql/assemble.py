@@ -19,6 +19,7 @@ from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import LoweredBlock
+from dpsql.sql.lowering.measures import AddedUp
 from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox.database import Sandbox
@@ -50,6 +51,12 @@ class LoweredStatement:
         sets = [group for core in self.cores for group in core.sets]
         return [b for group in sets for s in group.columns for b in s.blocks]
 
+    @property
+    def added_up(self) -> list[AddedUp]:
+        """What it adds up row by row."""
+        found = (s.added_up for core in self.cores for group in core.sets for s in group.columns)
+        return [added for added in found if added is not None]
+
 
 def assemble(
     table: Table,
@@ -71,12 +78,14 @@ def assemble(
     _check_entries(sum(len(b.rows.entries().cell) for b in blocks if b.rows.is_written))
     used = {name for block in blocks for name in block.attributes}
     sizes = {name: table.cells(name) for name in table.columns if name in used}
+    measures = {a.name: a.row for item in lowered for a in item.added_up}
+    sizes |= dict.fromkeys(measures, 1)
     split = {name: of for name, of in split.items() if name in sizes}
     builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, sandbox, table)
     several = len(lowered) > 1
     statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
-    workload = _normalized(builder.workload)
-    return Script(table, statements, workload, builder.classes.of)
+    workload = _normalized(builder.workload, builder.weights)
+    return Script(table, statements, workload, builder.classes.of, measures)
 
 
 def _check_entries(entries: int) -> None:
@@ -88,17 +97,22 @@ def _check_entries(entries: int) -> None:
         )
 
 
-def _normalized(workload: Workload) -> Workload:
+def _normalized(workload: Workload, weights: Sequence[float]) -> Workload:
     """Scale all weights alike, so that they add up to the number of queries.
 
     The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are.
     """
-    total = math.fsum(family.weight * family.count for family in workload.families)
+    pairs = list(zip(workload.families, weights, strict=True))
+    total = math.fsum(weight * family.count for family, weight in pairs)
     if not total:
         return workload
     factor = workload.count / total
-    weights = [min(max(family.weight * factor, 1e-9), 1e9) for family in workload.families]
-    return workload if math.isclose(factor, 1.0) else workload.weighted(weights)
+    # Sums over cells are planned together with counts, whose weights must not be too far apart.
+    found = [
+        replace(f, weight=min(max(w * factor, 1e-9 if f.measure is None else 0.0), 1e9))
+        for f, w in pairs
+    ]
+    return Workload.of(workload.domain, found)
 
 
 def _spans(parsed: Parsed, width: int) -> list[Span]:
@@ -129,6 +143,8 @@ class _Builder:
         self._sizes = sizes
         self._sandbox = sandbox
         self._entries = 0
+        self.weights: list[float] = []
+        """Of the families, as they are asked for."""
 
     def statement(self, item: LoweredStatement) -> Statement:
         """Add a statement's statistics, and say how its answer follows from them."""
@@ -196,10 +212,10 @@ class _Builder:
         self.workload.add(
             [block.attributes for block in blocks],
             [block.factor for block in blocks],
-            min(max(share, 1e-9), 1e9),
             name=_family_name(item.name, lowered),
             hidden=[i for i, block in enumerate(blocks) if block.hidden],
         )
+        self.weights.append(share)
         return StatisticColumn(
             len(self.workload.families) - 1,
             tuple(block.axes for block in blocks),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from dpsql.linalg.arrays import Ints
+from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Quantile
 from dpsql.sql.computing.notes import Note
@@ -95,3 +96,5 @@ class Script:
     workload: Workload
     merged: Mapping[str, Ints]
     """For columns of which the workload has fewer cells than the table: the class of each."""
+    measures: Mapping[str, RowMeasure] = field(default_factory=dict)
+    """What is added up row by row: measure, an attribute of the workload → what each row adds."""

@@ -15,6 +15,7 @@ from dpsql.sql.binding.outline import Outlined, Outliner, Public, Resolve
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
+from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.limits import MAX_STATEMENTS
@@ -88,7 +89,8 @@ def _lowered(
     name: str, parsed: Parsed, outline: Outlined, table: Table, sandbox: Sandbox, weight: float
 ) -> LoweredStatement:
     evaluator = Evaluator(sandbox, table, parsed.source)
-    cores = tuple(lower(core, table, evaluator) for core in outline.cores)
+    reader = RowReader(sandbox, table, parsed.source)
+    cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
     return LoweredStatement(name, parsed, outline.query, cores, weight)
 
 

@@ -21,6 +21,8 @@ from dpsql.linalg.structures import Exchangeable, Intervals
 MAX_CELLS = 2**26
 """Cells of one marginal, queries of one factor, or answers held at once: half a gibibyte."""
 
+LARGEST_VALUE = 2**31
+"""A row's value of a measure is smaller: sums over 2^31 rows fit 64 bits."""
 
 SMALLEST, LARGEST = 1e-12, 1e12
 """Magnitudes of the coefficients of a matrix, where they are not 0."""
@@ -40,6 +42,39 @@ class Identity:
     def bind(self, cells: int) -> Queries:
         """Return the cells themselves."""
         return Exchangeable(cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Add up a value of each row instead of counting rows; over an attribute of one cell."""
+
+    bound: int
+    """The largest magnitude of a row's value, which is a whole number."""
+    unit: float = 1.0
+    """What a value of 1 stands for in answers."""
+
+    def bind(self, cells: int) -> Queries:
+        """Return the cell, in units of answers.
+
+        Raises:
+            WorkloadError: the attribute has more than one cell, the bound is no whole number from 1
+                to 2^31 − 1, or the unit is not a positive finite number.
+        """
+        if cells != 1:
+            raise WorkloadError(
+                f"A measure is added up in one cell, not in {cells}.",
+                hint="give the measure an attribute of its own, of size 1.",
+            )
+        if type(self.bound) is not int or not 1 <= self.bound < LARGEST_VALUE:
+            raise WorkloadError(
+                f"The bound {self.bound!r} is not a whole number from 1 to {LARGEST_VALUE - 1:,}.",
+                hint="add up values in larger units.",
+            )
+        if not 0 < self.unit < math.inf:
+            raise WorkloadError(
+                f"The unit {self.unit!r} is not a positive number.", hint="for example 0.01."
+            )
+        return Exchangeable(1, self.unit, self.unit)
 
 
 @dataclass(frozen=True, slots=True)

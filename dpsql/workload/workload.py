@@ -15,7 +15,7 @@ from dpsql.linalg.matrices import Dense
 from dpsql.linalg.matrices import StructuredMatrix as Queries
 from dpsql.linalg.products import Kronecker, kron
 from dpsql.schema.table import closest
-from dpsql.workload.factors import MAX_CELLS, Factor, is_factor
+from dpsql.workload.factors import MAX_CELLS, Factor, Measure, is_factor
 
 MAX_ANSWERS = 2**62
 """Answers of one workload. Of one family, up to `MAX_CELLS` can be held at once."""
@@ -30,6 +30,8 @@ class Block:
     attributes: tuple[str, ...]
     shape: tuple[int, ...]
     queries: Queries
+    bound: int | None = None
+    """Of the axis of a measure, which has one cell: the largest magnitude of a row's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,23 @@ class Family:
             return self
         rows = [slice(0, n - (i in self.hidden)) for i, n in enumerate(self.shape)]
         return replace(self.box(rows), hidden=frozenset())
+
+    @property
+    def measure(self) -> Block | None:
+        """The block of what is added up; None if rows are counted."""
+        return next((block for block in self.blocks if block.bound is not None), None)
+
+    @property
+    def counted(self) -> Family:
+        """The same queries of counts, if a measure is added up, which count in its unit."""
+        kept = [i for i, block in enumerate(self.blocks) if block.bound is None]
+        hidden = frozenset(place for place, i in enumerate(kept) if i in self.hidden)
+        return replace(self, blocks=tuple(self.blocks[i] for i in kept), hidden=hidden)
+
+    @property
+    def unit(self) -> float:
+        """What the answers to `counted` are multiplied by: the unit of the measure."""
+        return 1.0 if self.measure is None else float(self.measure.queries.matrix[0, 0])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -284,7 +303,8 @@ class Workload:
         if not is_factor(factor):
             raise WorkloadError(f"{factor!r} is not a query factor.", hint="for example Prefix().")
         shape = tuple(self._domain[a] for a in attributes)
-        return Block(attributes, shape, factor.bind(math.prod(shape)))
+        bound = factor.bound if isinstance(factor, Measure) else None
+        return Block(attributes, shape, factor.bind(math.prod(shape)), bound)
 
 
 def _grouped(

@@ -242,7 +242,7 @@ def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):
         table = read_table(con, ("t",), schema, unit)
         for merged in ({}, {"x": np.arange(table.cells("x")) % 2}):
             build = scan if unit is None else bounded_scan
-            counting = build(table, [("i",), ("x",), ("i", "x")], merged)
+            counting = build(table, {("i",): {}, ("x",): {}, ("i", "x"): {}}, merged)
             counting.check(con)
             counted = counting.run(con)
             assert (counted["i",] == counted["i", "x"].sum(axis=1)).all()

@@ -170,7 +170,7 @@ def test_what_is_checked_is_neither_optimized_nor_run(con):
             asked.append(sql)
             return con.execute(sql, parameters)
 
-    scan(TABLE, [("n", "v")]).check(Told())
+    scan(TABLE, {("n", "v"): {}}).check(Told())
     (told,) = asked
     assert told.startswith("DESCRIBE SELECT")
     con.execute("CREATE VIEW failing AS SELECT error('a row was read')::SMALLINT AS n").fetchall()

@@ -43,6 +43,8 @@ class Options:
     """Of ResidualPlanner+: attribute → what its strategy is made for."""
     loss: Loss | None = None
     """Of ResidualPlanner: a convex function of the variances."""
+    bound: int = 1
+    """The largest magnitude of what a row adds to its cell: 1 where rows are counted."""
 
 
 DEFAULT = Options()
@@ -50,24 +52,31 @@ DEFAULT = Options()
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a plan may spend, where several records may belong to one privacy unit."""
+    """What a plan may spend, where a privacy unit may have several records."""
 
     budget: Budget
     contributions: int = 1
+    bound: int = 1
+    """The largest magnitude of what a record adds to its cell: 1 where records are counted."""
+
+    @property
+    def change(self) -> int:
+        """The most by which a unit changes a cell."""
+        return self.contributions * self.bound
 
     @property
     def per_record(self) -> Fraction:
-        """What may be spent if each record were a unit of its own, exactly.
+        """What may be spent if each unit had a single record that counts as one, exactly.
 
-        As μ²/k², or as ε/k for a pure budget.
+        As μ²/(kM)², or as ε/(kM) for a pure budget.
         """
         if self.budget.pure:
-            return self.budget.amount / self.contributions
-        return self.budget.mu_squared / self.contributions**2
+            return self.budget.amount / self.change
+        return self.budget.mu_squared / self.change**2
 
     def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:
         """Check that these measurements cost no more."""
-        return CertifiedPlan(blocks, self.budget, self.contributions)
+        return CertifiedPlan(blocks, self.budget, self.change)
 
 
 class Mechanism(ABC):

@@ -54,7 +54,7 @@ class DirectNoise(Mechanism):
 
     def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
         """Measure each marginal by its cells or by its queries, at its share of the budget."""
-        cost = Cost(budget_of(budget), options.contributions)
+        cost = Cost(budget_of(budget), options.contributions, options.bound)
         pure, groups = self._laplace, by_attributes(workload.families)
         found = [_least(group, workload, pure=pure) for group in groups.values()]
         strategies = [

@@ -147,13 +147,17 @@ def _blocks(strategies: Sequence[MarginalStrategy], cost: Cost) -> tuple[BlockSt
     largest = max(s.share for s in strategies) or 1.0
     parts = [max(s.share / largest, LEAST_SHARE) for s in strategies]
     exact = exact_shares(parts, [1] * len(parts), cost.per_record)
+    most = (1 << (ENTRY_BITS - 1)) // cost.bound
     pairs = zip(strategies, exact, strict=True)
-    return tuple(_block(strategy, share, pure=cost.budget.pure) for strategy, share in pairs)
+    return tuple(_block(s, share, most, pure=cost.budget.pure) for s, share in pairs)
 
 
-def _block(strategy: MarginalStrategy, cost: Fraction, *, pure: bool) -> BlockStrategy:
-    """Give a strategy the least noise that its share of the cost allows."""
-    factors = _scaled(strategy.factors, cost, pure=pure)
+def _block(strategy: MarginalStrategy, cost: Fraction, most: int, *, pure: bool) -> BlockStrategy:
+    """Give a strategy the least noise that its share of the cost allows.
+
+    Products of its entries may be up to `most`.
+    """
+    factors = _scaled(strategy.factors, cost, most, pure=pure)
     width = max(1, math.ceil(_change(factors, pure=pure) / cost))
     if width >= 1 << (SCALE_BITS if pure else VARIANCE_BITS):
         raise ResourceLimitError(
@@ -173,7 +177,7 @@ def _change(factors: Sequence[IntegerFactor], *, pure: bool) -> int:
 
 
 def _scaled(
-    factors: tuple[IntegerFactor, ...], cost: Fraction, *, pure: bool
+    factors: tuple[IntegerFactor, ...], cost: Fraction, most: int, *, pure: bool
 ) -> tuple[IntegerFactor, ...]:
     """Measure integers several times, so that the noise is wide beside what it is rounded by.
 
@@ -186,7 +190,7 @@ def _scaled(
     width = float(_change(factors, pure=pure) / cost)
     noise = width if pure else math.sqrt(width)
     wanted = int(min(max(TIMES, NARROW / noise), WIDE / noise))
-    times = min(wanted, (1 << (ENTRY_BITS - 1)) // largest)
+    times = min(wanted, most // largest)
     if times <= 1:
         return factors
     first, *others = factors

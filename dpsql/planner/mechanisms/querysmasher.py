@@ -81,6 +81,7 @@ class QuerySmasher(Mechanism):
             objective=options.objective,
             targets=options.targets,
             contributions=options.contributions,
+            bound=options.bound,
         )
 
 
@@ -107,6 +108,7 @@ def plan(
     objective: ObjectiveName = "total",
     targets: Mapping[str, float] | None = None,
     contributions: int = 1,
+    bound: int = 1,
 ) -> Plan:
     """Plan the measurements that answer a workload with the least error, or at the least budget.
 
@@ -124,6 +126,7 @@ def plan(
             The budget is then the least one found that meets them all.
         contributions: the most records of one privacy unit that are counted. With k of them the
             same noise costs k² as much.
+        bound: the largest magnitude of what a record adds to its cell; it costs as k does.
 
     Raises:
         WorkloadError: the workload is empty, or an option is out of range.
@@ -140,7 +143,7 @@ def plan(
         tolerance = tolerance / SHARPER  # a total that is nearly the least says less of its parts
 
     def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
-        cost = Cost(at, contributions)
+        cost = Cost(at, contributions, bound)
         if like is None:
             return _plan_total(weighted, cost, tolerance, residuals)
         return _plan_like(weighted, cost, tolerance, like)
@@ -220,7 +223,7 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
     if found is None:
         return None
     component, solution = found
-    block = Rounding().block((touched(workload),), (found,), cost.per_record)
+    block = Rounding(cost.bound).block((touched(workload),), (found,), cost.per_record)
     whole = WholeReconstruction(Space.of_block(block.spaces[0], block))
     planned = PlannedBlock(block, whole.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
@@ -341,7 +344,7 @@ def stitch_shares(
         shares: for each subworkload what a single one of its spaces may cost.
     """
     conquered = divided.conquered
-    rounding = Rounding()
+    rounding = Rounding(cost.bound)
     blocks = tuple(
         rounding.block(c.spaces, c.solved, share)
         for c, share in zip(conquered, shares, strict=True)

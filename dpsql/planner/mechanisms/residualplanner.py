@@ -92,7 +92,7 @@ class ResidualPlanner(RestrictedMechanism):
         """
         if options.loss is None and options.objective == "total":
             return super().plan(workload, budget, options)
-        cost = Cost(budget_of(budget), options.contributions)
+        cost = Cost(budget_of(budget), options.contributions, options.bound)
         marginals = _marginals(workload)
         divided = self.divide(workload)
         if options.loss is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -24,6 +24,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
 from dpsql.planner.reconstruction.combine import Combination
 from dpsql.planner.reconstruction.measured import Noisy, Values
+from dpsql.planner.reconstruction.parts import PartedCombination
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares.allocation import total_error
 from dpsql.privacy import Budget
@@ -69,7 +70,7 @@ class Objective:
 class Given:
     """Earlier measurements that answers rest on as well."""
 
-    combination: Combination
+    combination: Combination | PartedCombination
     measured: tuple[Noisy, ...]
     """The noisy integers of each source but the last, which is the plan itself; none of those
     that were only planned."""
@@ -128,6 +129,11 @@ class Plan:
     is known."""
     tried: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """What else was planned → the RMSE of that."""
+    parts: Mapping[str | None, Plan] = field(default_factory=lambda: MappingProxyType({}))
+    """Where measures are added up: measure → the plan for it, as if its sums were counts; None →
+    that for counts. Their budgets are shares of the plan's."""
+    bound: int = 1
+    """Of such a part, the largest magnitude of what a row adds to a cell."""
 
     def __repr__(self) -> str:
         return (
@@ -327,7 +333,7 @@ class Plan:
     def _explain_given(self) -> list[str]:
         if self.given is None:
             return []
-        used = {e.source for part in self.given.combination.parts for e in part.counted}
+        used = self.given.combination.used
         return [f"with the measurements of {len(used) - 1:,} earlier releases"]
 
     def _explain_block(self, block: PlannedBlock) -> str:
@@ -354,19 +360,28 @@ class Plan:
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets whose marginals have to be counted."""
-        spaces = [space for block in self.planned for space in block.strategy.spaces]
-        if sum(1 << len(space) for space in spaces) <= MANY:
-            parts = {frozenset(p) for space in spaces for p in subsets(space) if p != space}
-            return tuple(space for space in spaces if frozenset(space) not in parts)
-        largest: list[frozenset[str]] = []  # few wide ones, then
-        for space in sorted(map(frozenset, spaces), key=len, reverse=True):
-            if not any(space < other for other in largest):
-                largest.append(space)
-        return tuple(space for space in spaces if frozenset(space) in largest)
+        measures = {f.measure.attributes[0] for f in self.workload.families if f.measure}
+        found: dict[frozenset[str], list[tuple[str, ...]]] = {}
+        for space in (space for block in self.planned for space in block.strategy.spaces):
+            found.setdefault(frozenset(measures.intersection(space)), []).append(space)
+        return tuple(space for spaces in found.values() for space in _largest(spaces))
 
     def families(self, name: str) -> tuple[Family, ...]:
         """Return the families of one statement."""
         return tuple(f for f in self.workload.families if f.name == name)
+
+
+def _largest(spaces: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Yield the attribute sets that are not inside of others."""
+    if sum(1 << len(space) for space in spaces) <= MANY:
+        parts = {frozenset(p) for space in spaces for p in subsets(space) if p != space}
+        yield from (space for space in spaces if frozenset(space) not in parts)
+        return
+    largest: list[frozenset[str]] = []  # few wide ones, then
+    for space in sorted(map(frozenset, spaces), key=len, reverse=True):
+        if not any(space < other for other in largest):
+            largest.append(space)
+    yield from (space for space in spaces if frozenset(space) in largest)
 
 
 def _listed(marginals: tuple[tuple[str, ...], ...]) -> str:

@@ -113,9 +113,10 @@ class Combination:
     reconstruction: CombinedReconstruction
     parts: tuple[CombinedPart, ...]
 
-    def uses(self, number: int) -> bool:
-        """Whether anything of a source counts."""
-        return any(e.source == number for part in self.parts for e in part.counted)
+    @property
+    def used(self) -> frozenset[int]:
+        """The numbers of the sources of which anything counts."""
+        return frozenset(e.source for part in self.parts for e in part.counted)
 
     def values(self, given: Sequence[Noisy]) -> Values:
         """Return what the reconstruction needs, from the noisy integers of all sources."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -20,7 +21,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
-from dpsql.measurement.integer import BlockStrategy, IntegerFactor
+from dpsql.measurement.integer import BlockStrategy, IntegerFactor, MeasureFactor
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, RealFactor, Space
 from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.references import Reference
@@ -59,6 +60,17 @@ class Source:
     rests_on: tuple[str, ...] = ()
     """Names of the earlier releases with which it was put together, in order."""
     reading: Reading = RESIDUALS
+    measures: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
+    """Measure → what was measured of its sums, as if they were counts: without its axis."""
+    bound: int = 1
+    """Of a measure's sums, the largest magnitude of what a row adds; 1 for counts."""
+
+    @property
+    def measured(self) -> tuple[BlockStrategy, ...]:
+        """All that was measured, sums of measures too, as it was certified and paid for."""
+        parts = self.measures.items()
+        sums = (of_measure(b, m, part.bound) for m, part in parts for b in part.blocks)
+        return (*self.blocks, *sums)
 
     @property
     def whole(self) -> bool:
@@ -92,7 +104,28 @@ class Source:
     @property
     def cost(self) -> float:
         """The privacy cost of one record: how much there is to learn from it."""
-        return float(sum(block.privacy_cost for block in self.blocks))
+        return float(sum(block.privacy_cost for block in self.blocks)) * self.bound**2
+
+
+def of_measure(block: BlockStrategy, measure: str, bound: int) -> BlockStrategy:
+    """Return the same measurements of the sums of a measure instead of counts."""
+    spaces = tuple((*space, measure) for space in block.spaces)
+    factor = MeasureFactor((len(block.shape),), bound)
+    return BlockStrategy(spaces, (*block.factors, factor), block.law)
+
+
+def without_axis(noisy: Noisy, measure: str | None, measures: AbstractSet[str]) -> Noisy:
+    """Return the noisy integers of one measure, without its axis; or of counts, if it is None."""
+    if measure is None:
+        return {names: y for names, y in noisy.items() if measures.isdisjoint(names)}
+    return {names - {measure}: y[..., 0] for names, y in noisy.items() if measure in names}
+
+
+def nested(sources: Sequence[Source]) -> Iterator[Source]:
+    """Yield sources, and those of their measures."""
+    for source in sources:
+        yield source
+        yield from source.measures.values()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +168,7 @@ def splits(sources: Sequence[Source]) -> dict[str, Ints]:
 
     Columns that a source did not merge are told apart entirely.
     """
+    sources = tuple(nested(sources))
     found: dict[str, Ints] = {}
     for name in sorted({a for s in sources for a in s.attributes}):
         mine = [s for s in sources if name in s.attributes]

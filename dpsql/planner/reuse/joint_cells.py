@@ -211,7 +211,7 @@ def plan_joint_cells(
     kind = "closed form" if best.closed else "search"
     solver = f"dual over the whole domain, given earlier measurements ({kind})"
     solution = Solution(strategy, 0.0, best.lower, solver)
-    block = Rounding().block((names,), ((component, solution),), cost.per_record)
+    block = Rounding(cost.bound).block((names,), ((component, solution),), cost.per_record)
     return PlannedBlock(block, 0.0, best.lower, solver)
 
 

@@ -12,7 +12,7 @@ is from the least one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -23,12 +23,19 @@ from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.measures import parts, together
 from dpsql.planner.plans.objectives import SHARE, STEP, limits_of, ratios_of, reported, rounded_up
 from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
 from dpsql.planner.reconstruction.base import Missing, Reconstruction
 from dpsql.planner.reconstruction.combine import Combination, combine
 from dpsql.planner.reconstruction.marginals import of_marginals
 from dpsql.planner.reconstruction.measured import Space
+from dpsql.planner.reconstruction.parts import (
+    Follows,
+    LastAlone,
+    PartedCombination,
+    PartedReconstruction,
+)
 from dpsql.planner.reconstruction.sources import Ground, Source, common_references
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
@@ -48,9 +55,26 @@ class Past:
     sources: tuple[Source, ...]
     merged: Mapping[str, Ints] = field(default_factory=lambda: MappingProxyType({}))
 
+    def of_measure(self, measure: str | None) -> tuple[Past, tuple[int, ...]]:
+        """Return what was measured of one measure, or of counts, and in which of the sources."""
+        if measure is None:
+            return self, tuple(range(len(self.sources)))
+        numbers = tuple(i for i, source in enumerate(self.sources) if measure in source.measures)
+        found = tuple(self.sources[i].measures[measure] for i in numbers)
+        return replace(self, sources=found), numbers
+
 
 def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> Source:
     """Return what a plan measures, without what it was planned on."""
+    if plan.parts:
+        parts = {measure: source_of(part, merged) for measure, part in plan.parts.items()}
+        counts = parts.pop(None, Source((), {}, {}))
+        sums = {
+            m: replace(part, bound=plan.parts[m].bound)
+            for m, part in parts.items()
+            if m is not None
+        }
+        return replace(counts, measures=sums)
     used = {a for block in plan.certified.blocks for space in block.spaces for a in space}
     return Source(
         plan.certified.blocks,
@@ -68,14 +92,15 @@ def alone(source: Source, workload: Workload) -> Reconstruction:
 
 
 @one_thread
-def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
+def known(workload: Workload, past: Past) -> tuple[Combination | PartedCombination, Missing]:
     """Return what earlier measurements alone say of a workload.
 
     Returns:
         The combination, and the attribute sets of which too little was measured; none if all
         queries of the workload follow.
     """
-    found, domain = put_together(workload.domain, past), workload.domain
+    measures = {f.measure.attributes[0] for f in workload.families if f.measure is not None}
+    found, domain = put_together(workload.domain, past, measures), workload.domain
     lacking: dict[tuple[str, ...], None] = {}
     for family in workload.families:
         if found.reconstruction.missing(family, domain):  # what isn't shown need not be known
@@ -84,8 +109,28 @@ def known(workload: Workload, past: Past) -> tuple[Combination, Missing]:
 
 
 @one_thread
-def put_together(domain: Mapping[str, int], past: Past) -> Combination:
-    """Return one reconstruction from earlier measurements, over the cells of a domain."""
+def put_together(
+    domain: Mapping[str, int], past: Past, measures: Iterable[str] = ()
+) -> Combination | PartedCombination:
+    """Return one reconstruction from earlier measurements, over the cells of a domain.
+
+    Args:
+        domain: attribute → number of cells.
+        past: what was measured.
+        measures: the attributes of the domain that are added up.
+    """
+    if measures := frozenset(measures):
+        counted = {name: n for name, n in domain.items() if name not in measures}
+        apart = {}
+        for measure in (None, *sorted(measures)):
+            own, numbers = past.of_measure(measure)
+            apart[measure] = _combined(counted, own), numbers
+        parts = {measure: follows.reconstruction for measure, (follows, _) in apart.items()}
+        return PartedCombination(PartedReconstruction(parts), apart)
+    return _combined(domain, past)
+
+
+def _combined(domain: Mapping[str, int], past: Past) -> Combination:
     ground = Ground.of(past.sources, domain, past.merged)
     uniform = {name: Reference.of_cells(n) for name, n in ground.sizes.items()}
     references = common_references(past.sources, ground).over(uniform)
@@ -106,6 +151,8 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
         A plan of the same cost. Its reconstruction, variances and gap are those with all
         measurements; or it leaves them aside, and says so.
     """
+    if alone.parts:
+        return _parts_given(alone, past, tolerance, uniform=uniform)
     found = alone
     with suppress(np.linalg.LinAlgError):  # budgets too far apart for floats
         found = _plan_given(alone, past, tolerance, uniform=uniform)
@@ -114,6 +161,37 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
     if found.objective is not None:  # its bound is for plans that rest on nothing earlier
         return replace(found, objective=replace(found.objective, gap=math.inf))
     return found
+
+
+def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
+    """Plan counts and each measure on what was measured of it, with the shares that they have.
+
+    The shares are those that are best if nothing is known; no bound is known for the whole.
+    """
+    divided = parts(alone.workload)
+    apart: dict[str | None, tuple[Follows, tuple[int, ...]]] = {}
+    plans, own = [], len(past.sources)
+    for part in divided:
+        before, numbers = past.of_measure(part.measure)
+        plan = plan_given(alone.parts[part.measure], before, tolerance, uniform=uniform)
+        follows: Follows = LastAlone(plan.reconstruction, len(numbers))
+        if plan.given is not None and isinstance(plan.given.combination, Combination):
+            follows = plan.given.combination
+        apart[part.measure] = follows, (*numbers, own)
+        plans.append(plan)
+    if all(plan.given is None for plan in plans):
+        return replace(alone, aside=bool(past.sources))
+    cost = Cost(alone.budget, alone.contributions)
+    found = together(alone.workload, cost, divided, plans)
+    reconstruction = PartedReconstruction(
+        {p.measure: plan.reconstruction for p, plan in zip(divided, plans, strict=True)}
+    )
+    measured = tuple(s.values for s in past.sources if s.values is not None)
+    total = reconstruction.total(alone.workload)
+    given = Given(PartedCombination(reconstruction, apart), measured, total, 0.0)
+    return replace(
+        found, given=given, neighbours=alone.neighbours, mechanism=alone.mechanism, real=0.0
+    )
 
 
 def _plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) -> Plan:
@@ -143,7 +221,8 @@ class Rounds:
     @property
     def cost(self) -> Cost:
         """What the new round may spend."""
-        return Cost(self.alone.budget, self.alone.contributions)
+        bound = self.alone.bound
+        return Cost(self.alone.budget, self.alone.contributions // bound, bound)
 
     def joint_cells(self, tolerance: float) -> list[Plan]:
         """Plan all joint cells at once, if they are few or the plan alone does so."""
@@ -202,7 +281,7 @@ class Rounds:
         combination = combine(sources, self.ground, references, first=len(sources) - 1)
         domain = plan.workload.domain
         # What is too large to be put together is left out. Then the plan alone has to do.
-        if not combination.uses(len(sources) - 1) or any(
+        if (len(sources) - 1) not in combination.used or any(
             combination.reconstruction.missing(f, domain) for f in plan.workload.families
         ):
             return self.alone

@@ -62,7 +62,7 @@ def plan_residual_spaces(
     shares = _shares(asked, float(cost.per_record))
     measured = [i for i in range(len(asked)) if shares[i] > 0]
     counts = [len(asked[i].spaces) for i in measured]
-    rounding = Rounding()
+    rounding = Rounding(cost.bound)
     blocks = []
     for i, share in zip(
         measured, exact_shares(shares[measured].tolist(), counts, cost.per_record), strict=True

@@ -72,9 +72,15 @@ WIDE_CELLS = 2**24
 
 
 class Rounding:
-    """Rounds the strategies of one plan. A strategy that serves many blocks is rounded once."""
+    """Rounds the strategies of one plan. A strategy that serves many blocks is rounded once.
 
-    def __init__(self) -> None:
+    Args:
+        bound: the largest magnitude of what one row adds to its cell, 1 for counts. Products of
+            entries with it have the width that products of entries alone have for counts.
+    """
+
+    def __init__(self, bound: int = 1) -> None:
+        self._bound, self._room = bound, (bound - 1).bit_length()
         self._known: dict[tuple[int, int, tuple[int, ...]], IntegerFactor] = {}
         self._matrices: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._needs: dict[int, int] = {}
@@ -101,18 +107,20 @@ class Rounding:
         """
         needs = [self._needed(s) for _, s in solved]
         strategies = [s.strategy for _, s in solved]
-        widths = _widths(strategies, needs, _bits(cost))
+        bits = max(1, min(_bits(cost), ENTRY_BITS - 1 - self._room))
+        widths = _widths(strategies, needs, bits)
         dear = any(map(_is_dear, strategies, widths, needs))
-        if sum(needs) > _bits(cost) or dear:
+        if sum(needs) > bits or dear:
             wide = self._wide(spaces, solved, needs, cost)
             if wide is not None:
                 return wide
-        for total in range(_bits(cost), 0, -2):
+        for total in range(bits, 0, -2):
             factors = self._factors(solved, _widths(strategies, needs, total))
             if not solved:
                 factors = (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
             variance = _variance(factors, cost)
-            fits = math.prod(f.largest_entry for f in factors) < 1 << ENTRY_BITS
+            largest = math.prod(f.largest_entry for f in factors) * self._bound
+            fits = largest < 1 << ENTRY_BITS
             if fits and variance < 1 << VARIANCE_BITS:
                 return BlockStrategy(spaces, factors, Gaussian(variance))
         raise ResourceLimitError(
@@ -140,7 +148,7 @@ class Rounding:
         if len(spaces) * math.prod(f.measurements for f in factors) > WIDE_MEASUREMENTS:
             return None
         variance = _variance(factors, cost)
-        entry = math.prod(f.largest_entry for f in factors).bit_length()
+        entry = (math.prod(f.largest_entry for f in factors) * self._bound).bit_length()
         spread = variance.bit_length() // 2
         shift = max(1, entry - ENTRY_BITS, spread - KEPT_NOISE_BITS)
         if not 4 ** (shift + 2) <= variance < 1 << WIDE_VARIANCE_BITS:

@@ -19,7 +19,7 @@ from dpsql.errors import SqlError
 from dpsql.schema.checks import operands
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
-from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, ratio
+from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, ratio, render
 from dpsql.sql.text.spans import SourceText
 
 _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
@@ -76,9 +76,10 @@ def aggregate(node: Expr, binder: RowBinder) -> Expr:
         return _s(binder.statistic(linear(node, binder)))
     label = _label(node, binder)
     if isinstance(inner, exp.Avg):
-        return _average(_argument(inner, binder), filters, label, binder)
+        return _average(_argument(inner, binder, by_row=True), filters, label, binder)
     if type(inner) in _VARIANCES:
-        return _variance(inner, _argument(inner, binder), filters, label, binder)
+        argument = _argument(inner, binder, by_row=True)
+        return _variance(inner, argument, filters, label, binder)
     if isinstance(inner, (*_QUANTILES, exp.WithinGroup)):
         return _s(binder.statistic(_quantile(inner, filters, label, binder)))
     raise refused(node, binder.source)
@@ -111,7 +112,7 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
         filters = (*filters, *_conjuncts(condition, binder))
         if argument.unnest() == exp.Literal.number(1):
             return Linear(label, filters=filters)
-    return Linear(label, binder.bind(argument), filters=filters)
+    return Linear(label, binder.bind(argument, by_row=True), filters=filters)
 
 
 def refused(node: Expr, source: SourceText) -> SqlError:
@@ -164,12 +165,12 @@ def _unwrapped(node: Expr, binder: RowBinder) -> tuple[Expr, tuple[BoundExpr, ..
 
 
 def _conjuncts(condition: Expr, binder: RowBinder) -> tuple[BoundExpr, ...]:
-    return tuple(binder.bind(part) for part in operands(condition, exp.And))
+    return tuple(binder.bind(part, by_row=True) for part in operands(condition, exp.And))
 
 
 def _condition(node: Expr, place: Expr, binder: RowBinder) -> BoundExpr:
     """Bind a condition that the analyst didn't write; it stands where the aggregate does."""
-    return replace(binder.bind(node), span=binder.source.node(place))
+    return replace(binder.bind(node, by_row=True), span=binder.source.node(place))
 
 
 def _only(node: Expr, source: SourceText) -> Expr:
@@ -182,8 +183,8 @@ def _only(node: Expr, source: SourceText) -> Expr:
     return argument
 
 
-def _argument(node: Expr, binder: RowBinder) -> BoundExpr:
-    return binder.bind(_only(node, binder.source))
+def _argument(node: Expr, binder: RowBinder, *, by_row: bool = False) -> BoundExpr:
+    return binder.bind(_only(node, binder.source), by_row=by_row)
 
 
 def _check_distinct(node: Expr, source: SourceText) -> None:
@@ -247,9 +248,12 @@ def variance(first: int, count: int, second: int, *, sample: bool) -> Expr:
 def _moments(
     e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder
 ) -> tuple[int, int]:
-    present = exp.Not(this=exp.Is(this=exp.Paren(this=e.node), expression=exp.Null()))
-    sql = f"NOT ({e.sql}) IS NULL"
-    filled = BoundExpr(present, sql, e.attributes, e.relations, e.span)
+    absent: Expr = exp.Is(this=_paren(e.node), expression=exp.Null())
+    if e.by_row:  # what is added up row by row leaves NaN out
+        number = exp.Cast(this=e.node.copy(), to=exp.DataType.build("DOUBLE"))
+        absent = _paren(exp.Or(this=absent, expression=exp.IsNan(this=number)))
+    present = exp.Not(this=absent)
+    filled = BoundExpr(present, render(present), e.attributes, e.relations, e.span, e.by_row)
     first = binder.statistic(Linear(f"{label} x COUNT", e, center=True, filters=filters))
     count = binder.statistic(Linear(label, filters=(*filters, filled)))
     return first, count

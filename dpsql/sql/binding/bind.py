@@ -55,29 +55,36 @@ class RowBinder:
         self._statistics: dict[Statistic, int] = {}
         self._named: set[str] = set()
         self._open: list[Expr] = []
+        self._by_row = False
 
     def statistic(self, statistic: Statistic) -> int:
         """Note a statistic, once; return its number."""
         return self._statistics.setdefault(statistic, len(self._statistics))
 
-    def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
+    def conditions(self, node: Expr, *, by_row: bool = False) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition on rows."""
-        return tuple(self.bind(part) for part in operands(node, exp.And))
+        return tuple(self.bind(part, by_row=by_row) for part in operands(node, exp.And))
 
-    def bind(self, node: Expr) -> BoundExpr:
+    def bind(self, node: Expr, *, by_row: bool = False) -> BoundExpr:
         """Bind an expression over the columns of rows.
+
+        Args:
+            node: the expression.
+            by_row: whether it may depend on columns without a domain: it is then evaluated row by
+                row.
 
         Raises:
             SqlError, SqlSchemaError, UnsupportedSqlError: a name or construct has no place here.
         """
         attributes: set[str] = set()
         relations: set[int] = set()
+        rows: set[str] = set()
 
         def change(part: Expr) -> Expr:
             if isinstance(part, exp.Paren):
                 return exp.Paren(this=change(part.this))
             if isinstance(part, exp.Column):
-                return self._column(part, change, attributes, relations)
+                return self._column(part, change, attributes, relations, rows)
             if isinstance(part, exp.Star):
                 raise self.source.unsupported(part, "* can't stand here.", "name a column.")
             if is_aggregate(part) or isinstance(part, exp.Window):
@@ -87,7 +94,11 @@ class RowBinder:
             check_labels(part, self._domain_of, self.source)
             return rebuild(part, change)
 
-        bound = change(node.unnest()).unnest()
+        before, self._by_row = self._by_row, by_row
+        try:
+            bound = change(node.unnest()).unnest()
+        finally:
+            self._by_row = before
         self._named |= attributes
         return BoundExpr(
             bound,
@@ -95,13 +106,14 @@ class RowBinder:
             frozenset(attributes),
             frozenset(relations),
             self._written(node),
+            frozenset(rows),
         )
 
     def _written(self, node: Expr) -> Span:
         """Return where an expression stands; of an alias, where what it stands for does."""
         inner = node.unnest()
         if isinstance(inner, exp.Column) and not inner.table and not inner.is_star:
-            found = self.scope.resolve(inner)
+            found = self.scope.resolve(inner, by_row=True)
             if not isinstance(found, (PrivateColumn, PublicColumn)):
                 return self.source.node(found)
         return self.source.node(node)
@@ -112,10 +124,11 @@ class RowBinder:
         change: Visit,
         attributes: set[str],
         relations: set[int],
+        rows: set[str],
     ) -> Expr:
         found = self._resolved(node)
         if isinstance(found, PrivateColumn):
-            attributes.add(found.name)
+            (rows if found.by_row else attributes).add(found.name)
             return column(found.canonical)
         if isinstance(found, PublicColumn):
             relations.add(found.relation)
@@ -125,7 +138,7 @@ class RowBinder:
     def _resolved(self, node: exp.Column) -> PrivateColumn | PublicColumn | Expr:
         """Return what a column means; in a subquery it may be one from outside."""
         try:
-            return self.scope.resolve(node)
+            return self.scope.resolve(node, by_row=self._by_row)
         except SqlSchemaError as error:
             inside = self._select.find_ancestor(exp.Where, exp.Having, exp.Alias)
             if inside is not None and error.unknown:
@@ -152,8 +165,8 @@ class RowBinder:
         node = node.unnest()
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
-        found = self.scope.resolve(node)
-        if not isinstance(found, PrivateColumn):
+        found = self.scope.resolve(node, by_row=self._by_row)
+        if not isinstance(found, PrivateColumn) or found.by_row:
             return None
         return found.name, self._table.columns[found.name]
 

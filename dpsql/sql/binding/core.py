@@ -188,6 +188,8 @@ class Core:
     relations: tuple[Relation, ...]
     conjuncts: tuple[BoundExpr, ...]
     """The conditions that a row, joined with public rows, must meet."""
+    by_row: tuple[BoundExpr, ...]
+    """Those that depend on columns without a domain, and are evaluated row by row."""
     keys: tuple[BoundExpr, ...]
     sets: tuple[tuple[int, ...], ...]
     """For each grouping set, the keys that tell its groups."""

@@ -1,7 +1,8 @@
 """Bound expressions: SQL over canonical names, free of what the analyst called things.
 
-The private table's i-th column is `__a{i}`, the j-th column of a core's r-th public relation is
-`__r{r}_{j}`; no name of the analyst's begins so. Equal expressions have equal text.
+The private table's i-th column with a domain is `__a{i}`, the i-th without one `__w{i}`, and the
+j-th column of a core's r-th public relation is `__r{r}_{j}`; no name of the analyst's begins so.
+Equal expressions have equal text.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ class BoundExpr:
     node: Expr = field(compare=False, repr=False)
     sql: str
     attributes: frozenset[str] = field(compare=False)
-    """The private columns that it depends on."""
+    """The private columns with a domain that it depends on."""
     relations: frozenset[int] = field(compare=False)
     """The public relations that it depends on."""
     span: Span = field(compare=False, repr=False)
     """Where it stands in the statement."""
+    by_row: frozenset[str] = field(default=frozenset(), compare=False)
+    """The private columns without a domain that it depends on: it is evaluated row by row."""
 
     @property
     def nodes(self) -> frozenset[str | int]:

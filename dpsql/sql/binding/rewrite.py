@@ -93,7 +93,8 @@ class CoreBinder(RowBinder):
                 the group is left out.
         """
         where = self._select.args.get("where")
-        conjuncts = [*joined, *(self.conditions(where.this) if where is not None else ())]
+        found = self.conditions(where.this, by_row=True) if where is not None else ()
+        conjuncts = [*joined, *(c for c in found if not c.by_row)]
         nodes = key_nodes(self._select, self.source)
         self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
         places = {key.sql: i for i, key in enumerate(self._keys)}
@@ -108,6 +109,7 @@ class CoreBinder(RowBinder):
             name,
             tuple(relations),
             tuple(dict.fromkeys(conjuncts)),
+            tuple(dict.fromkeys(c for c in found if c.by_row)),
             self._keys,
             self._sets,
             tuple(self._statistics),

@@ -22,6 +22,8 @@ class PrivateColumn:
 
     name: str
     canonical: str
+    by_row: bool = False
+    """Whether it has no domain: only what is evaluated row by row may depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Scope:
         self._relations: list[Relation] = []
         self._merged: set[str] = set()
         self._places = {name: f"__a{i}" for i, name in enumerate(table.columns)}
+        self._by_row = {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
 
     def add(self, relation: Relation) -> None:
         """Make the columns of a relation visible."""
@@ -64,8 +67,15 @@ class Scope:
         """Whether the private table has a column of this name."""
         return self._is_private(name)
 
-    def resolve(self, node: exp.Column) -> PrivateColumn | PublicColumn | exp.Expr:
+    def resolve(
+        self, node: exp.Column, *, by_row: bool = False
+    ) -> PrivateColumn | PublicColumn | exp.Expr:
         """Return what a column means; an expression if it is an alias of the SELECT list.
+
+        Args:
+            node: the column.
+            by_row: whether it stands in something that may be evaluated row by row, so that it
+                needs no public domain.
 
         Raises:
             SqlSchemaError: there is no such column, or it has no public domain, or several
@@ -92,7 +102,7 @@ class Scope:
             return public[0]
         if not private and not qualifier and name.lower() in self._aliases:
             return self._aliases[name.lower()]
-        return self._private(node, name, qualifier)
+        return self._private(node, name, qualifier, by_row=by_row)
 
     def _public(self, name: str, qualifier: tuple[str, ...]) -> list[PublicColumn]:
         found = []
@@ -117,13 +127,18 @@ class Scope:
         good = (self._alias.lower(),) if self._alias else path[-len(qualifier) :]
         return not qualifier or qualifier == good
 
-    def _private(self, node: exp.Column, name: str, qualifier: tuple[str, ...]) -> PrivateColumn:
+    def _private(
+        self, node: exp.Column, name: str, qualifier: tuple[str, ...], *, by_row: bool
+    ) -> PrivateColumn:
         if not self._is_table(qualifier):
             raise self._unknown_qualifier(node, qualifier)
         if name.lower() in _ROW_IDS and not self._is_private(name):
             raise self._source.unsupported(
                 node, f"{printable(name)} singles out rows.", "use columns of the table."
             )
+        plain = next((own for own in self._by_row if own.lower() == name.lower()), None)
+        if by_row and plain is not None:
+            return PrivateColumn(plain, self._by_row[plain], by_row=True)
         try:
             found = self._table.column(name)
         except SchemaError as error:

@@ -18,10 +18,14 @@ from dpsql.sql.binding.expressions import BoundExpr, column, render
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import LoweredBlock
+from dpsql.sql.lowering.measures import AddedUp, RowReader
 from dpsql.sql.lowering.quantiles import cumulative
 from dpsql.sql.lowering.windows import over_window
 
 S = TypeVar("S")
+
+
+_COUNT = Linear("COUNT(*)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +42,8 @@ class LoweredStatistic:
     """For a quantile: the values in their order, along one more axis after those of the groups."""
     value_type: str | None = None
     """For a quantile: the DuckDB type of its result."""
+    added_up: AddedUp | None = None
+    """What is added up row by row; its block is the last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +93,7 @@ class LoweredCore:
     """Key → its DuckDB type."""
 
 
-def lower(core: Core, table: Table, evaluator: Evaluator) -> LoweredCore:
+def lower(core: Core, table: Table, evaluator: Evaluator, reader: RowReader) -> LoweredCore:
     """Turn a core into matrices over the public domain.
 
     Raises:
@@ -97,7 +103,7 @@ def lower(core: Core, table: Table, evaluator: Evaluator) -> LoweredCore:
     for computed in core.derived:
         evaluator.check_determined(computed, core.relations)
     types: dict[int, str] = {}
-    sets = tuple(_Set(core, keys, table, evaluator).lowered(types) for keys in core.sets)
+    sets = tuple(_Set(core, keys, table, evaluator, reader).lowered(types) for keys in core.sets)
     return LoweredCore(core, sets, types)
 
 
@@ -105,12 +111,18 @@ class _Set:
     """Lowers one grouping set."""
 
     def __init__(
-        self, core: Core, keys: tuple[int, ...], table: Table, evaluator: Evaluator
+        self,
+        core: Core,
+        keys: tuple[int, ...],
+        table: Table,
+        evaluator: Evaluator,
+        reader: RowReader,
     ) -> None:
         self._core = core
         self._keys = keys
         self._table = table
         self._evaluator = evaluator
+        self._reader = reader
         self._source = evaluator.source
         self._base = components(core, keys, table)
         self._axes: list[StoredAxis] = []
@@ -175,9 +187,21 @@ class _Set:
             return self._quantile(statistic)
         of = self._linear(statistic.of)
         blocks = over_window(of.blocks, statistic, self._axes, self._core, self._evaluator)
-        return LoweredStatistic(statistic, blocks, of.scale)
+        return LoweredStatistic(statistic, blocks, of.scale, added_up=of.added_up)
 
     def _linear(self, linear: Linear) -> LoweredStatistic:
+        """Lower over cells, unless something in it has none."""
+        filters = tuple(f for f in linear.filters if not f.by_row)
+        by_row = [c for c in (*self._core.by_row, *linear.filters) if c.by_row]
+        conditions = [c for c in by_row if not self._reader.always_holds(c)]
+        if not conditions and (linear.weight is None or not linear.weight.by_row):
+            return self._over_cells(replace(linear, filters=filters))
+        counted = self._over_cells(replace(linear, weight=None, filters=filters))
+        added = self._reader.added_up(linear, conditions)
+        blocks = (*counted.blocks, added.block)
+        return LoweredStatistic(linear, blocks, added.scale, added.center, added_up=added)
+
+    def _over_cells(self, linear: Linear) -> LoweredStatistic:
         blocks, scale, center = [], 1.0, 0.0
         for component in self._components(linear.filters, linear.weight):
             block, weighed = self._counted(component, linear)
@@ -206,8 +230,8 @@ class _Set:
         found: list[LoweredBlock] = []
         values, type_ = None, "DOUBLE"
         extra, key = len(self._axes), len(self._core.keys)
-        count = Linear("COUNT(*)", filters=quantile.filters)
-        for component in self._components(quantile.filters, quantile.value):
+        count = replace(_COUNT, filters=tuple(f for f in quantile.filters if not f.by_row))
+        for component in self._components(count.filters, quantile.value):
             if not component.weighted:
                 found.append(self._counted(component, count)[0])
                 continue
@@ -228,8 +252,11 @@ class _Set:
             counted = self._evaluator.weighed(replace(component, weighted=False), placed, count)
             block = LoweredBlock(component.attributes, counted.entries, (*axes, extra))
             found.append(cumulative(block, axis.rows))
+        by_row = [*self._core.by_row, *(f for f in quantile.filters if f.by_row)]
+        added = self._reader.added_up(_COUNT, by_row) if by_row else None
+        blocks = (*_without_totals(found), *([] if added is None else [added.block]))
         result = "DOUBLE" if quantile.continuous else type_
-        return LoweredStatistic(quantile, _without_totals(found), values=values, value_type=result)
+        return LoweredStatistic(quantile, blocks, values=values, value_type=result, added_up=added)
 
     def _not_numeric(self, quantile: Quantile) -> SqlError:
         return self._source.error(

@@ -8,7 +8,7 @@ from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense, Runs, Sparse, StructuredMatrix
 from dpsql.linalg.structures import compact
-from dpsql.workload import Factor, Identity, Matrix, Queries
+from dpsql.workload import Factor, Identity, Matrix, Measure, Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +22,8 @@ class LoweredBlock:
     """The axes of the groups along which its rows run, in C order; none for a single row."""
     hidden: bool = False
     """Whether there is one more row, the last, which no answer shows; see `outside`."""
+    bound: int | None = None
+    """Of a measure: the largest magnitude of a row's value, in its unit, which is the one entry."""
 
     @property
     def factor(self) -> Factor:
@@ -30,6 +32,8 @@ class LoweredBlock:
         Raises:
             ResourceLimitError: they are too many to be written out.
         """
+        if self.bound is not None:
+            return Measure(self.bound, float(self.rows.matrix[0, 0]))
         if self.rows.is_written:
             return Matrix(self.dense())
         return Identity() if self.rows.is_identity else _Held(self.rows)

@@ -41,6 +41,8 @@ def with_outside(core: LoweredCore, table: Table) -> LoweredCore:
 
 def completed(block: LoweredBlock, table: Table) -> LoweredBlock:
     """Ask for the last cell too, in a hidden row, where the rows are all other cells in order."""
+    if block.bound is not None:
+        return block
     runs, cells = block.runs, block.rows.cells
     alone = len(block.attributes) == 1 and table.leaves_out(block.attributes[0])
     if not (alone and block.axes and runs is not None and block.rows.rows == cells - 1):
@@ -82,7 +84,7 @@ class _OutsideCells:
 
     def _extended(self, block: LoweredBlock) -> LoweredBlock:
         names, runs = block.attributes, block.runs
-        if not any(map(self._table.leaves_out, names)):
+        if block.bound is not None or not any(map(self._table.leaves_out, names)):
             return block
         named = all(name in self._guards for name in names if self._table.leaves_out(name))
         if runs is not None and len(names) == 1 and named and (runs[1] <= block.rows.cells).all():

@@ -9,6 +9,7 @@ of the private table. It runs in a process of its own, see `helper.py` and `work
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 import weakref
@@ -115,6 +116,25 @@ class Sandbox:
     def types(self, query: str) -> list[tuple[str, str]]:
         """Return name and DuckDB type of a result's columns, without running it."""
         return _types(self._ask("types", query=query)[0])
+
+    def tree(self, expression: str) -> dict[str, Any]:
+        """Return DuckDB's syntax tree of an expression, which is not run.
+
+        What the helper sends is looked at as if a stranger had sent it: whoever reads the tree
+        takes nothing in it for granted.
+
+        Raises:
+            SandboxError: it is not one expression.
+        """
+        reply, _ = self._ask("tree", query=f"SELECT {expression}")
+        try:
+            (statement,) = json.loads(str(reply["tree"]))["statements"]
+            (found,) = statement["node"]["select_list"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise SandboxError(_shown(error)) from None
+        if not isinstance(found, dict):
+            raise SandboxError("this is not an expression")
+        return found
 
     def create(
         self, name: str, query: str, parameters: Sequence[object] = (), *, view: bool = False

@@ -118,6 +118,8 @@ class Worker:
             return {}, b""
         if kind == "store":
             return self._store(con, name, block)
+        if kind == "tree":
+            return {"tree": con.execute(_TREE, [message["query"]]).fetchall()[0][0]}, b""
         query, parameters = message["query"], message["parameters"]
         self._check(con, query)
         if kind in {"TABLE", "VIEW"}:

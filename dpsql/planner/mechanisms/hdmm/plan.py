@@ -100,7 +100,7 @@ class Hdmm(Mechanism):
             MechanismError: none of the strategies can be measured.
             ResourceLimitError: the budget is too small for noise that fits 64-bit integers.
         """
-        cost = Cost(budget_of(budget), options.contributions)
+        cost = Cost(budget_of(budget), options.contributions, options.bound)
         # What nobody asks about plays no part, and has no residual spaces among those measured.
         domain = {name: workload.domain[name] for name in touched(workload)}
         largest = max(f.weight for f in workload.families)
@@ -237,7 +237,8 @@ def _bits(cost: Cost, share: float) -> int:
     """
     spent = float(cost.per_record) * share
     shrink = -math.log2(spent) / (1 if cost.budget.pure else 2)
-    return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - max(0.0, shrink))))
+    room = ENTRY_BITS - 1 - (cost.bound - 1).bit_length()
+    return max(1, min(room, max(8, int(NOISE_BITS - max(0.0, shrink)))))
 
 
 def rounded(strategies: Sequence[Strategy], noise: Noise, bits: int) -> tuple[IntegerFactor, ...]:

@@ -1,0 +1,140 @@
+"""Counts and measures in one plan: each planned by itself, with its share of the budget.
+
+A measure is a data vector of its own, over the same keys as counts: a row adds its value v, with
+|v| <= M, to one cell. Measured by a strategy of sensitivity Δ, with noise σ², it costs (MΔ/σ)², as
+if a unit had M rows; and costs add up. So a mechanism plans the families of each measure apart, for
+rows that count up to M, and what is left is to share the budget. The total error of a part is
+E_p/c_p at the cost c_p, and Σ E_p/c_p is least for c_p in proportion to √E_p. With residual spaces,
+whose √E_p = M_p Σ_A √E_pA, that makes (Σ_p M_p Σ_A √E_pA)²/C: the same as if all spaces of all
+measures shared the budget at once. With Laplace noise errors fall as 1/ε², and shares go by the
+cube root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.errors import WorkloadError
+from dpsql.measurement.integer import BlockStrategy
+from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
+from dpsql.planner.reconstruction.sources import of_measure
+from dpsql.planner.shares.allocation import exact_shares
+from dpsql.privacy import Budget
+from dpsql.workload import Family, Workload
+
+Apart = Callable[[Workload, Budget, int], Plan]
+"""Plans a workload of counts at a budget, for rows that add so much to their cells at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The families of one measure, or those that count rows, as a workload of counts."""
+
+    measure: Measure
+    bound: int
+    """The largest magnitude of a row's value; 1 for counts."""
+    workload: Workload
+
+    def measured(self, block: BlockStrategy) -> BlockStrategy:
+        """Return the same measurements of sums instead of counts.
+
+        They were planned for rows that add M, so the noise is right as it is.
+        """
+        if self.measure is None:
+            return block
+        return of_measure(block, self.measure, self.bound)
+
+
+def parts(workload: Workload) -> tuple[Part, ...]:
+    """Divide a workload by what its families add up: counts, and each measure.
+
+    Raises:
+        WorkloadError: two families give a measure different bounds, or one has two measures.
+    """
+    found: dict[tuple[Measure, int], list[int]] = {}
+    bounds: dict[str, int] = {}
+    for place, family in enumerate(workload.families):
+        block = family.measure
+        measure, bound = (None, 1) if block is None else (block.attributes[0], block.bound or 1)
+        if sum(block.bound is not None for block in family.blocks) > 1:
+            raise WorkloadError(
+                f"{family.name!r} adds up two measures at once.",
+                hint="add up their product, as a measure of its own.",
+            )
+        if measure is not None and bounds.setdefault(measure, bound) != bound:
+            raise WorkloadError(
+                f"The measure {measure!r} has several bounds.", hint="give it the largest one."
+            )
+        found.setdefault((measure, bound), []).append(place)
+    domain = {name: n for name, n in workload.domain.items() if name not in bounds}
+    return tuple(
+        Part(
+            measure,
+            bound,
+            Workload.of(domain, [_counted(workload.families[place]) for place in places]),
+        )
+        for (measure, bound), places in found.items()
+    )
+
+
+def _counted(family: Family) -> Family:
+    """Return the same queries of counts, with the weight that they have in units of answers."""
+    return replace(family.counted, weight=family.weight * family.unit**2)
+
+
+def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
+    """Plan each part with the share of the budget that makes the total error least.
+
+    Args:
+        workload: what to answer.
+        cost: what may be spent.
+        plan_apart: plans the families of one part.
+
+    Raises:
+        WorkloadError: see `parts`.
+    """
+    divided = parts(workload)
+    errors = [_total(plan_apart(part.workload, cost.budget, part.bound)) for part in divided]
+    root, budget = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget
+    amount = budget.amount if budget.pure else budget.mu_squared
+    shares = exact_shares([root(error) for error in errors], [1] * len(divided), amount)
+    plans = [
+        plan_apart(part.workload, _share(budget, share), part.bound)
+        for part, share in zip(divided, shares, strict=True)
+    ]
+    return together(workload, cost, divided, plans)
+
+
+def _total(plan: Plan) -> float:
+    return plan.rmse**2 * plan.workload.count
+
+
+def _share(budget: Budget, amount: Fraction) -> Budget:
+    return Budget(epsilon=amount, delta=0) if budget.pure else Budget(rho=amount / 2)
+
+
+def together(
+    workload: Workload, cost: Cost, divided: Sequence[Part], plans: Sequence[Plan]
+) -> Plan:
+    """Certify what all parts measure as one plan, and answer from each what it is asked."""
+    pairs = list(zip(divided, plans, strict=True))
+    planned = tuple(
+        replace(block, strategy=part.measured(block.strategy), lower=block.lower * part.bound**2)
+        for part, plan in pairs
+        for block in plan.planned
+    )
+    return Plan(
+        workload.copy(),
+        cost.budget,
+        planned,
+        cost.certified(tuple(block.strategy for block in planned)),
+        PartedReconstruction({part.measure: plan.reconstruction for part, plan in pairs}),
+        {name: r for plan in plans for name, r in plan.references.items()},
+        real=math.fsum(plan.real for plan in plans) if all(p.real for p in plans) else 0.0,
+        parts={part.measure: replace(plan, bound=part.bound) for part, plan in pairs},
+    )

@@ -1,0 +1,168 @@
+"""Reconstruction of counts and measures, each of which is measured by itself.
+
+A measure is a data vector of its own: what the counts of the same cells are says nothing of its
+sums. So no answer rests on two of them, answers of different ones are independent, and what is
+computed of several answers has the sum of the variances that it has from each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Array
+from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction
+from dpsql.planner.reconstruction.measured import Noisy, Space, Values
+from dpsql.planner.reconstruction.sources import without_axis
+from dpsql.workload import Family
+
+Measure = str | None
+"""The axis of a measure; None for counts."""
+
+
+class PartedReconstruction(Reconstruction):
+    """How answers follow where counts and each measure are planned apart.
+
+    Args:
+        parts: measure → how its answers follow. They don't know of its axis, which has one cell.
+    """
+
+    def __init__(self, parts: Mapping[Measure, Reconstruction]) -> None:
+        self._parts = dict(parts)
+        self._measures = frozenset(name for name in parts if name is not None)
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """What is measured, part by part."""
+        return tuple(space for part in self._parts.values() for space in part.spaces)
+
+    def values(self, noisy: Noisy) -> Values:
+        """Return what answers are made of: of each part, without the axis of its measure."""
+        found: dict[Space, Array] = {}
+        for measure, part in self._parts.items():
+            found |= part.values(without_axis(noisy, measure, self._measures))
+        return found
+
+    def marginal(self, attributes: Sequence[str], values: Values) -> Array:
+        """Return the noisy marginal over some attributes, one of which may be a measure."""
+        measure = self._of(attributes)
+        if measure is None:
+            return self._parts[None].marginal(attributes, values)
+        rest = [name for name in attributes if name != measure]
+        found = self._parts[measure].marginal(rest, values)
+        return np.expand_dims(found, list(attributes).index(measure))
+
+    def variances(self, family: Family) -> Array:
+        """Return the variance of every answer, in the shape of the family."""
+        found = self._part(family).variances(family.counted)
+        return found.reshape(family.shape) * family.unit**2
+
+    def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
+        total, largest = self._part(family).extent(family.counted, self._keys(domain))
+        return total * family.unit**2, largest * family.unit**2
+
+    def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
+        """Return those of one part; answers of two are independent."""
+        part, other = (self._part(side.family) for side in (first, second))
+        if part is not other:
+            return np.zeros(sizes)
+        ours, theirs = map(_counted, (first, second))
+        return part.covariances(ours, theirs, sizes) * (first.family.unit * second.family.unit)
+
+    def combined_variances(
+        self, terms: Sequence[tuple[Family, Array]], domain: Mapping[str, int]
+    ) -> Array:
+        """Return the variance of each combination: the sum of those of its parts."""
+        by_part: dict[Measure, list[tuple[Family, Array]]] = {}
+        for family, coefficients in terms:
+            own = by_part.setdefault(self._of(family.names), [])
+            own.append((family.counted, coefficients * family.unit))
+        if not by_part:
+            raise InternalError("a combination has no terms")
+        found = [
+            self._parts[m].combined_variances(own, self._keys(domain)) for m, own in by_part.items()
+        ]
+        return np.asarray(np.sum(found, axis=0))
+
+    def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
+        """Return the attribute sets of which too little was measured to answer a family."""
+        measure = self._of(family.names)
+        found = self._part(family).missing(family.counted, self._keys(domain))
+        return found if measure is None else tuple((*names, measure) for names in found)
+
+    def _of(self, names: Sequence[str]) -> Measure:
+        """Return the measure that is among some attributes."""
+        return next((name for name in names if name in self._parts), None)
+
+    def _keys(self, domain: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the attributes that are not measures."""
+        return {name: n for name, n in domain.items() if name not in self._measures}
+
+    def _part(self, family: Family) -> Reconstruction:
+        return self._parts[self._of(family.names)]
+
+
+def _counted(aligned: Aligned) -> Aligned:
+    """Leave the axis of a measure out, of which one cell is asked."""
+    family = aligned.family
+    pairs = zip(family.blocks, aligned.axes, strict=True)
+    return Aligned(family.counted, tuple(axes for block, axes in pairs if block.bound is None))
+
+
+class Follows(Protocol):
+    """What answers are made of, from the noisy integers of several sources."""
+
+    @property
+    def used(self) -> frozenset[int]:
+        """The numbers of the sources of which anything counts."""
+        ...
+
+    def values(self, given: Sequence[Noisy]) -> Values:
+        """Return what the reconstruction needs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LastAlone:
+    """The last of some sources, without the others."""
+
+    reconstruction: Reconstruction
+    number: int
+    """Of that source."""
+
+    @property
+    def used(self) -> frozenset[int]:
+        """That source."""
+        return frozenset({self.number})
+
+    def values(self, given: Sequence[Noisy]) -> Values:
+        """Read it."""
+        return self.reconstruction.values(given[self.number])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartedCombination:
+    """Sources put together for counts, and for each measure."""
+
+    reconstruction: PartedReconstruction
+    apart: Mapping[Measure, tuple[Follows, tuple[int, ...]]]
+    """With the numbers of the sources that may be put together for each."""
+
+    @property
+    def used(self) -> frozenset[int]:
+        """The numbers of the sources of which anything counts."""
+        return frozenset(
+            numbers[i] for follows, numbers in self.apart.values() for i in follows.used
+        )
+
+    def values(self, given: Sequence[Noisy]) -> Values:
+        """Return what the reconstruction needs, from the noisy integers of all sources."""
+        measures = frozenset(name for name in self.apart if name is not None)
+        found: dict[Space, Array] = {}
+        for measure, (follows, numbers) in self.apart.items():
+            found |= follows.values([without_axis(given[i], measure, measures) for i in numbers])
+        return found

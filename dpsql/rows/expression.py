@@ -1,0 +1,212 @@
+"""What an expression of one row is: a frozen tree of five kinds of nodes.
+
+A tree can be made from anything, so each node checks what it is made of: whatever tree there is,
+it has only functions and types of closed lists, constants that are what they say, and names that
+can be quoted. Nothing else is needed to write it safely (`write.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from dpsql.errors import SqlLimitError, UnsupportedSqlError, printable
+from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.types import RowType
+
+MOST_NODES = 5_000
+MOST_LEVELS = 100
+_LONGEST = 100_000
+"""Characters of a string."""
+_KINDS = {
+    "INTEGER": re.compile(r"-?[0-9]{1,38}"),
+    "DECIMAL": re.compile(r"-?(?=\.?[0-9])(?=[0-9.]{1,39}\Z)[0-9]*\.[0-9]*"),
+    "DOUBLE": re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?|-?inf|nan"),
+    "BOOLEAN": re.compile(r"true|false"),
+    "DATE": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "TIMESTAMP": re.compile(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+    ),
+    "NULL": re.compile(r""),
+    "VARCHAR": re.compile(rf"[^\x00\ud800-\udfff]{{0,{_LONGEST}}}"),
+}
+_NAME = re.compile(r"[^\x00\ud800-\udfff]{1,1000}")
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumn:
+    """The value of a column."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.name) is None:
+            raise UnsupportedSqlError("A column can't have this name in an expression of rows.")
+
+
+@dataclass(frozen=True, slots=True)
+class RowConstant:
+    """A constant, as exact text.
+
+    Args:
+        kind: what it is: a key of `_KINDS`.
+        text: what it is made of, without quotes.
+    """
+
+    kind: str
+    text: str
+
+    def __post_init__(self) -> None:
+        pattern = _KINDS.get(self.kind)
+        good = pattern is not None and pattern.fullmatch(self.text) is not None
+        if good and self.kind in {"DATE", "TIMESTAMP"}:
+            good = _is_time(self.text)
+        if good and self.kind == "DOUBLE" and self.text[-1] not in "fn":
+            good = math.isfinite(float(self.text))
+        if not good:
+            raise UnsupportedSqlError(
+                f"{printable(self.text[:60])!r} can't stand for a {printable(self.kind)[:20]} in "
+                "an expression of rows."
+            )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class RowCall:
+    """A function or an operator, by its name in `functions.py`."""
+
+    function: str
+    arguments: tuple[RowExpression, ...]
+
+    def __post_init__(self) -> None:
+        listed = FUNCTIONS.get(self.function)
+        if listed is None:
+            raise unlisted(self.function)
+        least, most = listed.arguments
+        if not least <= len(self.arguments) <= most:
+            raise UnsupportedSqlError(
+                f"{self.function} can't have {len(self.arguments)} arguments in an expression of "
+                "rows."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RowCast:
+    """A value as another type; NULL where it has none."""
+
+    value: RowExpression
+    to: RowType
+
+
+@dataclass(frozen=True, slots=True)
+class RowCase:
+    """The first result whose condition is true, else another one."""
+
+    cases: tuple[tuple[RowExpression, RowExpression], ...]
+    otherwise: RowExpression
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            raise UnsupportedSqlError("CASE needs a condition.")
+
+
+RowExpression: TypeAlias = RowColumn | RowConstant | RowCall | RowCast | RowCase
+
+NOTHING = RowConstant("NULL", "")
+
+
+def unlisted(name: str) -> UnsupportedSqlError:
+    """Return the error for what is in no list of what may run on rows."""
+    return UnsupportedSqlError(
+        f"{printable(name)[:60]} can't run on rows.",
+        hint="it can on columns with a small declared domain; for rows there is a list of "
+        "functions that can't fail.",
+    )
+
+
+def parts(expression: RowExpression) -> tuple[RowExpression, ...]:
+    """Return the expressions that an expression is made of."""
+    if isinstance(expression, RowCall):
+        return expression.arguments
+    if isinstance(expression, RowCast):
+        return (expression.value,)
+    if isinstance(expression, RowCase):
+        return (*(part for case in expression.cases for part in case), expression.otherwise)
+    return ()
+
+
+def replaced(
+    expression: RowExpression, change: Callable[[RowExpression], RowExpression]
+) -> RowExpression:
+    """Return an expression of the same kind whose parts were changed one by one."""
+    if isinstance(expression, RowCall):
+        return RowCall(expression.function, tuple(map(change, expression.arguments)))
+    if isinstance(expression, RowCast):
+        return RowCast(change(expression.value), expression.to)
+    if isinstance(expression, RowCase):
+        cases = tuple((change(holds), change(result)) for holds, result in expression.cases)
+        return RowCase(cases, change(expression.otherwise))
+    return expression
+
+
+def nodes(expression: RowExpression) -> Iterator[RowExpression]:
+    """Iterate over an expression and all that it is made of."""
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(parts(node))
+
+
+def columns(expression: RowExpression) -> frozenset[str]:
+    """Return the names of the columns that an expression reads."""
+    return frozenset(node.name for node in nodes(expression) if isinstance(node, RowColumn))
+
+
+def check_size(expression: RowExpression) -> None:
+    """Check that an expression is not too large to be written.
+
+    Raises:
+        SqlLimitError: it is.
+    """
+    pending, count = [(expression, 1)], 0
+    while pending:
+        node, level = pending.pop()
+        count += 1
+        if count > MOST_NODES or level > MOST_LEVELS:
+            raise SqlLimitError(
+                "The expression is too long to run on rows.",
+                hint=f"at most {MOST_NODES} parts and {MOST_LEVELS} levels are taken.",
+            )
+        pending.extend((part, level + 1) for part in parts(node))
+
+
+def canonical(expression: RowExpression) -> str:
+    """Write an expression so that two are written alike only if they are equal.
+
+    Each name, string and constant is in quotes that are doubled within, each node in brackets
+    with a word of its own, so the tree can be read off the text.
+    """
+    if isinstance(expression, RowColumn):
+        return '"' + expression.name.replace('"', '""') + '"'
+    if isinstance(expression, RowConstant):
+        text = expression.text.replace("'", "''")
+        return f"{expression.kind} '{text}'"
+    if isinstance(expression, RowCall):
+        inner = ", ".join(canonical(part) for part in expression.arguments)
+        return f"{expression.function}({inner})"
+    if isinstance(expression, RowCast):
+        return f"CAST({canonical(expression.value)} AS {expression.to.sql})"
+    cases = " ".join(f"WHEN {canonical(a)} THEN {canonical(b)}" for a, b in expression.cases)
+    return f"CASE {cases} ELSE {canonical(expression.otherwise)} END"

@@ -1,0 +1,123 @@
+"""Whether an expression can be NULL or NaN, and whether it is a whole number."""
+
+from __future__ import annotations
+
+from dpsql.rows.expression import (
+    RowCall,
+    RowCase,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+)
+from dpsql.rows.functions import PARTS
+from dpsql.rows.types import VARCHAR
+
+_STRICT_NAMES = """
+    and or not = <> < <= > >= between in sign lower upper trim ltrim rtrim length strlen substring
+    left right contains starts_with ends_with strpos like ilike regexp_matches regexp_full_match
+    isnan isfinite isinf
+"""
+_STRICT = frozenset(_STRICT_NAMES.split())
+"""Functions that never fail, and are not NULL if no argument is."""
+_FILLED = frozenset({"is_null", "is_distinct", "is_not_distinct"})
+_FIRST = frozenset({"coalesce", "least", "greatest"})
+"""NULL only where all arguments are."""
+_WHOLE = frozenset({"floor", "ceil", "sign", "length", "strlen", "strpos"})
+_KEEPS_WHOLE = frozenset(
+    {"+", "-", "*", "negative", "abs", "least", "greatest", "coalesce", "nullif", "%", "round"}
+)
+
+
+def is_nullable(expression: RowExpression, filled: frozenset[str]) -> bool:
+    """Whether an expression can be NULL, also because it fails for a row.
+
+    Args:
+        expression: what may be NULL.
+        filled: columns that are never NULL.
+
+    Returns:
+        False only if it never is. Nothing is taken from types, so arithmetic counts as nullable.
+    """
+    if isinstance(expression, RowColumn):
+        return expression.name not in filled
+    if isinstance(expression, RowConstant):
+        return expression.kind == "NULL"
+    if isinstance(expression, RowCast):
+        return expression.to != VARCHAR or is_nullable(expression.value, filled)
+    if isinstance(expression, RowCase):
+        results = [result for _, result in expression.cases]
+        return any(is_nullable(result, filled) for result in (*results, expression.otherwise))
+    if expression.function in _FILLED:
+        return False
+    inner = [is_nullable(part, filled) for part in expression.arguments]
+    if expression.function in _FIRST:
+        return all(inner)
+    return expression.function not in _STRICT or any(inner)
+
+
+def may_be_nan(expression: RowExpression) -> bool:
+    """Whether an expression can be NaN. False only if it never is."""
+    if isinstance(expression, RowConstant):
+        return expression.kind == "DOUBLE" and "n" in expression.text
+    if isinstance(expression, RowCast):
+        return expression.to.is_float
+    if isinstance(expression, RowCase):
+        results = [result for _, result in expression.cases]
+        return any(may_be_nan(result) for result in (*results, expression.otherwise))
+    if isinstance(expression, RowColumn):
+        return True
+    if expression.function == "least":
+        return all(may_be_nan(part) for part in expression.arguments)
+    if expression.function in {"greatest", "coalesce", "floor", "ceil", "round", "trunc", "abs",
+                               "negative", "nullif"}:  # fmt: skip
+        return any(may_be_nan(part) for part in expression.arguments)
+    if expression.function in {"+", "-", "*"}:
+        # Finite constants and whole parts of times or texts: inf − inf and 0·inf need more.
+        return not all(_is_finite(part) for part in expression.arguments)
+    return not _is_finite(expression)
+
+
+def _is_finite(expression: RowExpression) -> bool:
+    """Whether it is a finite number of moderate size, by its form."""
+    if isinstance(expression, RowConstant):
+        return expression.kind in {"INTEGER", "DECIMAL", "NULL"}
+    if isinstance(expression, RowCall):
+        if expression.function in {"+", "-", "*", "negative", "abs"}:
+            return all(_is_finite(part) for part in expression.arguments)
+        if expression.function in {"least", "greatest"}:
+            return not may_be_nan(expression) and all(map(_is_finite, expression.arguments))
+        return expression.function in {"sign", "length", "strlen", "strpos"} or _is_part(expression)
+    return isinstance(expression, RowCast) and expression.to.is_exact
+
+
+def _is_part(expression: RowCall) -> bool:
+    part = expression.arguments[0]
+    if expression.function != "date_part" or not isinstance(part, RowConstant):
+        return False
+    return part.text.lower() in PARTS and part.text.lower() not in {"epoch", "julian"}
+
+
+def is_whole(expression: RowExpression, integers: frozenset[str]) -> bool:
+    """Whether an expression is a whole number wherever it is a finite one.
+
+    Args:
+        expression: a number.
+        integers: columns of integer types.
+    """
+    if isinstance(expression, RowColumn):
+        return expression.name in integers
+    if isinstance(expression, RowConstant):
+        return expression.kind in {"INTEGER", "NULL"}
+    if isinstance(expression, RowCast):
+        return expression.to.is_integer
+    if isinstance(expression, RowCase):
+        results = [result for _, result in expression.cases]
+        return all(is_whole(result, integers) for result in (*results, expression.otherwise))
+    if expression.function in {"round", "trunc"} and len(expression.arguments) == 1:
+        return True
+    if expression.function in _WHOLE or _is_part(expression):
+        return True
+    inner = all(is_whole(part, integers) for part in expression.arguments)
+    # Of integers, // is the quotient without its fraction; of other numbers it has one.
+    return inner and expression.function in _KEEPS_WHOLE

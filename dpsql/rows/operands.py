@@ -1,0 +1,268 @@
+"""Operands of row expressions: SQL with its type, casts, and arithmetic that can't fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.errors import UnsupportedSqlError
+from dpsql.rows.expression import RowConstant, RowExpression
+from dpsql.rows.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    HUGEINT,
+    MOST_DIGITS,
+    NULL,
+    VARCHAR,
+    RowType,
+    common_type,
+    decimal,
+    lossless,
+)
+
+Limits = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSql:
+    """SQL of a total expression, and its type.
+
+    Of an integer also the least and the largest value that it can have by its columns' types, so
+    that no sum or product overflows.
+    """
+
+    sql: str
+    type: RowType
+    limits: Limits | None = None
+
+
+def call(function: str, *arguments: str) -> str:
+    """Write a call of a built-in function or operator, whatever macros there are."""
+    return f'system.main."{function}"({", ".join(arguments)})'
+
+
+def text_of(value: str) -> str:
+    """Write a string."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def whole(value: int, type_: RowType = BIGINT) -> str:
+    """Write an integer. It is cast from text: a minus sign would be an operator."""
+    return f"CAST('{value}' AS {type_.sql})"
+
+
+def real(value: float) -> str:
+    """Write a double so that DuckDB reads the same one."""
+    return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+def constant(node: RowConstant) -> RowSql:
+    """Write a constant."""
+    if node.kind == "NULL":
+        return RowSql("NULL", NULL)
+    if node.kind == "VARCHAR":
+        return RowSql(text_of(node.text), VARCHAR)
+    type_, limits = RowType(node.kind) if node.kind != "DECIMAL" else _digits(node.text), None
+    if node.kind == "INTEGER":
+        value = int(node.text)
+        type_, _ = room((value, value))
+        limits = (value, value)
+    return RowSql(f"CAST({text_of(node.text)} AS {type_.sql})", type_, limits)
+
+
+def _digits(text: str) -> RowType:
+    before, _, after = text.lstrip("-").partition(".")
+    width = len(before.lstrip("0")) + len(after)
+    return decimal(width, len(after)) if width <= MOST_DIGITS else DOUBLE
+
+
+def cast(value: RowSql, to: RowType) -> RowSql:
+    """Bring a value to a type: by a plain cast where that can't fail, else by a TRY_CAST.
+
+    Raises:
+        UnsupportedSqlError: DuckDB has no such cast, or one that isn't listed.
+    """
+    if value.type == to:
+        return value
+    if not _may_cast(value.type, to):
+        raise UnsupportedSqlError(f"{value.type.sql} can't be cast to {to.sql} on rows.")
+    limits = to.limits
+    if limits is not None and value.limits is not None:
+        low, high = max(limits[0], value.limits[0]), min(limits[1], value.limits[1])
+        limits = (low, high) if low <= high else limits
+    if value.type == BOOLEAN and limits is not None:
+        limits = (0, 1)
+    word = "CAST" if lossless(value.type, to) else "TRY_CAST"
+    return RowSql(f"{word}({value.sql} AS {to.sql})", to, limits)
+
+
+def _may_cast(type_: RowType, to: RowType) -> bool:
+    if type_ == NULL or VARCHAR in (type_, to):
+        return to != NULL
+    if type_.is_time or to.is_time:
+        return type_.is_time and to.is_time
+    return to != NULL
+
+
+def tried(function: str, *arguments: str, type_: RowType, limits: Limits | None = None) -> RowSql:
+    """Write a call in a TRY of its own, and say which type it gives.
+
+    A TRY costs next to nothing where nothing fails. If DuckDB says the same of the type, the cast
+    isn't there when it runs.
+    """
+    return RowSql(f"TRY_CAST(TRY({call(function, *arguments)}) AS {type_.sql})", type_, limits)
+
+
+def hull(values: Sequence[RowSql]) -> Limits | None:
+    """Return limits of one of several values. NULL has none, and adds none."""
+    known = [value.limits for value in values]
+    if any(limits is None for limits in known):
+        return None
+    return (
+        min(limits[0] for limits in known if limits is not None),
+        max(limits[1] for limits in known if limits is not None),
+    )
+
+
+def comparable(value: RowSql) -> str:
+    """Write what is compared. Strings are compared as bytes, whatever collation is in force."""
+    return call("encode", value.sql) if value.type == VARCHAR else value.sql
+
+
+def not_of(what: str, wanted: str, type_: RowType) -> UnsupportedSqlError:
+    """Return the error for an operand of another type than is needed."""
+    return UnsupportedSqlError(
+        f"{what} needs {wanted} on rows, not {type_.sql}.",
+        hint="write CAST(… AS …) where another type is meant.",
+    )
+
+
+def numbers(what: str, *values: RowSql) -> tuple[RowSql, ...]:
+    """Return values that are numbers; NULL is one.
+
+    Raises:
+        UnsupportedSqlError: one isn't.
+    """
+    for value in values:
+        if not value.type.is_number and value.type != NULL:
+            raise not_of(what, "numbers", value.type)
+    return tuple(cast(value, BIGINT) if value.type == NULL else value for value in values)
+
+
+def room(limits: Limits) -> tuple[RowType, bool]:
+    """Return the integer type that has all values between limits, and whether some are too many."""
+    for type_ in (BIGINT, HUGEINT):
+        if (
+            type_.limits is not None
+            and type_.limits[0] <= limits[0] <= limits[1] <= type_.limits[1]
+        ):
+            return type_, False
+    return HUGEINT, True
+
+
+def joint_room(*limits: Limits) -> tuple[RowType, bool]:
+    """Return the type that has all values between several limits."""
+    return room((min(low for low, _ in limits), max(high for _, high in limits)))
+
+
+def integers(function: str, left: RowSql, right: RowSql, limits: Limits) -> RowSql:
+    """Write integer arithmetic, given limits of the result, in a type that has it.
+
+    Operands and result are between limits that the type has, so nothing overflows; a TRY is
+    written where there is no such type, or the divisor may be zero.
+    """
+    ends = [value.limits or (0, 0) for value in (left, right)]
+    type_, fails = joint_room(limits, *ends)
+    sql = call(function, cast(left, type_).sql, cast(right, type_).sql)
+    if fails or (function in {"//", "%"} and ends[1][0] <= 0 <= ends[1][1]):
+        sql = f"TRY({sql})"
+    bounds = type_.limits or limits
+    return RowSql(sql, type_, (max(limits[0], bounds[0]), min(limits[1], bounds[1])))
+
+
+def span(function: str, left: Limits, right: Limits) -> Limits:
+    """Return between what a sum, a difference or a product lies."""
+    if function == "-":
+        return left[0] - right[1], left[1] - right[0]
+    if function == "+":
+        return left[0] + right[0], left[1] + right[1]
+    corners = [a * b for a in left for b in right]
+    return min(corners), max(corners)
+
+
+def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
+    """Write a sum, a difference or a product of DECIMALs or doubles.
+
+    DECIMALs are computed as DuckDB does, with 18 digits if both have no more, and may overflow: in
+    a TRY. Where the result would have more than 38 digits after the point, in doubles.
+    """
+    if left.type.is_float or right.type.is_float:
+        type_ = common_type([left.type, right.type]) or DOUBLE
+        return RowSql(call(function, cast(left, type_).sql, cast(right, type_).sql), type_)
+    first, second = (_as_decimal(value) for value in (left, right))
+    wide = "HUGEINT" in {left.type.name, right.type.name}
+    if function == "*":
+        width, scale = first.width + second.width, first.scale + second.scale
+    else:
+        scale = max(first.scale, second.scale)
+        width = max(first.width - first.scale, second.width - second.scale) + scale + 1
+    if wide or scale > MOST_DIGITS:
+        return RowSql(call(function, cast(left, DOUBLE).sql, cast(right, DOUBLE).sql), DOUBLE)
+    if width > 18 and max(first.width, second.width) <= 18 and scale < 18:
+        width = 18
+    type_ = decimal(width, scale)
+    if function != "*":
+        # DuckDB would cast both to the result's type, in the TRY, and then share the two casts with
+        # other expressions, outside of it.
+        first = second = type_
+    return tried(function, cast(left, first).sql, cast(right, second).sql, type_=type_)
+
+
+def _as_decimal(value: RowSql) -> RowType:
+    """Return the narrowest DECIMAL that has the value: one of 18 digits is fast."""
+    if value.limits is None:
+        return value.type.as_decimal()
+    return decimal(max(len(str(abs(limit))) for limit in value.limits), 0)
+
+
+def moved(function: str, left: RowSql, right: RowSql) -> RowSql:
+    """Write a day some days later or earlier, or the days between two.
+
+    Raises:
+        UnsupportedSqlError: these can't be added or subtracted.
+    """
+    if left.type == DATE and right.type == DATE and function == "-":
+        return tried("-", left.sql, right.sql, type_=BIGINT, limits=BIGINT.limits)
+    if right.type == DATE and left.type.is_integer and function == "+":
+        left, right = right, left
+    if left.type != DATE or not right.type.is_integer or function == "*":
+        raise UnsupportedSqlError(
+            f"{left.type.sql} {function} {right.type.sql} can't be computed on rows.",
+            hint="date_diff('minute', earlier, later) gives a number.",
+        )
+    days = cast(right, RowType("INTEGER"))
+    return tried(function, left.sql, days.sql, type_=DATE)
+
+
+def literal(node: RowExpression, what: str) -> str:
+    """Return a string that must be a constant.
+
+    Raises:
+        UnsupportedSqlError: it isn't.
+    """
+    if not (isinstance(node, RowConstant) and node.kind == "VARCHAR"):
+        raise UnsupportedSqlError(f"{what} needs a constant string here to run on rows.")
+    return node.text
+
+
+def small(node: RowExpression, most: int, what: str) -> int:
+    """Return an integer that must be a constant, and not large.
+
+    Raises:
+        UnsupportedSqlError: it isn't.
+    """
+    if isinstance(node, RowConstant) and node.kind == "INTEGER" and abs(int(node.text)) <= most:
+        return int(node.text)
+    raise UnsupportedSqlError(f"{what} needs a constant integer of at most {most} on rows.")

@@ -1,0 +1,211 @@
+"""From DuckDB's own syntax tree, as `json_serialize_sql` gives it, to an expression of a row.
+
+A closed list: whatever else stands in the tree is refused by name. Nothing is trusted: what the
+nodes hold is checked again by the expression that is made of it (`expression.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpsql.errors import UnsupportedSqlError
+from dpsql.rows.expression import (
+    MOST_LEVELS,
+    NOTHING,
+    RowCall,
+    RowCase,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    unlisted,
+)
+from dpsql.rows.functions import ALIASES, FUNCTIONS, PARTS
+from dpsql.rows.types import RowType, row_type
+
+Tree = Mapping[str, Any]
+
+_COMPARISONS = {
+    "COMPARE_EQUAL": "=", "COMPARE_NOTEQUAL": "<>", "COMPARE_LESSTHAN": "<",
+    "COMPARE_GREATERTHAN": ">", "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHANOREQUALTO": ">=", "COMPARE_DISTINCT_FROM": "is_distinct",
+    "COMPARE_NOT_DISTINCT_FROM": "is_not_distinct",
+}  # fmt: skip
+_OPERATORS = {
+    "OPERATOR_NOT": "not", "OPERATOR_IS_NULL": "is_null", "COMPARE_IN": "in",
+    "OPERATOR_COALESCE": "coalesce",
+}  # fmt: skip
+_NEGATED = {"OPERATOR_IS_NOT_NULL": "is_null", "COMPARE_NOT_IN": "in"}
+_NAMES = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "//", "mod": "%", "ceiling": "ceil",
+    "power": "pow", "**": "pow", "^": "pow", "@": "abs", "lcase": "lower", "ucase": "upper",
+    "substr": "substring", "len": "length", "char_length": "length", "character_length": "length",
+    "prefix": "starts_with", "^@": "starts_with", "suffix": "ends_with", "instr": "strpos",
+    "position": "strpos", "~~": "like", "~~*": "ilike", "datepart": "date_part",
+    "datetrunc": "date_trunc", "datediff": "date_diff", "ifnull": "coalesce",
+}  # fmt: skip
+_NEGATED_NAMES = {"!~~": "like", "!~~*": "ilike"}
+_HIDDEN_NAMES = """
+    like ilike and or not in between negative is_null is_distinct is_not_distinct = <> < <= > >=
+"""
+_HIDDEN = frozenset(_HIDDEN_NAMES.split())
+"""Names of ours that are no functions of DuckDB."""
+_KINDS = {"INTEGER": "INTEGER", "STRING": "VARCHAR", "BOOLEAN": "BOOLEAN", "NULL_LITERAL": "NULL"}
+
+
+def read_expression(tree: Tree, level: int = 1) -> RowExpression:
+    """Read one expression of a select list or a condition.
+
+    Args:
+        tree: its node.
+        level: how deep it stands.
+
+    Raises:
+        UnsupportedSqlError: it has something in it that isn't listed.
+    """
+    if level > MOST_LEVELS:
+        raise UnsupportedSqlError("The expression is nested too deeply to run on rows.")
+    reader = _READERS.get(str(tree.get("class")))
+    if reader is None:
+        raise unlisted(str(tree.get("class")))
+    return reader(tree, level + 1)
+
+
+def _column(tree: Tree, _: int) -> RowExpression:
+    names = tree["column_names"]
+    if len(names) != 1:  # a table's column, or a field of a struct
+        raise unlisted("a name with a point in it")
+    return RowColumn(str(names[0]))
+
+
+def _constant(tree: Tree, _: int) -> RowExpression:
+    literal = tree["literal"]
+    kind, text = str(literal["kind"]), str(literal.get("text") or "")
+    if kind == "INTEGER" and len(text.lstrip("-")) > 38:
+        kind = "NUMERIC"
+    if kind == "NUMERIC":
+        return RowConstant(
+            "DECIMAL" if text.strip("-").replace(".", "").isdigit() else "DOUBLE", text
+        )
+    if kind == "INTEGER" and len(text.lstrip("-")) > 38:
+        kind, text = "INTEGER", text + "."  # refused, by its text
+    if kind not in _KINDS:
+        raise unlisted(f"a constant of kind {kind}")
+    return RowConstant(_KINDS[kind], text)
+
+
+def _comparison(tree: Tree, level: int) -> RowExpression:
+    name = _listed(_COMPARISONS, tree)
+    return RowCall(
+        name, (read_expression(tree["left"], level), read_expression(tree["right"], level))
+    )
+
+
+def _conjunction(tree: Tree, level: int) -> RowExpression:
+    name = _listed({"CONJUNCTION_AND": "and", "CONJUNCTION_OR": "or"}, tree)
+    return RowCall(name, _all(tree["children"], level))
+
+
+def _operator(tree: Tree, level: int) -> RowExpression:
+    type_ = str(tree.get("type"))
+    if type_ == "OPERATOR_TRY" and len(tree["children"]) == 1:
+        # Every scalar that can fail stands in a TRY anyway.
+        return read_expression(tree["children"][0], level)
+    if type_ in _NEGATED:
+        return _not(RowCall(_NEGATED[type_], _all(tree["children"], level)))
+    return RowCall(_listed(_OPERATORS, tree), _all(tree["children"], level))
+
+
+def _between(tree: Tree, level: int) -> RowExpression:
+    inner = (read_expression(tree[key], level) for key in ("input", "lower", "upper"))
+    between = RowCall("between", tuple(inner))
+    return between if _listed(_BETWEEN, tree) == "between" else _not(between)
+
+
+_BETWEEN = {"COMPARE_BETWEEN": "between", "COMPARE_NOT_BETWEEN": "not between"}
+
+
+def _case(tree: Tree, level: int) -> RowExpression:
+    cases = tuple(
+        (read_expression(case["when_expr"], level), read_expression(case["then_expr"], level))
+        for case in tree["case_checks"]
+    )
+    otherwise = tree.get("else_expr")
+    return RowCase(cases, read_expression(otherwise, level) if otherwise else NOTHING)
+
+
+def _cast(tree: Tree, level: int) -> RowExpression:
+    to, value = _type(tree["type_expr"]), read_expression(tree["child"], level)
+    if isinstance(value, RowConstant) and value.kind == "VARCHAR" and to.is_time:
+        return RowConstant(to.name, value.text)
+    return RowCast(value, to)
+
+
+def _type(tree: Tree) -> RowType:
+    path = tree.get("qualified_name", {"path": [""]})["path"]
+    if tree.get("class") != "TYPE" or len(path) != 1:
+        raise unlisted("a cast to this type")
+    sizes = [str(child.get("literal", {}).get("text")) for child in tree.get("children", ())]
+    name = str(tree["type_name"])
+    if sizes and name.upper() in {"VARCHAR", "CHAR", "TEXT", "STRING", "BPCHAR"}:
+        sizes = []  # DuckDB doesn't look at them
+    if len(sizes) == 1:
+        sizes.append("0")
+    name = {"NUMERIC": "DECIMAL", "DEC": "DECIMAL"}.get(name.upper(), name)
+    return row_type(f"{name}({','.join(sizes)})" if sizes else name)
+
+
+def _function(tree: Tree, level: int) -> RowExpression:
+    name = str(tree["function_name"]).lower()
+    orders = (tree.get("order_bys") or {}).get("orders")
+    if tree.get("distinct") or tree.get("filter") or orders or tree.get("export_state"):
+        raise unlisted(f"{name} with DISTINCT, FILTER or ORDER BY")
+    if len(tree.get("qualified_name", {"path": [""]})["path"]) != 1:
+        raise unlisted("a function of a schema")
+    if any(argument.get("name") for argument in tree["arguments"]):
+        raise unlisted(f"{name} with arguments by name")
+    given = [argument.get("expression", argument) for argument in tree["arguments"]]
+    arguments = _all(given, level)
+    if name in _NEGATED_NAMES:
+        return _not(RowCall(_NEGATED_NAMES[name], arguments))
+    return _call(name, arguments)
+
+
+def _call(name: str, arguments: tuple[RowExpression, ...]) -> RowExpression:
+    if name == "-" and len(arguments) == 1:
+        return RowCall("negative", arguments)
+    if name == "+" and len(arguments) == 1:
+        return arguments[0]
+    if name == "if" and len(arguments) == 3:
+        return RowCase((arguments[:2],), arguments[2])
+    if name == "log" and len(arguments) == 1:
+        return RowCall("log10", arguments)
+    if ALIASES.get(name) in PARTS and len(arguments) == 1 and len(name) > 3:
+        return RowCall("date_part", (RowConstant("VARCHAR", ALIASES[name]), arguments[0]))
+    known = _NAMES.get(name, "" if name in _HIDDEN else name)
+    if known not in FUNCTIONS:
+        raise unlisted(name)
+    return RowCall(known, arguments)
+
+
+def _all(trees: list[Tree], level: int) -> tuple[RowExpression, ...]:
+    return tuple(read_expression(tree, level) for tree in trees)
+
+
+def _not(expression: RowExpression) -> RowExpression:
+    return RowCall("not", (expression,))
+
+
+def _listed(names: Mapping[str, str], tree: Tree) -> str:
+    type_ = str(tree.get("type"))
+    if type_ not in names:
+        raise unlisted(type_)
+    return names[type_]
+
+
+_READERS: dict[str, Callable[[Tree, int], RowExpression]] = {
+    "COLUMN_REF": _column, "CONSTANT": _constant, "COMPARISON": _comparison,
+    "CONJUNCTION": _conjunction, "OPERATOR": _operator, "BETWEEN": _between, "CASE": _case,
+    "CAST": _cast, "FUNCTION": _function,
+}  # fmt: skip

@@ -1,0 +1,52 @@
+"""Parts and units of times, and constants that strings stand for."""
+
+from __future__ import annotations
+
+from dpsql.errors import UnsupportedSqlError, printable
+from dpsql.rows.expression import RowConstant
+from dpsql.rows.functions import ALIASES, PARTS, UNITS
+from dpsql.rows.types import BIGINT, DOUBLE, RowType
+
+
+def word(text: str, *, parts: bool) -> str:
+    """Return the one name of a part or unit of time.
+
+    Raises:
+        UnsupportedSqlError: there is none.
+    """
+    known = frozenset(PARTS) if parts else UNITS
+    found = ALIASES.get(text.lower(), "")
+    if found not in known:
+        raise UnsupportedSqlError(
+            f"{printable(text)[:60]!r} is no part of a time that can be taken on rows.",
+            hint=f"there are {', '.join(sorted(known))}.",
+        )
+    return found
+
+
+def part_type(part: str) -> tuple[RowType, tuple[int, int] | None]:
+    """Return the type of a part, and between what values it lies."""
+    if part in {"epoch", "julian"}:
+        return DOUBLE, None
+    return BIGINT, PARTS[part] or BIGINT.limits
+
+
+def meant(text: str, type_: RowType) -> RowConstant:
+    """Return the constant that a string stands for beside values of a type.
+
+    Raises:
+        UnsupportedSqlError: the string stands for none.
+    """
+    kinds = [type_.name]
+    if type_.is_number:
+        kinds = ["INTEGER", "DECIMAL", "DOUBLE"]
+    elif type_.is_time:
+        kinds = ["DATE", "TIMESTAMP"]
+    for kind in kinds:
+        try:
+            return RowConstant(kind, text.strip().lower())
+        except UnsupportedSqlError:
+            continue
+    raise UnsupportedSqlError(
+        f"{printable(text)[:60]!r} is no {type_.sql}, so rows can't be compared with it."
+    )

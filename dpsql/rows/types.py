@@ -1,0 +1,182 @@
+"""The types that a row expression may have, under DuckDB's names.
+
+Each operand is brought to one of them by a cast that is written out, so that DuckDB has nothing
+to cast by itself: a cast that nobody wrote would be a scalar that can fail outside of any TRY.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.errors import UnsupportedSqlError, printable
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
+_INTEGERS = {name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in _BITS.items()} | {
+    f"U{name}": (0, 2**bits - 1) for name, bits in _BITS.items() if bits < 128
+}
+_PLAIN = frozenset({"BOOLEAN", "FLOAT", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "NULL"})
+_ALIASES = {
+    "INT": "INTEGER", "INT1": "TINYINT", "INT2": "SMALLINT", "INT4": "INTEGER", "INT8": "BIGINT",
+    "SHORT": "SMALLINT", "LONG": "BIGINT", "SIGNED": "INTEGER", "BOOL": "BOOLEAN",
+    "LOGICAL": "BOOLEAN", "FLOAT4": "FLOAT", "REAL": "FLOAT", "FLOAT8": "DOUBLE",
+    "TEXT": "VARCHAR", "STRING": "VARCHAR", "CHAR": "VARCHAR", "BPCHAR": "VARCHAR",
+    "DATETIME": "TIMESTAMP", "NUMERIC": "DECIMAL", "INT128": "HUGEINT",
+}  # fmt: skip
+_DECIMAL = re.compile(r"DECIMAL\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
+MOST_DIGITS = 38
+"""Of a DECIMAL."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowType:
+    """A type, and of a DECIMAL how many digits it has, and how many of these after the point."""
+
+    name: str
+    width: int = 0
+    scale: int = 0
+
+    def __post_init__(self) -> None:
+        if self.name == "DECIMAL":
+            good = 1 <= self.width <= MOST_DIGITS and 0 <= self.scale <= self.width
+        else:
+            good = self.name in _PLAIN or self.name in _INTEGERS
+        if not good:
+            raise _unknown_type(self.sql)
+
+    @property
+    def sql(self) -> str:
+        """The type as it is written after AS in a cast."""
+        if self.name == "DECIMAL":
+            return f"DECIMAL({self.width},{self.scale})"
+        return self.name
+
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """The least and the largest value of an integer type."""
+        return _INTEGERS.get(self.name)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is a type of integers."""
+        return self.name in _INTEGERS
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its values are exact numbers."""
+        return self.is_integer or self.name == "DECIMAL"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether NaN and infinity are among its values."""
+        return self.name in {"FLOAT", "DOUBLE"}
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it can be added up."""
+        return self.is_exact or self.is_float
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it has a calendar day."""
+        return self.name in {"DATE", "TIMESTAMP"}
+
+    def as_decimal(self) -> RowType:
+        """Return the narrowest DECIMAL that has all values, or as many as one can have."""
+        if self.limits is None:
+            return self
+        return decimal(len(str(self.limits[1])), 0)
+
+
+BOOLEAN, BIGINT, HUGEINT = RowType("BOOLEAN"), RowType("BIGINT"), RowType("HUGEINT")
+FLOAT, DOUBLE, VARCHAR = RowType("FLOAT"), RowType("DOUBLE"), RowType("VARCHAR")
+DATE, TIMESTAMP, NULL = RowType("DATE"), RowType("TIMESTAMP"), RowType("NULL")
+
+
+def decimal(width: int, scale: int) -> RowType:
+    """Return a DECIMAL, with at most as many digits as there can be."""
+    return RowType("DECIMAL", min(max(width, scale, 1), MOST_DIGITS), scale)
+
+
+def row_type(text: str) -> RowType:
+    """Return the type of a name, for example of a column in DuckDB's catalog.
+
+    Raises:
+        UnsupportedSqlError: values of this type can't stand in a row expression.
+    """
+    name = text.strip().upper()
+    if name.startswith("ENUM("):
+        return VARCHAR
+    name = _ALIASES.get(name, name)
+    if name == "DECIMAL":
+        return RowType("DECIMAL", 18, 3)
+    found = _DECIMAL.fullmatch(name)
+    if found is not None:
+        return RowType("DECIMAL", int(found[1]), int(found[2]))
+    if name == "NULL" or (name not in _PLAIN and name not in _INTEGERS):
+        raise _unknown_type(text)
+    return RowType(name)
+
+
+def common_type(types: Sequence[RowType]) -> RowType | None:
+    """Return the type to which values are brought that may stand for each other.
+
+    As DuckDB has it, but for widths: FLOAT goes before exact numbers, DOUBLE before all.
+
+    Returns:
+        None if there is none.
+    """
+    known = [type_ for type_ in types if type_ != NULL]
+    if not known:
+        return NULL
+    if all(type_ == known[0] for type_ in known):
+        return known[0]
+    if all(type_.is_number for type_ in known):
+        return _common_number(known)
+    if all(type_.is_time for type_ in known):
+        return TIMESTAMP
+    return None
+
+
+def _common_number(types: Sequence[RowType]) -> RowType:
+    if DOUBLE in types:
+        return DOUBLE
+    if FLOAT in types:
+        return FLOAT
+    if all(type_.is_integer for type_ in types):
+        return BIGINT if all(_fits(type_, BIGINT) for type_ in types) else HUGEINT
+    decimals = [type_.as_decimal() for type_ in types]
+    scale = max(type_.scale for type_ in decimals)
+    whole = max(type_.width - type_.scale for type_ in decimals)
+    return decimal(whole + scale, scale)
+
+
+def _fits(type_: RowType, into: RowType) -> bool:
+    inner, outer = type_.limits, into.limits
+    return inner is not None and outer is not None and outer[0] <= inner[0] <= inner[1] <= outer[1]
+
+
+def lossless(type_: RowType, into: RowType) -> bool:
+    """Whether each value of a type can be cast, so that a plain cast can't fail."""
+    if type_ in (into, NULL):
+        return True
+    if type_.is_exact and into.is_float:
+        return True
+    if type_ == FLOAT and into == DOUBLE:
+        return True
+    if type_.is_integer and into.is_integer:
+        return _fits(type_, into)
+    if type_.is_exact and into.name == "DECIMAL":
+        # HUGEINT has 39 digits: no DECIMAL holds it.
+        inner = len(str(type_.limits[1])) if type_.limits else type_.width - type_.scale
+        return inner <= into.width - into.scale and type_.scale <= into.scale
+    return type_ == BOOLEAN and into.is_integer
+
+
+def _unknown_type(text: str) -> UnsupportedSqlError:
+    return UnsupportedSqlError(
+        f"Values of type {printable(text)[:60]} can't stand in an expression of rows.",
+        hint="types that can: BOOLEAN, integers, DECIMAL, FLOAT, DOUBLE, VARCHAR, ENUM, DATE, "
+        "TIMESTAMP.",
+    )

@@ -1,0 +1,383 @@
+"""From an expression of a row to SQL for the private connection.
+
+Guarantees:
+    The SQL is a total function of the columns of its own row. It never raises, whatever a row
+    holds, and what other rows hold decides nothing.
+
+    *Proof.* By induction over the tree. (i) Each column is of a type of `types.py`; each operand
+    is brought to the operator's type by a cast that is written, so DuckDB adds none that can
+    fail. (ii) A call that can fail on operands of its types is the only such scalar in a TRY of
+    its own, whose arguments are total by induction; a cast that can fail is a TRY_CAST, which is
+    the same in one. So each fails for a row by that row's arguments alone, and gives NULL for
+    it alone. (iii) Comparisons, AND, OR, NOT, CASE, COALESCE, IN, BETWEEN and IS NULL have total
+    operands, and then whatever the optimizer folds, reorders, shares or drops by its statistics
+    (least and largest values, whether there are NULLs) is an identity of three-valued logic. A TRY
+    around a whole condition would not do: statistics decide whether a failing operand is
+    evaluated at all, so one more row could change the results of all others. ∎
+
+    No name of the database can take the place of another. Functions, `+`, LIKE and their like are
+    called as `system.main."…"(…)`, since a macro may have their name. Comparisons, casts, TRY,
+    CASE, COALESCE, IN, BETWEEN and IS are syntax, for which there are none, and built-in types
+    can't be created again. Each constant is a quoted string that is cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from dpsql.errors import SchemaError, SqlLimitError, UnsupportedSqlError, printable
+from dpsql.rows.expression import (
+    RowCall,
+    RowCase,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    check_size,
+)
+from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.operands import (
+    RowSql,
+    call,
+    cast,
+    comparable,
+    constant,
+    hull,
+    inexact,
+    integers,
+    literal,
+    moved,
+    not_of,
+    numbers,
+    room,
+    small,
+    span,
+    text_of,
+    tried,
+    whole,
+)
+from dpsql.rows.times import meant, part_type, word
+from dpsql.rows.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    HUGEINT,
+    MOST_DIGITS,
+    NULL,
+    TIMESTAMP,
+    VARCHAR,
+    RowType,
+    common_type,
+    decimal,
+    row_type,
+)
+from dpsql.schema.names import quoted_name
+
+_IN_DOUBLES = frozenset({"+", "-", "*", "negative"})
+"""What is computed in doubles where DECIMALs are added up."""
+_LONGEST_STRING = 2**32
+_LONGEST_TWICE = 20_000
+_COMPARISONS = {
+    "=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
+    "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM",
+}  # fmt: skip
+
+
+class RowWriter:
+    """Writes expressions over the columns of one table.
+
+    Args:
+        types: the columns' types, as DuckDB's catalog has them.
+    """
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+
+    def write(self, expression: RowExpression) -> RowSql:
+        """Write an expression.
+
+        Raises:
+            UnsupportedSqlError: an operand is of a type that doesn't fit.
+            SchemaError: there is no such column.
+            SqlLimitError: the expression is too long.
+        """
+        check_size(expression)
+        return self._write(expression)
+
+    def write_double(self, expression: RowExpression) -> str:
+        """Write a number as a DOUBLE.
+
+        Sums, differences and products of DECIMALs are computed in doubles: these can't overflow,
+        and a measure is rounded far above their last digit. All else is exact up to the last cast.
+        """
+        check_size(expression)
+        return self._double(expression)
+
+    def _write(self, expression: RowExpression) -> RowSql:
+        if isinstance(expression, RowColumn):
+            return self._column(expression.name)
+        if isinstance(expression, RowConstant):
+            return constant(expression)
+        if isinstance(expression, RowCast):
+            return cast(self._write(expression.value), expression.to)
+        if isinstance(expression, RowCase):
+            return self._case(expression)
+        shape = FUNCTIONS[expression.function].shape
+        return self._SHAPES[shape](self, expression)
+
+    def _column(self, name: str) -> RowSql:
+        if name not in self._types:
+            raise SchemaError(f"There is no column {printable(name)[:100]}.")
+        declared = self._types[name]
+        type_, sql = row_type(declared), quoted_name(name)
+        if declared.upper().startswith("ENUM("):
+            sql = f"{sql}::VARCHAR"
+        return RowSql(sql, type_, type_.limits)
+
+    def _all(self, expressions: Sequence[RowExpression]) -> list[RowSql]:
+        return [self._write(expression) for expression in expressions]
+
+    def _alike(self, expressions: Sequence[RowExpression], what: str) -> list[RowSql]:
+        """Write expressions that may stand for each other, all brought to one type.
+
+        A string constant becomes a date, number or boolean beside one, as in DuckDB.
+        """
+        texts = {
+            place: node.text
+            for place, node in enumerate(expressions)
+            if isinstance(node, RowConstant) and node.kind == "VARCHAR"
+        }
+        written = self._all(expressions)
+        type_ = common_type([w.type for place, w in enumerate(written) if place not in texts])
+        if type_ == NULL and texts:
+            type_ = VARCHAR
+        if type_ is None:
+            names = ", ".join(dict.fromkeys(w.type.sql for w in written))
+            raise UnsupportedSqlError(
+                f"{what} needs values of one type on rows, not {names}.",
+                hint="write CAST(… AS …) where another type is meant.",
+            )
+        if texts and type_ != VARCHAR:
+            for place, text in texts.items():
+                written[place] = constant(meant(text, type_))
+            type_ = common_type([w.type for w in written]) or type_
+        return [cast(w, type_) for w in written]
+
+    def _case(self, expression: RowCase) -> RowSql:
+        conditions = [self._condition(condition) for condition, _ in expression.cases]
+        results = [result for _, result in expression.cases]
+        *written, otherwise = self._alike([*results, expression.otherwise], "CASE")
+        cases = " ".join(
+            f"WHEN {condition} THEN {result.sql}"
+            for condition, result in zip(conditions, written, strict=True)
+        )
+        sql = f"CASE {cases} ELSE {otherwise.sql} END"
+        return RowSql(sql, otherwise.type, hull([*written, otherwise]))
+
+    def _condition(self, expression: RowExpression) -> str:
+        written = self._write(expression)
+        if written.type not in (BOOLEAN, NULL):
+            raise not_of("A condition", "a BOOLEAN", written.type)
+        return cast(written, BOOLEAN).sql
+
+    def _double(self, expression: RowExpression) -> str:
+        if isinstance(expression, RowCase):
+            conditions = [self._condition(condition) for condition, _ in expression.cases]
+            results = [self._double(result) for _, result in expression.cases]
+            cases = zip(conditions, results, strict=True)
+            text = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases)
+            return f"CASE {text} ELSE {self._double(expression.otherwise)} END"
+        written = self._write(expression)
+        if not written.type.is_number and written.type not in (BOOLEAN, NULL):
+            raise not_of("What is added up", "a number", written.type)
+        wide = written.type.name == "DECIMAL" or written.type == HUGEINT
+        if isinstance(expression, RowCall) and wide and expression.function in _IN_DOUBLES:
+            arguments = [self._double(part) for part in expression.arguments]
+            return call(FUNCTIONS[expression.function].name, *arguments)
+        return cast(written, DOUBLE).sql
+
+    # One method for each shape in `functions.py`.
+
+    def _logic(self, node: RowCall) -> RowSql:
+        conditions = [self._condition(part) for part in node.arguments]
+        if node.function == "not":
+            return RowSql(f"(NOT {conditions[0]})", BOOLEAN)
+        return RowSql(f"({f' {node.function.upper()} '.join(conditions)})", BOOLEAN)
+
+    def _comparison(self, node: RowCall) -> RowSql:
+        left, right = (comparable(w) for w in self._alike(node.arguments, node.function))
+        return RowSql(f"({left} {_COMPARISONS[node.function]} {right})", BOOLEAN)
+
+    def _between(self, node: RowCall) -> RowSql:
+        value, low, high = (comparable(w) for w in self._alike(node.arguments, "BETWEEN"))
+        return RowSql(f"({value} BETWEEN {low} AND {high})", BOOLEAN)
+
+    def _membership(self, node: RowCall) -> RowSql:
+        value, *listed = (comparable(w) for w in self._alike(node.arguments, "IN"))
+        return RowSql(f"({value} IN ({', '.join(listed)}))", BOOLEAN)
+
+    def _is_null(self, node: RowCall) -> RowSql:
+        return RowSql(f"({self._write(node.arguments[0]).sql} IS NULL)", BOOLEAN)
+
+    def _choice(self, node: RowCall) -> RowSql:
+        written = self._alike(node.arguments, node.function)
+        inner = ", ".join(w.sql for w in written)
+        return RowSql(f"COALESCE({inner})", written[0].type, hull(written))
+
+    def _nullif(self, node: RowCall) -> RowSql:
+        first = self._write(node.arguments[0])
+        # It is written twice, so nested in each other texts would double.
+        if len(first.sql) > _LONGEST_TWICE:
+            raise SqlLimitError("The first argument of nullif is too long to run on rows.")
+        left, right = (comparable(w) for w in self._alike(node.arguments, "nullif"))
+        sql = f"CASE WHEN {left} = {right} THEN NULL ELSE {first.sql} END"
+        return RowSql(sql, first.type, first.limits)
+
+    def _extreme(self, node: RowCall) -> RowSql:
+        written = self._alike(node.arguments, node.function)
+        if not (written[0].type.is_number or written[0].type.is_time or written[0].type == NULL):
+            raise not_of(node.function, "numbers or dates", written[0].type)
+        sql = call(node.function, *(w.sql for w in written))
+        return RowSql(sql, written[0].type, hull(written))
+
+    def _addition(self, node: RowCall) -> RowSql:
+        left, right = self._all(node.arguments)
+        if left.type.is_time or right.type.is_time:
+            return moved(node.function, left, right)
+        left, right = numbers(node.function, left, right)
+        if left.limits is None or right.limits is None:
+            return inexact(node.function, left, right)
+        return integers(node.function, left, right, span(node.function, left.limits, right.limits))
+
+    def _negative(self, node: RowCall) -> RowSql:
+        (value,) = numbers("-", self._write(node.arguments[0]))
+        if value.limits is None:
+            return RowSql(call("-", value.sql), value.type)
+        zero = RowSql(whole(0), BIGINT, (0, 0))
+        return integers("-", zero, value, span("-", (0, 0), value.limits))
+
+    def _remainder(self, node: RowCall) -> RowSql:
+        left, right = numbers(node.function, *self._all(node.arguments))
+        if left.limits is not None and right.limits is not None:
+            most = max(abs(limit) for limit in left.limits)
+            return integers(node.function, left, right, (-most, most))
+        if node.function == "//" or left.type.is_float or right.type.is_float:
+            return tried(
+                node.function, cast(left, DOUBLE).sql, cast(right, DOUBLE).sql, type_=DOUBLE
+            )
+        type_ = common_type([left.type, right.type]) or left.type
+        return tried(node.function, cast(left, type_).sql, cast(right, type_).sql, type_=type_)
+
+    def _absolute(self, node: RowCall) -> RowSql:
+        (value,) = numbers("abs", self._write(node.arguments[0]))
+        if value.limits is None:
+            return RowSql(call("abs", value.sql), value.type)
+        least, most = value.limits
+        limits = (0 if least <= 0 <= most else min(abs(least), abs(most)), max(-least, most))
+        type_, fails = room((-limits[1], limits[1]))
+        sql = call("abs", cast(value, type_).sql)
+        return RowSql(f"TRY({sql})" if fails else sql, type_, type_.limits if fails else limits)
+
+    def _sign(self, node: RowCall) -> RowSql:
+        (value,) = numbers("sign", self._write(node.arguments[0]))
+        return tried("sign", value.sql, type_=BIGINT, limits=(-1, 1))
+
+    def _rounded(self, node: RowCall) -> RowSql:
+        (value,) = numbers(node.function, self._write(node.arguments[0]))
+        digits = [small(part, 15, node.function) for part in node.arguments[1:]]
+        if value.type.is_integer and node.function == "round" and min(digits, default=0) >= 0:
+            return value
+        places = [whole(d, RowType("INTEGER")) for d in digits]
+        if value.type.name != "DECIMAL":
+            return RowSql(call(node.function, cast(value, DOUBLE).sql, *places), DOUBLE)
+        # One digit more: DuckDB rounds 9.9 up to a 10 that its own type can't hold.
+        wide = cast(value, decimal(value.type.width + 1, value.type.scale))
+        scale = min(max(min(digits, default=0), 0), value.type.scale)
+        width = min(value.type.width - value.type.scale + 1 + scale, MOST_DIGITS)
+        return tried(node.function, wide.sql, *places, type_=decimal(width, scale))
+
+    def _real(self, node: RowCall) -> RowSql:
+        listed = FUNCTIONS[node.function]
+        written = numbers(node.function, *self._all(node.arguments))
+        arguments = [cast(w, DOUBLE).sql for w in written]
+        return tried(listed.name, *arguments, type_=row_type(listed.gives))
+
+    def _text(self, node: RowCall) -> RowSql:
+        listed = FUNCTIONS[node.function]
+        type_ = row_type(listed.gives)
+        limits = (0, _LONGEST_STRING) if type_.is_integer else None
+        return tried(listed.name, self._string(node, 0), type_=type_, limits=limits)
+
+    def _subtext(self, node: RowCall) -> RowSql:
+        places = [small(part, 10**9 - 1, node.function) for part in node.arguments[1:]]
+        written = [whole(place) for place in places]
+        return tried(node.function, self._string(node, 0), *written, type_=VARCHAR)
+
+    def _searched(self, node: RowCall) -> RowSql:
+        listed = FUNCTIONS[node.function]
+        needle = text_of(literal(node.arguments[1], node.function))
+        type_ = row_type(listed.gives)
+        limits = (0, _LONGEST_STRING) if type_.is_integer else None
+        return tried(listed.name, self._string(node, 0), needle, type_=type_, limits=limits)
+
+    def _like(self, node: RowCall) -> RowSql:
+        value, pattern = self._string(node, 0), literal(node.arguments[1], node.function)
+        lowered = node.function == "ilike"
+        value = tried("lower", value, type_=VARCHAR).sql if lowered else value
+        matched = call("lower", text_of(pattern)) if lowered else text_of(pattern)
+        return tried("~~", value, matched, type_=BOOLEAN)
+
+    def _regex(self, node: RowCall) -> RowSql:
+        pattern = literal(node.arguments[1], node.function)
+        options = literal(node.arguments[2], node.function) if len(node.arguments) == 3 else ""
+        if len(pattern) > 1000 or set(options) - set("ceilmnps"):
+            raise UnsupportedSqlError(
+                "A regular expression on rows has at most 1000 characters, and options of c, e, "
+                "i, l, m, n, p and s."
+            )
+        extra = [text_of(options)] if options else []
+        value = self._string(node, 0)
+        return tried(node.function, value, text_of(pattern), *extra, type_=BOOLEAN)
+
+    def _part(self, node: RowCall) -> RowSql:
+        part = word(literal(node.arguments[0], node.function), parts=True)
+        type_, limits = part_type(part)
+        value = self._time(node, 1).sql
+        return tried("date_part", text_of(part), value, type_=type_, limits=limits)
+
+    def _named_part(self, node: RowCall) -> RowSql:
+        return tried(node.function, self._time(node, 0).sql, type_=VARCHAR)
+
+    def _truncated(self, node: RowCall) -> RowSql:
+        unit = word(literal(node.arguments[0], node.function), parts=False)
+        value = cast(self._time(node, 1), TIMESTAMP)
+        return tried("date_trunc", text_of(unit), value.sql, type_=TIMESTAMP)
+
+    def _span(self, node: RowCall) -> RowSql:
+        unit = word(literal(node.arguments[0], node.function), parts=False)
+        ends = [cast(self._time(node, place), TIMESTAMP).sql for place in (1, 2)]
+        return tried("date_diff", text_of(unit), *ends, type_=BIGINT, limits=BIGINT.limits)
+
+    def _string(self, node: RowCall, place: int) -> str:
+        written = self._write(node.arguments[place])
+        if written.type not in (VARCHAR, NULL):
+            raise not_of(node.function, "a string", written.type)
+        return cast(written, VARCHAR).sql
+
+    def _time(self, node: RowCall, place: int) -> RowSql:
+        written = self._write(node.arguments[place])
+        if written.type == NULL:
+            return cast(written, TIMESTAMP)
+        if not written.type.is_time:
+            raise not_of(node.function, "a DATE or TIMESTAMP", written.type)
+        return written
+
+    _SHAPES: ClassVar[dict[str, Callable[[RowWriter, RowCall], RowSql]]] = {
+        "logic": _logic, "comparison": _comparison, "between": _between, "extreme": _extreme,
+        "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
+        "addition": _addition, "negative": _negative, "remainder": _remainder,
+        "absolute": _absolute, "sign": _sign, "rounded": _rounded, "real": _real, "text": _text,
+        "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex,
+        "part": _part, "named_part": _named_part, "truncated": _truncated, "span": _span,
+    }  # fmt: skip

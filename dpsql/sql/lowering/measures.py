@@ -1,0 +1,311 @@
+"""What is added up row by row: measures, where cells of columns are too many or not known.
+
+A measure is an integer of each row, of public bounds (see `rows.measure`). Conditions on columns
+without a domain are part of it: a row that doesn't meet them adds nothing. So a COUNT under such
+a condition is a measure, too, to which a row adds 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.errors import SchemaError, Span, SqlError
+from dpsql.linalg.structures import Exchangeable
+from dpsql.rows import expression as row
+from dpsql.rows.bounds import RowBounds
+from dpsql.rows.known import is_nullable, is_whole, may_be_nan
+from dpsql.rows.measure import RowMeasure, measure
+from dpsql.rows.read import read_expression
+from dpsql.rows.types import DOUBLE, row_type
+from dpsql.schema import Table
+from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.table import as_sql
+from dpsql.sql.binding.core import Linear
+from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.lowering.matrices import LoweredBlock
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.text.spans import SourceText
+
+FINE = 2**28
+"""Steps from the middle to the ends of what isn't known to be whole numbers or short decimals: on
+tables of as many rows, rounding moves a sum by less than one row can."""
+_ONE = row.RowConstant("INTEGER", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedUp:
+    """A measure, and what it means in units of answers."""
+
+    name: str
+    row: RowMeasure
+    center: float
+    """What was taken off the value of each row."""
+
+    @property
+    def block(self) -> LoweredBlock:
+        """The axis of the measure, along which no group runs."""
+        unit = float(self.row.step)
+        return LoweredBlock((self.name,), Exchangeable(1, unit, unit), (), bound=self.row.bound)
+
+    @property
+    def scale(self) -> float:
+        """The largest absolute value that one row can add."""
+        return float(self.row.step) * self.row.bound
+
+
+class RowReader:
+    """Makes measures of bound expressions.
+
+    Args:
+        sandbox: reads SQL.
+        table: the private table.
+        source: the statement's text.
+    """
+
+    def __init__(self, sandbox: Sandbox, table: Table, source: SourceText) -> None:
+        self._sandbox, self._table, self._source = sandbox, table, source
+        self._types = dict(table.undeclared) | {n: _type(d) for n, d in table.columns.items()}
+        self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
+        self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
+        known = {name: (b.low, b.high) for name, b in table.bounds.items()}
+        known |= {name: ends for name, d in table.columns.items() if (ends := _ends(d)) is not None}
+        self._bounds = RowBounds(known, table.filled)
+        self._read: dict[str, row.RowExpression] = {}
+
+    def added_up(self, linear: Linear, conditions: Sequence[BoundExpr]) -> AddedUp:
+        """Return the measure of a statistic, for rows that meet some conditions besides its own.
+
+        Raises:
+            SqlError: something in it can't be evaluated row by row, or has no public bounds.
+        """
+        if linear.weight is None:
+            value: row.RowExpression = _ONE
+            ends, step = (Fraction(0), Fraction(1)), Fraction(1)
+            centered = False
+        else:
+            value, ends = self._value(linear.weight)
+            centered = linear.center
+            step = self._step(value, ends, centered=centered)
+            if linear.square:
+                value, ends, step = self._squared(value, ends, step)
+                centered = False
+        holds = tuple(self.expression(c) for c in conditions)
+        if holds:
+            value = row.RowCase(((_all_of(holds), value),), row.NOTHING)
+        with self._at(linear.weight.span if linear.weight is not None else None):
+            made = measure(value, self._types, ends, step, centered=centered)
+        steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
+        name = f"sum of {row.canonical(value)} in {steps}"
+        center = float(made.middle * step) if centered else 0.0
+        return AddedUp(name, made, center)
+
+    def always_holds(self, bound: BoundExpr) -> bool:
+        """Whether a condition is that something is there which is there in every row."""
+        return _there(self.expression(bound), self._table.filled)
+
+    def expression(self, bound: BoundExpr) -> row.RowExpression:
+        """Read a bound expression as one of a row.
+
+        Raises:
+            SqlError: it has something in it that can't be evaluated row by row.
+        """
+        if bound.sql not in self._read:
+            if bound.relations:
+                raise self._source.unsupported(
+                    bound.span,
+                    "This depends on a column without a domain and on a joined table.",
+                    "compare the column with values, or declare its domain.",
+                )
+            with self._at(bound.span):
+                tree = self._sandbox.tree(bound.sql)
+                self._read[bound.sql] = self._named(read_expression(tree))
+        return self._read[bound.sql]
+
+    def _named(self, node: row.RowExpression) -> row.RowExpression:
+        """Put the values of columns in place of their canonical names."""
+        if isinstance(node, row.RowColumn):
+            name = self._canonical[node.name]
+            domain = self._table.columns.get(name)
+            column = row.RowColumn(name)
+            if domain is None or name in self._table.enforced:
+                return column
+            return _within(column, domain)
+        return row.replaced(node, self._named)
+
+    def _value(self, bound: BoundExpr) -> tuple[row.RowExpression, tuple[Fraction, Fraction]]:
+        """Return a number of a row, and its public bounds."""
+        value = self.expression(bound)
+        low, high = self._bounds.of(value)
+        if low is None or high is None:
+            raise self._unbounded(bound, value)
+        return value, (low, high) if low < high else (low, low + 1)
+
+    def _unbounded(self, bound: BoundExpr, value: row.RowExpression) -> SqlError:
+        lacking = self._bounds.lacking(value)
+        if not lacking:
+            return self._source.unsupported(
+                bound.span,
+                "This can't be added up: it has no public bounds.",
+                f"write them: least(greatest({self._source.text(bound.span)}, 0), 1000).",
+            )
+        name = lacking[0]
+        table = self._table.name
+        return self._source.unsupported(
+            bound.span,
+            f"This can't be added up: the column {name} has no public bounds.",
+            f"declare them, Schema({{{table!r}: {{{name!r}: dpsql.Domain.number(0, 1000)}}}}), or "
+            f"write them: least(greatest({as_sql(name)}, 0), 1000).",
+        )
+
+    def _step(
+        self, value: row.RowExpression, ends: tuple[Fraction, Fraction], *, centered: bool
+    ) -> Fraction:
+        """Choose to multiples of what values are rounded: exact ones, where they are coarse."""
+        largest = (ends[1] - ends[0]) / 2 if centered else max(-ends[0], ends[1])
+        digit = self._last_digit(value)
+        exact = digit is not None and largest / digit < FINE
+        return digit if digit is not None and exact else _power_of_two(largest / FINE)
+
+    def _last_digit(self, node: row.RowExpression) -> Fraction | None:
+        """Return what all values are whole multiples of: a power of ten; None if unknown."""
+        if isinstance(node, row.RowColumn | row.RowCast):
+            type_ = row_type(self._types[node.name]) if isinstance(node, row.RowColumn) else node.to
+            return Fraction(1, 10**type_.scale) if type_.is_exact else None
+        if isinstance(node, row.RowConstant):
+            digits = len(node.text.partition(".")[2])
+            return Fraction(1, 10**digits) if node.kind in {"INTEGER", "DECIMAL"} else None
+        if isinstance(node, row.RowCall) and node.function not in _KEEP_DIGITS | {"*"}:
+            whole = is_whole(node, frozenset(n for n, t in self._types.items() if t in _INTEGERS))
+            return Fraction(1) if whole else None
+        cases = [result for _, result in node.cases] if isinstance(node, row.RowCase) else []
+        parts = [*cases, node.otherwise] if isinstance(node, row.RowCase) else node.arguments
+        known = [self._last_digit(part) for part in parts if part != row.NOTHING]
+        found = [digit for digit in known if digit is not None]
+        if len(found) < len(known) or not found:
+            return None
+        times = isinstance(node, row.RowCall) and node.function == "*"
+        return math.prod(found, start=Fraction(1)) if times else min(found)
+
+    def _squared(
+        self, value: row.RowExpression, ends: tuple[Fraction, Fraction], step: Fraction
+    ) -> tuple[row.RowExpression, tuple[Fraction, Fraction], Fraction]:
+        """Return the square of a value's distance from the middle of its bounds."""
+        middle = (int(ends[0] // step) + -int(-ends[1] // step)) // 2 * step
+        half = max(middle - ends[0], ends[1] - middle)
+        inside = _clamped(row.RowCast(value, DOUBLE), *map(_number, ends))
+        apart = row.RowCall("-", (inside, _number(middle)))
+        square = row.RowCall("*", (apart, apart))
+        return square, (Fraction(0), half**2), _power_of_two(half**2 / FINE)
+
+    @contextmanager
+    def _at(self, span: Span | None) -> Iterator[None]:
+        """Mark where something can't be evaluated row by row."""
+        try:
+            yield
+        except SandboxError as error:
+            raise self._source.error(span, f"DuckDB can't read this: {error}", None) from None
+        except SqlError as error:
+            if error.span is not None:
+                raise
+            raise self._source.error(span, error.message, error.hint, type(error)) from None
+        except SchemaError as error:
+            raise self._source.located(error, span or self._source.whole()) from None
+
+
+_INTEGERS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT"}
+
+
+def _there(node: row.RowExpression, filled: frozenset[str]) -> bool:
+    """Whether a condition says that a value is not NULL, or not NaN, which it never is."""
+    if not isinstance(node, row.RowCall) or node.function not in {"not", "and"}:
+        return False
+    if node.function == "and":
+        return all(_there(part, filled) for part in node.arguments)
+    (inner,) = node.arguments
+    if not isinstance(inner, row.RowCall):
+        return False
+    if inner.function == "or":
+        return all(_there(row.RowCall("not", (part,)), filled) for part in inner.arguments)
+    (value, *_) = inner.arguments
+    if inner.function == "is_null":
+        return not is_nullable(value, filled)
+    there = not is_nullable(value, filled)  # NOT isnan(NULL) is not true
+    return inner.function == "isnan" and there and not may_be_nan(value)
+
+
+_KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})
+
+
+def _power_of_two(value: Fraction) -> Fraction:
+    """Return the largest power of two that is at most a positive value: exact in doubles."""
+    exponent = math.floor(math.log2(value.numerator) - math.log2(value.denominator))
+    found = Fraction(2) ** exponent
+    return found / 2 if found > value else found
+
+
+def _number(value: Fraction) -> row.RowConstant:
+    """Write a number as the nearest double."""
+    return row.RowConstant("DOUBLE", repr(float(value)))
+
+
+def _all_of(conditions: Sequence[row.RowExpression]) -> row.RowExpression:
+    (first, *others) = conditions
+    return row.RowCall("and", (first, *others)) if others else first
+
+
+def _type(domain: Domain) -> str:
+    """Return the type that a column of a domain has in the table."""
+    if domain.type == "ENUM":
+        return "VARCHAR"
+    return domain.column_type or domain.type
+
+
+def _ends(domain: Domain) -> tuple[Fraction, Fraction] | None:
+    """Return the least and the largest value of a column that can be added up."""
+    ends = domain.values[0], (domain.uppers or domain.values)[-1]
+    if isinstance(domain.values[0], (str, bool, date)):
+        return None
+    low, high = (Fraction(end) for end in ends if isinstance(end, int | float | Decimal))
+    return low, high
+
+
+def _within(column: row.RowColumn, domain: Domain) -> row.RowExpression:
+    """Return the value that SQL sees of a column with a domain: NULL outside, or the nearer end."""
+    ends = [_constant(end) for end in (domain.values[0], (domain.uppers or domain.values)[-1])]
+    if domain.outside == "clamp":
+        return _clamped(column, *ends)
+    if isinstance(domain.values, tuple) and domain.uppers is None:
+        inside: row.RowExpression = row.RowCall("in", (column, *map(_constant, domain.values)))
+    else:
+        inside = row.RowCall("between", (column, *ends))
+    other = row.NOTHING if domain.other is None else _constant(domain.other)
+    return row.RowCase(((inside, column),), other)
+
+
+def _clamped(
+    value: row.RowExpression, low: row.RowConstant, high: row.RowConstant
+) -> row.RowExpression:
+    """Bring a value between two others; NULL stays NULL, which LEAST and GREATEST pass over."""
+    inside = row.RowCall("least", (row.RowCall("greatest", (value, low)), high))
+    return row.RowCase(((row.RowCall("is_null", (value,)), row.NOTHING),), inside)
+
+
+def _constant(value: Value) -> row.RowConstant:
+    """Write a value of a domain."""
+    if isinstance(value, bool):
+        return row.RowConstant("BOOLEAN", str(value).lower())
+    if isinstance(value, str):
+        return row.RowConstant("VARCHAR", value)
+    if isinstance(value, date):
+        return row.RowConstant("DATE", value.isoformat())
+    if isinstance(value, float):
+        return row.RowConstant("DOUBLE", repr(value))
+    if isinstance(value, Decimal):
+        return row.RowConstant("DECIMAL", f"{value:f}" if "." in f"{value:f}" else f"{value:f}.")
+    return row.RowConstant("INTEGER", str(value))

@@ -1,0 +1,96 @@
+"""Sums of measures from DuckDB against adding up in Python."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pytest
+
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.rows.measure import RowMeasure
+from dpsql.schema import Domain, Table
+from dpsql.schema.units import ResolvedUnit
+
+
+def value(sql, columns):
+    return RowMeasure(sql, Fraction(1), 0, -(2**31), 2**31, columns)
+
+
+K, L = Domain("INTEGER", range(3)), Domain("INTEGER", range(4))
+MEASURES = {
+    "v": value('coalesce("v", 0)::BIGINT', frozenset({"v"})),
+    "w": value('("v" * "v")::BIGINT', frozenset({"v"})),
+    "one": value("1::BIGINT", frozenset()),
+}
+WANTED = [("k",), ("k", "v"), ("k", "l", "v"), ("v",), ("l", "w"), (), ("l", "one"), ("l",)]
+
+
+@pytest.fixture
+def rows():
+    random = np.random.default_rng(5)
+    return np.column_stack(
+        [random.integers(0, n, 500) for n in (3, 4)] + [random.integers(-50, 50, 500)]
+    )
+
+
+def stored(rows):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (p INTEGER, k INTEGER, l INTEGER, v INTEGER)").fetchall()
+    people = np.arange(len(rows)) // 2
+    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", np.column_stack([people, rows]).tolist())
+    return con
+
+
+def table(unit=None):
+    columns = {"k": K, "l": L}
+    path = ("memory", "main", "t")
+    undeclared = {"p": "INTEGER", "v": "INTEGER"}
+    enforced = frozenset(columns)
+    return Table("t", columns, undeclared, path, unit, enforced=enforced)
+
+
+def added(rows, marginal):
+    """Return what is expected, of shape (…, 1) for a measure."""
+    values = {"v": rows[:, 2], "w": rows[:, 2] ** 2, "one": np.ones(len(rows), dtype=int)}
+    keys = [name for name in marginal if name in "kl"]
+    shape = [{"k": 3, "l": 4}[name] for name in keys]
+    measure = next((name for name in marginal if name in values), None)
+    result = np.zeros(shape, dtype=np.int64)
+    of = np.ones(len(rows), dtype=int) if measure is None else values[measure]
+    for row, value in zip(rows, of, strict=True):
+        result[tuple(row["kl".index(name)] for name in keys)] += value
+    return result if measure is None else result[..., None]
+
+
+def test_sums_agree_with_python(rows):
+    counted = DuckDBEngine(stored(rows)).marginals(table(), WANTED, measures=MEASURES)
+    assert set(counted) == set(WANTED)
+    for marginal in WANTED:
+        np.testing.assert_array_equal(counted[marginal], added(rows, marginal))
+        assert counted[marginal].dtype == np.int64
+
+
+def test_counts_and_sums_of_the_same_keys_come_from_one_scan(rows):
+    prepared = DuckDBEngine(stored(rows)).prepared(table(), WANTED, measures=MEASURES)
+    assert len(prepared.needed) == 1
+
+
+def test_of_each_unit_the_rows_that_are_kept_are_told_by_what_is_read(rows):
+    unit = ResolvedUnit("p", "p", "INTEGER", (), 1)
+    con = stored(np.zeros_like(rows))  # both rows of each agree in all that has a domain
+    con.execute("UPDATE t SET v = rowid % 2").fetchall()
+    before = DuckDBEngine(con).marginals(table(unit), [("k",), ("k", "v")], measures=MEASURES)
+    con.execute("CREATE TABLE o AS SELECT * FROM t ORDER BY rowid DESC").fetchall()
+    con.execute("DELETE FROM t").fetchall()
+    con.execute("INSERT INTO t SELECT * FROM o").fetchall()
+    after = DuckDBEngine(con).marginals(table(unit), [("k",), ("k", "v")], measures=MEASURES)
+    assert before["k",][0] == 250
+    np.testing.assert_array_equal(before["k", "v"], after["k", "v"])
+
+
+def test_sums_beyond_63_bits_end_there(rows):
+    huge = {"v": value(f"{2**62}::BIGINT", frozenset())}
+    counted = DuckDBEngine(stored(rows)).marginals(table(), [("v",)], measures=huge)
+    assert counted["v",].tolist() == [2**62]

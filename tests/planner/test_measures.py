@@ -1,0 +1,156 @@
+"""Measures: sums of bounded values, planned beside counts."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpsql.engines.base import Counted
+from dpsql.errors import InternalError, WorkloadError
+from dpsql.linalg.labeled import LabeledArray
+from dpsql.measurement.measure import measure
+from dpsql.planner import registry
+from dpsql.planner.reconstruction.base import Aligned
+from dpsql.privacy import Budget
+from dpsql.release.marginals import reconstruct
+from dpsql.workload import Identity, Measure, Prefix, Total, Workload
+from tests.helpers.charging import pay
+from tests.helpers.seeded import SeededBits
+
+KEYS = ("city", "day")
+DOMAIN = {"city": 5, "day": 7, "price": 1, "qty": 1}
+BUDGET = Budget(rho=0.5)
+BOUNDS = {"price": 1000, "qty": 2**24}
+MECHANISMS = ("querysmasher", "residualplanner+", "fourier", "hdmm", "gaussian")
+
+
+def workload():
+    """Counts, and two measures of different sizes and units."""
+    w = Workload(DOMAIN)
+    w.add(["city"], [Identity()], name="n")
+    w.add(["city", "day"], [Identity(), Prefix()], name="n by day")
+    w.add(["city", "price"], [Identity(), Measure(1000, 0.01)], weight=0.01, name="price")
+    w.add(["price", "day"], [Measure(1000, 0.01), Prefix()], weight=0.02, name="price by day")
+    w.add(["qty"], [Measure(2**24)], weight=1e-9, name="qty")
+    return w
+
+
+def only(w, *numbers):
+    return Workload.of(w.domain, [w.families[i] for i in numbers])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_each_part_is_planned_as_counts_are_and_shares_are_the_best(mechanism):
+    """Total error (Σ M √E)²/C, with E the error of the counts alone at privacy cost 1."""
+    w = workload()
+    roots = 0.0
+    for numbers, bound in (((0, 1), 1), ((2, 3), 1000), ((4,), 2**24)):
+        part = only(w, *numbers)
+        counted = [f.counted for f in part.families]
+        weights = [f.weight * f.unit**2 for f in part.families]
+        alone = Workload.of({"city": 5, "day": 7}, counted).weighted([1e6 * x for x in weights])
+        plan = registry.plan(alone, Budget(mu=1), mechanism)
+        roots += bound * np.sqrt(plan.rmse**2 * alone.count / 1e6)
+    plan = registry.plan(w, BUDGET, mechanism)
+    assert plan.rmse**2 * w.count == pytest.approx(roots**2, rel=2e-3)
+    variances = zip(w.families, plan.variances, strict=True)
+    assert sum(f.weight * v.sum() for f, v in variances) == pytest.approx(roots**2, rel=2e-3)
+    assert plan.certified.privacy_cost <= BUDGET.mu_squared
+    assert float(plan.certified.privacy_cost) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_record_costs_what_its_largest_value_does():
+    w = Workload({"city": 3, "v": 1}).add(["city", "v"], [Identity(), Measure(50)])
+    plan = registry.plan(w, BUDGET)
+    for block in plan.certified.blocks:
+        norms = [np.square(f.matrix.astype(object)).sum(axis=0).max() for f in block.factors]
+        assert block.sensitivity_squared == math.prod(norms) * 50**2
+        assert block.privacy_cost == Fraction(block.sensitivity_squared, block.law.width)
+
+
+def summed(tables, space):
+    """Sum a table of city × day over the keys that a space doesn't have; in the space's order."""
+    of = tables[next((name for name in space if name in tables), "n")]
+    keys = [name for name in space if name in KEYS]
+    projected = LabeledArray(KEYS, of).project(keys)
+    return np.ascontiguousarray(projected.reshape([DOMAIN[name] for name in space]))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mechanism", ["querysmasher", "hdmm", "gaussian"])
+def test_answers_are_unbiased_and_vary_as_stated(mechanism):
+    """Of 400 releases: means within 5 standard errors, variances within 45 % (6 of theirs)."""
+    w, random, bits = workload(), np.random.default_rng(3), SeededBits(11)
+    plan = registry.plan(w, BUDGET, mechanism)
+    n = random.integers(0, 40, (5, 7))
+    price, qty = random.integers(-1000, 1000, (5, 7)) * n, random.integers(0, 2**24, (5, 7))
+    tables = {"n": n, "price": price, "qty": qty}
+    spaces = [space for block in plan.certified.blocks for space in block.spaces]
+    counted = Counted({space: summed(tables, space) for space in spaces}, 1, BOUNDS)
+    drawn = [[] for _ in w.families]
+    for _ in range(400):
+        measured = measure(pay(plan), counted, _bits=bits)
+        for family, kept in zip(w.families, drawn, strict=True):
+            kept.append(reconstruct(plan, measured, family))
+    for family, variances, kept in zip(w.families, plan.variances, drawn, strict=True):
+        exact = family.queries @ summed(tables, family.names).ravel().astype(float)
+        error = (np.mean(kept, axis=0) - exact.reshape(family.shape)) / np.sqrt(variances / 400)
+        assert np.abs(error).max() < 5
+        np.testing.assert_allclose(np.var(kept, axis=0), variances, rtol=0.45)
+
+
+@pytest.mark.parametrize(
+    "bounds", [{}, {"price": 1000}, {"price": 1001, "qty": 2**24}, BOUNDS | {"day": 1}]
+)
+def test_sums_of_which_a_row_may_add_more_than_is_paid_for_are_refused(bounds):
+    w = workload()
+    plan = registry.plan(w, BUDGET)
+    spaces = [space for block in plan.certified.blocks for space in block.spaces]
+    counted = Counted(
+        {s: np.zeros([DOMAIN[a] for a in s], dtype=np.int64) for s in spaces}, 1, bounds
+    )
+    with pytest.raises(InternalError, match="more to a sum than is paid for"):
+        measure(pay(plan), counted)
+
+
+def test_answers_of_two_measures_are_independent():
+    w = workload()
+    reconstruction = registry.plan(w, BUDGET).reconstruction
+    n, _, price, by_day, _ = w.families
+    ours, theirs = Aligned(n, ((0,),)), Aligned(price, ((0,), ()))
+    assert not reconstruction.covariances(ours, theirs, (5,)).any()
+    own = reconstruction.covariances(theirs, theirs, (5,))
+    np.testing.assert_allclose(own, reconstruction.variances(price).ravel(), rtol=1e-9)
+    weights = [(n, np.ones((1, 5))), (price, 3 * np.ones((1, 5))), (by_day, np.ones((1, 7)))]
+    both = reconstruction.combined_variances(weights, w.domain)
+    apart = sum(
+        reconstruction.combined_variances(part, w.domain) for part in (weights[:1], weights[1:])
+    )
+    np.testing.assert_allclose(both, apart)
+    assert both > 9 * reconstruction.combined_variances([(price, np.ones((1, 5)))], w.domain)
+
+
+def test_two_measures_in_a_family_are_refused():
+    w = Workload(DOMAIN).add(["price", "qty"], [Measure(5), Measure(6)])
+    with pytest.raises(WorkloadError, match="two measures at once"):
+        registry.plan(w, BUDGET)
+
+
+def test_a_measure_has_one_bound():
+    w = Workload(DOMAIN).add(["price"], [Measure(5)]).add(["city", "price"], [Total(), Measure(6)])
+    with pytest.raises(WorkloadError, match="several bounds"):
+        registry.plan(w, BUDGET)
+
+
+@pytest.mark.parametrize("bound", [0, -1, 2**31, 1.5, True, None])
+def test_bounds_are_whole_numbers(bound):
+    with pytest.raises(WorkloadError, match="is not a whole number from 1"):
+        Workload(DOMAIN).add(["price"], [Measure(bound)])
+
+
+def test_a_measure_has_an_attribute_of_its_own():
+    with pytest.raises(WorkloadError, match="one cell, not in 5"):
+        Workload(DOMAIN).add(["city"], [Measure(5)])
