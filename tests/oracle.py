@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.release.marginals import reconstruct
 from dpsql.workload import Family
 

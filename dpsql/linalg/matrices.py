@@ -6,7 +6,7 @@ not for its class. `matrix` writes it out, where it is small enough for that; no
 but for classes that are held entry by entry anyway (`is_written`).
 
 What is measured is measured in integers, whose sensitivity must be exact: that flavor has a class
-of its own in the trusted core (`measurement.integer`), which can be read without this room. Each
+of its own in the trusted core (`measurement.factors`), which can be read without this room. Each
 of its factors gives the matrix of floats from which answers follow as `real`.
 """
 

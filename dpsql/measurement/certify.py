@@ -40,7 +40,7 @@ from fractions import Fraction
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import Laplace
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy import Budget
 from dpsql.privacy.pure import mu_squared_of_pure
 

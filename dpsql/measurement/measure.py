@@ -32,10 +32,11 @@ from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
+from dpsql.measurement.factors import MeasureFactor
 from dpsql.measurement.gaussian import rounded_gaussian
-from dpsql.measurement.integer import BlockStrategy, MeasureFactor
 from dpsql.measurement.laplace import discrete_laplace
 from dpsql.measurement.randomness import RandomBits, fresh_bits
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.wide import arranged, measure_wide
 from dpsql.privacy import Ledger, Receipt
 

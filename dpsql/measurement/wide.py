@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian
-from dpsql.measurement.integer import BlockStrategy, EvenFactor, IntegerFactor
+from dpsql.measurement.factors import EvenFactor, IntegerFactor
 from dpsql.measurement.randomness import RandomBits
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy.conversions import precision
 
 Counts = NDArray[np.int64]

@@ -14,7 +14,7 @@ import polars as pl
 
 from dpsql.errors import SqlError, printable
 from dpsql.linalg.arrays import Ints
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
 from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices

@@ -10,8 +10,8 @@ import polars as pl
 
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import is_laplace, privacy_cost
-from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import error_table
 from dpsql.planner.reconstruction.sources import Source, without_axis

@@ -28,13 +28,8 @@ import polars as pl
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
-from dpsql.measurement.integer import (
-    BlockStrategy,
-    CenteredFactor,
-    DenseFactor,
-    IdentityFactor,
-    IntegerFactor,
-)
+from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, IntegerFactor
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference

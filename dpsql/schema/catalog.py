@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpsql.errors import SchemaError, StaleSchemaError, printable
 from dpsql.schema.checks import collated, values_from_checks
 from dpsql.schema.declared import checked_bounds, enum_labels, from_declaration
-from dpsql.schema.domain import Bounds, Domain
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.fetching import Row
 from dpsql.schema.fetching import fetch as fetch
 from dpsql.schema.names import apart, unknown
@@ -291,13 +291,13 @@ def _describe(
     domains = {column.lower(): domain for column, domain in declared.items()}
     columns: dict[str, Domain] = {}
     undeclared: dict[str, str] = {}
-    bounds: dict[str, Bounds] = {}
+    bounds: dict[str, NumberBounds] = {}
     for name, type_, nullable, generated in rows:
         # A generated column may call anything, random() too: it is not a fact about the row.
         says_nothing = generated or name in unclear
         found = None if says_nothing else _from_catalog(name, type_, nullable, checks)
         given = domains.get(name.lower())
-        if isinstance(given, Bounds):
+        if isinstance(given, NumberBounds):
             found, bounds[name] = None, checked_bounds(name, type_, generated, given)
         elif given is not None:
             found = from_declaration(name, type_, generated, given)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from dpsql.errors import SchemaError
-from dpsql.schema.domain import INTEGER_TYPES, Bounds, Domain, Value
+from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
 from dpsql.schema.drafts import FLOATS, ZONED, unsuitable
 from dpsql.schema.names import enum_type
 from dpsql.schema.numbers import (
@@ -77,7 +77,7 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
     )
 
 
-def checked_bounds(name: str, type_: str, generated: bool, bounds: Bounds) -> Bounds:
+def checked_bounds(name: str, type_: str, generated: bool, bounds: NumberBounds) -> NumberBounds:
     """Return the bounds of a column that can be added up.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declared import from_declaration
-from dpsql.schema.domain import INTEGER_TYPES, Bounds, Domain
+from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.drafts import ZONED, drafted, singles_out
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
@@ -89,7 +89,7 @@ def _declares(line: str, name: str, domain: Domain) -> bool:
         read = parse_toml(f"[t.columns]\n{line}").tables["t"][name]
     except SchemaError:
         return False
-    if isinstance(read, Bounds):
+    if isinstance(read, NumberBounds):
         return False
     if domain.column_type == "FLOAT":
         return from_declaration(name, "FLOAT", generated=False, domain=read) == domain

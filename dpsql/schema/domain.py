@@ -33,7 +33,7 @@ class Listed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class NumberBounds:
     """What is public of a column of numbers that is only added up: no value counts beyond these.
 
     A value below `low` counts as `low`, and one above `high` as `high`; NULL and NaN add nothing.
@@ -100,14 +100,14 @@ class Domain:
 
     @staticmethod
     @checked
-    def number(low: int | float | str | Decimal, high: int | float | str | Decimal) -> Bounds:
+    def number(low: int | float | str | Decimal, high: int | float | str | Decimal) -> NumberBounds:
         """Numbers from `low` to `high` that are added up, for numeric columns of any type.
 
         Values beyond the bounds count as the nearer one. Sums, averages, variances and
         correlations of expressions over the column can be asked for, but it can't be grouped by.
         """
         given = (str(b) if isinstance(b, float) else b for b in (low, high))
-        return Bounds(*map(exact, given))
+        return NumberBounds(*map(exact, given))
 
     @classmethod
     @checked

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Bounds, Domain
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.names import closest
 from dpsql.schema.numbers import iso_date, shown
 
@@ -24,14 +24,14 @@ class Kind:
     """One kind of domain: how it is read, and what may stand beside it."""
 
     example: str
-    read: Callable[[Any, Entry], Domain | Bounds]
+    read: Callable[[Any, Entry], Domain | NumberBounds]
     beside: tuple[str, ...] = _PLACES
     """The other keys that it may have."""
     ordered: bool = True
     """Whether it has ends that values can be clamped to."""
 
 
-def read_domain(entry: object) -> Domain | Bounds:
+def read_domain(entry: object) -> Domain | NumberBounds:
     """Read one column's entry.
 
     Raises:
@@ -163,7 +163,7 @@ def _boolean(given: object, entry: Entry) -> Domain:
     return Domain.boolean(nullable=entry.get("nullable", False))
 
 
-def _number(given: object, entry: Entry) -> Bounds:
+def _number(given: object, entry: Entry) -> NumberBounds:
     low, high = _pair(given, "number", lambda v: type(v) in {int, Decimal, str})
     return Domain.number(low, high)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 
-from dpsql.schema.domain import Bounds, Domain
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.names import as_text
 from dpsql.schema.numbers import decimal_text
 from dpsql.schema.sequences import DateRange, DecimalRange
@@ -16,9 +16,9 @@ _FLOAT_DIGITS = 15
 """Other programs read a decimal as a float, which keeps so many digits."""
 
 
-def as_entry(name: str, domain: Domain | Bounds) -> str:
+def as_entry(name: str, domain: Domain | NumberBounds) -> str:
     """Write a column's entry in a schema file."""
-    if isinstance(domain, Bounds):
+    if isinstance(domain, NumberBounds):
         ends = ", ".join(map(decimal_text, (domain.low, domain.high)))
         return f"{toml_key(name)} = {{ number = [{ends}] }}"
     return f"{toml_key(name)} = {{ {', '.join([*_values(domain), *_rules(domain)])} }}"

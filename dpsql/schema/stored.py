@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from dpsql.errors import SchemaError
-from dpsql.schema.domain import INTEGER_TYPES, Bounds, Domain, Outside, Value
+from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside, Value
 from dpsql.schema.groups import Groups
 from dpsql.schema.numbers import (
     MAX_DIGITS,
@@ -165,7 +165,7 @@ class _Table(_Shape, frozen=True):
             frozenset(self.enforced),
             self.groups,
             bounds={
-                c.name: Bounds(*map(exact, c.bounds))
+                c.name: NumberBounds(*map(exact, c.bounds))
                 for c in self.undeclared
                 if c.bounds is not None
             },
@@ -233,7 +233,7 @@ def _written(table: Table) -> _Table:
     )
 
 
-def _ends(bounds: Bounds | None) -> tuple[str, str] | None:
+def _ends(bounds: NumberBounds | None) -> tuple[str, str] | None:
     return None if bounds is None else (decimal_text(bounds.low), decimal_text(bounds.high))
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Bounds, Domain
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
@@ -50,7 +50,7 @@ class Table:
     """Which combinations of values exist: a SELECT that groups by them returns no others."""
     each_row: bool = field(default=False, compare=False)
     """Whether the owner says that no unit is missing: see `EACH_ROW`."""
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    bounds: Mapping[str, NumberBounds] = field(default_factory=dict)
     """Undeclared columns of numbers → their bounds: they can be added up."""
     filled: frozenset[str] = field(default=frozenset(), compare=False)
     """The columns that are never NULL, as the database itself sees to it."""
@@ -133,7 +133,7 @@ class Table:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-class Schema(Mapping[str, Mapping[str, Domain | Bounds]]):
+class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
     """Domains that the data owner declares: table name → column name → domain.
 
     A declared domain goes before what DuckDB's catalog says of the same column.
@@ -157,16 +157,16 @@ class Schema(Mapping[str, Mapping[str, Domain | Bounds]]):
     @checked
     def __init__(
         self,
-        tables: Mapping[str, Mapping[str, Domain | Bounds]],
+        tables: Mapping[str, Mapping[str, Domain | NumberBounds]],
         *,
         units: Mapping[str, Unit | EachRow] | None = None,
         groups: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
-        checked: dict[str, Mapping[str, Domain | Bounds]] = {}
+        checked: dict[str, Mapping[str, Domain | NumberBounds]] = {}
         for table, columns in _items(tables, "A schema", "table"):
             _items(columns, f"The schema of {table}", "column")
             for column, domain in columns.items():
-                if not isinstance(domain, Domain | Bounds):
+                if not isinstance(domain, Domain | NumberBounds):
                     raise SchemaError(
                         f"The domain of {table}.{column} is {domain!r}.",
                         hint="use dpsql.Domain.integers, .decimals, .dates, .bins, .labels, "
@@ -206,7 +206,7 @@ class Schema(Mapping[str, Mapping[str, Domain | Bounds]]):
         """Table name → which combinations of values exist."""
         return self._groups
 
-    def __getitem__(self, table: str) -> Mapping[str, Domain | Bounds]:
+    def __getitem__(self, table: str) -> Mapping[str, Domain | NumberBounds]:
         return self._tables[table]
 
     def __iter__(self) -> Iterator[str]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.domain import Bounds, Domain
+from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.entries import read_domain
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest, twins
@@ -46,7 +46,7 @@ _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
 class Declarations(NamedTuple):
     """What a schema file declares."""
 
-    tables: dict[str, dict[str, Domain | Bounds]]
+    tables: dict[str, dict[str, Domain | NumberBounds]]
     """Table → column → domain."""
     units: dict[str, Unit | EachRow]
     """Table → whose rows are protected together."""

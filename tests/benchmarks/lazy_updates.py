@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim.estimates import (
     LinearMarginals,
     conditional_plan,

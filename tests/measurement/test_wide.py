@@ -11,14 +11,9 @@ from scipy import stats
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian, Gaussian
-from dpsql.measurement.integer import (
-    WIDE_BITS,
-    BlockStrategy,
-    CenteredFactor,
-    DenseFactor,
-    IdentityFactor,
-)
+from dpsql.measurement.factors import WIDE_BITS, CenteredFactor, DenseFactor, IdentityFactor
 from dpsql.measurement.measure import apply, draw
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.wide import _round_off, exact_answers, measure_wide, wide_gaussian
 from tests.helpers.seeded import SeededBits
 

@@ -10,8 +10,9 @@ import pytest
 from dpsql.errors import DpsqlError, InternalError, ResourceLimitError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import VARIANCE_BITS, CoarseGaussian, Gaussian
-from dpsql.measurement.integer import ENTRY_BITS, BlockStrategy, DenseFactor
+from dpsql.measurement.factors import ENTRY_BITS, DenseFactor
 from dpsql.measurement.measure import apply
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget
 from dpsql.workload import Identity, Matrix, Prefix, Workload

@@ -11,8 +11,9 @@ import pytest
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan, privacy_cost
 from dpsql.measurement.distributions import Gaussian, Laplace
-from dpsql.measurement.integer import BlockStrategy, CenteredFactor, DenseFactor
+from dpsql.measurement.factors import CenteredFactor, DenseFactor
 from dpsql.measurement.measure import draw
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy import Budget
 from dpsql.privacy.pure import mu_squared_of_pure
 from tests.helpers.seeded import SeededBits

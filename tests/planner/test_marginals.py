@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
-from dpsql.measurement.integer import DenseFactor, IdentityFactor
+from dpsql.measurement.factors import DenseFactor, IdentityFactor
 from dpsql.measurement.measure import measure
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.mechanisms.marginals import MarginalStrategy, assemble, error_of, shares

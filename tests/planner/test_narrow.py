@@ -7,7 +7,7 @@ import pytest
 
 import dpsql
 from dpsql.linalg.narrow import WORTHWHILE, narrow
-from dpsql.measurement.integer import DenseFactor
+from dpsql.measurement.factors import DenseFactor
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference

@@ -12,7 +12,7 @@ from scipy.optimize import lsq_linear
 
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.linalg.matrices import Dense
-from dpsql.measurement.integer import CenteredFactor, DenseFactor
+from dpsql.measurement.factors import CenteredFactor, DenseFactor
 from dpsql.release.adjust import MAX_JOINT_CELLS, Observation, fit_table
 from dpsql.release.leastsquares import LEAST_CELLS
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpsql.errors import InternalError, WorkloadError, shown
 from dpsql.measurement.certify import CertifiedPlan
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import Traits
 from dpsql.privacy import Budget

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from dpsql.linalg.arrays import Ints
-from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IntegerFactor
+from dpsql.measurement.factors import ENTRY_BITS, DenseFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of, reason_of_kind
 from dpsql.planner.mechanisms.marginals import (
     MarginalStrategy,

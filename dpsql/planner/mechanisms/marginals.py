@@ -17,14 +17,14 @@ import numpy as np
 
 from dpsql.errors import ResourceLimitError
 from dpsql.measurement.distributions import SCALE_BITS, VARIANCE_BITS, Gaussian, Laplace, Law
-from dpsql.measurement.integer import (
+from dpsql.measurement.factors import (
     ENTRY_BITS,
-    BlockStrategy,
     DenseFactor,
     EvenFactor,
     IdentityFactor,
     IntegerFactor,
 )
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import Objective, Plan, PlannedBlock
 from dpsql.planner.reconstruction.marginals import MarginalReconstruction, of_marginals

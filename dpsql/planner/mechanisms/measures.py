@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import WorkloadError
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction

@@ -19,7 +19,7 @@ from dpsql.linalg.subsets import subsets
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
 from dpsql.planner.reconstruction.combine import Combination

@@ -37,7 +37,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.structures import Exchangeable
 from dpsql.linalg.subsets import subsets
-from dpsql.measurement.integer import CenteredFactor, DenseFactor, IntegerFactor
+from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
 from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction, touched_by
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction

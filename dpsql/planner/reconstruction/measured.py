@@ -10,7 +10,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import StructuredMatrix
-from dpsql.measurement.integer import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy
 
 
 class MeasuredFactor(Protocol):

@@ -21,7 +21,8 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
-from dpsql.measurement.integer import BlockStrategy, IntegerFactor, MeasureFactor
+from dpsql.measurement.factors import IntegerFactor, MeasureFactor
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, RealFactor, Space
 from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.references import Reference

@@ -37,14 +37,14 @@ from dpsql.measurement.distributions import (
     CoarseGaussian,
     Gaussian,
 )
-from dpsql.measurement.integer import (
+from dpsql.measurement.factors import (
     ENTRY_BITS,
     WIDE_BITS,
-    BlockStrategy,
     CenteredFactor,
     DenseFactor,
     IntegerFactor,
 )
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Centered, Solution, Triangular
 

@@ -14,8 +14,8 @@ from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
-from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import apply
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim.estimates import residual_block
 from tests.helpers.seeded import GivenBits, SeededBits
 

@@ -62,7 +62,8 @@ from numpy.typing import NDArray
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
-from dpsql.measurement.integer import BlockStrategy, CenteredFactor, DenseFactor, IntegerFactor
+from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim.plan import Attributes
 from dpsql.planner.shares.allocation import exact_shares, water_level
 

@@ -32,9 +32,9 @@ from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
-from dpsql.measurement.integer import BlockStrategy
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.measurement.randomness import RandomBits, fresh_bits
+from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim.estimates import (
     FittedMarginals,
     LinearMarginals,

@@ -21,7 +21,7 @@ import numpy as np
 from dpsql.errors import MechanismError, ResourceLimitError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense, check_entries
-from dpsql.measurement.integer import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
+from dpsql.measurement.factors import ENTRY_BITS, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.planner.mechanisms.base import Cost, Mechanism, Options, budget_of
 from dpsql.planner.mechanisms.hdmm import marginals
 from dpsql.planner.mechanisms.hdmm.products import (

@@ -1,4 +1,4 @@
-"""Integer strategies: what is measured, in numbers whose sensitivity is exact.
+"""Integer factors: matrices along axes of what is measured, with exact norms.
 
 Trusted core. Nothing here depends on how good a plan is.
 
@@ -7,9 +7,7 @@ Guarantees:
        read-only. Where products over the factors of a block reach 2^31, all is computed in
        integers of any size, see `wide`.
     2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor (proofs at
-       the functions), so `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1`
-       are exact: a column of a Kronecker product is a Kronecker product of columns, hence its
-       norms are the products of the norms, and the largest one is the product of the largest.
+       the functions). So are those of their Kronecker products, see `strategy`.
     3. A record that counts v in its cell instead of 1 changes the answers by v times a column of
        the other factors. A `MeasureFactor` states a bound M >= |v| as if it were its only entry,
        so that both norms, and the products that must stay below 2^31, are right for all such v.
@@ -20,8 +18,6 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +27,6 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError
 from dpsql.linalg.matrices import Dense, StructuredMatrix
 from dpsql.linalg.structures import Exchangeable
-from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
 
 ENTRY_BITS = 31
 """Products over the factors of a block are below 2^31, unless it is measured in wide integers."""
@@ -398,68 +393,3 @@ class MeasureFactor(IntegerFactor):
     def apply(self, counts: NDArray[Any], axis: int) -> NDArray[Any]:
         """Take the sums as they are."""
         return counts
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockStrategy:
-    """The same measurements of one or more attribute sets, each with noise of its own.
-
-    Each set is measured once, on its residual space or on all cells of its marginal: ⊗ factors,
-    plus noise.
-    """
-
-    spaces: tuple[tuple[str, ...], ...]
-    """The attributes of each, one for each axis of the factors."""
-    factors: tuple[IntegerFactor, ...]
-    law: Law
-
-    def __post_init__(self) -> None:
-        covered = sorted(axis for f in self.factors for axis in f.axes)
-        if covered != list(range(len(covered))):
-            raise InternalError("the factors of a block must partition its axes")
-        if not self.spaces or any(len(space) != len(covered) for space in self.spaces):
-            raise InternalError("the spaces of a block must have one attribute for each axis")
-        if any(len(set(space)) != len(space) for space in self.spaces):
-            raise InternalError("a space of a block has an attribute twice")
-        if not isinstance(self.law, CoarseGaussian) and self.largest_product >= 1 << ENTRY_BITS:
-            raise InternalError("the products of a block's entries have 31 bits or more")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of cells along each axis."""
-        sizes = {axis: n for f in self.factors for axis, n in zip(f.axes, f.shape, strict=True)}
-        return tuple(sizes[axis] for axis in range(len(sizes)))
-
-    @property
-    def largest_product(self) -> int:
-        """The largest magnitude of an entry of the Kronecker product."""
-        return math.prod(f.largest_entry for f in self.factors)
-
-    @property
-    def sensitivity_squared(self) -> int:
-        """The largest squared change of one set's answers by one record, exact."""
-        return math.prod(f.largest_column_norm_squared for f in self.factors)
-
-    @property
-    def sensitivity_1(self) -> int:
-        """The largest sum of the absolute changes of one set's answers by one record, exact."""
-        return math.prod(f.largest_column_sum for f in self.factors)
-
-    @property
-    def sensitivity(self) -> float:
-        """The largest change of one set's answers by one record, in the norm of the noise."""
-        if isinstance(self.law, Laplace):
-            return float(self.sensitivity_1)
-        return math.sqrt(self.sensitivity_squared)
-
-    @property
-    def privacy_cost(self) -> Fraction:
-        """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
-        pure = isinstance(self.law, Laplace)
-        change = self.sensitivity_1 if pure else self.sensitivity_squared
-        return len(self.spaces) * Fraction(change, self.law.width)
-
-    @property
-    def measurements(self) -> int:
-        """The number of noisy integers of one set."""
-        return math.prod(f.measurements for f in self.factors)

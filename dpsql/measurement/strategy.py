@@ -1,0 +1,85 @@
+"""Integer strategies: what is measured, in numbers whose sensitivity is exact.
+
+Trusted core. Nothing here depends on how good a plan is.
+
+Guarantees:
+    `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1` are exact. A column of a
+    Kronecker product is a Kronecker product of columns, hence its norms are the products of the
+    norms, and the largest one is the product of the largest; those of the factors are exact (see
+    `factors`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.errors import InternalError
+from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
+from dpsql.measurement.factors import ENTRY_BITS, IntegerFactor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockStrategy:
+    """The same measurements of one or more attribute sets, each with noise of its own.
+
+    Each set is measured once, on its residual space or on all cells of its marginal: ⊗ factors,
+    plus noise.
+    """
+
+    spaces: tuple[tuple[str, ...], ...]
+    """The attributes of each, one for each axis of the factors."""
+    factors: tuple[IntegerFactor, ...]
+    law: Law
+
+    def __post_init__(self) -> None:
+        covered = sorted(axis for f in self.factors for axis in f.axes)
+        if covered != list(range(len(covered))):
+            raise InternalError("the factors of a block must partition its axes")
+        if not self.spaces or any(len(space) != len(covered) for space in self.spaces):
+            raise InternalError("the spaces of a block must have one attribute for each axis")
+        if any(len(set(space)) != len(space) for space in self.spaces):
+            raise InternalError("a space of a block has an attribute twice")
+        if not isinstance(self.law, CoarseGaussian) and self.largest_product >= 1 << ENTRY_BITS:
+            raise InternalError("the products of a block's entries have 31 bits or more")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of cells along each axis."""
+        sizes = {axis: n for f in self.factors for axis, n in zip(f.axes, f.shape, strict=True)}
+        return tuple(sizes[axis] for axis in range(len(sizes)))
+
+    @property
+    def largest_product(self) -> int:
+        """The largest magnitude of an entry of the Kronecker product."""
+        return math.prod(f.largest_entry for f in self.factors)
+
+    @property
+    def sensitivity_squared(self) -> int:
+        """The largest squared change of one set's answers by one record, exact."""
+        return math.prod(f.largest_column_norm_squared for f in self.factors)
+
+    @property
+    def sensitivity_1(self) -> int:
+        """The largest sum of the absolute changes of one set's answers by one record, exact."""
+        return math.prod(f.largest_column_sum for f in self.factors)
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest change of one set's answers by one record, in the norm of the noise."""
+        if isinstance(self.law, Laplace):
+            return float(self.sensitivity_1)
+        return math.sqrt(self.sensitivity_squared)
+
+    @property
+    def privacy_cost(self) -> Fraction:
+        """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
+        pure = isinstance(self.law, Laplace)
+        change = self.sensitivity_1 if pure else self.sensitivity_squared
+        return len(self.spaces) * Fraction(change, self.law.width)
+
+    @property
+    def measurements(self) -> int:
+        """The number of noisy integers of one set."""
+        return math.prod(f.measurements for f in self.factors)
