@@ -24,9 +24,10 @@ from dpsql.release.facts import Earlier, Facts
 from dpsql.release.summary import DELTAS
 from dpsql.schema.stored import table_from_json, table_to_json
 
-FORMAT = 3
-READ = (2, FORMAT)
-"""What is read: format 2 left rows out of all statements that one of them left out."""
+FORMAT = 4
+READ = (2, 3, FORMAT)
+"""What is read: format 2 left rows out of all statements that one of them left out, format 3 knew
+neither contexts nor measures among what was measured."""
 MAX_BYTES = 2**26
 
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,1999})(/[1-9][0-9]{0,1999})?")
@@ -321,7 +322,7 @@ def _check(facts: Facts, document: _Document) -> None:
 
 def _guards(document: _Document) -> dict[str, tuple[str, ...]]:
     found = document.rows_need_a_value_in
-    if isinstance(found, dict) != (document.format == FORMAT):
+    if isinstance(found, dict) != (document.format > 2):
         raise ValueError
     if isinstance(found, tuple):
         return dict.fromkeys(document.statements, found) if found else {}

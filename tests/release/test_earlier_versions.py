@@ -1,4 +1,6 @@
-"""A release of format 2, and its ledger, as commit 8e72129 wrote them.
+"""Releases of earlier formats, as those versions wrote them.
+
+Of format 2, with its ledger, by commit 8e72129:
 
 `waits` counts 90 rows by clinic. `wait` has a domain that the database doesn't enforce: in format 2
 rows without a value of it were left out of all measurements. The interval of the median in `south`
@@ -74,7 +76,7 @@ def test_a_release_of_format_2_is_saved_in_the_format_of_today(release, tmp_path
     again = dpsql.Release.load(release.save(tmp_path / "again"))
     assert_frame_equal(again["waits"], release["waits"])
     assert again.facts.gap == release.facts.gap
-    assert '"format": 3' in (tmp_path / "again" / "release.json").read_text()
+    assert '"format": 4' in (tmp_path / "again" / "release.json").read_text()
 
 
 def test_the_ledger_holds_its_charge(release, ledger):
@@ -105,3 +107,16 @@ def test_noise_without_a_known_name_is_refused(tmp_path, noise):
     folder = shutil.copytree(SAVED, tmp_path / "release")
     reseal(folder, lambda said: said["mechanism"].update(noise=noise))
     refused(folder)
+
+
+def test_a_release_of_format_3_answers_as_it_did(tmp_path):
+    """It counts rows without a value of the domain where a statement doesn't name the column."""
+    saved = FIXTURES / "release_of_format_3"
+    release = dpsql.Release.load(saved)
+    for name in ("waits", "old"):
+        assert_frame_equal(release[name], pl.read_parquet(saved / f"{name}.parquet"))
+        assert_frame_equal(release.query(release.facts.statements[name]), release[name])
+    assert release.facts.guards == {"waits": ("wait",), "old": ("age",)}
+    again = release.save(tmp_path / "again")
+    assert_frame_equal(dpsql.Release.load(again)["old"], release["old"])
+    assert json.loads((again / "release.json").read_text())["format"] == 4
