@@ -81,6 +81,7 @@ def plan(
     check_how(options.tolerance, options.residuals, options.objective)
     if not workload.families:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
+    parts(workload)  # what is wrong with its measures is no mechanism's reason
     if not workload.count and not traits.is_adaptive:  # nothing is asked, whoever is to answer
         mechanism = QUERYSMASHER
     elif not traits.is_adaptive:

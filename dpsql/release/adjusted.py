@@ -12,7 +12,8 @@ from functools import cached_property
 
 import polars as pl
 
-from dpsql.errors import SqlError, printable
+from dpsql.errors import SqlError, UnsupportedSqlError, printable
+from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.sources import Ground, Source, entries
@@ -81,13 +82,33 @@ def check_adjusted(
         sources: what was measured before and will be used.
 
     Raises:
+        UnsupportedSqlError: something is added up row by row.
         SqlError: a statement's own columns have names that adjusted ones need.
         ResourceLimitError: the columns that measurements connect have too many joint cells.
     """
+    _check_counted(script)
     _check_names(script)
     ground = Ground.of(sources, script.workload.domain, script.merged)
     measured = [b for s in sources for b in s.blocks] + list(blocks)
     components_of([names for b in measured for names in b.spaces if names], ground.sizes)
+
+
+def _check_counted(script: Script) -> None:
+    """Refuse sums that are no counts of cells: a table of counts says nothing of them."""
+    families = script.workload.families
+    for statement in script.statements:
+        if any(families[number].measure is not None for number in statement.families):
+            error = UnsupportedSqlError(
+                "Adjusted columns follow from a table of counts, and this adds up values row by "
+                "row.",
+                hint="leave "
+                + option("nonnegative")
+                + " and "
+                + option("integers")
+                + " out, or release the counts by themselves.",
+            )
+            error.statement = printable(statement.name)
+            raise error
 
 
 def _check_names(script: Script) -> None:

@@ -98,18 +98,21 @@ def _check_entries(entries: int) -> None:
 
 
 def _normalized(workload: Workload, weights: Sequence[float]) -> Workload:
-    """Scale all weights alike, so that they add up to the number of queries.
+    """Scale all weights alike, so that those of what is counted add up to the number of queries.
 
-    The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are.
+    The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are: of
+    rows, beside which a sum counts in units of what one row can add. If all is added up, it is
+    that of the sums.
     """
     pairs = list(zip(workload.families, weights, strict=True))
-    total = math.fsum(weight * family.count for family, weight in pairs)
+    counted = [(family, weight) for family, weight in pairs if family.measure is None] or pairs
+    total = math.fsum(weight * family.count for family, weight in counted)
     if not total:
         return workload
-    factor = workload.count / total
+    factor = sum(family.count for family, _ in counted) / total
     # Sums over cells are planned together with counts, whose weights must not be too far apart.
     found = [
-        replace(f, weight=min(max(w * factor, 1e-9 if f.measure is None else 0.0), 1e9))
+        replace(f, weight=min(max(w * factor, 1e-9), 1e9) if f.measure is None else w * factor)
         for f, w in pairs
     ]
     return Workload.of(workload.domain, found)

@@ -25,6 +25,7 @@ from dpsql.rows.read import read_expression
 from dpsql.rows.types import DOUBLE, row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.names import quoted_text
 from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
@@ -35,6 +36,9 @@ from dpsql.sql.text.spans import SourceText
 FINE = 2**28
 """Steps from the middle to the ends of what isn't known to be whole numbers or short decimals: on
 tables of as many rows, rounding moves a sum by less than one row can."""
+MAX_MAGNITUDE = 10**30
+"""What a row may add, and one over it: squares, products of four and their variances fit doubles.
+"""
 _ONE = row.RowConstant("INTEGER", "1")
 
 
@@ -102,8 +106,18 @@ class RowReader:
             made = measure(value, self._types, ends, step, centered=centered)
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
         name = f"sum of {row.canonical(value)} in {steps}"
+        self._check_name(name, linear.weight)
         center = float(made.middle * step) if centered else 0.0
         return AddedUp(name, made, center)
+
+    def _check_name(self, name: str, weight: BoundExpr | None) -> None:
+        """Refuse a measure that would be taken for a column."""
+        if name in self._table.columns:
+            raise self._source.unsupported(
+                weight.span if weight is not None else self._source.whole(),
+                "A column of the table has the name that the library gives to this sum.",
+                "rename the column.",
+            )
 
     def always_holds(self, bound: BoundExpr) -> bool:
         """Whether a condition is that something is there which is there in every row."""
@@ -123,9 +137,18 @@ class RowReader:
                     "compare the column with values, or declare its domain.",
                 )
             with self._at(bound.span):
-                tree = self._sandbox.tree(bound.sql)
-                self._read[bound.sql] = self._named(read_expression(tree))
+                read = read_expression(self._sandbox.tree(bound.sql))
+                self._check_patterns(read)
+                self._read[bound.sql] = self._named(read)
         return self._read[bound.sql]
+
+    def _check_patterns(self, node: row.RowExpression) -> None:
+        """Let DuckDB read regular expressions here, where what it says can be told."""
+        for part in row.nodes(node):
+            if isinstance(part, row.RowCall) and part.function in _BY_PATTERN:
+                for given in part.arguments[1:]:
+                    if isinstance(given, row.RowConstant):
+                        self._sandbox.rows(f"SELECT regexp_matches('', {quoted_text(given.text)})")
 
     def _named(self, node: row.RowExpression) -> row.RowExpression:
         """Put the values of columns in place of their canonical names."""
@@ -144,7 +167,18 @@ class RowReader:
         low, high = self._bounds.of(value)
         if low is None or high is None:
             raise self._unbounded(bound, value)
+        self._check_magnitude(bound, max(-low, high))
         return value, (low, high) if low < high else (low, low + 1)
+
+    def _check_magnitude(self, bound: BoundExpr, largest: Fraction) -> None:
+        """Refuse what floats can't hold once it is squared and added up."""
+        if largest > MAX_MAGNITUDE or 0 < largest < Fraction(1, MAX_MAGNITUDE):
+            size, other = ("large", "divide") if largest > 1 else ("small", "multiply")
+            raise self._source.unsupported(
+                bound.span,
+                f"The values of this are too {size} to be added up.",
+                f"{other} them: their bounds may be from 1e-30 to 1e+30.",
+            )
 
     def _unbounded(self, bound: BoundExpr, value: row.RowExpression) -> SqlError:
         lacking = self._bounds.lacking(value)
@@ -218,6 +252,7 @@ class RowReader:
             raise self._source.located(error, span or self._source.whole()) from None
 
 
+_BY_PATTERN = frozenset({"regexp_matches", "regexp_full_match"})
 _INTEGERS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT"}
 
 

@@ -1,0 +1,121 @@
+"""Sums and counts of rows that no cells tell apart: statistics over measures."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from dpsql import Budget, Domain, Schema, Session, plan
+from dpsql.errors import SqlError, UnsupportedSqlError
+
+HUGE = Budget(rho=1e14)
+BUDGET = Budget(rho=0.5)
+SCHEMA = Schema(
+    {
+        "t": {
+            "k": Domain.integers(0, 2),
+            "price": Domain.number(0, 1000),
+            "x": Domain.number(0, 10),
+        }
+    }
+)
+_ROWS = """
+    SELECT (i % 3)::INTEGER AS k, (((i * 7919) % 100000) / 100)::DECIMAL(9, 2) AS price,
+        CASE WHEN i % 11 > 0 THEN ((i * 104729) % 9973) / 997.3 END AS x,
+        ['red', 'green', NULL][1 + i % 3] AS color
+    FROM range(3000) s(i)
+"""
+
+
+@pytest.fixture(scope="module")
+def con():
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE t AS {_ROWS}")
+    yield con
+    con.close()
+
+
+def answer(con, sql, budget=HUGE):
+    return Session(con, schema=SCHEMA).query(sql, budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "said"),
+    [
+        ("SUM(x * 1e160)", "too large"),
+        ("AVG(price * 1e300)", "too large"),
+        ("VAR_POP(x * 1e120)", "too large"),
+        ("SUM(x * 1e-160)", "too small"),
+        ("AVG(x * 1e-200)", "too small"),
+        ("STDDEV(x * 1e-120)", "too small"),
+    ],
+)
+def test_what_floats_cannot_hold_once_it_is_squared_is_refused(con, statistic, said):
+    with pytest.raises(UnsupportedSqlError, match=said) as found:
+        plan(con, f"SELECT {statistic} AS v FROM t", budget=BUDGET, schema=SCHEMA)
+    assert found.value.span is not None
+
+
+@pytest.mark.parametrize("scale", ["1e25", "1e-25"])
+def test_sums_in_any_unit_share_the_budget_with_counts_as_in_another(con, scale):
+    """One count and one sum: each has half of the budget, so twice the variance it had alone."""
+    sql = f"SELECT COUNT(*) AS n, SUM(x * {scale}) AS v FROM t"
+    found = answer(con, sql, BUDGET).row(0, named=True)
+    assert found["n_variance"] == pytest.approx(2, rel=1e-3)
+    assert found["v_variance"] == pytest.approx(2 * (10 * float(scale)) ** 2, rel=1e-3)
+
+
+def test_counts_under_a_condition_and_sums_around_a_middle_are_measured_apart(con):
+    """Both add up the constant 1 where a color is there; the second is taken off before."""
+    found = answer(con, "SELECT COUNT(color) AS n, AVG(1 + 0 * x) AS one FROM t WHERE color > 'a'")
+    assert found["n"][0] == pytest.approx(2000, abs=1e-3)
+    assert found["one"][0] == pytest.approx(1, abs=1e-5)
+
+
+def test_an_average_of_constants_beside_a_count_of_them(con):
+    sql = "SELECT COUNT(*) AS n, AVG(1) AS one FROM t WHERE color = 'red'"
+    assert answer(con, sql).row(0)[::2] == pytest.approx((1000, 1), abs=1e-3)
+
+
+@pytest.mark.parametrize("pattern", ["[", "a{2,1}", "(?P<"])
+def test_a_pattern_that_is_none_is_refused_before_the_charge(con, pattern):
+    sql = f"SELECT COUNT(*) AS n FROM t WHERE regexp_matches(color, '{pattern}')"
+    with pytest.raises(SqlError) as found:
+        plan(con, sql, budget=BUDGET, schema=SCHEMA)
+    assert found.value.span is not None
+
+
+def test_a_column_named_like_a_measure_is_refused(con):
+    name = next(iter(_measures(con, "SELECT SUM(price) AS v FROM t")))
+    other = duckdb.connect()
+    quoted = '"' + name.replace('"', '""') + '"'
+    other.execute(f"CREATE TABLE t AS SELECT 1 AS {quoted}, 2.50::DECIMAL(9, 2) AS price")
+    schema = Schema({"t": {name: Domain.integers(0, 3), "price": Domain.number(0, 1000)}})
+    sql = f"SELECT {quoted}, SUM(price) AS v FROM t GROUP BY 1"
+    with pytest.raises(UnsupportedSqlError, match="that the library gives"):
+        plan(other, sql, budget=BUDGET, schema=schema)
+
+
+def _measures(con, sql):
+    found = plan(con, sql, budget=BUDGET, schema=SCHEMA)
+    return [f.measure.attributes[0] for f in found.workload.families if f.measure is not None]
+
+
+@pytest.mark.parametrize("options", [{"nonnegative": True}, {"integers": True}])
+def test_adjusted_columns_are_refused_beside_sums_of_rows(con, options):
+    session = Session(con, schema=SCHEMA)
+    before = session.ledger.spent
+    sql = "SELECT k, COUNT(*) AS n, SUM(price) AS v FROM t GROUP BY k"
+    with pytest.raises(UnsupportedSqlError, match="table of counts") as found:
+        session.release({"sales": sql}, budget=BUDGET, **options)
+    assert found.value.statement == "sales"
+    assert session.ledger.spent == before
+
+
+def test_adjusted_counts_rest_on_what_counts_of_releases_with_sums(con):
+    session = Session(con, schema=SCHEMA)
+    both = "SELECT k, COUNT(*) AS n, SUM(price) AS v FROM t GROUP BY k"
+    session.release({"sales": both}, budget=BUDGET)
+    counts = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
+    found = session.release({"counts": counts}, budget=0, nonnegative=True)["counts"]
+    assert found["n_adjusted"].to_list() == pytest.approx(found["n"].to_list())
