@@ -33,7 +33,7 @@ from dpsql.engines.cover import cover, roll_up, tally
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
-from dpsql.schema.catalog import fetch
+from dpsql.schema.fetching import fetch
 from dpsql.schema.names import quoted_name
 
 PERFECT_HASH_BITS = 20

@@ -10,7 +10,8 @@ import polars as pl
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint
-from dpsql.schema.catalog import fetch, is_named
+from dpsql.schema.fetching import fetch
+from dpsql.schema.lookup import is_named
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Table
 

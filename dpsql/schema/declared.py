@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
 
-from dpsql.errors import SchemaError
+from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
 from dpsql.schema.drafts import FLOATS, ZONED, unsuitable
 from dpsql.schema.names import enum_type
@@ -29,6 +29,56 @@ _OTHER_TIMES = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
 MAX_FLOAT_GRID = 2**40
 """Doubles tell so many steps apart with room to spare."""
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownColumn:
+    """What is known of a column without a declaration."""
+
+    name: str
+    type: str
+    found: Domain | NumberBounds | None = None
+    shown: str = ""
+    """The type in messages, if another text says more."""
+    generated: bool = field(default=False, kw_only=True)
+
+
+Fitted = tuple[dict[str, Domain], dict[str, str], dict[str, NumberBounds]]
+"""Column → its domain; column without one → its type; some of these → their bounds."""
+
+
+def fitted(
+    table: str, known: Sequence[KnownColumn], declared: Mapping[str, Domain | NumberBounds]
+) -> Fitted:
+    """Fit what is declared for a table to its columns; it goes before what else is known of them.
+
+    Raises:
+        SchemaError: a declared column doesn't exist, or can't hold what is declared.
+    """
+    for column in declared:
+        if column.lower() not in {one.name.lower() for one in known}:
+            raise SchemaError(
+                f"The schema declares the column {printable(column)}, which {table} doesn't have.",
+                hint=closest(column, [one.name for one in known]),
+            )
+    given = {column.lower(): domain for column, domain in declared.items()}
+    columns: dict[str, Domain] = {}
+    undeclared: dict[str, str] = {}
+    bounds: dict[str, NumberBounds] = {}
+    for one in known:
+        found, said = one.found, given.get(one.name.lower())
+        if isinstance(said, NumberBounds):
+            found = checked_bounds(one.name, one.type, one.generated, said)
+        elif said is not None:
+            found = from_declaration(one.name, one.type, one.generated, said)
+        if isinstance(found, Domain):
+            columns[one.name] = found
+            continue
+        shown = one.shown or one.type
+        undeclared[one.name] = f"GENERATED {shown}" if one.generated else shown
+        if found is not None:
+            bounds[one.name] = found
+    return columns, undeclared, bounds
 
 
 def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> Domain:

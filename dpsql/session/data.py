@@ -15,8 +15,9 @@ from dpsql.linalg.arrays import Ints
 from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.catalog import check_declared, current_database, read_table, verify_unchanged
+from dpsql.schema.catalog import check_declared, read_table, verify_unchanged
 from dpsql.schema.fetching import fetch
+from dpsql.schema.lookup import current_database
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script

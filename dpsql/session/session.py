@@ -37,7 +37,7 @@ from dpsql.request import (
     part,
     spelled_out,
 )
-from dpsql.schema.catalog import current_database
+from dpsql.schema.lookup import current_database
 from dpsql.session.answer import answer, answer_free
 from dpsql.session.archive import Archive
 from dpsql.session.checks import check_budget, check_most, check_request

@@ -12,7 +12,7 @@ import pytest
 from dpsql.engines.duckdb import DuckDBEngine, scan
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Table
-from dpsql.schema.catalog import current_database
+from dpsql.schema.lookup import current_database
 from dpsql.schema.names import quoted_name
 
 ROWS = [

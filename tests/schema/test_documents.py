@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, assume, given, settings
 import dpsql
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
-from dpsql.schema.catalog import check_declared, read_table, table_names
+from dpsql.schema.catalog import check_declared, read_table
 from dpsql.schema.document import write_toml
 from dpsql.schema.drafts import declaration_hint
+from dpsql.schema.lookup import table_names
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.stored import table_from_json, table_to_json
 from dpsql.schema.toml import MAX_BYTES, parse_toml

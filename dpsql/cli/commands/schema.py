@@ -49,7 +49,8 @@ def schema(
 def _tables(
     con: DuckDBPyConnection, names: tuple[str, ...], declared: Schema | None
 ) -> list[Table]:
-    from dpsql.schema.catalog import check_declared, read_table, table_names
+    from dpsql.schema.catalog import check_declared, read_table
+    from dpsql.schema.lookup import table_names
 
     check_declared(con, declared)
     found = [tuple(name.split(".")) for name in names] or table_names(con)
