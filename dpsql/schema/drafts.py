@@ -7,11 +7,12 @@ No row is read, so nothing about the data can be in them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 
 from dpsql.hints import Hint
-from dpsql.schema.domain import INTEGER_TYPES, Domain
+from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.lines import as_code, as_entry
 from dpsql.schema.names import as_sql, as_text
 from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, type_range
@@ -71,6 +72,19 @@ def drafted(name: str, type_: str) -> Domain | None:
     return None
 
 
+def drafted_bounds(name: str, type_: str) -> NumberBounds:
+    """Return bounds that a column of numbers of this name and type may have."""
+    low, high, _ = _range(_words(name))
+    least, most = low, high
+    if type_ in INTEGER_TYPES:
+        least, most = type_range(type_)
+    elif type_.startswith("DECIMAL("):
+        most = 10 ** (decimal_width(type_) - decimal_scale(type_))
+        least = -most
+    low, high = max(low, least), min(high, most)
+    return NumberBounds(Fraction(low if low < high else 0), Fraction(high))
+
+
 def singles_out(name: str) -> bool:
     """Whether a name looks like one of a column that tells rows or persons apart."""
     return bool(_words(name) & _SINGLE)
@@ -83,10 +97,7 @@ def _other_labels() -> Domain:
 def _number(words: frozenset[str], type_: str) -> Domain:
     if words & _CLOCK and type_ in INTEGER_TYPES:  # 517 is seventeen past five
         return Domain.bins([0, 600, 1200, 1800, 2400], nullable=True)
-    low, high, step = next(
-        ((low, high, step) for names, low, high, step in _RANGES if words & set(names.split())),
-        (0, 100, 1),
-    )
+    low, high, step = _range(words)
     if type_ in INTEGER_TYPES:
         least, most = type_range(type_)
         if step == 1 or high > most or low < least:
@@ -101,6 +112,13 @@ def _number(words: frozenset[str], type_: str) -> Domain:
             low, high, step = 0, largest, 1
         low = max(low, -largest)
     return Domain.decimals(low, high, step, nullable=True, outside="clamp")
+
+
+def _range(words: frozenset[str]) -> tuple[int, int, int]:
+    """Return a range, and a step, for numbers of a name with these words."""
+    found = (range_ for names, *range_ in _RANGES if words & set(names.split()))
+    low, high, step = next(found, (0, 100, 1))
+    return low, high, step
 
 
 def _is_decimal(type_: str) -> bool:
@@ -130,6 +148,19 @@ def declaration_hint(table: str, column: str, type_: str) -> Hint:
         f"pass --schema NAME, where NAME = {schema}.",
     )
     return check + typed
+
+
+def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
+    """Word the declaration that would give some columns of numbers, with their types, bounds."""
+    drafts = [(name, drafted_bounds(name, type_)) for name, type_ in columns]
+    code = ", ".join(f"{as_text(name)}: {as_code(bounds)}" for name, bounds in drafts)
+    schema = f"dpsql.Schema({{{as_text(table)}: {{{code}}}}})"
+    lines = " and ".join(f"{toml_key(table)}.columns.{as_entry(*each)}" for each in drafts)
+    return Hint(
+        f"pass schema={schema}.",
+        f"put {lines} into a schema file, --schema FILE.",
+        f"pass --schema NAME, where NAME = {schema}.",
+    )
 
 
 def unsuitable(column: str, type_: str) -> str:

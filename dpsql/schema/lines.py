@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from fractions import Fraction
 
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.names import as_text
@@ -19,13 +20,14 @@ _FLOAT_DIGITS = 15
 def as_entry(name: str, domain: Domain | NumberBounds) -> str:
     """Write a column's entry in a schema file."""
     if isinstance(domain, NumberBounds):
-        ends = ", ".join(map(decimal_text, (domain.low, domain.high)))
-        return f"{toml_key(name)} = {{ number = [{ends}] }}"
+        return f"{toml_key(name)} = {{ number = [{', '.join(_ends(domain, _plain))}] }}"
     return f"{toml_key(name)} = {{ {', '.join([*_values(domain), *_rules(domain)])} }}"
 
 
-def as_code(domain: Domain) -> str:
-    """Write a domain of integers, decimals, dates, labels or bins in Python."""
+def as_code(domain: Domain | NumberBounds) -> str:
+    """Write bounds, or a domain of integers, decimals, dates, labels or bins, in Python."""
+    if isinstance(domain, NumberBounds):
+        return f"dpsql.Domain.number({', '.join(_ends(domain, _quoted))})"
     values = domain.values
     more = [f"{rule.split(' = ')[0]}={_python(rule.split(' = ')[1])}" for rule in _rules(domain)]
     if isinstance(values, range):
@@ -42,6 +44,21 @@ def as_code(domain: Domain) -> str:
     else:
         kind, parts = "labels", [f"[{', '.join(as_text(str(value)) for value in values)}]"]
     return f"dpsql.Domain.{kind}({', '.join([*parts, *more])})"
+
+
+def _ends(bounds: NumberBounds, written: Callable[[Fraction], str]) -> list[str]:
+    return [written(end) for end in (bounds.low, bounds.high)]
+
+
+def _plain(end: Fraction) -> str:
+    """Write a number of a schema file, in quotes if other programs would round it."""
+    text = decimal_text(end)
+    return text if len(text.strip("-").replace(".", "")) <= _FLOAT_DIGITS else f'"{text}"'
+
+
+def _quoted(end: Fraction) -> str:
+    """Write a number in Python, in quotes if it would be a float."""
+    return decimal_text(end) if end.denominator == 1 else f"'{decimal_text(end)}'"
 
 
 def decimal(value: int, scale: int) -> str:

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.errors import SqlSchemaError
 from dpsql.sql.text.script import split_script
 
 BUDGET = dpsql.Budget(rho=1)
@@ -49,8 +50,9 @@ def refusal(con, sql) -> dpsql.DpsqlError:
         ("SELECT sex, COUNT(*) FROM lfs", "grouped", "GROUP BY sex"),
         ("SELECT sex, COUNT(*) FROM lfs WHERE COUNT(*) > 3 GROUP BY sex", "", "HAVING"),
         ("SELECT SUM(COUNT(*)) FROM lfs GROUP BY sex", "", "SELECT AVG(n) FROM (SELECT sex"),
-        ("SELECT AVG(income) FROM lfs", "income", "dpsql.Domain.decimals"),
-        ("SELECT COUNT(*) FROM lfs WHERE interview >= DATE '2024-06-01'", "", "dpsql.Domain.dates"),
+        ("SELECT AVG(income) FROM lfs", "income", "dpsql.Domain.number(0, 200000)"),
+        ("SELECT income, COUNT(*) FROM lfs GROUP BY 1", "income", "dpsql.Domain.decimals"),
+        ("SELECT interview, COUNT(*) FROM lfs GROUP BY interview", "", "dpsql.Domain.dates"),
         ("SELECT COUNT(*) FROM lfs WHERE interview > CURRENT_DATE", "CURRENT_DATE", "its value"),
         ("SELECT region, COUNT(*) FROM lfs JOIN regions USING (code) GROUP BY 1", "", "public="),
         ("SELECT COUNT(*) FROM lfs JOIN regoins USING (code)", "no table regoins", "regions"),
@@ -66,7 +68,7 @@ def refusal(con, sql) -> dpsql.DpsqlError:
         ("SELECT COUNT(*) FROM lfs WHERE [sex] = 'F'", "brackets", 'quoted name "age"'),
         ("SELECT sex, COUNT(*) FROM lfs WHERE age = NULL GROUP BY sex", "", "IS NULL"),
         ("SELECT COUNT(*) FROM lfs WHERE household_size > 2", "", '"Household Size"'),
-        ('SELECT COUNT(*) FROM lfs WHERE "body weight" > 2', "", 'CHECK ("Body Weight" BETWEEN'),
+        ('SELECT "body weight", COUNT(*) FROM lfs GROUP BY 1', "", 'CHECK ("Body Weight" BETWEEN'),
         ("SELECT COUNT(*) FROM lfs WHERE age = ?", "parameter", "the value itself"),
         ("SELECT AVG(age), AVG(age) FROM lfs", "Two columns", "COUNT(*) AS n"),
         ("SELECT MEDIAN(sex) FROM lfs", "", "QUANTILE_DISC"),
@@ -180,3 +182,34 @@ def test_wrong_schemas_are_refused_at_once(con):
     with pytest.raises(dpsql.SchemaError, match="order") as error:
         dpsql.Domain.labels({"b", "a"})
     assert "sorted" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT AVG(income) FROM lfs", "income"),
+        ("SELECT sex, SUM(income / (1 + person)) FROM lfs GROUP BY sex", "income and person"),
+        ('SELECT SUM("Body Weight" * age) FROM lfs', '"Body Weight"'),
+        (
+            'SELECT SUM("Body Weight" * person * income) FROM lfs',
+            '"Body Weight", income and person',
+        ),
+    ],
+)
+def test_the_bounds_that_a_hint_proposes_can_be_typed(con, sql, names):
+    error = refusal(con, sql)
+    assert isinstance(error, SqlSchemaError)
+    assert f" {names} ha" in error.message
+    assert error.hint.startswith("pass schema=")
+    schema = eval(error.hint.removeprefix("pass schema=").removesuffix("."), {"dpsql": dpsql})  # noqa: S307
+    assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
+
+
+def test_where_no_column_lacks_bounds_they_are_written(con):
+    days = "date_diff('day', interview, DATE '2026-01-01')"
+    sql = f"SELECT sex, AVG({days}) FROM lfs GROUP BY sex"
+    error = refusal(con, sql)
+    assert "no public bounds follow" in error.message
+    assert error.hint == f"write them: least(greatest({days}, 0), 1000)."
+    typed = sql.replace(days, error.hint.removeprefix("write them: ").removesuffix("."))
+    assert dpsql.plan(con, typed, budget=BUDGET).workload.count > 0

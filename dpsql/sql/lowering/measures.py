@@ -15,7 +15,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import SchemaError, Span, SqlError
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import RowBounds
@@ -25,8 +25,8 @@ from dpsql.rows.read import read_expression
 from dpsql.rows.types import DOUBLE, row_type
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
-from dpsql.schema.names import quoted_text
-from dpsql.schema.table import as_sql
+from dpsql.schema.drafts import bounds_hint
+from dpsql.schema.names import as_sql, quoted_text
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.matrices import LoweredBlock
@@ -181,20 +181,20 @@ class RowReader:
             )
 
     def _unbounded(self, bound: BoundExpr, value: row.RowExpression) -> SqlError:
+        """Say which column needs bounds; or that no bounds of columns are enough."""
         lacking = self._bounds.lacking(value)
-        if not lacking:
-            return self._source.unsupported(
-                bound.span,
-                "This can't be added up: it has no public bounds.",
-                f"write them: least(greatest({self._source.text(bound.span)}, 0), 1000).",
+        known = [n for n in lacking if row_type(self._types[n]).is_number] if lacking else []
+        if lacking and len(known) == len(lacking):
+            hint = bounds_hint(self._table.name, [(name, self._types[name]) for name in known])
+            which = (
+                f"the column {as_sql(known[0])} has" if len(known) == 1 else f"{_and(known)} have"
             )
-        name = lacking[0]
-        table = self._table.name
+            said = f"This can't be added up: {which} no public bounds."
+            return self._source.error(bound.span, said, hint, SqlSchemaError)
         return self._source.unsupported(
             bound.span,
-            f"This can't be added up: the column {name} has no public bounds.",
-            f"declare them, Schema({{{table!r}: {{{name!r}: dpsql.Domain.number(0, 1000)}}}}), or "
-            f"write them: least(greatest({as_sql(name)}, 0), 1000).",
+            "This can't be added up: no public bounds follow from what stands in it.",
+            f"write them: least(greatest({self._source.text(bound.span)}, 0), 1000).",
         )
 
     def _step(
@@ -275,6 +275,11 @@ def _there(node: row.RowExpression, filled: frozenset[str]) -> bool:
 
 
 _KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})
+
+
+def _and(names: Sequence[str]) -> str:
+    """Name some columns of which there are several."""
+    return f"the columns {', '.join(map(as_sql, names[:-1]))} and {as_sql(names[-1])}"
 
 
 def _power_of_two(value: Fraction) -> Fraction:
