@@ -37,6 +37,12 @@ class NoisyMarginals:
         family.check_held()
         if not family.count:
             return np.zeros(family.shape)
+        found = self._answers(family)
+        if not family.center:
+            return found
+        return found + family.center * self._answers(family.counted).reshape(family.shape)
+
+    def _answers(self, family: Family) -> Array:
         cells = self._marginal(family.names).ravel()
         return (family.queries @ cells).reshape(family.shape)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dpsql.rows.expression import (
     RowCall,
     RowCase,
@@ -9,9 +11,11 @@ from dpsql.rows.expression import (
     RowColumn,
     RowConstant,
     RowExpression,
+    nodes,
 )
 from dpsql.rows.functions import PARTS
-from dpsql.rows.types import VARCHAR
+from dpsql.rows.types import VARCHAR, row_type
+from dpsql.rows.write import RowWriter
 
 _STRICT_NAMES = """
     and or not = <> < <= > >= between in sign lower upper trim ltrim rtrim length strlen substring
@@ -23,6 +27,8 @@ _STRICT = frozenset(_STRICT_NAMES.split())
 _FILLED = frozenset({"is_null", "is_distinct", "is_not_distinct"})
 _FIRST = frozenset({"coalesce", "least", "greatest"})
 """NULL only where all arguments are."""
+_STAYS = frozenset({"+", "-", "*", "negative", "abs", "least", "greatest"})
+_FEW = 8
 _WHOLE = frozenset({"floor", "ceil", "sign", "length", "strlen", "strpos"})
 _KEEPS_WHOLE = frozenset(
     {"+", "-", "*", "negative", "abs", "least", "greatest", "coalesce", "nullif", "%", "round"}
@@ -96,6 +102,35 @@ def _is_part(expression: RowCall) -> bool:
     if expression.function != "date_part" or not isinstance(part, RowConstant):
         return False
     return part.text.lower() in PARTS and part.text.lower() not in {"epoch", "julian"}
+
+
+def adds_always(
+    expression: RowExpression, types: Mapping[str, str], filled: frozenset[str]
+) -> bool:
+    """Whether what `RowWriter.write_double` writes is a finite number in every row.
+
+    Only of sums, differences and products of a few exact numbers that are never NULL, where
+    nothing that is written can fail: functions of values that are there are there, and a product
+    of eight numbers of 38 digits is far from infinity.
+
+    Args:
+        expression: what is added up.
+        types: the columns' types.
+        filled: columns that are never NULL.
+    """
+    parts = list(nodes(expression))
+    leaves = [part for part in parts if not isinstance(part, RowCall)]
+    calls = [part for part in parts if isinstance(part, RowCall)]
+    if len(leaves) > _FEW or any(call.function not in _STAYS for call in calls):
+        return False
+    for leaf in leaves:
+        if isinstance(leaf, RowColumn):
+            exact = leaf.name in filled and row_type(types[leaf.name]).is_exact
+        else:
+            exact = isinstance(leaf, RowConstant) and leaf.kind in {"INTEGER", "DECIMAL"}
+        if not exact:
+            return False
+    return "TRY" not in RowWriter(types).write_double(expression)
 
 
 def is_whole(expression: RowExpression, integers: frozenset[str]) -> bool:

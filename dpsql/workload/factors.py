@@ -52,13 +52,17 @@ class Measure:
     """The largest magnitude of a row's value, which is a whole number."""
     unit: float = 1.0
     """What a value of 1 stands for in answers."""
+    center: float = 0.0
+    """What was taken off the value of each row, in units of answers: that times the number of rows
+    is put back. So answers are sums of unit·v + center, and v can be small around the middle."""
 
     def bind(self, cells: int) -> Queries:
         """Return the cell, in units of answers.
 
         Raises:
             WorkloadError: the attribute has more than one cell, the bound is no whole number from 1
-                to 2^31 − 1, or the unit is not a positive finite number.
+                to 2^31 − 1, or the unit is not a positive finite number, or the center no finite
+                one.
         """
         if cells != 1:
             raise WorkloadError(
@@ -73,6 +77,10 @@ class Measure:
         if not 0 < self.unit < math.inf:
             raise WorkloadError(
                 f"The unit {self.unit!r} is not a positive number.", hint="for example 0.01."
+            )
+        if not math.isfinite(self.center):
+            raise WorkloadError(
+                f"The center {self.center!r} is not a finite number.", hint="for example 0.5."
             )
         return Exchangeable(1, self.unit, self.unit)
 

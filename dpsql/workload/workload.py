@@ -32,6 +32,8 @@ class Block:
     queries: Queries
     bound: int | None = None
     """Of the axis of a measure, which has one cell: the largest magnitude of a row's value."""
+    center: float = 0.0
+    """Of such an axis: what a row counts in answers besides its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,11 @@ class Family:
     def unit(self) -> float:
         """What the answers to `counted` are multiplied by: the unit of the measure."""
         return 1.0 if self.measure is None else float(self.measure.queries.matrix[0, 0])
+
+    @property
+    def center(self) -> float:
+        """What the answers to `counted` of rows, instead of sums, are multiplied by and added."""
+        return 0.0 if self.measure is None else self.measure.center
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -303,8 +310,10 @@ class Workload:
         if not is_factor(factor):
             raise WorkloadError(f"{factor!r} is not a query factor.", hint="for example Prefix().")
         shape = tuple(self._domain[a] for a in attributes)
-        bound = factor.bound if isinstance(factor, Measure) else None
-        return Block(attributes, shape, factor.bind(math.prod(shape)), bound)
+        queries = factor.bind(math.prod(shape))
+        if isinstance(factor, Measure):
+            return Block(attributes, shape, queries, factor.bound, factor.center)
+        return Block(attributes, shape, queries)
 
 
 def _grouped(

@@ -35,6 +35,7 @@ def workload():
     w.add(["city", "price"], [Identity(), Measure(1000, 0.01)], weight=0.01, name="price")
     w.add(["price", "day"], [Measure(1000, 0.01), Prefix()], weight=0.02, name="price by day")
     w.add(["qty"], [Measure(2**24)], weight=1e-9, name="qty")
+    w.add(["price", "city"], [Measure(1000, 0.01, 7.5), Identity()], weight=0.005, name="all")
     return w
 
 
@@ -44,13 +45,16 @@ def only(w, *numbers):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_each_part_is_planned_as_counts_are_and_shares_are_the_best(mechanism):
-    """Total error (Σ M √E)²/C, with E the error of the counts alone at privacy cost 1."""
+    """Total error (Σ M √E)²/C, with E the error of the counts alone at privacy cost 1.
+
+    The last family has a center: it asks for counts, besides sums.
+    """
     w = workload()
     roots = 0.0
-    for numbers, bound in (((0, 1), 1), ((2, 3), 1000), ((4,), 2**24)):
-        part = only(w, *numbers)
-        counted = [f.counted for f in part.families]
-        weights = [f.weight * f.unit**2 for f in part.families]
+    for numbers, bound in (((0, 1, 5), 1), ((2, 3, 5), 1000), ((4,), 2**24)):
+        families = [w.families[i] for i in numbers]
+        counted = [f.counted for f in families]
+        weights = [f.weight * (f.unit if bound > 1 else f.center or 1) ** 2 for f in families]
         alone = Workload.of({"city": 5, "day": 7}, counted).weighted([1e6 * x for x in weights])
         plan = registry.plan(alone, Budget(mu=1), mechanism)
         roots += bound * np.sqrt(plan.rmse**2 * alone.count / 1e6)
@@ -97,6 +101,9 @@ def test_answers_are_unbiased_and_vary_as_stated(mechanism):
             kept.append(reconstruct(plan, measured, family))
     for family, variances, kept in zip(w.families, plan.variances, drawn, strict=True):
         exact = family.queries @ summed(tables, family.names).ravel().astype(float)
+        if family.center:
+            rows = summed(tables, family.counted.names).ravel()
+            exact += family.center * (family.counted.queries @ rows)
         error = (np.mean(kept, axis=0) - exact.reshape(family.shape)) / np.sqrt(variances / 400)
         assert np.abs(error).max() < 5
         np.testing.assert_allclose(np.var(kept, axis=0), variances, rtol=0.45)
@@ -119,7 +126,7 @@ def test_sums_of_which_a_row_may_add_more_than_is_paid_for_are_refused(bounds):
 def test_answers_of_two_measures_are_independent():
     w = workload()
     reconstruction = registry.plan(w, BUDGET).reconstruction
-    n, _, price, by_day, _ = w.families
+    n, _, price, by_day, *_ = w.families
     ours, theirs = Aligned(n, ((0,),)), Aligned(price, ((0,), ()))
     assert not reconstruction.covariances(ours, theirs, (5,)).any()
     own = reconstruction.covariances(theirs, theirs, (5,))
@@ -131,6 +138,44 @@ def test_answers_of_two_measures_are_independent():
     )
     np.testing.assert_allclose(both, apart)
     assert both > 9 * reconstruction.combined_variances([(price, np.ones((1, 5)))], w.domain)
+
+
+def test_sums_around_a_center_rest_on_counts_too():
+    w = workload()
+    reconstruction = registry.plan(w, BUDGET).reconstruction
+    n, price, centered = (w.families[i] for i in (0, 2, 5))
+    counts, sums, both = (
+        Aligned(n, ((0,),)),
+        Aligned(price, ((0,), ())),
+        Aligned(centered, ((), (0,))),
+    )
+    of_n, of_price, of_both = (reconstruction.covariances(a, a, (5,)) for a in (counts, sums, both))
+    np.testing.assert_allclose(of_both, of_price + 7.5**2 * of_n)
+    np.testing.assert_allclose(of_both, reconstruction.variances(centered).ravel())
+    np.testing.assert_allclose(reconstruction.covariances(both, counts, (5,)), 7.5 * of_n)
+    np.testing.assert_allclose(reconstruction.covariances(sums, both, (5,)), of_price)
+    less = [(centered, np.eye(5)), (price, -np.eye(5)), (n, -7.5 * np.eye(5))]
+    left = reconstruction.combined_variances(less, w.domain)
+    np.testing.assert_allclose(left, 0, atol=1e-9 * of_both.max())
+
+
+def by_city(*measures):
+    """COUNT(*) and sums by city, each weighted by the largest value of a row."""
+    w = Workload(DOMAIN).add(["city"], [Identity()], name="n")
+    for bound, center in measures:
+        of = Measure(bound, center=center)
+        w.add(["city", "price"], [Identity(), of], weight=(bound + center) ** -2, name="sum")
+    return w
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_values_around_their_middle_are_never_worse(mechanism):
+    """A sum alone has the same error; with counts (√(5/4) + 1/2)² in place of (1 + 1)²."""
+    direct, centered = by_city((1000, 0.0)), by_city((500, 500.0))
+    alone = [registry.plan(only(w, 1), BUDGET, mechanism).rmse for w in (direct, centered)]
+    assert alone[1] == pytest.approx(alone[0], rel=1e-3)
+    both = [registry.plan(w, BUDGET, mechanism).rmse ** 2 for w in (direct, centered)]
+    assert both[1] / both[0] == pytest.approx((math.sqrt(5 / 4) + 1 / 2) ** 2 / 4, rel=2e-3)
 
 
 def test_two_measures_in_a_family_are_refused():
@@ -149,6 +194,12 @@ def test_a_measure_has_one_bound():
 def test_bounds_are_whole_numbers(bound):
     with pytest.raises(WorkloadError, match="is not a whole number from 1"):
         Workload(DOMAIN).add(["price"], [Measure(bound)])
+
+
+@pytest.mark.parametrize("center", [math.nan, math.inf, -math.inf])
+def test_centers_are_finite(center):
+    with pytest.raises(WorkloadError, match="is not a finite number"):
+        Workload(DOMAIN).add(["price"], [Measure(5, center=center)])
 
 
 def test_a_measure_has_an_attribute_of_its_own():

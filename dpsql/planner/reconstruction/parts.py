@@ -1,8 +1,9 @@
 """Reconstruction of counts and measures, each of which is measured by itself.
 
 A measure is a data vector of its own: what the counts of the same cells are says nothing of its
-sums. So no answer rests on two of them, answers of different ones are independent, and what is
-computed of several answers has the sum of the variances that it has from each.
+sums. So measurements of different ones are independent. An answer rests on one of them; if the
+values have a center, on the counts of the same rows, too: unit·Σv + center·N. What is computed of
+several answers has the sum of the variances that it has from each part.
 """
 
 from __future__ import annotations
@@ -58,20 +59,29 @@ class PartedReconstruction(Reconstruction):
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
-        found = self._part(family).variances(family.counted)
-        return found.reshape(family.shape) * family.unit**2
+        found = np.zeros(family.shape)
+        for part, factor in self._terms(family):
+            own = self._parts[part].variances(family.counted)
+            found += own.reshape(family.shape) * factor**2
+        return found
 
     def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
-        total, largest = self._part(family).extent(family.counted, self._keys(domain))
-        return total * family.unit**2, largest * family.unit**2
+        total = largest = 0.0
+        for part, factor in self._terms(family):
+            own = self._parts[part].extent(family.counted, self._keys(domain))
+            total, largest = total + own[0] * factor**2, largest + own[1] * factor**2
+        return total, largest  # an upper bound, where the largest are at different answers
 
     def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
-        """Return those of one part; answers of two are independent."""
-        part, other = (self._part(side.family) for side in (first, second))
-        if part is not other:
-            return np.zeros(sizes)
+        """Return the sum of those within parts; what is measured of two is independent."""
+        found = np.zeros(sizes)
         ours, theirs = map(_counted, (first, second))
-        return part.covariances(ours, theirs, sizes) * (first.family.unit * second.family.unit)
+        others = dict(self._terms(second.family))
+        for part, factor in self._terms(first.family):
+            if part in others:
+                own = self._parts[part].covariances(ours, theirs, sizes)
+                found += own * (factor * others[part])
+        return found
 
     def combined_variances(
         self, terms: Sequence[tuple[Family, Array]], domain: Mapping[str, int]
@@ -79,8 +89,8 @@ class PartedReconstruction(Reconstruction):
         """Return the variance of each combination: the sum of those of its parts."""
         by_part: dict[Measure, list[tuple[Family, Array]]] = {}
         for family, coefficients in terms:
-            own = by_part.setdefault(self._of(family.names), [])
-            own.append((family.counted, coefficients * family.unit))
+            for part, factor in self._terms(family):
+                by_part.setdefault(part, []).append((family.counted, coefficients * factor))
         if not by_part:
             raise InternalError("a combination has no terms")
         found = [
@@ -90,9 +100,12 @@ class PartedReconstruction(Reconstruction):
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
         """Return the attribute sets of which too little was measured to answer a family."""
-        measure = self._of(family.names)
-        found = self._part(family).missing(family.counted, self._keys(domain))
-        return found if measure is None else tuple((*names, measure) for names in found)
+        found: dict[tuple[str, ...], None] = {}
+        for part, _ in self._terms(family):
+            lacking = self._parts[part].missing(family.counted, self._keys(domain))
+            axis = () if part is None else (part,)
+            found |= dict.fromkeys((*names, *axis) for names in lacking)
+        return tuple(found)
 
     def _of(self, names: Sequence[str]) -> Measure:
         """Return the measure that is among some attributes."""
@@ -102,8 +115,10 @@ class PartedReconstruction(Reconstruction):
         """Return the attributes that are not measures."""
         return {name: n for name, n in domain.items() if name not in self._measures}
 
-    def _part(self, family: Family) -> Reconstruction:
-        return self._parts[self._of(family.names)]
+    def _terms(self, family: Family) -> list[tuple[Measure, float]]:
+        """Return which parts a family rests on, and by what their answers are multiplied."""
+        terms = [(self._of(family.names), family.unit)]
+        return [*terms, (None, family.center)] if family.center else terms
 
 
 def _counted(aligned: Aligned) -> Aligned:

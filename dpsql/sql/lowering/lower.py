@@ -199,7 +199,8 @@ class _Set:
         counted = self._over_cells(replace(linear, weight=None, filters=filters))
         added = self._reader.added_up(linear, conditions)
         blocks = (*counted.blocks, added.block)
-        return LoweredStatistic(linear, blocks, added.scale, added.center, added_up=added)
+        center = 0.0 if added.restored else added.center
+        return LoweredStatistic(linear, blocks, added.scale, center, added_up=added)
 
     def _over_cells(self, linear: Linear) -> LoweredStatistic:
         blocks, scale, center = [], 1.0, 0.0

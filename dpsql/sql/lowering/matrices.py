@@ -24,6 +24,8 @@ class LoweredBlock:
     """Whether there is one more row, the last, which no answer shows; see `outside`."""
     bound: int | None = None
     """Of a measure: the largest magnitude of a row's value, in its unit, which is the one entry."""
+    center: float = 0.0
+    """Of a measure: what a row counts besides its value."""
 
     @property
     def factor(self) -> Factor:
@@ -33,7 +35,7 @@ class LoweredBlock:
             ResourceLimitError: they are too many to be written out.
         """
         if self.bound is not None:
-            return Measure(self.bound, float(self.rows.matrix[0, 0]))
+            return Measure(self.bound, float(self.rows.matrix[0, 0]), self.center)
         if self.rows.is_written:
             return Matrix(self.dense())
         return Identity() if self.rows.is_identity else _Held(self.rows)

@@ -8,7 +8,7 @@ a condition is a measure, too, to which a row adds 0 or 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -19,7 +19,7 @@ from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import RowBounds
-from dpsql.rows.known import is_nullable, is_whole, may_be_nan
+from dpsql.rows.known import adds_always, is_nullable, is_whole, may_be_nan
 from dpsql.rows.measure import RowMeasure, measure
 from dpsql.rows.read import read_expression
 from dpsql.rows.types import DOUBLE, row_type
@@ -48,19 +48,25 @@ class AddedUp:
 
     name: str
     row: RowMeasure
-    center: float
-    """What was taken off the value of each row."""
+    restored: bool = False
+    """Whether what was taken off the value of each row is put back in answers."""
+
+    @property
+    def center(self) -> float:
+        """What was taken off the value of each row."""
+        return float(self.row.middle * self.row.step)
 
     @property
     def block(self) -> LoweredBlock:
         """The axis of the measure, along which no group runs."""
-        unit = float(self.row.step)
-        return LoweredBlock((self.name,), Exchangeable(1, unit, unit), (), bound=self.row.bound)
+        unit, center = float(self.row.step), self.center if self.restored else 0.0
+        one = Exchangeable(1, unit, unit)
+        return LoweredBlock((self.name,), one, (), bound=self.row.bound, center=center)
 
     @property
     def scale(self) -> float:
         """The largest absolute value that one row can add."""
-        return float(self.row.step) * self.row.bound
+        return float(self.row.step) * self.row.bound + (abs(self.center) if self.restored else 0)
 
 
 class RowReader:
@@ -91,14 +97,21 @@ class RowReader:
         if linear.weight is None:
             value: row.RowExpression = _ONE
             ends, step = (Fraction(0), Fraction(1)), Fraction(1)
-            centered = False
+            centered = restored = False
         else:
             value, ends = self._value(linear.weight)
-            centered = linear.center
+            # Averages put the center back themselves. Elsewhere it is put back for each row that
+            # is counted, so it is taken off only if each of these has a value.
+            average = linear.center and not linear.square
+            restored = not average and not conditions and self._is_there(value)
+            centered = (average or restored) and _has_middle(*ends)
             step = self._step(value, ends, centered=centered)
             if linear.square:
-                value, ends, step = self._squared(value, ends, step)
-                centered = False
+                value, ends, step = self._squared(value, ends, centered=restored)
+                centered = restored
+            elif not centered and not ends[0] <= 0 <= ends[1]:
+                # A measure takes 0 in between, for rows that add nothing.
+                value = _clamped(row.RowCast(value, DOUBLE), *map(_number, ends))
         holds = tuple(self.expression(c) for c in conditions)
         if holds:
             value = row.RowCase(((_all_of(holds), value),), row.NOTHING)
@@ -107,8 +120,7 @@ class RowReader:
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
         name = f"sum of {row.canonical(value)} in {steps}"
         self._check_name(name, linear.weight)
-        center = float(made.middle * step) if centered else 0.0
-        return AddedUp(name, made, center)
+        return AddedUp(name, made, restored=restored)
 
     def _check_name(self, name: str, weight: BoundExpr | None) -> None:
         """Refuse a measure that would be taken for a column."""
@@ -121,7 +133,14 @@ class RowReader:
 
     def always_holds(self, bound: BoundExpr) -> bool:
         """Whether a condition is that something is there which is there in every row."""
-        return _there(self.expression(bound), self._table.filled)
+        return _there(self.expression(bound), self._is_there)
+
+    def _is_there(self, value: row.RowExpression) -> bool:
+        """Whether no row lacks a value, or has NaN."""
+        filled = self._table.filled
+        if not is_nullable(value, filled) and not may_be_nan(value):
+            return True
+        return adds_always(value, self._types, filled)
 
     def expression(self, bound: BoundExpr) -> row.RowExpression:
         """Read a bound expression as one of a row.
@@ -227,15 +246,22 @@ class RowReader:
         return math.prod(found, start=Fraction(1)) if times else min(found)
 
     def _squared(
-        self, value: row.RowExpression, ends: tuple[Fraction, Fraction], step: Fraction
+        self, value: row.RowExpression, ends: tuple[Fraction, Fraction], *, centered: bool
     ) -> tuple[row.RowExpression, tuple[Fraction, Fraction], Fraction]:
-        """Return the square of a value's distance from the middle of its bounds."""
-        middle = (int(ends[0] // step) + -int(-ends[1] // step)) // 2 * step
+        """Return the square of a value's distance from what averages take off, and its bounds."""
+        middle = Fraction(0)
+        if _has_middle(*ends):
+            step = self._step(value, ends, centered=True)
+            middle = (int(ends[0] // step) + -int(-ends[1] // step)) // 2 * step
         half = max(middle - ends[0], ends[1] - middle)
         inside = _clamped(row.RowCast(value, DOUBLE), *map(_number, ends))
         apart = row.RowCall("-", (inside, _number(middle)))
         square = row.RowCall("*", (apart, apart))
-        return square, (Fraction(0), half**2), _power_of_two(half**2 / FINE)
+        return (
+            square,
+            (Fraction(0), half**2),
+            _power_of_two(half**2 / (2 if centered else 1) / FINE),
+        )
 
     @contextmanager
     def _at(self, span: Span | None) -> Iterator[None]:
@@ -256,22 +282,26 @@ _BY_PATTERN = frozenset({"regexp_matches", "regexp_full_match"})
 _INTEGERS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT"}
 
 
-def _there(node: row.RowExpression, filled: frozenset[str]) -> bool:
+def _has_middle(low: Fraction, high: Fraction) -> bool:
+    """Whether the middle of some bounds is not nearly zero, so that it makes values smaller."""
+    return abs(low + high) > (high - low) / 1000
+
+
+def _there(node: row.RowExpression, is_there: Callable[[row.RowExpression], bool]) -> bool:
     """Whether a condition says that a value is not NULL, or not NaN, which it never is."""
     if not isinstance(node, row.RowCall) or node.function not in {"not", "and"}:
         return False
     if node.function == "and":
-        return all(_there(part, filled) for part in node.arguments)
+        return all(_there(part, is_there) for part in node.arguments)
     (inner,) = node.arguments
     if not isinstance(inner, row.RowCall):
         return False
     if inner.function == "or":
-        return all(_there(row.RowCall("not", (part,)), filled) for part in inner.arguments)
+        return all(_there(row.RowCall("not", (part,)), is_there) for part in inner.arguments)
     (value, *_) = inner.arguments
-    if inner.function == "is_null":
-        return not is_nullable(value, filled)
-    there = not is_nullable(value, filled)  # NOT isnan(NULL) is not true
-    return inner.function == "isnan" and there and not may_be_nan(value)
+    if isinstance(value, row.RowCast) and value.to == DOUBLE:
+        value = value.value
+    return inner.function in {"is_null", "isnan"} and is_there(value)
 
 
 _KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})

@@ -1,0 +1,96 @@
+"""Sums, averages and variances of bounded numbers, which are added up around their middle."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import dpsql
+
+ROWS = """
+    SELECT i % 4 AS k, (20 + i * 37 % 10001 / 100.0)::DECIMAL(10, 2) AS x,
+        CASE WHEN i % 7 > 0 THEN (i * 53 % 5001 / 100.0)::DECIMAL(10, 2) END AS y,
+        CASE WHEN i % 11 > 0 THEN i * 29 % 3001 / 1000.0 - 1 END AS z,
+        500000 + i * 7919 % 500000 AS i
+    FROM range(3000) AS r(i)
+"""
+BOUNDS = {"x": (0, 120), "y": (0, 50), "z": (-1, 2), "i": (500_000, 1_000_000)}
+EXPRESSIONS = ("x", "y", "z", "i", "-x", "x + i", "x * 2 - y", "x * z", "x * x")
+FUNCTIONS = ("SUM", "AVG", "VAR_POP", "STDDEV_SAMP")
+
+
+@pytest.fixture
+def con():
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE t (k INTEGER NOT NULL CHECK (k BETWEEN 0 AND 3), x DECIMAL(10, 2) NOT NULL, "
+        "y DECIMAL(10, 2), z DOUBLE, i INTEGER NOT NULL)"
+    )
+    con.execute(f"INSERT INTO t {ROWS}")
+    return con
+
+
+def session(con, rho, bounds=BOUNDS):
+    numbers = {name: dpsql.Domain.number(*ends) for name, ends in bounds.items()}
+    return dpsql.Session(con, schema={"t": numbers}, budget=dpsql.Budget(rho=rho))
+
+
+@pytest.mark.parametrize(
+    ("where", "group"),
+    [("", False), ("WHERE k > 0", True), ("WHERE x > 50", True), ("WHERE y IS NOT NULL", False)],
+)
+def test_they_are_those_of_the_rows_at_a_huge_budget(con, where, group):
+    items = [f"{function}({e})" for function in FUNCTIONS for e in EXPRESSIONS]
+    items += ["COUNT(*)", "SUM(x) FILTER (WHERE k = 1 OR y > 3)", "SUM(x) / COUNT(y)"]
+    named = ", ".join(f"{item} AS c{place}" for place, item in enumerate(items))
+    sql = f"SELECT {'k, ' if group else ''}{named} FROM t {where} {'GROUP BY k' if group else ''}"
+    answers = session(con, 1e13).query(sql, budget=dpsql.Budget(rho=1e13))
+    exact = pl.from_arrow(con.sql(sql).to_arrow_table())
+    if group:
+        answers = exact.select("k").join(answers, on="k", how="left", maintain_order="left")
+    for place, item in enumerate(items):
+        ours, theirs = (frame[f"c{place}"].cast(pl.Float64) for frame in (answers, exact))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6, err_msg=item)
+
+
+def errors(con, sql):
+    plan = session(con, 1).plan(sql, budget=dpsql.Budget(rho=1))
+    return dict(plan.expected_error().select("statement", "rmse").iter_rows())
+
+
+def test_sums_and_averages_of_one_expression_share_what_is_measured(con):
+    alone = errors(con, "SELECT k, AVG(x) AS a FROM t GROUP BY k")
+    both = errors(con, "SELECT k, AVG(x) AS a, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k")
+    assert both["query"] < 1.1 * alone["query"]
+    assert both["query: AVG(x) x COUNT"] < 1.1 * alone["query: AVG(x) x COUNT"]
+
+
+def test_a_product_of_numbers_that_are_there_counts_in_all_rows(con):
+    """So its average shares the counts with COUNT(*)."""
+    counts = errors(con, "SELECT k, AVG(x * x) AS a FROM t GROUP BY k")["query"]
+    with_rows = errors(con, "SELECT k, AVG(x * x) AS a, COUNT(*) AS n FROM t GROUP BY k")["query"]
+    assert with_rows == pytest.approx(counts, rel=0.2)
+    nullable = errors(con, "SELECT k, AVG(y * y) AS a, COUNT(*) AS n FROM t GROUP BY k")["query"]
+    assert nullable > 1.3 * with_rows
+
+
+def test_values_beyond_the_bounds_count_as_the_nearer_one(con):
+    """Also where rows that add nothing add zero, which isn't between the bounds."""
+    sql = (
+        "SELECT SUM(x) AS a, SUM(x) FILTER (WHERE y > 3) AS b, SUM(y) AS c, AVG(x) AS d, "
+        "SUM(-x) FILTER (WHERE y > 3) AS e, VAR_POP(y) AS f FROM t"
+    )
+    bounds = {"x": (60, 80), "y": (10, 20)}
+    answers = session(con, 1e13, bounds).query(sql, budget=dpsql.Budget(rho=1e13))
+    for name, (low, high) in bounds.items():
+        inside = f"least(greatest({name}, {low}), {high})"
+        within = f"(CASE WHEN {name} IS NOT NULL THEN {inside} END)"
+        for function in ("SUM", "AVG", "VAR_POP"):
+            sql = sql.replace(f"{function}({name})", f"{function}({within})")
+        sql = sql.replace(f"SUM(-{name})", f"SUM(-{within})")
+    (exact,) = con.sql(sql).fetchall()
+    np.testing.assert_allclose(
+        answers.select("a", "b", "c", "d", "e", "f").row(0), np.array(exact, dtype=float), rtol=1e-6
+    )
