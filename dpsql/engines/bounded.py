@@ -6,24 +6,27 @@ rows:
 
 - rows are numbered within the unit, in an order that is made of the row alone, and the first k
   are kept;
-- two rows that the order can't tell apart agree in every column that has a domain, and in every
-  other one that is read, so that no answer can tell which one was kept;
+- two rows that the order can't tell apart agree in every column that has a domain and, if others
+  are read, in all of these that can be, so that no answer can tell which one was kept;
 - ids and texts are compared as bytes. A collation, also one that is set for the connection,
   would take two units for one, and then removing one of them could let rows of the other in.
 
 The order is by a hash of the unit, the row's columns and a number for copies of the same row: a
 sample of the unit's rows without regard to what they say, and the same one in every release. All
 columns with a domain take part in it, whether or not a statement uses them. Of rows that agree in
-these, which one is which copy is told by the other columns that are read: so the same combinations
-of values with a domain are kept, whatever else is read.
+these, which one is which copy is told by all other columns that expressions of rows can read: so
+the same rows are kept whatever a statement reads, and what several releases measured is of the same
+rows. Where nothing of the other columns is read, rows of the same copies give the same answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from dpsql.engines.columns import call
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 
@@ -42,18 +45,19 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     if unit is None:
         raise InternalError("a table without a unit has no bound on its rows")
     names = list(columns)
+    rest = _readable(table) if any(name not in table.columns for name in names) else []
     own = _unused([*table.columns, *table.undeclared])
     shown = "".join(f"{quoted_name(name)}, " for name in names)
     chosen = "".join(f"t0.{quoted_name(name)}, " for name in names)
     holder = f"t{len(unit.joins)}"
     id_column = f"{holder}.{quoted_name(unit.column)}"
     text = call("concat", "''", *(_text(f"t0.{quoted_name(name)}") for name in table.columns))
-    rest = [f"t0.{quoted_name(name)}" for name in names if name not in table.columns]
-    others = f", {call('concat', *map(_text, rest))} AS {own}rest" if rest else ""
+    others = call("concat", "''", *(_text(f"t0.{quoted_name(name)}") for name in rest))
+    other = f", {others} AS {own}rest" if rest else ""
     # Three steps: the unit and the text of each row; a number for each copy of a row; the order.
     rows = (
         f"SELECT {chosen}{_id(id_column, unit.type)} AS {own}id, "
-        f"{id_column}::VARCHAR AS {own}name, {text} AS {own}text{others} "
+        f"{id_column}::VARCHAR AS {own}name, {text} AS {own}text{other} "
         f"FROM {_source(table)} WHERE {id_column} IS NOT NULL"
     )
     row_text, number = call("encode", f"{own}text"), call("row_number")
@@ -69,6 +73,16 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
         f"FROM ({copies})"
     )
     return f"SELECT {shown}{own}place FROM ({placed}) WHERE {own}place <= {unit.max_rows}"
+
+
+def _readable(table: Table) -> list[str]:
+    """Name the columns without a domain that expressions of rows can read."""
+    found = []
+    for name, declared in table.undeclared.items():
+        with suppress(UnsupportedSqlError):
+            row_type(declared)
+            found.append(name)
+    return found
 
 
 def _source(table: Table) -> str:

@@ -1,8 +1,15 @@
-"""Cover many marginals by few scans.
+"""Cover many marginals by few scans, and add up what they found.
 
 A block is a set of attributes that is counted in one scan over its mixed-radix key; each wanted
 marginal is summed from the smallest block that contains it. Few larger blocks are cheaper than
 one GROUP BY for every marginal, as long as a block's counters stay in the cache.
+
+Sums of measures are added up without a wrap, and brought between ±2^62, again and again. Each of
+these steps is a function f of one number with |f(s) - f(t)| <= |s - t|, or a sum of numbers of
+which a row moves one. So a row that adds v moves one cell of each marginal by |v| at most, however
+large the sums are; and as long as they are below 2^62, which 2^31 rows can't exceed, they are
+exact. (Wrapping modulo 2^64 would do as well where all that follows is modulo 2^64, but not where
+it is done in integers of any size, see `measurement/wide.py`.)
 """
 
 from __future__ import annotations
@@ -18,6 +25,9 @@ from dpsql.linalg.labeled import LabeledArray
 
 MAX_BLOCK_CELLS = 20_000
 """Blocks are merged up to this many cells. A wanted marginal may be larger on its own."""
+MOST_SUM = 2**62
+"""Sums of measures are brought between ±2^62: those of 2^31 rows are."""
+_HALF_BITS = 31
 
 
 def cover(wanted: Iterable[Marginal], sizes: Mapping[str, int]) -> tuple[Marginal, ...]:
@@ -50,15 +60,18 @@ def cover(wanted: Iterable[Marginal], sizes: Mapping[str, int]) -> tuple[Margina
 
 
 def tally(shape: tuple[int, ...], keys: Counts, rows: Counts) -> Counts:
-    """Make a block's counts of the rows that a database found for each mixed-radix key.
+    """Make a block's counts of what a database found for each mixed-radix key.
 
-    Rows with the same key are added up and keys without a cell are passed over, so that a row
-    changes one count of a block by one at most, whatever the database returned.
+    Numbers of the same key are added up and keys without a cell are passed over, so that a row
+    changes one count of a block by one at most, whatever the database returned; and one sum by no
+    more than it adds.
     """
-    counts = np.zeros(math.prod(shape), dtype=np.int64)
-    known = (keys >= 0) & (keys < counts.size)
-    np.add.at(counts, keys[known], rows[known])
-    return counts.reshape(shape)
+    cells = math.prod(shape)
+    known = (keys >= 0) & (keys < cells)
+    halves = np.zeros((2, cells), dtype=np.int64)
+    for half, of in zip(halves, _halves(rows[known]), strict=True):
+        np.add.at(half, keys[known], of)
+    return _whole(*halves).reshape(shape)
 
 
 def roll_up(
@@ -78,8 +91,30 @@ def roll_up(
             if set(marginal) <= set(block) and measures.isdisjoint(set(block) - set(marginal))
         ]
         source = min(sources, key=lambda block: counted[block].size)
-        result[marginal] = LabeledArray(source, counted[source]).project(marginal).copy(order="C")
+        if measures.isdisjoint(marginal):  # no table has 2^62 rows
+            found = LabeledArray(source, counted[source]).project(marginal)
+        else:
+            halves = _halves(counted[source])
+            found = _whole(*(LabeledArray(source, half).project(marginal) for half in halves))
+        result[marginal] = found.copy(order="C")
     return result
+
+
+def _halves(values: Counts) -> tuple[Counts, Counts]:
+    """Write v = 2^31·h + l with 0 <= l < 2^31, for |v| <= 2^62: then |h| <= 2^31.
+
+    Of fewer than 2^31 such numbers, both sums fit an int64.
+    """
+    return values >> _HALF_BITS, values & ((1 << _HALF_BITS) - 1)
+
+
+def _whole(high: Counts, low: Counts) -> Counts:
+    """Return 2^31·h + l for sums of halves, brought between ±2^62."""
+    high, low = high + (low >> _HALF_BITS), low & ((1 << _HALF_BITS) - 1)
+    limit = 1 << _HALF_BITS
+    inside = (-limit <= high) & (high < limit)
+    ends = np.where(high < 0, -MOST_SUM, MOST_SUM)
+    return np.where(inside, (np.clip(high, -limit, limit) << _HALF_BITS) + low, ends)
 
 
 def _cells(attributes: Iterable[str], sizes: Mapping[str, int]) -> int:

@@ -1,7 +1,9 @@
 """Counts from DuckDB, by statements that the library builds from the schema alone.
 
-The private connection never sees a word that an analyst wrote: identifiers come from the
-catalog and are quoted, domain values are bound parameters, and nothing but counts comes back.
+The private connection never sees a text that an analyst wrote: identifiers come from the catalog
+and are quoted, values of domains are bound parameters or constants that are written here, and what
+is added up is SQL that `dpsql/rows/` has made of a checked tree, with constants in quotes of its
+own. Nothing comes back but counts and sums.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from dpsql.engines.base import (
 )
 from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.columns import CodedColumn, Parameters, call, whole
-from dpsql.engines.cover import cover, roll_up, tally
+from dpsql.engines.cover import MOST_SUM, cover, roll_up, tally
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
@@ -231,7 +233,15 @@ def scans(
     merged: Merged,
     measures: Measures = MappingProxyType({}),
 ) -> list[Scan]:
-    """Build the statements that count what every wanted marginal is summed from."""
+    """Build the statements that count what every wanted marginal is summed from.
+
+    Raises:
+        InternalError: what is to be added up can't be told.
+    """
+    if any(sum(name in measures for name in marginal) > 1 for marginal in wanted):
+        raise InternalError("a marginal is of one measure")
+    if not measures.keys().isdisjoint(table.columns):
+        raise InternalError("a measure has the name of a column")
     sizes = {name: cells_counted(table, name, merged) for name in table.columns}
     keys = [tuple(name for name in marginal if name not in measures) for marginal in wanted]
     blocks: dict[Marginal, dict[str, RowMeasure]] = {b: {} for b in cover(keys, sizes)}
@@ -325,9 +335,9 @@ def _sum(value: RowMeasure) -> str:
     """Write the sum of a measure over the rows of a cell, which never fails.
 
     Of integers that fit 32 bits it is a HUGEINT, which no table is long enough to overflow. It is
-    brought into 63 bits: where it isn't there already, of more than 2^31 rows, that costs accuracy
-    and not privacy, because two sums that differ by d differ by d at most then.
+    brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs accuracy
+    and not privacy, because two sums that differ by d differ by d at most then (see `cover.py`).
     """
-    low, high = whole(-(2**62)), whole(2**62)
+    low, high = whole(-MOST_SUM), whole(MOST_SUM)
     summed = f"coalesce(system.main.sum({value.sql}), {whole(0)})"
     return f"{call('least', call('greatest', summed, low), high)}::BIGINT"

@@ -13,11 +13,14 @@ Guarantees:
        were added, or by at most k that were removed. Proof: the exact answers in A are a linear
        map of the histogram, so that they change by a sum of at most k of its columns, each of
        norm at most Δ_A; by the triangle inequality the change has norm at most kΔ_A, and all k
-       records in the same cell reach that. The exact answers are integers, so answer +
-       round(noise) = round(answer + noise), and whatever is rounded off from it afterwards
-       (`distributions.CoarseGaussian`), is post-processing of the Gaussian mechanism, which
-       is kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
-       Theorem 2.7); the squares add up under composition (Corollary 3.3).
+       records in the same cell reach that. Where sums of a measure stand in place of counts, each
+       of these columns is multiplied by its record's value v, and Δ_A is for the largest |v| that
+       a `MeasureFactor` states; `measure` refuses sums to which a record may add more. The exact
+       answers are integers, so answer + round(noise) = round(answer + noise), and whatever is
+       rounded off from it afterwards (`distributions.CoarseGaussian`), is post-processing of the
+       Gaussian mechanism, which is kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential
+       privacy", arXiv 1905.02383, Theorem 2.7); the squares add up under composition (Corollary
+       3.3).
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
        at most k of them, chosen by looking at that unit's records only: adding or removing a
        unit with all of its records adds or removes those and changes nothing else.

@@ -11,6 +11,8 @@ Guarantees:
     3. A record that counts v in its cell instead of 1 changes the answers by v times a column of
        the other factors. A `MeasureFactor` states a bound M >= |v| as if it were its only entry,
        so that both norms, and the products that must stay below 2^31, are right for all such v.
+       That no record has a larger one is for others to see to: the engine says what it kept to,
+       and `measure` compares.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ Guarantees:
        measurement or the number of a chosen candidate, and its cost was spent before from the
        allowance of the charge.
     2. A measurement y = B x + round(N(0, σ²)) costs k²Δ²/σ² as μ², exactly, with k the most
-       records of one unit that are counted (see `planner.certify`).
+       records of one unit that are counted (see `measurement.certify`). Sums of a measure have no
+       price here: a charge for such rounds is used up by counts only (see `measurement.measure`),
+       and a block that is meant for sums is refused.
     3. A choice costs `selection_cost(ε)`. Its scores are
 
            q_r = w_r · Σ_cells |G·x_r − X_r| − b_r
@@ -35,6 +37,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Gaussian
 from dpsql.measurement.exponential import exponential_mechanism, selection_cost
+from dpsql.measurement.factors import MeasureFactor
 from dpsql.measurement.measure import apply, draw
 from dpsql.measurement.randomness import RandomBits
 from dpsql.measurement.strategy import BlockStrategy
@@ -90,10 +93,12 @@ class GuardedCounts:
 
         Raises:
             InternalError: it costs more than what is left, its noise is not Gaussian, it has
-                several spaces, or its marginal is missing or has another shape.
+                several spaces or is of sums, or its marginal is missing or has another shape.
         """
         if len(block.spaces) != 1 or not isinstance(block.law, Gaussian):
             raise InternalError("one space is measured at a time, with Gaussian noise")
+        if any(isinstance(factor, MeasureFactor) for factor in block.factors):
+            raise InternalError("rounds measure counts, not sums")
         exact = apply(block, self._counts(block.spaces[0]))
         self._allowance.spend(self._contributions**2 * block.privacy_cost)
         return exact + draw(block.law, exact.size, self._bits).reshape(exact.shape)

@@ -6,8 +6,8 @@ Guarantees:
     1. Only a `ChargedPlan` can be measured, and only once: a certified plan together with a
        receipt for at least its cost, which its ledger holds on disk and has not noted as used.
        Its cost is for as many rows of one privacy unit as the counts hold: counts that hold
-       another number of them are refused. So are sums of a measure to which a row may add more
-       than is paid for, and sums in place of counts.
+       another number of them are refused. So are sums to which a row may add more than is paid
+       for, and sums where counts are paid for, or the other way round (proof at `_check_sums`).
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
@@ -84,8 +84,7 @@ class ChargedPlan:
         """
         if counted.contributions != self.certified.contributions:
             raise InternalError("the counts hold another number of rows of a unit than is paid for")
-        if isinstance(self.certified, CertifiedPlan):
-            _check_bounds(self.certified, counted.bounds)
+        _check_sums(self.certified, counted.bounds)
         if not self._use.acquire(blocking=False):
             raise InternalError("a charged plan can be measured once only")
 
@@ -110,13 +109,13 @@ def measure(
     Args:
         charged: what to measure.
         marginals: for each space's attributes, in its order, the exact counts as int64 of shape
-            (cells of the first attribute, …).
+            (cells of the first attribute, …); sums of a measure, if it is one of them.
         _bits: a source of random bits for tests. The default is keyed by the operating system
             for this call alone.
 
     Raises:
-        InternalError: the plan was measured before, or is for another number of rows of a unit;
-            or a marginal is missing or has the wrong shape.
+        InternalError: the plan was measured before, or is for another number of rows of a unit,
+            or for smaller values of rows; or a marginal is missing or has the wrong shape.
     """
     certified = charged.certified
     if not isinstance(certified, CertifiedPlan):
@@ -133,19 +132,40 @@ def measure(
     )
 
 
-def _check_bounds(certified: CertifiedPlan, bounds: Mapping[str, int]) -> None:
+def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
     """Refuse sums of which a row may add more than is paid for.
 
-    The axis of a measure has a `MeasureFactor`, and no other axis has one; and what that says of
-    the largest value is what the engine sees to, or more.
+    *What is checked.* `bounds` are of those who count: which attributes are measures, and that no
+    row adds more than M' = bounds[m] to a sum of m, in magnitude. They say so of what they have
+    done, whatever was planned. For each set A of a certified plan: an axis of A has a
+    `MeasureFactor` exactly if its attribute is a measure, and then its bound is M >= M' and all
+    other axes of A are of keys. A plan that chooses what it measures has a price for counts only
+    (`guarded`), so it gets none with measures among them.
+
+    *Why that is enough.* Let A have the measure m. A row lies in one cell of the keys of A, and
+    adds v to it, |v| <= M'. So it changes the exact answers (⊗ factors) x_A by v times a column c
+    of the other factors: by at most |v|·‖c‖ <= M·‖c‖ <= Δ_A, as M is the norm that the
+    `MeasureFactor` states, and Δ_A is the product of the largest norms. k rows of a unit change
+    them by Σ_i v_i c_i, of norm at most Σ_i |v_i|·‖c_i‖ <= k·Δ_A, whatever their signs and cells.
+    If A has no measure, it is of counts, v = 1, and no `MeasureFactor` is there. In both cases, and
+    in both norms, a unit changes the answers in A by at most the kΔ_A that `certify` charges for.
 
     Raises:
         InternalError: a plan would give away more than was paid for.
     """
+    if not isinstance(certified, CertifiedPlan):
+        if bounds:
+            raise InternalError("a plan that chooses what it measures is paid for by counts")
+        return
+    if any(type(bound) is not int or bound < 0 for bound in bounds.values()):
+        raise InternalError("the bound of a measure is a whole number")
     for block in certified.blocks:
         paid = {f.axes[0]: f.bound for f in block.factors if isinstance(f, MeasureFactor)}
-        for axis, name in ((a, name) for space in block.spaces for a, name in enumerate(space)):
-            if (axis in paid) != (name in bounds) or paid.get(axis, 0) < bounds.get(name, 0):
+        for space in block.spaces:
+            measured = {axis: bounds[name] for axis, name in enumerate(space) if name in bounds}
+            if measured.keys() != paid.keys() or len(measured) > 1:
+                raise InternalError("sums are paid for as sums of one measure, counts as counts")
+            if any(paid[axis] < bound for axis, bound in measured.items()):
                 raise InternalError("a row may add more to a sum than is paid for")
 
 
@@ -180,7 +200,7 @@ def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:
 
     Nothing overflows for tables of up to 2^31 rows: a record lies in one cell, so each partial
     sum is at most the product of the factors' largest entries, below 2^31, times the number of
-    rows.
+    rows. The largest entry of a `MeasureFactor` is what a record may add.
     """
     result = arranged(block, counts)
     for axis, factor in enumerate(block.factors):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.cover import MAX_BLOCK_CELLS, cover, roll_up, tally
+from dpsql.engines.cover import MAX_BLOCK_CELLS, MOST_SUM, cover, roll_up, tally
 
 NAMES = list("abcdef")
 
@@ -48,3 +48,39 @@ def test_a_row_is_in_one_cell_whatever_keys_are_found():
     keys, rows = np.array([5, 0, -1, 5, 6]), np.array([1, 2, 4, 8, 16])
     assert tally((2, 3), keys, rows).tolist() == [[2, 0, 0], [0, 0, 9]]
     assert tally((), np.array([0]), np.array([3])).tolist() == 3
+
+
+SUMS = st.one_of(st.integers(-MOST_SUM, MOST_SUM), st.sampled_from([-MOST_SUM, MOST_SUM, 0]))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(SUMS, min_size=6, max_size=6), st.integers(0, 5), st.integers(-(2**31), 2**31))
+def test_sums_end_where_63_bits_do_and_no_row_moves_them_by_more_than_it_adds(sums, cell, value):
+    """Added up modulo 2^64, a row could move a sum by 2^64."""
+    wanted = [("a", "m"), ("m", "b"), ("m",)]
+
+    def rolled(of):
+        table = np.array(of, dtype=np.int64).reshape(2, 3, 1)
+        return roll_up(wanted, {("a", "b"): table[..., 0], ("a", "b", "m"): table}, {"m"})
+
+    moved = [min(max(s + value * (i == cell), -MOST_SUM), MOST_SUM) for i, s in enumerate(sums)]
+    before, after = rolled(sums), rolled(moved)
+    ends = (
+        [sum(sums[:3]), sum(sums[3:])],
+        [sum(sums[i::3]) for i in range(3)],
+        [sum(sums)],
+    )
+    for marginal, exact in zip(wanted, ends, strict=True):
+        inside = [min(max(total, -MOST_SUM), MOST_SUM) for total in exact]
+        assert before[marginal].ravel().tolist() == inside
+        other = after[marginal].ravel().tolist()
+        apart = [abs(x - y) for x, y in zip(inside, other, strict=True)]
+        assert sorted(apart)[:-1] == [0] * (len(apart) - 1)
+        assert max(apart) <= abs(value)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.lists(SUMS, max_size=9))
+def test_what_has_one_key_is_added_up_without_a_wrap(sums):
+    found = tally((2,), np.ones(len(sums), dtype=np.int64), np.array(sums, dtype=np.int64))
+    assert found.tolist() == [0, min(max(sum(sums), -MOST_SUM), MOST_SUM)]

@@ -110,16 +110,22 @@ def test_answers_are_unbiased_and_vary_as_stated(mechanism):
 
 
 @pytest.mark.parametrize(
-    "bounds", [{}, {"price": 1000}, {"price": 1001, "qty": 2**24}, BOUNDS | {"day": 1}]
+    ("bounds", "said"),
+    [
+        ({}, "counts as counts"),
+        ({"price": 1000}, "counts as counts"),
+        (BOUNDS | {"day": 1}, "counts as counts"),
+        ({"price": 1001, "qty": 2**24}, "more to a sum than is paid for"),
+    ],
 )
-def test_sums_of_which_a_row_may_add_more_than_is_paid_for_are_refused(bounds):
+def test_sums_of_which_a_row_may_add_more_than_is_paid_for_are_refused(bounds, said):
     w = workload()
     plan = registry.plan(w, BUDGET)
     spaces = [space for block in plan.certified.blocks for space in block.spaces]
     counted = Counted(
         {s: np.zeros([DOMAIN[a] for a in s], dtype=np.int64) for s in spaces}, 1, bounds
     )
-    with pytest.raises(InternalError, match="more to a sum than is paid for"):
+    with pytest.raises(InternalError, match=said):
         measure(pay(plan), counted)
 
 

@@ -17,6 +17,7 @@ from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.measure import apply
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim.estimates import residual_block
+from dpsql.planner.reconstruction.sources import of_measure
 from tests.helpers.seeded import GivenBits, SeededBits
 
 SIZES = {"a": 3, "b": 2}
@@ -160,6 +161,7 @@ def test_what_does_not_fit_is_refused():
         BlockStrategy((("a", "b"), ("b", "a")), measured.factors, measured.law),
         BlockStrategy((("a", "b"),), measured.factors, Laplace(5)),
         BlockStrategy((("a", "c"),), measured.factors, measured.law),
+        of_measure(measured, "v", 5),
     ):
         with pytest.raises(InternalError):
             counts.measure(wrong)
