@@ -11,7 +11,8 @@ from dpsql.schema import Table
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
-from dpsql.sql.binding.outline import Outlined, Outliner, Public, Resolve
+from dpsql.sql.binding.outline import Outlined, Outliner
+from dpsql.sql.binding.tables import Public, Resolve
 from dpsql.sql.compiled import Script
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower

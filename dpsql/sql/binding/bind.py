@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from sqlglot import exp
 
 from dpsql.errors import Span, SqlError, SqlSchemaError, printable
-from dpsql.schema import Domain, Table
+from dpsql.schema import Domain
 from dpsql.schema.checks import operands
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, is_aggregate, rebuild, render
 from dpsql.sql.binding.labels import check_labels
-from dpsql.sql.binding.scope import PrivateColumn, PublicColumn, Scope
+from dpsql.sql.binding.row_queries import Home
+from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
 from dpsql.sql.text.spans import SourceText
 
 MAX_NAME_CHARACTERS = 128
@@ -29,33 +31,30 @@ class RowBinder:
     Args:
         source: the statement's text.
         select: the SELECT.
-        table: the private table.
-        alias: what it is called after FROM, if not by its name.
+        home: the item after FROM whose rows are private.
         public: rewrites a subquery that must be over public tables.
     """
 
-    def __init__(
-        self,
-        source: SourceText,
-        select: exp.Select,
-        table: Table,
-        alias: str | None,
-        public: Visit,
-    ) -> None:
+    def __init__(self, source: SourceText, select: exp.Select, home: Home, public: Visit) -> None:
         self.source = source
         self.aliases = {
             node.alias.lower(): node.this
             for node in select.expressions
             if isinstance(node, exp.Alias)
         }
-        self.scope = Scope(source, table, alias, self.aliases)
+        self.scope = home.scope(source, self.aliases)
         self._select = select
-        self._table = table
+        self._home = home
         self._public = public
         self._statistics: dict[Statistic, int] = {}
-        self._named: set[str] = set()
+        self._named = set[str]() if home.query is None else set(home.query.named)
         self._open: list[Expr] = []
         self._by_row = False
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The private columns that were named so far."""
+        return frozenset(self._named)
 
     def statistic(self, statistic: Statistic) -> int:
         """Note a statistic, once; return its number."""
@@ -79,6 +78,7 @@ class RowBinder:
         attributes: set[str] = set()
         relations: set[int] = set()
         rows: set[str] = set()
+        domain_of = partial(self.domain_of, by_row=by_row)
 
         def change(part: Expr) -> Expr:
             if isinstance(part, exp.Paren):
@@ -91,7 +91,7 @@ class RowBinder:
                 raise self._misplaced(part)
             if isinstance(part, (exp.Query, exp.Subquery)):
                 return self._public(part)
-            check_labels(part, self._domain_of, self.source)
+            check_labels(part, domain_of, self.source)
             return rebuild(part, change)
 
         before, self._by_row = self._by_row, by_row
@@ -114,7 +114,7 @@ class RowBinder:
         inner = node.unnest()
         if isinstance(inner, exp.Column) and not inner.table and not inner.is_star:
             found = self.scope.resolve(inner, by_row=True)
-            if not isinstance(found, (PrivateColumn, PublicColumn)):
+            if isinstance(found, exp.Expr):
                 return self.source.node(found)
         return self.source.node(node)
 
@@ -133,9 +133,16 @@ class RowBinder:
         if isinstance(found, PublicColumn):
             relations.add(found.relation)
             return column(found.canonical)
+        if isinstance(found, RowQueryColumn):
+            bound = found.inside.bind(found.at(node), by_row=self._by_row)
+            attributes |= bound.attributes
+            relations |= bound.relations
+            rows |= bound.by_row
+            inner = bound.node.copy()
+            return inner if isinstance(inner, exp.Column) else exp.Paren(this=inner)
         return exp.Paren(this=self._aliased(node, found, change))
 
-    def _resolved(self, node: exp.Column) -> PrivateColumn | PublicColumn | Expr:
+    def _resolved(self, node: exp.Column) -> Found | Expr:
         """Return what a column means; in a subquery it may be one from outside."""
         try:
             return self.scope.resolve(node, by_row=self._by_row)
@@ -160,15 +167,17 @@ class RowBinder:
         finally:
             self._open.pop()
 
-    def _domain_of(self, node: Expr) -> tuple[str, Domain] | None:
-        """Return name and domain of a private column."""
+    def domain_of(self, node: Expr, *, by_row: bool = False) -> tuple[str, Domain] | None:
+        """Return name and domain of a private column; None if it is none, or has none."""
         node = node.unnest()
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
-        found = self.scope.resolve(node, by_row=self._by_row)
+        found = self.scope.resolve(node, by_row=by_row)
+        if isinstance(found, RowQueryColumn):
+            return found.inside.domain_of(found.at(node), by_row=by_row)
         if not isinstance(found, PrivateColumn) or found.by_row:
             return None
-        return found.name, self._table.columns[found.name]
+        return found.name, self._home.table.columns[found.name]
 
     def _misplaced(self, node: Expr) -> SqlError:
         what = "A window function" if isinstance(node, exp.Window) else "An aggregate"

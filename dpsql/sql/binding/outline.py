@@ -6,41 +6,35 @@ A SELECT over the private table is a core. What joins it must be public, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-import polars as pl
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
+from dpsql.errors import Span, SqlSchemaError, printable
 from dpsql.schema import Table
-from dpsql.sql.binding.bind import check_name
+from dpsql.sql.binding.bind import RowBinder, check_name
 from dpsql.sql.binding.core import Core, Relation
-from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, quoted_column, rebuild, render
-from dpsql.sql.binding.joins import JoinedItem, has_column, joins_of, name_parts, public_hint
+from dpsql.sql.binding.items import (
+    NOISY,
+    PRIVATE,
+    PUBLIC,
+    Name,
+    Names,
+    PrivateItems,
+    WrittenRows,
+    given_names,
+)
+from dpsql.sql.binding.joins import JoinedItem, has_column, joins_of, name_parts
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
+from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
 from dpsql.sql.binding.subqueries import check_own_columns
+from dpsql.sql.binding.tables import NamedTables, Public, Resolve
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
-
-PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
-
-Resolve = Callable[[tuple[str, ...]], Table]
-Public = Callable[[tuple[str, ...]], pl.DataFrame | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Name:
-    """What a name after FROM means: a public table of the sandbox, or a noisy CTE."""
-
-    kind: str
-    table: str
-
-
-Names = Mapping[str, _Name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +64,8 @@ class Outliner:
     def __init__(
         self, sandbox: Sandbox, resolve: Resolve, public: Public, above: float | None = None
     ) -> None:
-        self.above = above
-        """See `compile_script`."""
-        self._sandbox = sandbox
-        self._resolve = resolve
-        self._public = public
-        self._stored: dict[tuple[str, ...], str | None] = {}
-        self._tables: dict[tuple[str, ...], Table] = {}
-        self.existing = ExistingGroups(sandbox, self.stored)
+        self._above = above
+        self._tables = NamedTables(sandbox, resolve, public)
 
     def outline(self, parsed: Parsed) -> Outlined:
         """Outline one statement whose syntax is allowed.
@@ -85,7 +73,7 @@ class Outliner:
         Raises:
             SqlError: it counts nothing, joins private tables, or names something unknown.
         """
-        visitor = _Visitor(self, parsed)
+        visitor = _Visitor(self._tables, self._above, parsed)
         query = visitor.root(parsed.query)
         if not visitor.cores:
             raise parsed.source.unsupported(
@@ -95,37 +83,15 @@ class Outliner:
             )
         return Outlined(tuple(visitor.cores), tuple(visitor.tables), query)
 
-    @property
-    def sandbox(self) -> Sandbox:
-        """Where public relations are stored."""
-        return self._sandbox
-
-    def private(self, parts: tuple[str, ...]) -> Table:
-        """Return the private table of a name."""
-        key = tuple(part.lower() for part in parts)
-        if key not in self._tables:
-            self._tables[key] = self._resolve(parts)
-        return self._tables[key]
-
-    def stored(self, parts: tuple[str, ...]) -> str | None:
-        """Return the sandbox table of a public table; None if the name isn't one."""
-        key = tuple(part.lower() for part in parts)
-        if key not in self._stored:
-            frame = self._public(parts)
-            name = None
-            if frame is not None:
-                name = self._sandbox.new_name("public")
-                self._sandbox.store(name, frame)
-            self._stored[key] = name
-        return self._stored[key]
-
 
 class _Visitor:
     """Walks through one statement from the outside in, and rewrites it."""
 
-    def __init__(self, outliner: Outliner, parsed: Parsed) -> None:
-        self._outliner = outliner
-        self._sandbox = outliner.sandbox
+    def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
+        self._existing = tables.existing
+        self._items = PrivateItems(parsed.source, tables)
+        self._above = above  # see `compile_script`
+        self._sandbox = tables.sandbox
         self._source = parsed.source
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
@@ -151,7 +117,10 @@ class _Visitor:
         return rewritten  # type: ignore[return-value]
 
     def _with(self, node: Expr, names: Names) -> tuple[Names, list[Expr]]:
-        """Rewrite the CTEs in front of a query: public ones are stored, noisy ones are kept."""
+        """Rewrite the CTEs in front of a query: public ones are stored, noisy ones are kept.
+
+        Those of private rows are inlined where they are named.
+        """
         clause = node.args.get("with_")
         if clause is None:
             return names, []
@@ -160,15 +129,19 @@ class _Visitor:
         for cte in clause.expressions:
             alias = cte.args["alias"]
             name = check_name(cte.alias, alias, self._source)
+            rows = self._items.rows_of(cte.this, known, alias)
+            if rows is not None:
+                known[name.lower()] = Name(PRIVATE, "", rows)
+                continue
             inside = _Kinds()
             query = self._query(cte.this, known, inside)
             if inside.all == PUBLIC:
                 shown = [c.name for c in alias.args.get("columns") or []]
                 table, sql = self._sandbox.new_name("public"), render(query)
                 materialize(self._sandbox, self._source, table, sql, shown, None, alias)
-                known[name.lower()] = _Name(PUBLIC, table)
+                known[name.lower()] = Name(PUBLIC, table)
             else:
-                known[name.lower()] = _Name(NOISY, name)
+                known[name.lower()] = Name(NOISY, name)
                 kept.append(exp.CTE(this=query, alias=alias.copy()))
         return known, kept
 
@@ -182,110 +155,93 @@ class _Visitor:
 
     def _named(self, node: exp.Table, names: Names, kinds: _Kinds) -> Expr:
         """Rewrite a table's name to the sandbox's name for it."""
-        kind, table = self._kind(node, names)
+        kind, table = self._items.kind(node, names)
         kinds.found.add(kind)
         alias = node.args.get("alias")
         if alias is None:
             alias = exp.TableAlias(this=quoted(node.name))
         return exp.Table(this=quoted(table), alias=alias.copy())
 
-    def _kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
-        parts = name_parts(node)
-        if len(parts) == 1 and parts[0].lower() in names:
-            found = names[parts[0].lower()]
-            return found.kind, found.table
-        self._check_no_file(node)
-        stored = self._outliner.stored(parts)
-        return (PRIVATE, "") if stored is None else (PUBLIC, stored)
-
-    def _check_no_file(self, node: exp.Table) -> None:
-        span = self._source.node(node.this)
-        if self._source.sql[span.start] == "'":
-            raise self._source.unsupported(
-                span,
-                "Reading a file is not supported.",
-                "load it into a table first, with an ENUM type or CHECK for each column.",
-            )
-
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: _Kinds) -> Expr:
         joins = joins_of(node, self._source)
-        private = [join for join in joins if self._is_private(join.item, names)]
-        if not private:
+        place = self._items.among(joins, names)
+        if place is None:
             return rebuild(bare, lambda part: self._within(part, names, kinds))
-        if len(private) > 1:
-            for join in private:
-                self._check_exists(join.item)
-            raise self._source.unsupported(
-                private[1].item,
-                "A join of private tables is not supported: a row could be counted many times.",
-                public_hint([join.item for join in private]),
-            )
         kinds.found.add(NOISY)
-        return self._core(node, joins, private[0], names)
-
-    def _check_exists(self, item: Expr) -> None:
-        """Refuse a name that no table has; it may be that of one that can't be released from."""
-        try:
-            self._table(item)
-        except SqlSchemaError as error:
-            if error.unknown:
-                raise
-
-    def _is_private(self, item: Expr, names: Names) -> bool:
-        if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
-            return False
-        return self._kind(item, names)[0] == PRIVATE
+        return self._core(node, joins, place, names)
 
     def _core(
-        self, node: exp.Select, joins: list[JoinedItem], home: JoinedItem, names: Names
+        self, node: exp.Select, joins: list[JoinedItem], place: JoinedItem, names: Names
     ) -> exp.Select:
-        table, span = self._table(home.item)
+        home = self._home(place.item, names)
         binder = CoreBinder(
             self._source,
             node,
-            table,
-            home.item.alias or None,
+            home,
             public=lambda part: self._subquery(part, names, PUBLIC),
             noisy=lambda part: self._subquery(part, names, NOISY),
         )
-        others = [join for join in joins if join is not home]
-        self._check_sides(joins, home)
-        relations = [self._relation(i, join, names) for i, join in enumerate(others)]
+        own, joined = self._joined(joins, place, home, binder, names)
+        relations = (*home.relations, *own)
+        exist = self._existing.of(home.table)
+        name = self._sandbox.new_name("answer")
+        core, left = binder.core(name, relations, joined, exist, self._above)
+        self.cores.append(core)
+        self.tables.append((home.table, home.span))
+        return left
+
+    def _home(self, item: Expr, names: Names) -> Home:
+        """Return the private table after FROM, or the query of its rows."""
+        rows = self._items.rows(item, names)
+        if rows is None:
+            return Home(*self._items.table(item), item.alias or None)
+        home, query = self._row_query(rows)
+        query = query.renamed(rows.columns).renamed(given_names(item.args.get("alias")))
+        return Home(home.table, home.span, item.alias_or_name or None, query)
+
+    def _row_query(self, rows: WrittenRows) -> tuple[Home, RowQuery]:
+        """Bind a query of private rows; return what it is over, and what it consists of."""
+        select = rows.query
+        names, _ = self._with(select, rows.names)
+        joins = joins_of(select, self._source)
+        place = self._items.among(joins, names) or joins[0]
+        home = self._home(place.item, names)
+        public = partial(self._subquery, names=names, allowed=PUBLIC)
+        binder = RowBinder(self._source, select, home, public)
+        own, joined = self._joined(joins, place, home, binder, names)
+        where = select.args.get("where")
+        if where is not None:
+            joined += binder.conditions(where.this, by_row=True)
+        span = self._source.node(where) if where is not None else home.where
+        sides: list[Home | Relation] = [*own]
+        sides.insert(joins.index(place), home)
+        columns = columns_of(select, binder, list(zip(joins, sides, strict=True)), self._source)
+        relations = (*home.relations, *own)
+        return home, RowQuery(columns, relations, tuple(joined), binder.named, span)
+
+    def _joined(
+        self,
+        joins: list[JoinedItem],
+        place: JoinedItem,
+        home: Home,
+        binder: RowBinder,
+        names: Names,
+    ) -> tuple[list[Relation], list[BoundExpr]]:
+        """Bind what a SELECT joins with private rows; return it, and the conditions on all rows."""
+        others = [join for join in joins if join is not place]
+        self._check_sides(joins, place)
+        first = len(home.relations)
+        relations = [self._relation(i, join, names) for i, join in enumerate(others, first)]
         for relation, join in zip(relations, others, strict=True):
             binder.scope.add(relation)
-            binder.scope.merge((*join.using, *home.using))
-        joined = list(self._conditions(home, relations, None, binder))
+            binder.scope.merge((*join.using, *place.using))
+        joined = [*home.conjuncts, *self._conditions(place, relations, None, binder)]
         for i, join in enumerate(others):
             on = self._conditions(join, relations[:i], relations[i], binder)
             if join.kind == "inner":
                 joined += on
             relations[i] = replace(relations[i], on=() if join.kind == "inner" else on)
-        exist = self._outliner.existing.of(table)
-        name, above = self._sandbox.new_name("answer"), self._outliner.above
-        core, left = binder.core(name, relations, joined, exist, above)
-        self.cores.append(core)
-        self.tables.append((table, span))
-        return left
-
-    def _table(self, item: Expr) -> tuple[Table, Span]:
-        """Return the private table of an item after FROM, and where its name stands."""
-        alias = item.args.get("alias")
-        if alias is not None and alias.args.get("columns"):
-            raise self._source.unsupported(
-                alias,
-                "Renaming the columns of a private table is not supported.",
-                "rename them in the SELECT list.",
-            )
-        parts = name_parts(item)
-        nodes = [item.args[key] for key in ("catalog", "db", "this") if item.args.get(key)]
-        spans = [self._source.node(part) for part in nodes]
-        span = Span(min(s.start for s in spans), max(s.end for s in spans))
-        try:
-            return self._outliner.private(parts), span
-        except SqlError:
-            raise
-        except SchemaError as error:
-            raise self._source.located(error, span) from None
+        return relations, joined
 
     def _check_sides(self, joins: list[JoinedItem], home: JoinedItem) -> None:
         """Refuse to keep public rows that no private row meets: that depends on the rows."""
@@ -303,7 +259,7 @@ class _Visitor:
         join: JoinedItem,
         before: list[Relation],
         relation: Relation | None,
-        binder: CoreBinder,
+        binder: RowBinder,
     ) -> tuple[BoundExpr, ...]:
         """Bind what stands after ON or USING; `relation` is None for the private table."""
         found = list(binder.conditions(join.on)) if join.on is not None else []
@@ -317,7 +273,7 @@ class _Visitor:
         before: list[Relation],
         relation: Relation | None,
         join: JoinedItem,
-        binder: CoreBinder,
+        binder: RowBinder,
     ) -> BoundExpr:
         """Bind `left.name = right.name`, which is what USING means."""
         sides: list[Expr] = [] if relation is None else [quoted_column(name, relation.alias)]
@@ -350,8 +306,7 @@ class _Visitor:
                 "JOIN b USING (sex).",
             )
         table = self._sandbox.new_name("relation")
-        alias = join.item.args.get("alias")
-        given = [c.name for c in (alias.args.get("columns") or [])] if alias is not None else []
+        given = list(given_names(join.item.args.get("alias")))
         sql = f"SELECT * FROM {render(item)}"
         columns, rows = materialize(
             self._sandbox, self._source, table, sql, given, number, join.item
@@ -380,7 +335,7 @@ class _Visitor:
         own = {cte.alias.lower() for cte in node.find_all(exp.CTE)}
         for table in node.find_all(exp.Table):
             known = table.name.lower() in own and len(name_parts(table)) == 1
-            if not known and self._is_private(table, names):
-                self._table(table)
+            if not known and self._items.is_private(table, names):
+                self._items.table(self._items.base(table, names))
                 return True
         return False

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
-from dpsql.schema import Table
 from dpsql.sql.binding.aggregates import aggregate, linear
 from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
 from dpsql.sql.binding.core import (
@@ -41,7 +40,8 @@ from dpsql.sql.binding.expressions import (
     with_named,
 )
 from dpsql.sql.binding.grouping import key_nodes, sets_of
-from dpsql.sql.binding.scope import PrivateColumn, PublicColumn
+from dpsql.sql.binding.row_queries import Home
+from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn
 from dpsql.sql.text.spans import SourceText
 
 _NO_VALUES = (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)
@@ -51,7 +51,7 @@ class CoreBinder(RowBinder):
     """Binds one SELECT over the private table, and rewrites what is left of it.
 
     Args:
-        source, select, table, alias, public: see `RowBinder`.
+        source, select, home, public: see `RowBinder`.
         noisy: rewrites a subquery that may be over noisy answers.
     """
 
@@ -59,12 +59,11 @@ class CoreBinder(RowBinder):
         self,
         source: SourceText,
         select: exp.Select,
-        table: Table,
-        alias: str | None,
+        home: Home,
         public: Visit,
         noisy: Visit,
     ) -> None:
-        super().__init__(source, select, table, alias, public)
+        super().__init__(source, select, home, public)
         self._noisy = noisy
         self._keys: tuple[BoundExpr, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
@@ -87,14 +86,14 @@ class CoreBinder(RowBinder):
         Args:
             name: the table of the core's answers.
             relations: the public relations, already in scope.
-            joined: the conditions of inner joins.
+            joined: the conditions of inner joins, and of a query of private rows.
             exist: which groups exist, as far as that is declared.
             above: how many standard errors the noisy count of a group must be above zero, else
                 the group is left out.
         """
         where = self._select.args.get("where")
-        found = self.conditions(where.this, by_row=True) if where is not None else ()
-        conjuncts = [*joined, *(c for c in found if not c.by_row)]
+        written = self.conditions(where.this, by_row=True) if where is not None else ()
+        found = (*joined, *written)
         nodes = key_nodes(self._select, self.source)
         self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
         places = {key.sql: i for i, key in enumerate(self._keys)}
@@ -108,14 +107,14 @@ class CoreBinder(RowBinder):
         core = Core(
             name,
             tuple(relations),
-            tuple(dict.fromkeys(conjuncts)),
+            tuple(dict.fromkeys(c for c in found if not c.by_row)),
             tuple(dict.fromkeys(c for c in found if c.by_row)),
             self._keys,
             self._sets,
             tuple(self._statistics),
             tuple(dict.fromkeys(self._derived or ())),
             frozenset(self._named),
-            self.source.clause("WHERE") if where is not None else None,
+            self.source.clause("WHERE") if where is not None else self._home.where,
             floor,
             bool(self._kept),
         )
@@ -190,7 +189,7 @@ class CoreBinder(RowBinder):
             return check_name(node.alias, node.args["alias"], self.source)
         if isinstance(inner, exp.Column):
             found = self.scope.resolve(inner)
-            return found.name if isinstance(found, PrivateColumn) else inner.name
+            return found.name if isinstance(found, PrivateColumn | RowQueryColumn) else inner.name
         if isinstance(inner, exp.Count) and (inner.this is None or inner.this.is_star):
             return "count"
         if isinstance(inner, exp.Window) and isinstance(inner.this, exp.Sum):
@@ -230,7 +229,7 @@ class CoreBinder(RowBinder):
             return Role.KEY.column(key)
         if isinstance(node, exp.Column):
             found = self.scope.resolve(node)
-            if isinstance(found, (PrivateColumn, PublicColumn)):
+            if not isinstance(found, exp.Expr):
                 raise self._not_grouped(node)
             return exp.Paren(this=self._aliased(node, found, self.rewrite))
         return self._computed(node)
@@ -261,7 +260,7 @@ class CoreBinder(RowBinder):
         for part in node.find_all(exp.Column):
             if not part.table and part.name.lower() in self.aliases:
                 found = self.scope.resolve(part)
-                if isinstance(found, (PrivateColumn, PublicColumn)) or found is node:
+                if not isinstance(found, exp.Expr) or found is node:
                     continue
                 if self._aggregates(found):
                     return True

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
-from dpsql.schema import Table
+from dpsql.schema import Domain, Table
 from dpsql.schema.names import closest, nearest, unknown
 from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.text.spans import SourceText
 
 _ROW_IDS = {"rowid", "row_id"}
@@ -32,6 +34,43 @@ class PublicColumn:
 
     relation: int
     canonical: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowQueryColumn:
+    """A column of a query of private rows: an expression over what stands after its FROM."""
+
+    name: str
+    node: exp.Expr
+    inside: Binder
+
+    def at(self, place: exp.Column) -> exp.Expr:
+        """Return the expression; a mere column stands, for messages, where it is used."""
+        inner = self.node.unnest()
+        if not isinstance(inner, exp.Column):
+            return self.node
+        found = inner.copy()
+        for part in found.parts:
+            part.meta.clear()
+        found.this.meta.update(place.this.meta)
+        return found
+
+
+class Binder(Protocol):
+    """Binds what is computed for each row of one SELECT."""
+
+    @property
+    def scope(self) -> Scope:
+        """What names mean there."""
+
+    def bind(self, node: exp.Expr, *, by_row: bool = False) -> BoundExpr:
+        """Bind an expression."""
+
+    def domain_of(self, node: exp.Expr, *, by_row: bool = False) -> tuple[str, Domain] | None:
+        """Return name and domain of a private column; None if it is none, or has none."""
+
+
+Found = PrivateColumn | PublicColumn | RowQueryColumn
 
 
 class Scope:
@@ -67,9 +106,7 @@ class Scope:
         """Whether the private table has a column of this name."""
         return self._is_private(name)
 
-    def resolve(
-        self, node: exp.Column, *, by_row: bool = False
-    ) -> PrivateColumn | PublicColumn | exp.Expr:
+    def resolve(self, node: exp.Column, *, by_row: bool = False) -> Found | exp.Expr:
         """Return what a column means; an expression if it is an alias of the SELECT list.
 
         Args:
@@ -91,7 +128,8 @@ class Scope:
             public = []
         if len(public) + private > 1:
             owner = self._alias or self._table.name
-            owner = owner if private else self._relations[public[0].relation].alias
+            numbers = {relation.number: relation.alias for relation in self._relations}
+            owner = owner if private else numbers[public[0].relation]
             raise self._source.error(
                 node,
                 f"The column {printable(name)} is ambiguous.",
@@ -129,7 +167,7 @@ class Scope:
 
     def _private(
         self, node: exp.Column, name: str, qualifier: tuple[str, ...], *, by_row: bool
-    ) -> PrivateColumn:
+    ) -> PrivateColumn | RowQueryColumn:
         if not self._is_table(qualifier):
             raise self._unknown_qualifier(node, qualifier)
         if name.lower() in _ROW_IDS and not self._is_private(name):

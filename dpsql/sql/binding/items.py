@@ -1,0 +1,161 @@
+"""Items after FROM: which has private rows, be it a table or a query that filters them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
+from dpsql.schema import Table
+from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts, public_hint
+from dpsql.sql.binding.row_queries import check_filters, inner_query, is_by_row
+from dpsql.sql.binding.tables import NamedTables
+from dpsql.sql.text.spans import SourceText
+
+PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """A query of private rows, as it is written."""
+
+    query: exp.Select
+    names: Names
+    """What names mean around it."""
+    columns: tuple[str, ...]
+    """What a CTE calls its columns."""
+    item: Expr
+    """The item after its FROM whose rows are private."""
+    inside: Names
+    """What names mean there, as far as they are of private rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a name after FROM means: a public table of the sandbox, or a CTE."""
+
+    kind: str
+    table: str
+    rows: WrittenRows | None = None
+    """The CTE, if it is of private rows."""
+
+
+Names = Mapping[str, Name]
+
+
+def given_names(alias: Expr | None) -> tuple[str, ...]:
+    """Return the names that an alias gives to columns: `AS s (a, b)`."""
+    columns: Sequence[Expr] = (alias.args.get("columns") or []) if alias is not None else []
+    return tuple(column.name for column in columns)
+
+
+class PrivateItems:
+    """Finds private rows after FROM in one statement.
+
+    Args:
+        source: its text.
+        tables: what the names of tables mean.
+    """
+
+    def __init__(self, source: SourceText, tables: NamedTables) -> None:
+        self._source = source
+        self._tables = tables
+
+    def kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
+        """Return what a name means, and the table of the sandbox or the CTE."""
+        parts = name_parts(node)
+        if len(parts) == 1 and parts[0].lower() in names:
+            found = names[parts[0].lower()]
+            return found.kind, found.table
+        self._check_no_file(node)
+        stored = self._tables.stored(parts)
+        return (PRIVATE, "") if stored is None else (PUBLIC, stored)
+
+    def _check_no_file(self, node: exp.Table) -> None:
+        span = self._source.node(node.this)
+        if self._source.sql[span.start] == "'":
+            raise self._source.unsupported(
+                span,
+                "Reading a file is not supported.",
+                "load it into a table first, with an ENUM type or CHECK for each column.",
+            )
+
+    def among(self, joins: list[JoinedItem], names: Names) -> JoinedItem | None:
+        """Return the item after FROM whose rows are private; None if all are public or noisy."""
+        private = [join for join in joins if self.is_private(join.item, names)]
+        if len(private) > 1:
+            tables = [self.base(join.item, names) for join in private]
+            for table in tables:
+                self._check_exists(table)
+            raise self._source.unsupported(
+                private[1].item,
+                "A join of private tables is not supported: a row could be counted many times.",
+                public_hint(tables),
+            )
+        return private[0] if private else None
+
+    def _check_exists(self, item: Expr) -> None:
+        """Refuse a name that no table has; it may be that of one that can't be released from."""
+        try:
+            self.table(item)
+        except SqlSchemaError as error:
+            if error.unknown:
+                raise
+
+    def is_private(self, item: Expr, names: Names) -> bool:
+        """Whether the rows of an item after FROM are private."""
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+            return self.kind(item, names)[0] == PRIVATE
+        return self.rows(item, names) is not None
+
+    def rows(self, item: Expr, names: Names) -> WrittenRows | None:
+        """Return the query of private rows that stands after FROM; None if it is another item."""
+        if isinstance(item, exp.Table):
+            parts = name_parts(item)
+            known = names.get(parts[0].lower()) if len(parts) == 1 else None
+            return None if known is None else known.rows
+        query = inner_query(item)
+        return None if query is None else self.rows_of(query, names, None)
+
+    def rows_of(self, query: Expr, names: Names, alias: Expr | None) -> WrittenRows | None:
+        """Return a query that only projects and filters private rows; None if it is another."""
+        if not isinstance(query, exp.Select) or not is_by_row(query):
+            return None
+        inside, clause = dict(names), query.args.get("with_")
+        for cte in clause.expressions if clause is not None else []:
+            rows = self.rows_of(cte.this, inside, cte.args["alias"])
+            inside[cte.alias.lower()] = Name(NOISY if rows is None else PRIVATE, "", rows)
+        items = [join.item for join in joins_of(query, self._source)]
+        place = next((item for item in items if self.is_private(item, inside)), None)
+        if place is None:
+            return None
+        check_filters(query, self._source)
+        return WrittenRows(query, dict(names), given_names(alias), place, inside)
+
+    def base(self, item: Expr, names: Names) -> Expr:
+        """Return where the private table is named whose rows an item after FROM has."""
+        rows = self.rows(item, names)
+        return item if rows is None else self.base(rows.item, rows.inside)
+
+    def table(self, item: Expr) -> tuple[Table, Span]:
+        """Return the private table of an item after FROM, and where its name stands."""
+        alias = item.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            raise self._source.unsupported(
+                alias,
+                "Renaming the columns of a private table is not supported.",
+                "rename them in the SELECT list.",
+            )
+        parts = name_parts(item)
+        nodes = [item.args[key] for key in ("catalog", "db", "this") if item.args.get(key)]
+        spans = [self._source.node(part) for part in nodes]
+        span = Span(min(s.start for s in spans), max(s.end for s in spans))
+        try:
+            return self._tables.private(parts), span
+        except SqlError:
+            raise
+        except SchemaError as error:
+            raise self._source.located(error, span) from None

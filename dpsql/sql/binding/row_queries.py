@@ -1,0 +1,236 @@
+"""Queries that project and filter private rows: a SELECT over one is a SELECT over the table.
+
+    SELECT b, COUNT(*) FROM (SELECT age // 10 AS b FROM people WHERE age >= 18) s GROUP BY b
+
+is `SELECT age // 10, COUNT(*) FROM people WHERE age >= 18 GROUP BY age // 10`. Nothing is written
+anew for that: a column of the query is its expression, bound where it was written, so that names
+mean what they mean there. Conditions of the query are conjuncts of the core, which is right where
+what joins it keeps all of its rows in their place, or leaves some out: σ(A) ⋈ B = σ(A ⋈ B) for
+INNER, LEFT, SEMI and ANTI joins to the right of A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.errors import Span, SqlSchemaError, printable
+from dpsql.schema import Table
+from dpsql.schema.names import closest, unknown
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, quoted_column
+from dpsql.sql.binding.joins import JoinedItem
+from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
+from dpsql.sql.text.spans import SourceText
+
+UNNAMED = "unnamed_subquery"
+"""What DuckDB calls a query after FROM that has no name."""
+_OF_GROUPS = ("group", "having", "distinct")
+_CHOOSING = {
+    "limit": "leave it out, or write a condition after WHERE: rows have no order.",
+    "offset": "leave it out, or write a condition after WHERE: rows have no order.",
+    "qualify": "leave it out, or compute on groups, with GROUP BY.",
+}
+"""Clauses that choose rows by other rows → what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuery:
+    """What a query of private rows contributes to the core that it is inlined into."""
+
+    columns: tuple[RowQueryColumn, ...]
+    relations: tuple[Relation, ...]
+    """The public relations that it joins, with the first numbers."""
+    conjuncts: tuple[BoundExpr, ...]
+    named: frozenset[str]
+    """The private columns that its conditions name."""
+    where: Span | None
+
+    def renamed(self, names: Sequence[str]) -> RowQuery:
+        """Return it with other names of the first columns, as in `FROM (…) AS s (a, b)`."""
+        given = [replace(c, name=name) for c, name in zip(self.columns, names, strict=False)]
+        return replace(self, columns=(*given, *self.columns[len(given) :]))
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The item after FROM whose rows are private: the table, or a query of its rows."""
+
+    table: Table
+    span: Span
+    """Where the table is named."""
+    given: str | None
+    """What it is called there, if it is given a name."""
+    query: RowQuery | None = None
+
+    def scope(self, source: SourceText, aliases: Mapping[str, Expr]) -> Scope:
+        """Return the scope of a SELECT over it, without what it is joined with."""
+        if self.query is None:
+            return Scope(source, self.table, self.given, aliases)
+        return _RowQueryScope(source, self.table, self.alias, aliases, self.query)
+
+    @property
+    def alias(self) -> str:
+        """What its columns may be qualified with."""
+        own = (self.table.path or (self.table.name,))[-1] if self.query is None else UNNAMED
+        return self.given or own
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        if self.query is not None:
+            return tuple(column.name for column in self.query.columns)
+        return (*self.table.columns, *self.table.undeclared)
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """The public relations that are joined in it."""
+        return () if self.query is None else self.query.relations
+
+    @property
+    def conjuncts(self) -> tuple[BoundExpr, ...]:
+        """Its conditions on rows."""
+        return () if self.query is None else self.query.conjuncts
+
+    @property
+    def where(self) -> Span | None:
+        """Where these stand."""
+        return None if self.query is None else self.query.where
+
+
+class _RowQueryScope(Scope):
+    """A query of private rows in place of the private table."""
+
+    def __init__(
+        self,
+        source: SourceText,
+        table: Table,
+        alias: str,
+        aliases: Mapping[str, Expr],
+        query: RowQuery,
+    ) -> None:
+        super().__init__(source, table, alias, aliases)
+        self._columns: dict[str, RowQueryColumn] = {}
+        for column in query.columns:
+            self._columns.setdefault(column.name.lower(), column)
+
+    def merge(self, names: Sequence[str]) -> None:
+        self._merged |= {name.lower() for name in names if name.lower() in self._columns}
+
+    def _is_private(self, name: str) -> bool:
+        return name.lower() in self._columns
+
+    def _private(
+        self, node: exp.Column, name: str, qualifier: tuple[str, ...], *, by_row: bool
+    ) -> RowQueryColumn:
+        if not self._is_table(qualifier):
+            raise self._unknown_qualifier(node, qualifier)
+        found = self._columns.get(name.lower())
+        if found is None:
+            known = [column.name for column in self._columns.values()]
+            message = f"There is no column {printable(name)} in {printable(self._alias or '')}."
+            hint = self._hint_for_label(name) or self._hint_for_public(name)
+            raise self._source.located(unknown(message, closest(name, known)), node, hint)
+        return found
+
+
+def is_by_row(select: Expr) -> bool:
+    """Whether a SELECT, if it is over rows, returns a row for each of them."""
+    if not isinstance(select, exp.Select) or any(select.args.get(key) for key in _OF_GROUPS):
+        return False
+    return not any(has_aggregate(item) for item in select.expressions)
+
+
+def check_filters(select: exp.Select, source: SourceText) -> None:
+    """Refuse a query of private rows that does more than to project and filter them.
+
+    Its order is of no account.
+
+    Raises:
+        UnsupportedSqlError: it chooses rows by other rows.
+    """
+    for key, hint in _CHOOSING.items():
+        clause = select.args.get(key)
+        if clause is not None:
+            place = clause.this if key == "qualify" else clause.expression
+            message = f"{key.upper()} of single rows is not supported."
+            raise source.unsupported(place, message, hint)
+
+
+def inner_query(item: Expr) -> Expr | None:
+    """Return the query in an item after FROM, without its parentheses; None if it is a name."""
+    inner: Expr = item
+    while isinstance(inner, exp.Subquery):
+        inner = inner.this
+    return None if inner is item or isinstance(inner, exp.Table) else inner
+
+
+def columns_of(
+    select: exp.Select,
+    binder: Binder,
+    items: Sequence[tuple[JoinedItem, Home | Relation]],
+    source: SourceText,
+) -> tuple[RowQueryColumn, ...]:
+    """Return the columns of a query of private rows, named as DuckDB names them.
+
+    Args:
+        select: the query.
+        binder: binds what its columns are.
+        items: what stands after FROM, and what each of it is.
+        source: the statement's text.
+
+    Raises:
+        SqlError: an item names something unknown, or is named badly.
+    """
+    found: list[RowQueryColumn] = []
+    taken: set[str] = set()
+    for node in select.expressions:
+        for name, meant in _named(node, items, source):
+            _check_columns(meant, binder)
+            unique, number = name, 0
+            while unique.lower() in taken:
+                number += 1
+                unique = f"{name}_{number}"
+            taken.add(unique.lower())
+            found.append(RowQueryColumn(unique, meant, binder))
+    return tuple(found)
+
+
+def _named(
+    node: Expr, items: Sequence[tuple[JoinedItem, Home | Relation]], source: SourceText
+) -> list[tuple[str, Expr]]:
+    """Return the columns that an item of a SELECT list stands for, with their names."""
+    inner = node.unalias()
+    star = isinstance(inner, exp.Star)
+    if star or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+        owner = "" if star else inner.text("table").lower()
+        shown = [(join, of) for join, of in items if join.kind not in {"semi", "anti"}]
+        chosen = [(join, of) for join, of in shown if star or of.alias.lower() == owner]
+        if not chosen:
+            message = f"{printable(source.text(source.node(inner)))} stands for no table's columns."
+            hint = closest(owner, [printable(of.alias) for _, of in shown])
+            raise source.error(inner, message, hint, SqlSchemaError)
+        return [
+            (name, quoted_column(name, of.alias))
+            for join, of in chosen
+            for name in of.columns
+            if not (star and name.lower() in {used.lower() for used in join.using})
+        ]
+    if isinstance(node, exp.Alias):
+        return [(node.alias, inner)]
+    if isinstance(inner.unnest(), exp.Column):
+        return [(inner.unnest().name, inner)]
+    return [(" ".join(source.text(source.node(inner)).split()), inner)]
+
+
+def _check_columns(node: Expr, binder: Binder) -> None:
+    """Refuse names that mean nothing, also in columns that nobody uses."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, exp.Column):
+            binder.scope.resolve(part, by_row=True)
+        elif not isinstance(part, exp.Query):
+            pending += part.iter_expressions()

@@ -1,0 +1,56 @@
+"""What the names of tables mean in a script: private tables, and public ones that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from dpsql.schema import Table
+from dpsql.sql.binding.existing import ExistingGroups
+from dpsql.sql.sandbox.database import Sandbox
+
+Resolve = Callable[[tuple[str, ...]], Table]
+Public = Callable[[tuple[str, ...]], pl.DataFrame | None]
+
+
+class NamedTables:
+    """The tables that the statements of one script name; each is read once.
+
+    Args:
+        sandbox: where public tables are stored.
+        resolve: finds the private table of a name.
+        public: returns the public table of a name, or None.
+    """
+
+    def __init__(self, sandbox: Sandbox, resolve: Resolve, public: Public) -> None:
+        self._sandbox = sandbox
+        self._resolve = resolve
+        self._public = public
+        self._stored: dict[tuple[str, ...], str | None] = {}
+        self._tables: dict[tuple[str, ...], Table] = {}
+        self.existing = ExistingGroups(sandbox, self.stored)
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where public relations are stored."""
+        return self._sandbox
+
+    def private(self, parts: tuple[str, ...]) -> Table:
+        """Return the private table of a name."""
+        key = tuple(part.lower() for part in parts)
+        if key not in self._tables:
+            self._tables[key] = self._resolve(parts)
+        return self._tables[key]
+
+    def stored(self, parts: tuple[str, ...]) -> str | None:
+        """Return the sandbox table of a public table; None if the name isn't one."""
+        key = tuple(part.lower() for part in parts)
+        if key not in self._stored:
+            frame = self._public(parts)
+            name = None
+            if frame is not None:
+                name = self._sandbox.new_name("public")
+                self._sandbox.store(name, frame)
+            self._stored[key] = name
+        return self._stored[key]
