@@ -21,9 +21,10 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.schema import Domain
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import quoted_name, quoted_text
 from dpsql.schema.numbers import decimal_scale
-from dpsql.schema.sequences import MONTHS, DateRange, DecimalRange
+from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRange, TimeRange
+from dpsql.schema.values import TIMES
 
 Code = Callable[[str], str]
 
@@ -133,6 +134,8 @@ def _cells(column: str, domain: Domain) -> CellSql:
         return _span(column, low, high, clamps, lambda x: call("-", f"{x}::HUGEINT", start))
     if isinstance(values, DateRange):
         return _periods(column, domain, values)
+    if isinstance(values, TimeRange):
+        return _hours(column, domain, values)
     if isinstance(values, DecimalRange):
         if domain.column_type in {"DOUBLE", "FLOAT"}:
             return _float_grid(column, domain, values)
@@ -205,7 +208,7 @@ def _double(value: float) -> str:
 
 def _periods(column: str, domain: Domain, values: DateRange) -> CellSql:
     """Calendar periods of a DATE or TIMESTAMP column."""
-    day = f"{column}::DATE" if domain.column_type == "TIMESTAMP" else column
+    day = _as_date(column, domain)
     first, last = _date(values.first), _date(values.end)
     bounded = _between(day, first, last)
     if values.grain in MONTHS:
@@ -218,8 +221,37 @@ def _periods(column: str, domain: Domain, values: DateRange) -> CellSql:
     code = call("//", since, whole(length, "BIGINT"))
     placed = f"{day} BETWEEN {first} AND {last}"
     if domain.outside == "clamp":
-        placed = f"{column} IS NOT NULL"
+        placed = f"{day} IS NOT NULL"
     return CellSql.plain(placed, code, lambda x: x)
+
+
+def _hours(column: str, domain: Domain, values: TimeRange) -> CellSql:
+    """Hours or minutes of a TIMESTAMP column, counted in microseconds."""
+    shown = _clock(column, domain)
+    first, last = (f"'{end.isoformat(' ')}'::TIMESTAMP" for end in (values.first, values.end))
+    bounded = _between(shown, first, last)
+    since = call("-", call("epoch_us", bounded), call("epoch_us", first))
+    code = call("//", since, whole(CLOCK[values.grain] // INSTANT, "BIGINT"))
+    placed = f"{shown} BETWEEN {first} AND {last}"
+    if domain.outside == "clamp":
+        placed = f"{shown} IS NOT NULL"
+    return CellSql.plain(placed, code, lambda x: x)
+
+
+_ERAS = (" (BC)", "")
+
+
+def _clock(column: str, domain: Domain) -> str:
+    """Write what the clock shows in the declared zone, whatever zone the session is set to.
+
+    At the ends of the type there is no such time: instants are first brought to a span that has
+    all domains in it, with room for the difference to any zone.
+    """
+    if domain.zone is None:
+        return column
+    bounded = _between(column, *(f"'100000-01-01{era} 00:00:00+00'::TIMESTAMPTZ" for era in _ERAS))
+    shown = f"TRY({call('timezone', quoted_text(domain.zone), bounded)})"
+    return f"(CASE WHEN {column} IS NOT NULL THEN {shown} END)"
 
 
 def _date(day: date) -> str:
@@ -286,8 +318,8 @@ def _literal(value: Any, domain: Domain) -> str:
 
 
 def _as_date(column: str, domain: Domain) -> str:
-    timestamp = domain.type == "DATE" and domain.column_type == "TIMESTAMP"
-    return f"{column}::DATE" if timestamp else column
+    timestamp = domain.type == "DATE" and domain.column_type in TIMES
+    return f"{_clock(column, domain)}::DATE" if timestamp else column
 
 
 def _position(column: str, domain: Domain, parameters: Parameters) -> str:

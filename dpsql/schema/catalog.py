@@ -21,6 +21,7 @@ from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Schema, Table
 from dpsql.schema.units import EachRow, ResolvedUnit, Unit, of_comment
+from dpsql.schema.zones import check_zones
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -72,11 +73,9 @@ def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
     Raises:
         SchemaError: a declared table or column doesn't exist, or can't hold its domain.
     """
-    for name in (
-        dict.fromkeys([*declared, *declared.units, *declared.groups])
-        if declared is not None
-        else ()
-    ):
+    if declared is None:
+        return
+    for name in dict.fromkeys([*declared, *declared.units, *declared.groups]):
         read_table(con, meant(con, name), declared)
 
 
@@ -127,6 +126,7 @@ def _describe(
         shown = COLLATED if name in unclear else type_
         known.append(KnownColumn(name, type_, found, shown, generated=generated))
     columns, undeclared, bounds = fitted(path[-1], known, declared)
+    check_zones(con, columns.values())
     resolved, each_row = _unit(con, path, schema, unit, comment)
     given = {column.lower() for column in declared}
     enforced = frozenset(name for name in columns if name.lower() not in given)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
-from dpsql.schema.drafts import FLOATS, ZONED, unsuitable
+from dpsql.schema.drafts import FLOATS
 from dpsql.schema.names import enum_type
 from dpsql.schema.numbers import (
     MAX_DIGITS,
@@ -24,6 +24,7 @@ from dpsql.schema.numbers import (
 )
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import as_sql, closest
+from dpsql.schema.values import TIMES, ZONED
 
 _OTHER_TIMES = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
 MAX_FLOAT_GRID = 2**40
@@ -99,20 +100,15 @@ def from_declaration(name: str, type_: str, generated: bool, domain: Domain) -> 
         return _integers(name, type_, domain)
     if isinstance(domain.values, DecimalRange) and (_is_number(type_) or type_ in FLOATS):
         return _decimals(name, type_, domain, domain.values)
-    if domain.type == "DATE" and type_ in {"DATE", "TIMESTAMP"}:
-        return domain.of_column(type_)
+    if domain.type in {"DATE", "TIMESTAMP"} and type_ in {"DATE", *TIMES}:
+        return _times(name, type_, domain)
     if domain.type == "DOUBLE" and type_ == "FLOAT":
         return _float_bins(name, domain)
     if domain.type == "DOUBLE" and (_is_number(type_) or type_ == "DOUBLE"):
         return domain.of_column(type_)
     if (type_, domain.type) in {("VARCHAR", "VARCHAR"), ("BOOLEAN", "BOOLEAN")}:
         return domain
-    if type_ == ZONED:
-        raise SchemaError(
-            f"The column {name} has the type {type_}, so it can't have the domain {domain}.",
-            hint=unsuitable(name, type_),
-        )
-    if domain.type == "DATE" and type_ in _OTHER_TIMES:
+    if domain.type in {"DATE", "TIMESTAMP"} and type_ in _OTHER_TIMES:
         raise SchemaError(
             f"The column {name} has the type {type_}, so it can't have the domain {domain}.",
             hint=f"ALTER TABLE … ALTER {as_sql(name)} TYPE TIMESTAMP, or store "
@@ -144,6 +140,26 @@ def checked_bounds(name: str, type_: str, generated: bool, bounds: NumberBounds)
 
 def _is_number(type_: str) -> bool:
     return type_ in INTEGER_TYPES or type_.startswith("DECIMAL(")
+
+
+def _times(name: str, type_: str, domain: Domain) -> Domain:
+    """Days, hours and minutes; with a zone where the type has none of its own clock."""
+    hint = None
+    if type_ == "DATE" and domain.type == "TIMESTAMP":
+        hint = 'a DATE has no hours: use grain="day".'
+    elif type_ == ZONED and domain.zone is None:
+        hint = (
+            "on which day and at what time it falls depends on where one is; say whose clock "
+            'counts, for example zone="UTC" or zone="Europe/Berlin".'
+        )
+    elif type_ != ZONED and domain.zone is not None:
+        hint = f"zone= is for columns of type {ZONED}: leave it out."
+    if hint is not None:
+        raise SchemaError(
+            f"The column {name} has the type {type_}, so it can't have the domain {domain}.",
+            hint=hint,
+        )
+    return domain.of_column(type_)
 
 
 def _enum(name: str, labels: tuple[str, ...], domain: Domain) -> Domain:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
-from dpsql.schema.drafts import ZONED, drafted, singles_out
+from dpsql.schema.drafts import drafted, singles_out
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
 from dpsql.schema.table import Table
@@ -101,8 +101,7 @@ def _undeclared(name: str, type_: str) -> str:
     type_, shown = type_ or "unknown type", _comment(type_)
     draft = drafted(name, type_)
     if draft is None:
-        why = " (store it as a TIMESTAMP)" if type_ == ZONED else ""
-        return f"# {_comment(name)} is a column of type {shown}: it can't have a domain{why}."
+        return f"# {_comment(name)} is a column of type {shown}: it can't have a domain."
     note = f"{shown}: a draft, {draft.size:,} cells"
     if singles_out(name):
         note = f"{shown}: does it tell persons apart? Then leave it out, or make it the unit"

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Protocol, get_args
 
 from dpsql.calls import checked
-from dpsql.errors import SchemaError, printable
-from dpsql.schema.numbers import bin_edges, decimal_text, exact, grid, iso_date, shown
-from dpsql.schema.sequences import GRAINS, DateRange, DecimalRange, Grain, periods
-
-INTEGER_TYPES = frozenset(
-    {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+from dpsql.errors import SchemaError
+from dpsql.schema.numbers import bin_edges, decimal_text, exact, grid, iso_date, iso_instant, shown
+from dpsql.schema.sequences import (
+    CLOCK,
+    GRAINS,
+    DateRange,
+    DecimalRange,
+    Grain,
+    TimeRange,
+    clock_periods,
+    periods,
+    whole_days,
 )
-"""The DuckDB types that an integer domain may have."""
+from dpsql.schema.values import INTEGER_TYPES as INTEGER_TYPES
+from dpsql.schema.values import TIMES, check_order, check_uppers, check_values, check_zone
+from dpsql.schema.values import Value as Value
 
-Value = int | str | bool | date | Decimal | float
 Outside = Literal["null", "drop", "clamp", "other"]
 """Where a row goes whose value is outside the domain."""
 
@@ -76,7 +83,7 @@ class Domain:
 
     type: str
     """The DuckDB type in which SQL sees the values: an integer type, `DECIMAL(p,s)`, `DATE`,
-    `DOUBLE`, `BOOLEAN`, `VARCHAR` or `ENUM`."""
+    `TIMESTAMP`, `DOUBLE`, `BOOLEAN`, `VARCHAR` or `ENUM`."""
     values: Sequence[Value]
     """All values but NULL, in order. Where a cell stands for several stored values, the least."""
     nullable: bool = False
@@ -84,17 +91,20 @@ class Domain:
     """Never None once the domain is made."""
     uppers: Sequence[Value] | None = None
     """Where cells stand for several stored values, the largest one of each; None if each cell
-    is one value. A TIMESTAMP is known by its day."""
+    is one value. By dates, a TIMESTAMP is known by its day."""
     other: str | None = None
     """The label that strings outside the list go to."""
     column_type: str = ""
     """The DuckDB type of the column, for decimals, dates and bins of a table."""
+    zone: str | None = field(default=None, repr=False)
+    """Of a TIMESTAMP WITH TIME ZONE: where the clock hangs whose times SQL sees."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, (range, DecimalRange, DateRange)):
+        if not isinstance(self.values, (range, DecimalRange, DateRange, TimeRange)):
             object.__setattr__(self, "values", tuple(self.values))
-        _check_values(self.type, self.values)
-        _check_uppers(self.type, self.values, self.uppers)
+        check_values(self.type, self.values)
+        check_uppers(self.type, self.values, self.uppers)
+        check_zone(self.type, self.zone)
         object.__setattr__(self, "nullable", bool(self.nullable))
         object.__setattr__(self, "outside", _policy(self))
 
@@ -160,25 +170,31 @@ class Domain:
         last: date | str,
         grain: Grain = "day",
         *,
+        zone: str | None = None,
         nullable: bool = False,
         outside: Outside | None = None,
     ) -> Domain:
         """One cell for each whole period from the one of `first` to the one of `last`.
 
-        For DATE and TIMESTAMP columns; a timestamp is known by its day. Weeks begin on Monday.
+        For DATE and TIMESTAMP columns; hours and minutes are for timestamps, which are known by
+        their day otherwise. Weeks begin on Monday. A TIMESTAMP WITH TIME ZONE needs a `zone`, for
+        example "Europe/Berlin": SQL sees what the clock shows there, whatever zone the session is
+        set to; where the clock is put back, an hour of it is two.
         """
-        begin, end = iso_date(first), iso_date(last)
         if grain not in GRAINS:
             raise SchemaError(
                 f"There is no grain {shown(grain)}.",
                 hint=f"use one of {', '.join(GRAINS)}.",
             )
-        if begin > end:
-            raise SchemaError(
-                f"The range {begin}..{end} is empty.", hint=f"did you mean {end}..{begin}?"
-            )
-        values = periods(begin, end, grain)
-        return cls("DATE", values, nullable, outside, values.uppers)
+        if grain in CLOCK:
+            instants = whole_days(iso_instant(first), iso_instant(last))
+            check_order(*instants)
+            times = clock_periods(*instants, grain)
+            return cls("TIMESTAMP", times, nullable, outside, times.uppers, zone=zone)
+        days = iso_date(first), iso_date(last)
+        check_order(*days)
+        values = periods(*days, grain)
+        return cls("DATE", values, nullable, outside, values.uppers, zone=zone)
 
     @classmethod
     @checked
@@ -247,9 +263,14 @@ class Domain:
         return self.nullable and self.outside != "drop"
 
     @property
+    def instant(self) -> bool:
+        """Whether SQL sees a TIMESTAMP, of which not all is known."""
+        return self.timed or self.type == "TIMESTAMP"
+
+    @property
     def timed(self) -> bool:
         """Whether the column has times of day, of which nothing is known."""
-        return self.type == "DATE" and self.column_type == "TIMESTAMP"
+        return self.type == "DATE" and self.column_type in TIMES
 
     @property
     def coarse(self) -> bool:
@@ -268,7 +289,7 @@ class Domain:
         first = [str(v) for v in self.values[:3]]
         if isinstance(self.values, range):
             text = f"{self.values.start}..{self.values.stop - 1}"
-        elif isinstance(self.values, (DecimalRange, DateRange)):
+        elif isinstance(self.values, (DecimalRange, DateRange, TimeRange)):
             text = str(self.values)
         elif self.type == "DOUBLE" and self.uppers is not None:
             text = f"{', '.join(first)}, …, up to {self.uppers[-1]}"
@@ -277,58 +298,9 @@ class Domain:
         rule = {"clamp": ", others clamped", "other": f", others as {self.other}"}
         if self.nullable:
             rule["drop"] = ", others dropped"
+        zone = f" in {self.zone}" if self.zone else ""
         null = " or NULL" if self.nullable else ""
-        return f"{self.type} {{{text}}}{null}{rule.get(self.outside or '', '')}"
-
-
-def _check_values(type_: str, values: Sequence[Value]) -> None:
-    """Refuse an empty list, a value that stands twice, and values of another type."""
-    if type_ in INTEGER_TYPES:
-        ok = isinstance(values, range) or all(type(v) is int for v in values)
-    elif type_ == "BOOLEAN":
-        ok = tuple(values) == (False, True)
-    elif type_ in {"VARCHAR", "ENUM"}:
-        ok = all(type(v) is str for v in values)
-    elif type_ == "DATE":
-        ok = isinstance(values, DateRange) or all(type(v) is date for v in values)
-    elif type_ == "DOUBLE":
-        ok = all(type(v) is float and math.isfinite(v) for v in values)
-    elif isinstance(values, DecimalRange):
-        ok = type_ == values.type
-    else:
-        raise SchemaError(
-            f"A domain can't have the type {printable(str(type_)[:60])}.",
-            hint="use Domain.integers, .decimals, .dates, .bins, .labels or .boolean.",
-        )
-    if not ok:
-        raise SchemaError(
-            f"A domain of type {type_} has values of another type.",
-            hint="integers for integer types, strings for VARCHAR and ENUM.",
-        )
-    if isinstance(values, tuple) and len(set(values)) != len(values):
-        raise SchemaError("A domain lists a value twice.", hint="list every value exactly once.")
-    if not values:
-        raise SchemaError("A domain has no values.", hint="list at least one value.")
-
-
-def _check_uppers(type_: str, values: Sequence[Value], uppers: Sequence[Value] | None) -> None:
-    """Refuse cells that overlap, or that are not as wide as their kind is."""
-    if isinstance(values, DateRange):
-        ok = not values.last_days and uppers == values.uppers
-    elif type_ == "DOUBLE":
-        ok = uppers is not None and len(uppers) == len(values)
-        ends = [(*values[1:], math.nextafter(math.inf, 0)), uppers or (), values]
-        ok = ok and all(
-            isinstance(upper, float) and value <= upper <= after
-            for after, upper, value in zip(*ends, strict=True)
-        )
-    else:
-        ok = uppers is None
-    if not ok:
-        raise SchemaError(
-            f"The cells of a domain of type {type_} do not follow each other.",
-            hint="use the constructors Domain.bins and Domain.dates.",
-        )
+        return f"{self.type} {{{text}}}{zone}{null}{rule.get(self.outside or '', '')}"
 
 
 def _policy(domain: Domain) -> Outside:

@@ -17,10 +17,10 @@ from dpsql.schema.lines import as_code, as_entry
 from dpsql.schema.names import as_sql, as_text
 from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, type_range
 from dpsql.schema.toml import toml_key
+from dpsql.schema.values import ZONED
 
 FLOATS = frozenset({"DOUBLE", "FLOAT"})
-_DAYS = frozenset({"DATE", "TIMESTAMP"})
-ZONED = "TIMESTAMP WITH TIME ZONE"
+_DAYS = frozenset({"DATE", "TIMESTAMP", ZONED})
 
 _RANGES: tuple[tuple[str, int, int, int], ...] = (
     # words of the name, the range, and its step where there is a choice
@@ -66,7 +66,9 @@ def drafted(name: str, type_: str) -> Domain | None:
     if type_ in _DAYS:
         first, last = ("1920", "2020") if words & _BORN else ("2020", "2029")
         grain = "year" if words & _BORN else "day"
-        return Domain.dates(f"{first}-01-01", f"{last}-12-31", grain, nullable=True)  # type: ignore[arg-type]
+        zone = "UTC" if type_ == ZONED else None
+        days = f"{first}-01-01", f"{last}-12-31"
+        return Domain.dates(*days, grain, zone=zone, nullable=True)  # type: ignore[arg-type]
     if type_ in INTEGER_TYPES or type_ in FLOATS or _is_decimal(type_):
         return _number(words, type_)
     return None
@@ -165,12 +167,6 @@ def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
 
 def unsuitable(column: str, type_: str) -> str:
     """Say what to do with a column of a type that can't have a domain."""
-    if type_ == ZONED:
-        return (
-            f"on which day a {type_} falls depends on a setting; store it as a TIMESTAMP: "
-            f"ALTER TABLE … ALTER {as_sql(column)} TYPE TIMESTAMP USING {as_sql(column)} "
-            "AT TIME ZONE 'UTC';"
-        )
     return (
         f"columns of type {type_} can't have a domain; add an integer, BOOLEAN, DATE or ENUM "
         f"column derived from {column} to the table."
@@ -199,4 +195,5 @@ _CHECKS: dict[str, Callable[[str, Domain], str]] = {
     "VARCHAR": _check_of_labels,
     "DATE": _check_of_days,
     "TIMESTAMP": lambda _, __: "",
+    ZONED: lambda _, __: "",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +12,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.names import closest
 from dpsql.schema.numbers import iso_date, shown
+from dpsql.schema.sequences import CLOCK
 
 Entry = Mapping[str, Any]
 RULES = ("null", "drop", "clamp")
@@ -122,8 +123,14 @@ def _decimals(given: object, entry: Entry) -> Domain:
 
 
 def _dates(given: object, entry: Entry) -> Domain:
-    first, last = map(_day, _pair(given, "dates", lambda v: type(v) in {date, str}))
-    return Domain.dates(first, last, entry.get("grain", "day"), **_rules(entry))
+    grain, zone = entry.get("grain", "day"), entry.get("zone")
+    if "zone" in entry and not isinstance(zone, str):
+        raise SchemaError(f"zone can't be {shown(zone)}.", hint='write zone = "Europe/Berlin".')
+    if isinstance(grain, str) and grain in CLOCK:
+        first, last = _pair(given, "dates", lambda v: type(v) in {date, datetime, str})
+    else:
+        first, last = map(_day, _pair(given, "dates", lambda v: type(v) in {date, str}))
+    return Domain.dates(first, last, grain, zone=zone, **_rules(entry))
 
 
 def _day(given: object) -> date:
@@ -191,7 +198,9 @@ KINDS = {
     "integers": Kind("integers = [0, 115]", _integers),
     "values": Kind("values = [1, 2, 3, 6]", _values),
     "decimals": Kind("decimals = [0, 99.95], step = 0.05", _decimals, ("step", *_PLACES)),
-    "dates": Kind('dates = [2026-01-01, 2026-12-31], grain = "month"', _dates, ("grain", *_PLACES)),
+    "dates": Kind(
+        'dates = [2026-01-01, 2026-12-31], grain = "month"', _dates, ("grain", "zone", *_PLACES)
+    ),
     "bins": Kind("bins = [0, 10, 20, 50]", _bins),
     "labels": Kind('labels = ["a", "b"]', _labels, ("other", *_PLACES), ordered=False),
     "boolean": Kind("boolean = true", _boolean, ("nullable",), ordered=False),

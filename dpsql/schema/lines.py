@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.names import as_text
 from dpsql.schema.numbers import decimal_text
-from dpsql.schema.sequences import DateRange, DecimalRange
+from dpsql.schema.sequences import DateRange, DecimalRange, TimeRange
 from dpsql.schema.toml import toml_key, toml_text
 
 WIDTH = 100
@@ -36,9 +36,9 @@ def as_code(domain: Domain | NumberBounds) -> str:
         ends = (decimal(end, values.scale) for end in (values.low, values.high))
         kind, parts = "decimals", [f"'{end}'" for end in ends]
         more.insert(0, f"step='{decimal(values.step, values.scale)}'")
-    elif isinstance(values, DateRange):
-        kind, parts = "dates", [f"'{values.first}'", f"'{values.end}'"]
-        more = [*([] if values.grain == "day" else [f"grain='{values.grain}'"]), *more]
+    elif isinstance(values, DateRange | TimeRange):
+        kind, parts = "dates", [f"'{end}'" for end in _first_last(values)]
+        more = [*(f"{key}='{name}'" for key, name in _beside(values, domain.zone)), *more]
     elif domain.type == "DOUBLE":
         kind, parts = "bins", [f"[{', '.join(_edges(domain))}]"]
     else:
@@ -76,14 +76,31 @@ def _values(domain: Domain) -> list[str]:
     if isinstance(values, DecimalRange):
         ends = f"{_decimal(values.low, values.scale)}, {_decimal(values.high, values.scale)}"
         return [f"decimals = [{ends}]", f"step = {_decimal(values.step, values.scale)}"]
-    if isinstance(values, DateRange):
-        grain = [] if values.grain == "day" else [f'grain = "{values.grain}"']
-        return [f"dates = [{values.first}, {values.end}]", *grain]
+    if isinstance(values, DateRange | TimeRange):
+        # TOML has dates, and datetimes only with seconds: those are written as text.
+        days = isinstance(values, DateRange)
+        first, last = _first_last(values) if days else map(toml_text, _first_last(values))
+        beside = (f"{key} = {toml_text(name)}" for key, name in _beside(values, domain.zone))
+        return [f"dates = [{first}, {last}]", *beside]
     if domain.type == "DOUBLE":
         return [listed("bins", _edges(domain))]
     if domain.type in {"VARCHAR", "ENUM"}:
         return [listed("labels", (toml_text(str(v)) for v in values))]
     return [listed("values", map(str, values))]
+
+
+def _first_last(values: DateRange | TimeRange) -> tuple[str, str]:
+    """Write the first and the last period, or what lies in it."""
+    if isinstance(values, DateRange):
+        return str(values.first), str(values.end)
+    first, last = (values[i].isoformat(" ", "minutes") for i in (0, -1))
+    return first, last
+
+
+def _beside(values: DateRange | TimeRange, zone: str | None) -> list[tuple[str, str]]:
+    """Return what stands beside the ends, by name."""
+    grain = [] if values.grain == "day" else [("grain", values.grain)]
+    return grain if zone is None else [*grain, ("zone", zone)]
 
 
 def _edges(domain: Domain) -> list[str]:

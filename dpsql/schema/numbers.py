@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
@@ -23,6 +23,7 @@ MAX_BINS = 10_000
 """A bin is found by a chain of comparisons, which takes seconds to plan beyond that."""
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_ISO_INSTANT = re.compile(rf"{_ISO.pattern}[ T]\d\d:\d\d(:\d\d(\.\d{{1,6}})?)?", re.ASCII)
 
 
 def decimal_text(value: Fraction) -> str:
@@ -118,6 +119,29 @@ def iso_date(value: object) -> date:
         f"{shown(value)} is not a date.",
         hint='write datetime.date(2026, 1, 31), or the string "2026-01-31".',
     )
+
+
+def iso_instant(value: object) -> date:
+    """Read a date, or a date and time without a zone; either may be an ISO string.
+
+    Returns:
+        A `datetime` if there is a time.
+
+    Raises:
+        SchemaError: it is something else.
+    """
+    if type(value) is datetime and value.tzinfo is None:
+        return value
+    if isinstance(value, str) and _ISO_INSTANT.fullmatch(value):
+        with suppress(ValueError):
+            return datetime.fromisoformat(value)
+    try:
+        return iso_date(value)
+    except SchemaError:
+        raise SchemaError(
+            f"{shown(value)} is not a date and time without a zone.",
+            hint='write datetime.datetime(2026, 1, 31, 18), or the string "2026-01-31 18:00".',
+        ) from None
 
 
 def bin_edges(edges: object) -> tuple[float, ...]:

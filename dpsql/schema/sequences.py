@@ -1,19 +1,23 @@
-"""Long lists of values that are never written out: decimals with a step, and calendar periods."""
+"""Long lists of values that are never written out: decimals with a step, and periods of time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Generic, Literal, TypeVar, get_args, overload
 
 from dpsql.errors import SchemaError
 
-Grain = Literal["day", "week", "month", "quarter", "year"]
+Grain = Literal["minute", "hour", "day", "week", "month", "quarter", "year"]
 GRAINS: tuple[str, ...] = get_args(Grain)
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 """The grains that are whole months."""
+CLOCK = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
+"""The grains that are less than a day."""
+INSTANT = timedelta(microseconds=1)
+"""The distance between two timestamps that follow each other."""
 
 V = TypeVar("V")
 
@@ -116,6 +120,44 @@ class DateRange(Computed[date]):
         return f"{self.first}..{self.end}{by}"
 
 
+@dataclass(frozen=True, slots=True)
+class TimeRange(Computed[datetime]):
+    """The first or the last instants of `length` hours or minutes in a row, as a clock shows them.
+
+    The clock is never changed: each day has 24 hours.
+    """
+
+    first: datetime
+    """The first instant of the first period."""
+    length: int
+    grain: str
+    last_instants: bool = False
+
+    def at(self, index: int) -> datetime:
+        """Compute the item at an index that is in range."""
+        width = CLOCK[self.grain]
+        start = self.first + index * width
+        return start + (width - INSTANT) if self.last_instants else start
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def end(self) -> datetime:
+        """The last instant of the last period."""
+        return self.uppers.at(self.length - 1)
+
+    @property
+    def uppers(self) -> TimeRange:
+        """The last instants of the periods."""
+        return replace(self, last_instants=True)
+
+    def __str__(self) -> str:
+        ends = (replace(self, last_instants=False).at(i) for i in (0, self.length - 1))
+        first, last = (end.isoformat(" ", "minutes") for end in ends)
+        return f"{first}..{last} by {self.grain}"
+
+
 def first_of(day: date, grain: str) -> date:
     """Return the first day of the period that holds `day`; weeks begin on Monday."""
     if grain in MONTHS:
@@ -136,6 +178,21 @@ def _last_of(start: date, grain: str) -> date:
             else date(start.year + years, months + 1, 1) - timedelta(days=1)
         )
     return start + timedelta(days=6 if grain == "week" else 0)
+
+
+def whole_days(first: date, last: date) -> tuple[datetime, datetime]:
+    """Return instants: a day without a time is meant from its first to its last."""
+    begin = first if isinstance(first, datetime) else datetime.combine(first, time.min)
+    end = last if isinstance(last, datetime) else datetime.combine(last, time.max)
+    return begin, end
+
+
+def clock_periods(first: datetime, last: datetime, grain: str) -> TimeRange:
+    """Return the hours or minutes from the one that holds `first` to the one that holds `last`."""
+    start = first.replace(second=0, microsecond=0)
+    if grain == "hour":
+        start = start.replace(minute=0)
+    return TimeRange(start, (last - start) // CLOCK[grain] + 1, grain)
 
 
 def periods(first: date, last: date, grain: str) -> DateRange:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -27,11 +27,20 @@ from dpsql.schema.numbers import (
     iso_date,
     type_range,
 )
-from dpsql.schema.sequences import DateRange, DecimalRange, Grain, first_of
+from dpsql.schema.sequences import (
+    DateRange,
+    DecimalRange,
+    Grain,
+    TimeRange,
+    clock_periods,
+    first_of,
+)
 from dpsql.schema.table import Table
 from dpsql.schema.units import MAX_ROWS, ResolvedUnit
 
-_COLUMN_TYPE = re.compile(r"|DOUBLE|FLOAT|DATE|TIMESTAMP|DECIMAL\(\d\d?,\d\d?\)", re.ASCII)
+_COLUMN_TYPE = re.compile(
+    r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
+)
 _MAX_JOINS = 64
 _MAX_PATH = 3
 
@@ -88,6 +97,17 @@ class _Dates(_Values, frozen=True, tag="dates"):
         return days, days.uppers
 
 
+class _Times(_Values, frozen=True, tag="times"):
+    first: datetime
+    last: datetime
+    grain: Literal["hour", "minute"]
+
+    def read(self, type_: str) -> Read:
+        _require(self.first.tzinfo is self.last.tzinfo is None and self.first <= self.last)
+        times = clock_periods(self.first, self.last, self.grain)
+        return times, times.uppers
+
+
 class _Bins(_Values, frozen=True, tag="bins"):
     lowers: tuple[float, ...]
     uppers: tuple[float, ...]
@@ -116,11 +136,12 @@ class _Listed(_Values, frozen=True, tag="listed"):
 class _Column(_Shape, frozen=True):
     name: str
     type: str
-    values: _Integers | _Decimals | _Dates | _Bins | _Booleans | _Listed
+    values: _Integers | _Decimals | _Dates | _Times | _Bins | _Booleans | _Listed
     nullable: bool
     outside: Outside
     other: str | None
     column_type: str
+    zone: str | None = None
 
     def read(self) -> Domain:
         """Read the domain, which checks itself; not the type of the column, which SQL is from."""
@@ -128,9 +149,8 @@ class _Column(_Shape, frozen=True):
             self.column_type in INTEGER_TYPES or bool(_COLUMN_TYPE.fullmatch(self.column_type))
         )
         values, uppers = self.values.read(self.type)
-        return Domain(
-            self.type, values, self.nullable, self.outside, uppers, self.other, self.column_type
-        )
+        rules = self.nullable, self.outside, uppers, self.other
+        return Domain(self.type, values, *rules, self.column_type, self.zone)
 
 
 class _Undeclared(_Shape, frozen=True):
@@ -246,10 +266,13 @@ def _column(name: str, domain: Domain) -> _Column:
         domain.outside or "drop",  # never None
         domain.other,
         domain.column_type,
+        domain.zone,
     )
 
 
-def _values(domain: Domain) -> _Integers | _Decimals | _Dates | _Bins | _Booleans | _Listed:
+def _values(
+    domain: Domain,
+) -> _Integers | _Decimals | _Dates | _Times | _Bins | _Booleans | _Listed:
     values: Any = domain.values
     if isinstance(values, range):
         return _Integers(values.start, values.stop - 1)
@@ -260,6 +283,8 @@ def _values(domain: Domain) -> _Integers | _Decimals | _Dates | _Bins | _Boolean
         return _Decimals(low, high, step, values.scale)
     if isinstance(values, DateRange):
         return _Dates(values.first, values.length, values.grain)  # type: ignore[arg-type]
+    if isinstance(values, TimeRange):
+        return _Times(values[0], values[-1], values.grain)  # type: ignore[arg-type]
     if domain.type == "BOOLEAN":
         return _Booleans()
     if domain.type == "DOUBLE":

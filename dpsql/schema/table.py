@@ -126,6 +126,8 @@ class Table:
         """
         lines = [repr(self.path[1:] or (self.name,))]
         lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
+        zones = {name: domain.zone for name, domain in self.columns.items() if domain.zone}
+        lines += [repr(zones)] if zones else []
         types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in self.undeclared.items())
         lines += [f"{name!r}: {type_}" for name, type_ in types]
         lines += [f"{name!r}: {bounds}" for name, bounds in self.bounds.items()]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 import duckdb
 import numpy as np
@@ -39,7 +40,24 @@ DAYS = [
     "2020-07-01",
 ]  # fmt: skip
 FAR_DAYS = ["infinity", "-infinity", "5877642-06-25 (BC)", "5881580-07-10", "0044-03-15 (BC)"]
+NEW_YORK = "America/New_York"
 FAR_TIMES = ["infinity", "-infinity", "290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806"]
+
+
+TIMES = [f"{d} {t}" for d in DAYS for t in ("00:00:00", "05:59:59.999999", "23:59:59.999999")]
+CHANGES = [
+    "2020-03-08 06:59:59", "2020-03-08 07:00:00", "2020-11-01 05:59:59", "2020-11-01 06:00:00",
+    "2020-11-01 06:59:59", "2020-11-01 07:00:00",
+]  # fmt: skip
+"""Instants at which the clock in New York is put forward and back."""
+
+
+def in_new_york(text):
+    """Return what the clock shows there."""
+    if text.startswith("0001"):
+        return -INF
+    there = datetime.fromisoformat(text).replace(tzinfo=UTC).astimezone(ZoneInfo(NEW_YORK))
+    return there.replace(tzinfo=None)
 
 
 def far(text):
@@ -52,9 +70,13 @@ def rows(type_):
         known = [(f"'{d}'::DATE", date.fromisoformat(d)) for d in DAYS]
         return known + [(f"'{d}'::DATE", far(d)) for d in FAR_DAYS]
     if type_ == "TIMESTAMP":
-        times = ["00:00:00", "23:59:59.999999"]
-        known = [(f"'{d} {t}'::TIMESTAMP", date.fromisoformat(d)) for d in DAYS for t in times]
-        return known + [(f"'{d}'::TIMESTAMP", far(d)) for d in FAR_TIMES]
+        return [(f"'{t}'::TIMESTAMP", datetime.fromisoformat(t)) for t in TIMES] + [
+            (f"'{t}'::TIMESTAMP", far(t)) for t in FAR_TIMES
+        ]
+    if type_ == "TIMESTAMPTZ":
+        known = [(f"'{t}+00'::TIMESTAMPTZ", in_new_york(t)) for t in (*TIMES, *CHANGES)]
+        ends = (("", t) if t.endswith("infinity") else ("+00", t) for t in FAR_TIMES)
+        return known + [(f"'{t}{zone}'::TIMESTAMPTZ", far(t)) for zone, t in ends]
     if type_ == "DOUBLE":
         return [(f"'{v!r}'::DOUBLE", v) for v in DOUBLES]
     if type_ == "FLOAT":
@@ -83,7 +105,9 @@ def place(domain, type_, value):
         if not edges[0] <= x <= edges[-1]:
             return -1 if x < edges[0] else len(values)
         return max(i for i, e in enumerate(values) if e <= x)
-    if domain.type == "DATE":
+    if domain.type == "DATE" and isinstance(value, datetime):
+        value = value.date()
+    if domain.type in {"DATE", "TIMESTAMP"}:
         for i, first in enumerate(values):
             last = domain.uppers[i] if domain.uppers else first
             if not isinstance(value, float) and first <= value <= last:
@@ -145,6 +169,17 @@ KINDS = {
     "quarters": (Domain.dates("2020-02-15", "2021-01-03", "quarter"), ["DATE", "TIMESTAMP"]),
     "years": (Domain.dates("2019-06-01", "2020-06-01", "year"), ["DATE", "TIMESTAMP"]),
     "all years": (Domain.dates("0001-06-01", "9999-06-01", "year"), ["DATE"]),
+    "hours": (Domain.dates("2020-02-28 21:15", "2020-02-29 06:00", "hour"), ["TIMESTAMP"]),
+    "minutes": (Domain.dates("2019-12-31 23:50", "2020-01-01 06:10", "minute"), ["TIMESTAMP"]),
+    "days there": (Domain.dates("2020-02-28", "2020-11-01", zone=NEW_YORK), ["TIMESTAMPTZ"]),
+    "hours there": (
+        Domain.dates("2020-10-31 23:00", "2020-11-01 02:00", "hour", zone=NEW_YORK),
+        ["TIMESTAMPTZ"],
+    ),
+    "minutes there": (
+        Domain.dates("2020-03-08 01:30", "2020-03-08 03:30", "minute", zone=NEW_YORK),
+        ["TIMESTAMPTZ"],
+    ),
     "listed days": (
         Domain("DATE", (date(2020, 1, 1), date(2020, 3, 31), date(2020, 12, 31))),
         ["DATE", "TIMESTAMP"],
@@ -351,6 +386,11 @@ def test_many_bins_are_found():
         ("DOUBLE", Domain.decimals(0, 2**50, 1)),
         ("VARCHAR", Domain.decimals(0, 1, 1)),
         ("TIMESTAMPTZ", Domain.dates("2020-01-01", "2020-12-31")),
+        ("TIMESTAMPTZ", Domain.dates("2020-01-01", "2020-12-31", "hour")),
+        ("TIMESTAMPTZ", Domain.dates("2020-01-01", "2020-12-31", zone="Europe/Berln")),
+        ("TIMESTAMP", Domain.dates("2020-01-01", "2020-12-31", zone="UTC")),
+        ("DATE", Domain.dates("2020-01-01", "2020-12-31", "hour")),
+        ("DATE", Domain.dates("2020-01-01", "2020-12-31", zone="UTC")),
         ("VARCHAR", Domain.dates("2020-01-01", "2020-12-31")),
         ("DATE", Domain.bins([0, 1])),
         ("DOUBLE", Domain.integers(0, 1)),
@@ -365,7 +405,21 @@ def test_columns_that_cannot_hold_a_domain_are_refused(type_, domain):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("type_", ["TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"])
+def test_the_clock_is_that_of_the_declared_zone_whatever_the_session_is_set_to():
+    con = duckdb.connect()
+    store(con, "x TIMESTAMPTZ", ["'2020-06-30 23:30:00+00'", "'2020-07-01 03:30:00+00'"])
+    days = Domain.dates("2020-06-30", "2020-07-01", zone=NEW_YORK)
+    for zone in ("UTC", "Asia/Tokyo", "Pacific/Honolulu"):
+        con.execute(f"SET TimeZone = '{zone}'").fetchall()
+        assert counted(con, days).tolist() == [2, 0, 0]
+    con.execute("SET Calendar = 'ethiopic'").fetchall()
+    with pytest.raises(SchemaError, match="not the Gregorian") as caught:
+        counted(con, days)
+    con.execute(caught.value.hint).fetchall()
+    assert counted(con, days).tolist() == [2, 0, 0]
+
+
+@pytest.mark.parametrize("type_", ["TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"])
 def test_other_times_become_timestamps_as_the_hint_says(type_):
     con = duckdb.connect()
     con.execute(f"CREATE TABLE t (x {type_})").fetchall()
@@ -373,6 +427,5 @@ def test_other_times_become_timestamps_as_the_hint_says(type_):
     with pytest.raises(SchemaError) as caught:
         read_table(con, ("t",), schema)
     hint = caught.value.hint
-    if type_ != "TIMESTAMPTZ":  # the cast of that needs an extension
-        con.execute(hint.split(",")[0].replace("TABLE …", "TABLE t")).fetchall()
-        assert read_table(con, ("t",), schema).columns["x"].timed
+    con.execute(hint.split(",")[0].replace("TABLE …", "TABLE t")).fetchall()
+    assert read_table(con, ("t",), schema).columns["x"].timed

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dpsql.schema import Domain, Table
 from dpsql.schema.sequences import GRAINS
 from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.values import ZONED
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 labels = st.lists(texts, min_size=1, max_size=6, unique=True)
@@ -41,7 +42,8 @@ def declared_domains(draw) -> Domain:
         return Domain.integers(*sorted([draw(integers), draw(integers)]), **rules)
     if kind == "dates":
         first, last = sorted([draw(days), draw(days)])
-        return Domain.dates(first, last, draw(st.sampled_from(GRAINS)), **rules)
+        grain, zone = draw(st.sampled_from(GRAINS)), draw(st.sampled_from([None, "Europe/Berlin"]))
+        return Domain.dates(first, last, grain, zone=zone, **rules)
     if kind == "bins":
         edges = draw(st.lists(finite, min_size=2, max_size=6, unique=True))
         return Domain.bins(sorted(edges), **rules)
@@ -52,6 +54,13 @@ def declared_domains(draw) -> Domain:
     return Domain.decimals(*exact, **rules)
 
 
+_COLUMNS = {
+    "DOUBLE": ["DOUBLE", "FLOAT", "DECIMAL(9,2)", "UBIGINT"],
+    "DATE": ["DATE", "TIMESTAMP"],
+    "TIMESTAMP": ["TIMESTAMP"],
+}
+
+
 @st.composite
 def stored_domains(draw) -> Domain:
     """Domains as the catalog gives them, too."""
@@ -60,10 +69,10 @@ def stored_domains(draw) -> Domain:
         return _listed_integers(draw)
     if domain.type == "VARCHAR" and domain.other is None:
         return draw(st.sampled_from([domain, domain.as_type("ENUM")]))
-    if domain.type in {"DOUBLE", "DATE"}:
-        of = ["DOUBLE", "FLOAT", "DECIMAL(9,2)", "UBIGINT"], ["DATE", "TIMESTAMP"]
-        return domain.of_column(draw(st.sampled_from(of[domain.type == "DATE"])))
-    return domain
+    if domain.zone is not None:
+        return domain.of_column(ZONED)
+    types = _COLUMNS.get(domain.type)
+    return domain if types is None else domain.of_column(draw(st.sampled_from(types)))
 
 
 def _listed_integers(draw) -> Domain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
 
 import pytest
@@ -50,6 +50,19 @@ class TestValues:
         assert domain.values[10**17] == 10**15
         assert len(repr(domain)) < 200
         assert hash(domain) == hash(Domain.decimals(0, 10**15, "0.01"))
+
+    def test_hours(self):
+        domain = Domain.dates("2020-02-28 22:30", date(2020, 2, 29), "hour", zone="Asia/Tokyo")
+        assert domain.size == len(domain.values) == 26
+        assert domain.values[0] == datetime(2020, 2, 28, 22)
+        assert domain.values[-1] == datetime(2020, 2, 29, 23)
+        assert domain.uppers[-1] == datetime(2020, 2, 29, 23, 59, 59, 999999)
+        assert str(domain) == "TIMESTAMP {2020-02-28 22:00..2020-02-29 23:00 by hour} in Asia/Tokyo"
+
+    def test_minutes(self):
+        domain = Domain.dates(datetime(9999, 12, 31, 23, 58), "9999-12-31", "minute")
+        assert [value.minute for value in domain.values] == [58, 59]
+        assert domain.uppers[-1] == datetime.max
 
     def test_dates(self):
         domain = Domain.dates("2020-02-28", date(2020, 3, 1))
@@ -167,6 +180,14 @@ REFUSED = {
     "a datetime": lambda: Domain.dates(datetime(2020, 1, 1), date(2020, 1, 2)),
     "a day that isn't": lambda: Domain.dates("2020-02-30", "2020-03-01"),
     "a date in another form": lambda: Domain.dates("20200101", "2020-03-01"),
+    "a time with a zone": lambda: Domain.dates(
+        datetime(2020, 1, 1, tzinfo=UTC), date(2020, 1, 2), "hour"
+    ),
+    "hours in the wrong order": lambda: Domain.dates(
+        "2020-01-01 02:00", "2020-01-01 01:00", "hour"
+    ),
+    "a zone that isn't a name": lambda: Domain.dates("2020-01-01", "2020-01-02", zone="+02:00"),
+    "a zone of labels": lambda: Domain("VARCHAR", ("a",), zone="UTC"),
     "a number as a date": lambda: Domain.dates(2020, 2021),
     "dates in the wrong order": lambda: Domain.dates("2020-01-02", "2020-01-01"),
     "an unknown grain": lambda: Domain.dates("2020-01-02", "2020-01-03", "decade"),

@@ -32,6 +32,12 @@ SCHEMA = dpsql.Schema(
             "share": dpsql.Domain.decimals("-1", "1", "0.25", nullable=True, outside="clamp"),
             "wage": dpsql.Domain.decimals("0", "3", "0.5", outside="clamp"),
             "tens": dpsql.Domain.decimals(0, 50, 10, outside="clamp"),
+            "hit": dpsql.Domain.dates(
+                "2020-02-28 18:00", "2020-03-02 06:00", "hour", nullable=True
+            ),
+            "met": dpsql.Domain.dates(
+                "2020-03-02", "2020-03-08 12:00", "hour", zone="America/New_York", outside="clamp"
+            ),
             "town": dpsql.Domain.labels(["Bonn", "rest", "Ulm"], other="rest", nullable=True),
         }
     }
@@ -40,7 +46,7 @@ CREATE = """
     CREATE TABLE private (
         came TIMESTAMP, went TIMESTAMP, day DATE, real DOUBLE, small FLOAT, number INTEGER,
         money DECIMAL(6,2), share DOUBLE, wage DECIMAL(6,2), tens INTEGER, town VARCHAR,
-        size ENUM ('small', 'big', 'medium'), flag BOOLEAN
+        size ENUM ('small', 'big', 'medium'), flag BOOLEAN, hit TIMESTAMP, met TIMESTAMPTZ
     )
 """
 SEEN = """
@@ -58,7 +64,10 @@ SEEN = """
         (floor(least(greatest(wage, 0), 3)::DOUBLE / 0.5 + 0.5) * 0.5)::DECIMAL(6,2) AS wage,
         (floor(least(greatest(tens, 0), 50) / 10.0 + 0.5) * 10)::INTEGER AS tens,
         CASE WHEN town IN ('Bonn', 'Ulm') THEN town WHEN town IS NOT NULL THEN 'rest' END AS town,
-        size, flag
+        size, flag,
+        CASE WHEN hit >= '2020-02-28 18:00:00' AND hit < '2020-03-02 07:00:00' THEN hit END AS hit,
+        least(greatest(met AT TIME ZONE 'America/New_York', TIMESTAMP '2020-03-02 00:00:00'),
+            TIMESTAMP '2020-03-08 12:59:59.999999') AS met
     FROM private
 """
 _CLOCKS = ("00:00:00", "00:00:00.000001", "11:59:59", "12:00:00", "18:30:00", "23:59:59.999999")
@@ -96,6 +105,8 @@ def connect(rows=400, seed=0):
             maybe(rng.choice(["'Bonn'", "'Ulm'", "'ulm'", "'Ulm '", "''", "'rest'"])),
             maybe(rng.choice(["'small'", "'big'", "'medium'"])),
             maybe(rng.choice(["true", "false"])),
+            maybe(moment(-3, 2)),
+            f"({moment(0, 8)} + INTERVAL {rng.randint(0, 23)} HOUR) AT TIME ZONE 'UTC'",
         ]
         con.execute(f"INSERT INTO private VALUES ({', '.join(map(text, row))})").fetchall()
     con.execute(SEEN).fetchall()
@@ -139,7 +150,7 @@ class Expressions:
 
     def moment(self):
         """Draw a timestamp, or a date of one."""
-        t = self._one("came", "went")
+        t = self._one("came", "went", "hit", "met")
         return self._one(
             t, t, t, f"{t}::DATE", f"date_trunc('day', {t})", f"date_trunc('month', {t})",
             f"date_trunc('week', {t})", f"date_trunc('hour', {t})", f"last_day({t})",
@@ -152,10 +163,12 @@ class Expressions:
         )  # fmt: skip
 
     def _shift(self):
-        return self._one("1 DAY", "2 WEEK", "1 MONTH", "6 HOUR", "90 MINUTE", "1 YEAR", "'-3' DAY")
+        return self._one(
+            "1 DAY", "2 WEEK", "1 MONTH", "6 HOUR", "1 HOUR", "90 MINUTE", "1 YEAR", "'-3' DAY"
+        )
 
     def _moments(self):
-        day = f"2020-{self._one('02', '03')}-0{self._rng.randint(1, 5)}"
+        day = f"2020-{self._one('02', '03')}-0{self._rng.randint(1, 8)}"
         clock = self._one(*_CLOCKS)
         return self._one(
             f"DATE '{day}'", f"DATE '{day}'", f"TIMESTAMP '{day} {clock}'", f"'{day}'",
@@ -165,7 +178,7 @@ class Expressions:
 
     def _day(self):
         part = self._one("day", "month", "dow", "week", "isodow", "doy", "quarter", "year", "hour")
-        t = self._one("came", "went", "day")
+        t = self._one("came", "went", "day", "hit", "met")
         return self._one(
             f"extract({part} FROM {t})", f"date_part('{part}', {t})", f"yearweek({t})",
             f"date_diff('{self._one('day', 'week', 'month', 'hour')}', DATE '2020-02-20', {t})",
@@ -218,7 +231,7 @@ class Expressions:
     def statement(self):
         """Draw a statement."""
         key = self.value()
-        while key in {"came", "went"}:
+        while key in {"came", "went", "hit", "met"}:
             key = self.value()
         table = "SELECT COUNT(*) AS n FROM private"
         public = f"(VALUES ({self._moments()}, {self._numbers()})) v(t, x)"

@@ -231,6 +231,109 @@ def test_a_timestamp_is_grouped_by_its_day(hits):
         assert [round(n) for n in frame["n"]] == [144, 144, 12]
 
 
+# ── timestamps by hours and minutes, and by the clock of a zone ────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def visits():
+    """Twelve days around the night in which the clock in New York is put back."""
+    con = duckdb.connect()
+    con.execute("SET TimeZone = 'Asia/Tokyo'").fetchall()  # which must not matter
+    con.execute(
+        "CREATE TABLE visits AS SELECT s::TIMESTAMPTZ AS seen, "
+        "(s::TIMESTAMPTZ AT TIME ZONE 'America/New_York') AS t, (i % 7)::DOUBLE AS x "
+        "FROM (SELECT i, to_timestamp(1383091200 + i * 601) AS s FROM range(1700) r(i))"
+    ).fetchall()
+    con.execute("CREATE TABLE clock AS SELECT t AS seen, t, x FROM visits").fetchall()
+    return con
+
+
+HOURS = ("2013-10-30 05:00", "2013-11-08")
+VISITS = dpsql.Schema(
+    {
+        "visits": {
+            "seen": Domain.dates(*HOURS, "hour", zone="America/New_York"),
+            "t": Domain.dates(*HOURS, "hour"),
+        }
+    }
+)
+IN = "t >= TIMESTAMP '2013-10-30 05:00:00' AND t < DATE '2013-11-09'"
+
+
+@pytest.mark.parametrize("column", ["t", "seen"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT extract(hour FROM {t}) AS k, COUNT(*) AS n FROM {visits} GROUP BY k",
+        "SELECT date_trunc('hour', {t}) AS k, COUNT(*) AS n FROM {visits} GROUP BY k",
+        "SELECT date_trunc('hour', {t}) AS k, COUNT(*) AS n FROM {visits} WHERE x > 3 GROUP BY k",
+        "SELECT {t}::DATE AS k, COUNT(*) AS n FROM {visits} WHERE hour({t}) < 6 GROUP BY k",
+        "SELECT strftime({t}, '%a %H:00') AS k, COUNT(*) AS n FROM {visits} GROUP BY k",
+        "SELECT ({t} - INTERVAL 6 HOUR)::DATE AS k, COUNT(*) AS n FROM {visits} GROUP BY k",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE {t} >= TIMESTAMP '2013-11-03 01:00:00'",
+        "SELECT COUNT(*) AS n FROM {visits} WHERE {t} BETWEEN '2013-10-31' AND '2013-11-01 "
+        "04:59:59.999999'",
+        "SELECT SUM(date_diff('hour', TIMESTAMP '2013-11-03 12:30:00', {t})) AS n FROM {visits}",
+        "SELECT AVG(hour({t})) AS n FROM {visits} WHERE {t} < DATE '2013-11-03'",
+    ],
+)
+def test_what_depends_on_the_hour_equals_duckdb(visits, column, sql):
+    """DuckDB is asked for the same of the clock in New York, where one hour of it was two."""
+    exact = dpsql.Budget(rho=10**10)
+    frame = dpsql.query(visits, sql.format(t=column, visits="visits"), budget=exact, schema=VISITS)
+    ours = {row[:-2]: row[-2] for row in frame.rows() if abs(row[-2]) > 0.01}
+    kept = f"(SELECT * FROM clock WHERE {IN})"
+    asked = visits.execute(sql.format(t=column, visits=kept)).fetchall()
+    assert ours == pytest.approx({row[:-1]: float(row[-1]) for row in asked}, abs=0.01)
+
+
+def test_minutes_are_known_where_they_are_declared(visits):
+    minutes = Domain.dates("2013-11-03 00:00", "2013-11-03 02:59", "minute", zone="Etc/GMT+4")
+    sql = "SELECT hour(seen) AS h, minute(seen) // 10 AS m, COUNT(*) AS n FROM visits GROUP BY h, m"
+    budget = dpsql.Budget(rho=10**10)
+    frame = dpsql.query(visits, sql, budget=budget, schema={"visits": {"seen": minutes}})
+    there = "SELECT seen AT TIME ZONE 'Etc/GMT+4' AS seen FROM visits"
+    night = "seen >= '2013-11-03' AND seen < '2013-11-03 03:00:00'"
+    asked = sql.replace("visits", f"({there}) WHERE {night}")
+    ours = [(h, m, round(n)) for h, m, n, _ in frame.rows() if round(n)]
+    assert sorted(ours) == sorted(visits.execute(asked).fetchall())
+
+
+def test_timestamps_of_a_declared_column_are_compared_row_by_row_too(visits):
+    """With a column without a domain in one condition: up to the end of the last hour."""
+    days = Domain.dates("2013-10-30", "2013-11-08")
+    for domain in (VISITS["visits"]["t"], days):
+        sql = "SELECT COUNT(*) AS n FROM visits WHERE t >= DATE '2013-11-08' OR x > 5"
+        budget = dpsql.Budget(rho=10**10)
+        frame = dpsql.query(visits, sql, budget=budget, schema={"visits": {"t": domain}})
+        first = domain.values[0]
+        inside = f"t >= TIMESTAMP '{first}' AND t < DATE '2013-11-09'"
+        seen = sql.replace("visits", f"(SELECT * FROM visits WHERE {inside})")
+        assert round(frame["n"][0]) == visits.execute(seen).fetchall()[0][0]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("t > TIMESTAMP '2013-11-03 12:00:00'", "known by hours only"),
+        ("t <= TIMESTAMP '2013-11-03 12:00:00'", "known by hours only"),
+        ("seen >= TIMESTAMP '2013-11-03 12:30:00'", "known by hours only"),
+        ("minute(t) = 0", "known by its hour only"),
+        ("strftime(seen, '%H:%M') = '12:00'", "known by its hour only"),
+        ("(t - INTERVAL 30 MINUTE)::DATE = DATE '2013-11-03'", "known by its hour only"),
+        ("seen >= '2013-11-03 12:00:00+02'", "clock shows in America/New_York"),
+        ("seen >= '2013-11-03 12:00:00Z'", "clock shows in America/New_York"),
+        ("seen < DATE '2013-11-03' OR x > 5", "has a time zone"),
+    ],
+)
+def test_what_cuts_through_an_hour_is_refused(visits, condition, message):
+    sql = f"SELECT COUNT(*) AS n FROM visits WHERE {condition}"
+    with pytest.raises(dpsql.SqlError, match=message) as error:
+        dpsql.plan(visits, sql, budget=dpsql.Budget(rho=1), schema=VISITS)
+    assert error.value.hint
+    assert error.value.span is not None
+
+
 # ── what is seen of other columns ──────────────────────────────────────────────────────────
 
 

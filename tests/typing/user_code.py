@@ -121,4 +121,4 @@ def mistakes() -> None:
     dpsql.plan(con, script, epsilon=1)  # type: ignore[call-arg]
     dpsql.Unit("person")  # type: ignore[call-arg]
     budget.mu_squared = Fraction(1)  # type: ignore[misc]
-    dpsql.Domain.dates("2020-01-01", "2020-12-31", "hour")  # type: ignore[arg-type]
+    dpsql.Domain.dates("2020-01-01", "2020-12-31", "decade")  # type: ignore[arg-type]

@@ -1,26 +1,28 @@
 """Coarse columns: expressions that the cells of a column don't determine are refused.
 
-A cell of bins, of dates with a coarse grain, or of the days of a TIMESTAMP stands for many stored
-values, and expressions are evaluated at its first one. So what is asked must be the same for all
-of them. The days of a cell are few: all of them are tried. The numbers of a bin and the times of a
-day are not:
+A cell of bins, of dates with a coarse grain, or of the days or hours of a TIMESTAMP stands for
+many stored values, and expressions are evaluated at its first one. So what is asked must be the
+same for all of them. The days of a cell are few: all of them are tried. The numbers of a bin and
+the times of a day are not:
 
 - a column of bins may be compared with other values only, directly, and the comparisons can change
   there and nowhere else. They are tried at the first and last number of each bin, and at, just
   below and just above each compared value;
-- of a timestamp, it is proved that an expression depends on its day, but for comparisons of the
-  column itself (see `instants`). These are tried in the same way, within each day.
+- of a timestamp, it is proved that an expression depends on its day (its hour, its minute), but for
+  comparisons of the column itself (see `instants`). These are tried in the same way, within each.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Table
+from dpsql.schema.sequences import TimeRange
 from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
@@ -32,6 +34,8 @@ MAX_TRIED = 2**26
 """Combinations of cells, public rows and days that are tried."""
 MAX_COMPARED = 200
 """Values with which a coarse column is compared in one expression."""
+
+_CLOCK_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 Cells = Callable[[Sequence[str]], str]
 """Returns SQL for the joint cells of columns."""
@@ -92,8 +96,8 @@ class CoarseColumns:
                 number = f"({value})::{of}"
                 nearby = (f"nextafter({number}, '{s}infinity'::{of})" for s in ("", "-"))
                 points += [number, *nearby]
-        elif domain.timed:
-            points = [] if domain.uppers is None else ["__first"]
+        elif domain.instant:
+            points = ["__first"] if domain.timed and domain.uppers is not None else []
             for value in self._compared_instants(bound, name):
                 moment = f"TRY_CAST(({value}) AS TIMESTAMP)"
                 points += ["__last", moment]
@@ -131,7 +135,7 @@ class CoarseColumns:
         i, domain = self._index[name], self._table.columns[name]
         cells = self._cells(tuple(sorted(bound.attributes)))
         size = math.prod(self._table.columns[a].size for a in bound.attributes)
-        if domain.type == "DOUBLE":
+        if domain.type in {"DOUBLE", "TIMESTAMP"}:
             return f"(SELECT *, __a{i} AS __first, __u{i} AS __last FROM {cells})", size
         days = self._sandbox.new_name("days")
         of, last = ("TIMESTAMP", "+ INTERVAL 1 DAY - INTERVAL 1 MICROSECOND")
@@ -176,13 +180,23 @@ class CoarseColumns:
         """Return everything with which a timestamp is compared, as SQL.
 
         Raises:
-            SqlError: something else depends on its time of day.
+            SqlError: something else depends on its time of day, or on the time of another clock.
         """
+        domain, period = self._table.columns[name], self._period(name)
         try:
-            found = compared_with(bound.node, f"__a{self._index[name]}")
+            found = compared_with(bound.node, f"__a{self._index[name]}", period)
         except DependsOnTimeError:
-            message = f"The column {name} is known by its day only, and this depends on the time."
+            message = f"The column {name} is known by its {period} only, and this depends on "
+            message += "the time." if period == "day" else "more of it."
             raise self._error(bound, message, name) from None
+        texts = (t.name for value in found for t in value.find_all(exp.Literal) if t.is_string)
+        if domain.zone is not None and not all(map(_CLOCK_TIME.fullmatch, texts)):
+            raise self._source.error(
+                bound.span,
+                f"The column {name} is what the clock shows in {domain.zone}, and this is no time "
+                "of a clock without a zone.",
+                f"write TIMESTAMP '{domain.values[0]:%Y-%m-%d} 18:00:00', of the clock there.",
+            )
         return self._few(found, bound, name)
 
     def _few(self, compared: Iterable[Expr], bound: BoundExpr, name: str) -> list[str]:
@@ -237,7 +251,14 @@ class CoarseColumns:
 
     def _ranges(self, name: str) -> str:
         domain = self._table.columns[name]
+        if domain.type == "TIMESTAMP":
+            return f"{self._period(name)}s"
         return "ranges" if domain.uppers is not None else "days"
+
+    def _period(self, name: str) -> str:
+        """Return by what a timestamp is known."""
+        values = self._table.columns[name].values
+        return values.grain if isinstance(values, TimeRange) else "day"
 
     def _error(self, bound: BoundExpr, message: str, name: str | None) -> SqlError:
         hint = "compare each of them with values."
@@ -246,6 +267,11 @@ class CoarseColumns:
             more = ", …" if len(values) > 6 else ""
             shown = ", ".join(str(v) for v in values[:6])
             hint = f"its ranges begin at {shown}{more}: compare with these by >= and <."
+            if isinstance(values, TimeRange):
+                hint = (
+                    f"compare with whole {values.grain}s by >= and <, for example {as_sql(name)} "
+                    f">= TIMESTAMP '{values[0]}'."
+                )
             if self._ranges(name) == "days":
                 hint = (
                     f"write {as_sql(name)}::DATE, of which all is known, or compare with midnights "

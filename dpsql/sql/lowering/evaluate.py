@@ -385,7 +385,7 @@ class Evaluator:
         try:
             self._check_coarse(weight, component)
         except SqlError as error:
-            if any(self._table.columns[name].timed for name in weight.attributes):
+            if any(self._table.columns[name].instant for name in weight.attributes):
                 raise
             raise self.source.error(
                 error.span,

@@ -1,22 +1,25 @@
-"""Timestamps that are known by their day: which expressions the day determines.
+"""Timestamps that are known by their day, hour or minute: which expressions that determines.
 
 A day has 86,400,000,000 microseconds, too many to try. So it is proved from the expression, node
-by node, that nothing in it depends on the time of day, but for comparisons of the column itself:
+by node, that nothing in it depends on the time within a day (an hour, a minute: the *period*), but
+for comparisons of the column itself:
 
-- *fixed* is what has one value for all times of a day;
-- *within* is a timestamp whose day is fixed, and whose time isn't: the column, a cast of it to
-  TIMESTAMP, it with whole days added, and choices among such values.
+- *fixed* is what has one value for all times of a period;
+- *within* is a timestamp whose period is fixed, and whose time in it isn't: the column, a cast of
+  it to TIMESTAMP, it with whole such periods added, and choices among such values.
 
-A function from the lists below makes a fixed value of one within, since it looks at the day only.
+A function from the lists below makes a fixed value of one within, since it looks at no more than
+the period: at the day only, or in a column known by hours, at these too.
 A function of fixed values is fixed, as all functions that are allowed are deterministic. A
-comparison of the column with a fixed value v changes at v and nowhere else: over a day it is fixed
+comparison of the column with a fixed value v changes at v and nowhere else: in a period it is fixed
 if it is the same at its first instant, at its last, and at, just before and just after v. These
-are collected to be tried, see `coarse`. Anything else depends on the time of day.
+are collected to be tried, see `coarse`. Anything else depends on the time.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -46,20 +49,51 @@ _NAMED = frozenset(
     ("century", "decade", "isoyear", "millennium", "weekday", "yearweek", "isfinite")
 )
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
-_FORMAT = re.compile(r"(?:[^%]|%-?[%aAbBhdmyYjUWuwGVx])*")
-"""Formats of strftime that show the day only."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a timestamp, and so may be looked at."""
+
+    parts: frozenset[str]
+    """Parts of it, and periods, as DuckDB names them."""
+    shifts: frozenset[str]
+    """Periods that leave the time within a cell as it is when they are added."""
+    shown: re.Pattern[str]
+    """Formats of strftime that show nothing else."""
+    functions: tuple[type[Expr], ...]
+    """Functions of the known parts."""
+
+
+def _known(parts: str, shown: str, *functions: type[Expr]) -> _Known:
+    return _Known(
+        _PARTS | frozenset(parts.split()),
+        _SHIFTS | frozenset(parts.split()),
+        re.compile(rf"(?:[^%]|%-?[%aAbBhdmyYjUWuwGVx{shown}])*"),
+        (*_OF_DATES, *functions),
+    )
+
+
+_HOURS, _MINUTES = "hour hours hr hrs h", "minute minutes min mins m"
+_BY = {
+    "day": _known("", ""),
+    "hour": _known(_HOURS, "HIp", exp.Hour),
+    "minute": _known(f"{_HOURS} {_MINUTES}", "HIpM", exp.Hour, exp.Minute),
+}
+"""By what a column is known."""
 
 
 class DependsOnTimeError(Exception):
-    """An expression depends on the time of day."""
+    """An expression depends on more than what is known of a timestamp."""
 
 
-def compared_with(node: Expr, place: str) -> list[Expr]:
-    """Prove that an expression depends on the day of a column only, but for comparisons.
+def compared_with(node: Expr, place: str, period: str) -> list[Expr]:
+    """Prove that an expression depends on the period of a column only, but for comparisons.
 
     Args:
         node: the expression.
         place: the name of the column in it.
+        period: by what the column is known: its "day", "hour" or "minute".
 
     Returns:
         Everything with which the column itself is compared.
@@ -67,7 +101,7 @@ def compared_with(node: Expr, place: str) -> list[Expr]:
     Raises:
         DependsOnTimeError: it can't be proved.
     """
-    proof = _Proof(place)
+    proof = _Proof(place, _BY[period])
     if not proof.fixed(node):
         raise DependsOnTimeError
     return proof.compared
@@ -76,8 +110,9 @@ def compared_with(node: Expr, place: str) -> list[Expr]:
 class _Proof:
     """Goes through one expression; whatever is not shown to be fixed or within raises."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, known: _Known) -> None:
         self._place = place
+        self._known = known
         self.compared: list[Expr] = []
 
     def fixed(self, node: Expr) -> bool:
@@ -102,7 +137,9 @@ class _Proof:
             return self._chosen(node)
         for part in node.iter_expressions():
             fixed = self.fixed(part)
-            if not fixed and not any(part is argument for argument in _looked_at(node)):
+            if not fixed and not any(
+                part is argument for argument in _looked_at(node, self._known)
+            ):
                 raise DependsOnTimeError
         return True
 
@@ -138,7 +175,7 @@ class _Proof:
         unit = node.expression.args.get("unit")
         count = node.expression.this
         whole = isinstance(count, exp.Literal) and _WHOLE.fullmatch(count.name)
-        if unit is None or not whole or unit.name.lower() not in _SHIFTS:
+        if unit is None or not whole or unit.name.lower() not in self._known.shifts:
             raise DependsOnTimeError
         return False
 
@@ -158,29 +195,29 @@ class _Proof:
         return all(fixed)
 
 
-def _looked_at(node: Expr) -> list[Expr]:
-    """Return those arguments of a function of which it looks at the day only."""
-    if isinstance(node, _OF_DATES):
+def _looked_at(node: Expr, known: _Known) -> list[Expr]:
+    """Return those arguments of a function of which it looks at what is known only."""
+    if isinstance(node, known.functions):
         return [node.this]
     if isinstance(node, (exp.TimestampTrunc, exp.DateTrunc)):
-        return [node.this] if _is_part(node.args.get("unit")) else []
+        return [node.this] if _is_part(node.args.get("unit"), known) else []
     if isinstance(node, exp.Extract):
-        return [node.expression] if _is_part(node.this) else []
+        return [node.expression] if _is_part(node.this, known) else []
     if isinstance(node, exp.DateDiff):
         both = [node.this, node.expression]
-        return both if _is_part(node.args.get("unit")) else []
+        return both if _is_part(node.args.get("unit"), known) else []
     if isinstance(node, exp.TimeToStr):
         shown = node.args["format"]
-        known = isinstance(shown, exp.Literal) and _FORMAT.fullmatch(shown.name)
-        return [node.this] if known else []
+        fixed = isinstance(shown, exp.Literal) and known.shown.fullmatch(shown.name)
+        return [node.this] if fixed else []
     if isinstance(node, exp.Anonymous) and node.name.lower() in {"date_part", "datepart"}:
-        return node.expressions[1:] if _is_part(node.expressions[0]) else []
+        return node.expressions[1:] if _is_part(node.expressions[0], known) else []
     if isinstance(node, exp.Anonymous) and node.name.lower() in _NAMED:
         return list(node.expressions)
     return []
 
 
-def _is_part(unit: Expr | None) -> bool:
-    """Whether a word means a part of a date or a period of whole days."""
+def _is_part(unit: Expr | None, known: _Known) -> bool:
+    """Whether a word means a part, or a period, that is known."""
     words = (exp.Var, exp.Literal, exp.Identifier)
-    return isinstance(unit, words) and unit.name.lower() in _PARTS
+    return isinstance(unit, words) and unit.name.lower() in known.parts

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, time
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError
 from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import RowBounds
@@ -27,6 +27,7 @@ from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
 from dpsql.schema.drafts import bounds_hint
 from dpsql.schema.names import as_sql, quoted_text
+from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.matrices import LoweredBlock
@@ -175,6 +176,12 @@ class RowReader:
             name = self._canonical[node.name]
             domain = self._table.columns.get(name)
             column = row.RowColumn(name)
+            if self._types[name] == ZONED:
+                raise UnsupportedSqlError(
+                    f"The column {name} has a time zone: what it is in a row can't stand beside "
+                    "columns without a domain.",
+                    hint="declare the domains of the others.",
+                )
             if domain is None or name in self._table.enforced:
                 return column
             return _within(column, domain)
@@ -347,7 +354,10 @@ def _ends(domain: Domain) -> tuple[Fraction, Fraction] | None:
 
 def _within(column: row.RowColumn, domain: Domain) -> row.RowExpression:
     """Return the value that SQL sees of a column with a domain: NULL outside, or the nearer end."""
-    ends = [_constant(end) for end in (domain.values[0], (domain.uppers or domain.values)[-1])]
+    least, most = domain.values[0], (domain.uppers or domain.values)[-1]
+    if domain.timed and isinstance(most, date):
+        most = datetime.combine(most, time.max)
+    ends = [_constant(end) for end in (least, most)]
     if domain.outside == "clamp":
         return _clamped(column, *ends)
     if isinstance(domain.values, tuple) and domain.uppers is None:
@@ -372,6 +382,8 @@ def _constant(value: Value) -> row.RowConstant:
         return row.RowConstant("BOOLEAN", str(value).lower())
     if isinstance(value, str):
         return row.RowConstant("VARCHAR", value)
+    if isinstance(value, datetime):
+        return row.RowConstant("TIMESTAMP", value.isoformat(" "))
     if isinstance(value, date):
         return row.RowConstant("DATE", value.isoformat())
     if isinstance(value, float):
