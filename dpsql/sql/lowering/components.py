@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlglot import exp
-
 from dpsql.linalg.connected import unions
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, render
+from dpsql.sql.binding.expressions import BoundExpr
 
 Node = str | int
 
@@ -102,25 +100,3 @@ def _smallest(table: Table) -> frozenset[Node]:
         return not domain.covers_all, domain.size
 
     return frozenset({min(table.columns, key=cost)})
-
-
-def lookups(relation: Relation, conditions: Sequence[BoundExpr]) -> list[tuple[str, str]]:
-    """Return the conditions `private = public`, each as SQL with its public side.
-
-    DuckDB looks these up by hashes. The public side names columns of this relation only, the other
-    one private columns only.
-    """
-    found = []
-    for condition in conditions:
-        node = condition.node.unnest()
-        if not isinstance(node, exp.EQ) or condition.relations != {relation.number}:
-            continue
-        for side, other in ((node.this, node.expression), (node.expression, node.this)):
-            if _over_only(side, f"__r{relation.number}_") and _over_only(other, "__a"):
-                found.append((condition.sql, render(side)))
-    return found
-
-
-def _over_only(node: Expr, prefix: str) -> bool:
-    names = [column.name for column in node.find_all(exp.Column)]
-    return bool(names) and all(name.startswith(prefix) for name in names)

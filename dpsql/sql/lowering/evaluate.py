@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -21,15 +21,14 @@ from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
-from dpsql.sql.lowering.components import CoupledColumns, lookups
+from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.lowering.hints import hint_for
+from dpsql.sql.lowering.lookups import JoinedRows
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
 MAX_JOINT_CELLS = 4_000_000
 """The largest joint domain over which expressions are evaluated."""
-MAX_JOINED = 2**26
-"""Cells times rows of the public relations that they are joined with."""
 MAX_WEIGHT = 1e12
 """What one row may add to a sum, or to a sum of squares."""
 
@@ -112,8 +111,8 @@ class Evaluator:
         names = ", ".join(f"k{k}" for k in component.keys)
         first = self._first(component, keys)
         places = f"{selected}, __cell AS cell, {first} AS ord"
-        query = f"{self._joined(component)} SELECT {places} FROM j WHERE __kept"
         with self._locating(component, keys):
+            query = f"{self._joined(component)} SELECT {places} FROM j WHERE __kept"
             self._sandbox.create(part, query)
         self._sandbox.create(
             axis,
@@ -131,11 +130,11 @@ class Evaluator:
 
     def total(self, component: CoupledColumns) -> StructuredMatrix:
         """Return the cells that a component without keys counts, as one row."""
-        query = (
-            f"{self._joined(component)} SELECT 0::BIGINT AS row, __cell AS cell, "
-            "count(*)::DOUBLE AS weight FROM j WHERE __kept GROUP BY __cell"
-        )
         with self._locating(component):
+            query = (
+                f"{self._joined(component)} SELECT 0::BIGINT AS row, __cell AS cell, "
+                "count(*)::DOUBLE AS weight FROM j WHERE __kept GROUP BY __cell"
+            )
             return self._matrix(1, component, self._sandbox.arrays(query))
 
     def values(
@@ -147,12 +146,12 @@ class Evaluator:
         """
         self._check_coarse(value, component, plain=discrete)
         axis = self._sandbox.new_name("axis")
-        query = (
-            f"{self._joined(component)} SELECT v AS k{key}, "
-            f"row_number() OVER (ORDER BY v) - 1 AS row FROM "
-            f"(SELECT DISTINCT {self._key(value)} AS v FROM j WHERE __kept) WHERE v IS NOT NULL"
-        )
         with self._locating(component, [value]):
+            query = (
+                f"{self._joined(component)} SELECT v AS k{key}, "
+                f"row_number() OVER (ORDER BY v) - 1 AS row FROM "
+                f"(SELECT DISTINCT {self._key(value)} AS v FROM j WHERE __kept) WHERE v IS NOT NULL"
+            )
             self._sandbox.create(axis, query)
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
         return StoredAxis((key,), rows, axis)
@@ -178,8 +177,8 @@ class Evaluator:
         value = "1.0::DOUBLE" if weight is None else f"({weight.sql})::DOUBLE"
         inner = ", ".join([*selected, "__cell AS cell", f"{value} AS w"])
         part = self._sandbox.new_name("part")
-        query = f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept"
         with self._locating(component, [] if weight is None else [weight]):
+            query = f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept"
             self._sandbox.create(part, query)
         center, scale = self._range(part, of, weight)
         row, joins = "0", []
@@ -260,45 +259,15 @@ class Evaluator:
         return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS __kept FROM {self._source(component)})"
 
     def _source(self, component: CoupledColumns) -> str:
-        """Join the cells with public rows: all with all, or by lookup where these are too many."""
-        size = self.cells(component.attributes)
-        size *= math.prod(max(1, r.rows) for r in component.relations)
-        large = size > MAX_JOINED
-        if large:
-            self._check_lookups(component, size)
-        parts = [self._cells_of(component.attributes)]
-        for relation in component.relations:
-            if relation.kind == "inner":
-                equal = [sql for sql, _ in lookups(relation, component.conjuncts)] if large else []
-                on = f" ON {conjunction(equal)}" if equal else ""
-                parts.append(f"{'JOIN' if equal else 'CROSS JOIN'} {relation.table}{on}")
-            else:
-                on = conjunction([c.sql for c in relation.on])
-                parts.append(f"{relation.kind.upper()} JOIN {relation.table} ON {on}")
-        return " ".join(parts)
+        """Join the cells with public rows, if these are not too many."""
+        joined = self._joined_rows(component)
+        joined.check_size()
+        return joined.sql
 
-    def _check_lookups(self, component: CoupledColumns, size: int) -> None:
-        """Refuse joins with too many pairs: cells times the public rows that a cell can meet.
-
-        Where columns are equal these are at most those with the same values in them.
-        """
-        met = self.cells(component.attributes)
-        for relation in component.relations:
-            conditions = component.conjuncts if relation.kind == "inner" else relation.on
-            keys = [key for _, key in lookups(relation, conditions)]
-            most = relation.rows
-            if keys and relation.rows:
-                ((most,),) = self._sandbox.rows(
-                    f"SELECT max(n) FROM (SELECT count(*) AS n FROM {relation.table} "
-                    f"GROUP BY {', '.join(keys)})"
-                )
-            met *= max(1, most)
-        if met > MAX_JOINED:
-            raise ResourceLimitError(
-                f"Joining {', '.join(component.attributes)} with public tables gives {size:,} "
-                f"pairs to look at, more than {MAX_JOINED:,}.",
-                hint="join ON equal columns, smaller tables, or coarser columns.",
-            )
+    def _joined_rows(self, component: CoupledColumns) -> JoinedRows:
+        attributes = component.attributes
+        cells, count = self._cells_of(attributes), self.cells(attributes)
+        return JoinedRows(self._sandbox, component, cells, count)
 
     def _cells_of(self, attributes: Sequence[str]) -> str:
         """Return a subquery with the joint cells of columns, their first and last values."""
@@ -348,15 +317,13 @@ class Evaluator:
     def _located(
         self, error: SandboxError, component: CoupledColumns, computed: Sequence[BoundExpr]
     ) -> SqlError:
-        on = [c for r in component.relations for c in r.on]
-        for condition in (*component.conjuncts, *on):
-            # Lookups stay: without them there could be too many pairs.
-            kept = [c for r in component.relations for c, _ in lookups(r, component.conjuncts)]
-            left = tuple(c for c in component.conjuncts if c.sql in kept)
-            alone = replace(component, conjuncts=left)
-            source = self._source(alone) if condition not in on else self._cells_of(())
+        joined = self._joined_rows(component)
+        kept = [
+            (c, f"SELECT count(({c.sql}) IS TRUE) FROM {joined.sql}") for c in component.conjuncts
+        ]
+        for condition, query in (*joined.tests(), *kept):
             try:
-                self._sandbox.rows(f"SELECT count(({condition.sql}) IS TRUE) FROM {source}")
+                self._sandbox.rows(query)
             except SandboxError as found:
                 return self._refused(found, condition.span, condition.node)
         if not computed:

@@ -1,0 +1,293 @@
+"""Joins of cells with public rows: what has to be equal is looked up, not multiplied out.
+
+A condition may say that a column of a public table equals something of what was joined before: as
+`a = b` among others joined by AND, or in every part of an OR. DuckDB finds such rows by a hash
+table, so that the work is that of the rows that meet. Relations are joined in an order in which
+as many of them as possible can be looked up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import ResourceLimitError
+from dpsql.schema.checks import operands
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjunction, render
+from dpsql.sql.lowering.components import CoupledColumns
+from dpsql.sql.sandbox.database import Sandbox
+
+MAX_JOINED = 2**26
+"""Pairs of cells, or what they were joined with, and public rows that are looked at."""
+
+
+_Text = tuple[str, ...]
+"""What an equality says, whichever side comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Equality:
+    """What has to be equal for a public row to be met."""
+
+    condition: BoundExpr
+    """Which says so, and maybe more."""
+    sql: str
+    before: Expr
+    """Over what is joined before."""
+    own: Expr
+    """Over the columns of the relation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A relation that is joined, and the equalities by which its rows are looked up."""
+
+    relation: Relation
+    equal: tuple[_Equality, ...]
+
+    @property
+    def sql(self) -> str:
+        """The join."""
+        relation = self.relation
+        conditions = [equality.sql for equality in self.equal]
+        if relation.kind == "inner":
+            on = f" ON {conjunction(conditions)}" if conditions else ""
+            return f"{'JOIN' if conditions else 'CROSS JOIN'} {relation.table}{on}"
+        conditions += [c.sql for c in relation.on if c.sql not in conditions]
+        return f"{relation.kind.upper()} JOIN {relation.table} ON {conjunction(conditions)}"
+
+    @property
+    def conditions(self) -> list[tuple[BoundExpr, str]]:
+        """The conditions of the join, and what is looked at of each when rows are joined."""
+        equal = [(equality.condition, equality.sql) for equality in self.equal]
+        return equal if self.relation.kind == "inner" else [(c, c.sql) for c in self.relation.on]
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether there may be more rows after it than before."""
+        return self.relation.kind in {"inner", "left"}
+
+
+class JoinedRows:
+    """The cells of a component, joined with its public relations.
+
+    Args:
+        sandbox: where these are.
+        component: the component.
+        cells: SQL for its cells.
+        count: how many there are.
+    """
+
+    def __init__(self, sandbox: Sandbox, component: CoupledColumns, cells: str, count: int) -> None:
+        self._sandbox, self._component = sandbox, component
+        self._cells, self._count = cells, count
+        self._steps = _steps(component.relations, component.conjuncts)
+
+    @property
+    def sql(self) -> str:
+        """What to select from."""
+        return " ".join([self._cells, *(step.sql for step in self._steps)])
+
+    def tests(self) -> Iterator[tuple[BoundExpr, str]]:
+        """Return queries that tell which condition of a join fails: one that those before don't."""
+        before = self._cells
+        for step in self._steps:
+            for condition, on in step.conditions:
+                yield (
+                    condition,
+                    f"SELECT count(*) FROM {before} SEMI JOIN {step.relation.table} ON {on}",
+                )
+            before = f"{before} {step.sql}"
+
+    def check_size(self) -> None:
+        """Refuse joins with too many pairs.
+
+        A row meets at most as many public ones as have the same values in the columns that have to
+        be equal. Where that alone doesn't say that they are few, they are counted.
+
+        Raises:
+            ResourceLimitError: there are too many.
+        """
+        if self._size <= MAX_JOINED:
+            return
+        most = self._count
+        for step in self._steps:
+            most *= self._most_met(step) if step.multiplies or not step.equal else 1
+            if most > MAX_JOINED:
+                self._check_counted()
+                return
+
+    @property
+    def _size(self) -> int:
+        return self._count * math.prod(max(1, step.relation.rows) for step in self._steps)
+
+    def _most_met(self, step: _Step) -> int:
+        rows = step.relation.rows
+        if not step.equal or not rows:
+            return max(1, rows)
+        keys = ", ".join(_own(step))
+        ((most,),) = self._sandbox.rows(
+            f"SELECT max(n) FROM (SELECT count(*) AS n FROM {step.relation.table} GROUP BY {keys})"
+        )
+        return int(most)
+
+    def _check_counted(self) -> None:
+        """Count the pairs of each join before it is made, of rows that are alike at once."""
+        needed = [_columns(e.before for e in step.equal) for step in self._steps]
+        met, source, rows = "", self._cells, "1"
+        for i, step in enumerate(self._steps):
+            later = sorted(frozenset[str]().union(*needed[i:]) & self._joined_before(i))
+            sandbox, old = self._sandbox, met
+            met = sandbox.new_name("met")
+            shown = "".join(f"{name}, " for name in later)
+            number = f"sum({rows})::DOUBLE AS __rows"
+            sandbox.create(met, f"SELECT {shown}{number} FROM {source} GROUP BY ALL")
+            if old:
+                sandbox.drop(old)
+            pairs = self._pairs(step, met)
+            if pairs > MAX_JOINED:
+                raise self._too_many()
+            on = conjunction([equality.sql for equality in step.equal])
+            kind = {"inner": "JOIN", "left": "LEFT JOIN"}.get(step.relation.kind)
+            source = met if kind is None else f"{met} {kind} {step.relation.table} ON {on}"
+            rows = "__rows"
+        if met:
+            self._sandbox.drop(met)
+
+    def _pairs(self, step: _Step, met: str) -> float:
+        """Return how many pairs a join looks at."""
+        relation = step.relation
+        ((before,),) = self._sandbox.rows(f"SELECT coalesce(sum(__rows), 0) FROM {met}")
+        if not step.equal:
+            return float(before) * max(1, relation.rows)
+        if not step.multiplies:
+            return float(before)
+        sides = [[render(e.before) for e in step.equal], _own(step)]
+        parts = [
+            f"(SELECT {', '.join(f'{sql} AS e{i}' for i, sql in enumerate(side))}, "
+            f"{number} AS n FROM {table} GROUP BY ALL)"
+            for side, number, table in zip(
+                sides, ("sum(__rows)", "count(*)::DOUBLE"), (met, relation.table), strict=True
+            )
+        ]
+        same = conjunction([f"l.e{i} IS NOT DISTINCT FROM r.e{i}" for i in range(len(step.equal))])
+        ((pairs,),) = self._sandbox.rows(
+            f"SELECT coalesce(sum(l.n * r.n), 0) FROM {parts[0]} l JOIN {parts[1]} r ON {same}"
+        )
+        return float(pairs) + (float(before) if relation.kind == "left" else 0.0)
+
+    def _joined_before(self, i: int) -> frozenset[str]:
+        """Return the columns that can be there before a join."""
+        own = {step.relation.number for step in self._steps[i:]}
+        names = frozenset[str]().union(*(_columns(e.before for e in s.equal) for s in self._steps))
+        return frozenset(name for name in names if _relation(name) not in own)
+
+    def _too_many(self) -> ResourceLimitError:
+        apart = [s.relation for s in self._steps if not s.equal and s.relation.rows > 1]
+        hint = "join smaller tables, or ones in which fewer rows have the same keys."
+        if apart:
+            largest = max(apart, key=lambda relation: relation.rows)
+            hint = (
+                f"join {largest.alias} ON equal columns, which are looked up; or smaller tables, "
+                "or coarser columns."
+            )
+        return ResourceLimitError(
+            f"Joining {', '.join(self._component.attributes)} with public tables gives "
+            f"{self._size:,} pairs to look at, more than {MAX_JOINED:,}.",
+            hint=hint,
+        )
+
+
+def _steps(relations: Sequence[Relation], conjuncts: Sequence[BoundExpr]) -> list[_Step]:
+    """Bring relations into an order in which they are looked up, where that is possible.
+
+    Inner joins may come in any order. The others stay in theirs, each after what its condition is
+    about: an inner join that comes before multiplies the same rows that it would afterwards.
+    """
+    implied = _implied(conjuncts)
+    left, found = list(relations), list[_Step]()
+    while left:
+        placed = {step.relation.number for step in found}
+        outer = next((r for r in left if r.kind != "inner"), None)
+        ready = [r for r in left if r.kind == "inner"]
+        if outer is not None and _about(outer) <= placed:
+            ready.append(outer)
+        steps = [
+            _Step(relation, tuple(_equal_to(relation, implied, placed)))
+            for relation in ready or left[:1]
+        ]
+        step = next((s for s in steps if s.equal), steps[0])
+        found.append(step)
+        left.remove(step.relation)
+    return found
+
+
+def _about(relation: Relation) -> set[int]:
+    """Return the other relations that the condition of a join is about."""
+    return {n for condition in relation.on for n in condition.relations} - {relation.number}
+
+
+def _equal_to(
+    relation: Relation, implied: Mapping[_Text, tuple[BoundExpr, Expr]], placed: set[int]
+) -> Iterator[_Equality]:
+    """Return what has to be equal for rows of a relation to meet what was joined before."""
+    if relation.kind != "inner":
+        implied = _implied(relation.on)
+    for condition, node in implied.values():
+        for own, before in ((node.this, node.expression), (node.expression, node.this)):
+            about = _relations(before)
+            if _relations(own) == {relation.number} and about and about <= placed | {None}:
+                yield _Equality(condition, render(node), before, own)
+                break
+
+
+def _implied(conditions: Iterable[BoundExpr]) -> dict[_Text, tuple[BoundExpr, Expr]]:
+    """Return the equalities that are true wherever all conditions are, with the first to say so."""
+    found: dict[_Text, tuple[BoundExpr, Expr]] = {}
+    for condition in conditions:
+        for text, equality in _implied_by(condition.node).items():
+            found.setdefault(text, (condition, equality))
+    return found
+
+
+def _implied_by(node: Expr) -> dict[_Text, Expr]:
+    node = node.unnest()
+    if isinstance(node, exp.EQ | exp.NullSafeEQ):
+        sides = sorted([render(node.this.unnest()), render(node.expression.unnest())])
+        return {(type(node).__name__, *sides): node}
+    if not isinstance(node, exp.Connector):
+        return {}
+    parts = [_implied_by(part) for part in operands(node, type(node))]
+    if isinstance(node, exp.And):
+        return {text: equality for part in parts for text, equality in part.items()}
+    if isinstance(node, exp.Or):
+        first, *others = parts
+        return {text: e for text, e in first.items() if all(text in part for part in others)}
+    return {}
+
+
+def _own(step: _Step) -> list[str]:
+    return [render(equality.own) for equality in step.equal]
+
+
+def _columns(nodes: Iterable[Expr]) -> frozenset[str]:
+    return frozenset(column.name for node in nodes for column in node.find_all(exp.Column))
+
+
+def _relations(node: Expr) -> set[int | None]:
+    """Return the relations that an expression is about, None for private columns.
+
+    There are none where it depends on something else, like the rows of a subquery.
+    """
+    if node.find(exp.Query):
+        return set()
+    return {_relation(name) for name in _columns([node])}
+
+
+def _relation(name: str) -> int | None:
+    """Return the relation of a column, by its canonical name; None for a private one."""
+    return int(name[3:].partition("_")[0]) if name.startswith("__r") else None

@@ -1,0 +1,162 @@
+"""Joins with public tables by equality: looked up, whatever their size, and as DuckDB joins."""
+
+import random
+import time
+
+import duckdb
+import pytest
+
+import dpsql
+from tests.sql.reference import differences
+
+ROWS = 100_000
+BUDGET = dpsql.Budget(rho=1)
+COLUMNS = {
+    "k": dpsql.Domain.integers(0, 9, nullable=True),
+    "t": dpsql.Domain.labels(["a", "b", "c"], nullable=True),
+    "v": dpsql.Domain.integers(0, 3),
+}
+GROUPED = """
+    d.w, COUNT(*) AS n, SUM(d.m) AS s FROM facts f JOIN dim d ON f.k = d.k
+    t, COUNT(*) AS n, SUM(d.m) AS s FROM facts JOIN dim d USING (k, t)
+    d.w, f.v, COUNT(*) AS n FROM facts f, dim d WHERE d.k = f.k AND d.t = f.t
+    d.w, COUNT(*) AS n, COUNT(d.m) AS c FROM facts f LEFT JOIN dim d ON f.k = d.k
+    d.w, COUNT(*) AS n FROM facts f LEFT JOIN dim d ON f.k = d.k AND d.m > f.v
+    v, COUNT(*) AS n FROM facts f SEMI JOIN dim d ON f.k = d.k AND d.m > f.v
+    v, COUNT(*) AS n FROM facts f ANTI JOIN dim d ON f.k = d.k
+    v, COUNT(*) AS n FROM facts WHERE k IN (SELECT k FROM dim WHERE m > 1)
+    u, COUNT(*) AS n FROM facts f JOIN dim d ON f.k = d.k JOIN sub s ON s.w = d.w
+    u, COUNT(*) AS n FROM facts f, sub s, dim d WHERE s.w = d.w AND f.k = d.k
+    u, COUNT(*) AS n FROM facts f LEFT JOIN dim d ON f.k = d.k LEFT JOIN sub s ON s.w = d.w
+    a.w, COUNT(*) AS n FROM facts f JOIN dim a ON f.k = a.k JOIN dim b ON f.k = b.k AND a.m = b.m
+"""
+COUNTED = """
+    facts f LEFT JOIN dim d ON f.k = d.k JOIN sub s ON s.w = d.w OR d.w IS NULL
+    facts f LEFT JOIN dim d ON f.k = d.k JOIN sub s ON s.w = coalesce(d.w, 0)
+    facts f, dim d WHERE (f.k = d.k AND d.m < 2 AND v = 1) OR (d.k = f.k AND f.t = d.t AND v > 1)
+    facts f JOIN dim d ON f.k IS NOT DISTINCT FROM d.k
+    facts f JOIN dim d ON f.k + f.v = d.k
+    facts f JOIN dim d ON f.k = d.k + d.w
+"""
+
+
+def statements():
+    grouped = [f"SELECT {line} GROUP BY ALL" for line in GROUPED.strip().splitlines()]
+    return grouped + [f"SELECT COUNT(*) AS n FROM {line}" for line in COUNTED.strip().splitlines()]
+
+
+def connect(seed):
+    """Make private rows, and public ones with duplicates, NULL keys and keys that no row has."""
+    rng = random.Random(seed)  # noqa: S311
+    con = duckdb.connect()
+    con.execute("CREATE TABLE facts (k INTEGER, t VARCHAR, v INTEGER)").fetchall()
+    con.execute("CREATE TABLE dim (k INTEGER, t VARCHAR, w INTEGER, m INTEGER)").fetchall()
+    con.execute("CREATE TABLE sub (w INTEGER, u VARCHAR)").fetchall()
+
+    def maybe(value):
+        return None if rng.random() < 0.15 else value
+
+    facts = [
+        (maybe(rng.randint(0, 9)), maybe(rng.choice("abc")), rng.randint(0, 3)) for _ in range(500)
+    ]
+    dim = [
+        (maybe(rng.randint(-2, 12)), maybe(rng.choice("abx")), maybe(rng.randint(0, 3)), i % 5)
+        for i in range(rng.randint(1, 25))
+    ]
+    sub = [(maybe(rng.randint(0, 3)), rng.choice("xyz")) for _ in range(rng.randint(1, 8))]
+    con.executemany("INSERT INTO facts VALUES (?, ?, ?)", facts)
+    con.executemany("INSERT INTO dim VALUES (?, ?, ?, ?)", dim)
+    con.executemany("INSERT INTO sub VALUES (?, ?)", sub)
+    return con
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sql", statements())
+def test_joins_are_those_of_duckdb(sql, seed):
+    con = connect(seed)
+    session = dpsql.Session(con, schema=dpsql.Schema({"facts": COLUMNS}), public=["dim", "sub"])
+    try:
+        assert not differences(con, sql, session)
+    except dpsql.SqlError as error:  # by chance no row can have the same key
+        assert error.message.endswith("so there is no group to return.")  # noqa: PT017
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Facts that name one of 10^5 things, which are of 10^3 kinds, which are of 3 classes."""
+    con = duckdb.connect()
+    for statement in (
+        "CREATE TABLE things AS "
+        f"SELECT range AS k, range % 1000 AS kind, range % 7 AS m FROM range({ROWS})",
+        "CREATE TABLE kinds AS SELECT i AS kind, 'c' || i % 3 AS class FROM range(1000) t(i)",
+        f"CREATE TABLE skewed AS SELECT least(i, 50000) AS k, i % 7 AS m FROM range({ROWS}) t(i)",
+        f"CREATE TABLE facts AS SELECT (i * 7919) % {ROWS} AS k, i % 9 AS v FROM range(5000) t(i)",
+    ):
+        con.execute(statement).fetchall()
+    columns = {"k": dpsql.Domain.integers(0, ROWS - 1), "v": dpsql.Domain.integers(0, 8)}
+    schema = dpsql.Schema({"facts": columns})
+    return con, dpsql.Session(con, schema=schema, public=["things", "kinds", "skewed"])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT class, COUNT(*) AS n FROM facts f JOIN things t ON f.k = t.k "
+        "JOIN kinds s ON s.kind = t.kind WHERE v > 2 GROUP BY class",
+        "SELECT class, COUNT(*) AS n, SUM(m) AS s FROM kinds s, things t, facts f "
+        "WHERE f.k = t.k AND t.kind = s.kind GROUP BY class",
+        "SELECT COUNT(*) AS n FROM facts f, things t "
+        "WHERE (f.k = t.k AND m = 1 AND v = 1) OR (f.k = t.k AND m = 2)",
+        # At most 10^5 · 50,000 pairs by the most frequent key, and 10^5 if they are counted.
+        "SELECT s.m, COUNT(*) AS n FROM facts f JOIN skewed s ON f.k = s.k GROUP BY s.m",
+    ],
+)
+def test_tables_of_many_rows_are_looked_up(large, sql):
+    con, session = large
+    start = time.process_time()
+    session.plan(sql, budget=BUDGET)
+    assert time.process_time() - start < 10  # seconds of CPU; usually well below one
+    assert not differences(con, sql, session)
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("SELECT COUNT(*) AS n FROM facts f JOIN things t ON f.k < t.k", "join t ON equal columns"),
+        (
+            "SELECT COUNT(*) FROM facts f JOIN things t ON f.k = t.k JOIN skewed s ON s.m = t.m",
+            "fewer rows have the same keys",
+        ),
+        (
+            "SELECT COUNT(*) FROM facts f JOIN skewed a ON f.v = a.m JOIN skewed b ON a.k = b.k",
+            "fewer rows have the same keys",
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM facts f, things t WHERE f.k = t.k AND m = 1 OR f.v = t.m",
+            "join t ON equal columns",
+        ),
+    ],
+)
+def test_too_many_pairs_are_refused_before_they_are_made(large, sql, hint):
+    _, session = large
+    start = time.process_time()
+    with pytest.raises(dpsql.ResourceLimitError, match="pairs to look at") as caught:
+        session.plan(sql, budget=BUDGET)
+    assert hint in caught.value.hint
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("sql", "text"),
+    [
+        ("SELECT COUNT(*) FROM facts f JOIN dim d ON f.v = d.m AND f.k = d.t + 1", "f.k = d.t + 1"),
+        ("SELECT COUNT(*) FROM facts f LEFT JOIN dim d ON f.k = d.t + 1", "f.k = d.t + 1"),
+        ("SELECT COUNT(*) FROM facts f JOIN dim d ON f.k = d.k AND d.t::INT > 1", "d.t::INT > 1"),
+    ],
+)
+def test_a_join_that_fails_is_shown(sql, text):
+    con = connect(1)
+    session = dpsql.Session(con, schema=dpsql.Schema({"facts": COLUMNS}), public=["dim", "sub"])
+    with pytest.raises(dpsql.SqlError, match="DuckDB can't compute this") as caught:
+        session.plan(sql, budget=BUDGET)
+    assert text in sql[caught.value.span.start : caught.value.span.end]
