@@ -26,6 +26,9 @@ from dpsql.schema.numbers import decimal_scale
 from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRange, TimeRange
 from dpsql.schema.values import TIMES
 
+MAX_SEARCHED = 64
+"""Values of a list that is searched through for each row; longer ones are looked up."""
+
 Code = Callable[[str], str]
 
 
@@ -332,7 +335,25 @@ def _position(column: str, domain: Domain, parameters: Parameters) -> str:
     values = [str(v).encode() if texts else v for v in domain.values]
     listed = parameters.bind(("values", column), values)
     if texts:
-        return call("list_position", f"{listed}::BLOB[]", call("encode", column))
-    if domain.type == "DATE":
-        return call("list_position", f"{listed}::DATE[]", _as_date(column, domain))
-    return call("list_position", f"{listed}::HUGEINT[]", f"{column}::HUGEINT")
+        type_, value = "BLOB", call("encode", column)
+    elif domain.type == "DATE":
+        type_, value = "DATE", _as_date(column, domain)
+    else:
+        type_, value = "HUGEINT", f"{column}::HUGEINT"
+    if len(values) <= MAX_SEARCHED:
+        return call("list_position", f"{listed}::{type_}[]", value)
+    return _looked_up(value, f"{listed}::{type_}[]", len(values))
+
+
+def _looked_up(value: str, listed: str, count: int) -> str:
+    """Return SQL for the place of a value in a long list, which DuckDB makes a hash table of.
+
+    Each value has one place, the first, whatever the list holds: so there is one for each row.
+    The names inside hide no column of the value, because they are longer than its text.
+    """
+    own, place = (f'"{name}{"_" * len(value)}"' for name in ("listed", "place"))
+    places = (
+        f"SELECT {call('list_extract', listed, place)} AS {own}, {call('min', place)} AS {place} "
+        f"FROM system.main.range(1, {count + 1}) AS places({place}) GROUP BY 1"
+    )
+    return f"(SELECT {place} FROM ({places}) WHERE {own} = {value})"

@@ -321,6 +321,7 @@ MACROS = [
     '"-"(a, b) AS 0, (a) AS 7', '"*"(a, b) AS 0', '"//"(a, b) AS 0', '"/"(a, b) AS 0',
     '"<="(a, b) AS true', '"="(a, b) AS true', "least(a, b) AS a", "greatest(a, b) AS a",
     "floor(a) AS 0", "isnan(a) AS false", "year(a) AS 0", "month(a) AS 0", "replace(a, b, c) AS a",
+    "min(a) AS 0", "list_extract(a, b) AS NULL", "range(a, b) AS TABLE SELECT 1",
 ]  # fmt: skip
 
 

@@ -184,6 +184,14 @@ KINDS = {
         Domain("DATE", (date(2020, 1, 1), date(2020, 3, 31), date(2020, 12, 31))),
         ["DATE", "TIMESTAMP"],
     ),
+    "a long list of integers": (
+        Domain("INTEGER", (1, 4, *range(11, 127, 13), *range(200, 9000, 100), 10**6)),
+        ["INTEGER", "UBIGINT"],
+    ),
+    "a long list of days": (
+        Domain("DATE", tuple(date(2019, 12, 29) + timedelta(days=3 * i) for i in range(250))),
+        ["DATE", "TIMESTAMP"],
+    ),
 }
 CASES = [(kind, type_) for kind, (_, types) in KINDS.items() for type_ in types]
 
@@ -255,6 +263,8 @@ BESIDE["labels"] = (
         Domain.labels(["a", "b"], nullable=True, outside="drop"),
         Domain.labels(["a", "b", "rest"], other="rest"),
         Domain.labels(["a", "b", "rest"], other="rest", nullable=True),
+        Domain.labels([f"c{i}" for i in range(999)] + ["a", "A"]),
+        Domain.labels([f"c{i}" for i in range(999)] + ["a", "A", "rest"], other="rest"),
     ],
 )
 BESIDE |= {f"{t} of the catalog": (t, [None]) for t in ("BOOLEAN", "ENUM('a', 'b')")}
@@ -295,6 +305,17 @@ def test_strings_outside_the_list_go_to_the_other_label(nullable):
     con.execute("INSERT INTO t VALUES ('a'), ('A'), ('rest'), (''), ('é'), (NULL)").fetchall()
     domain = Domain.labels(["rest", "a"], other="rest", nullable=nullable)
     assert counted(con, domain).tolist() == [4, 1, 1]  # the last one is NULL, or outside
+
+
+def test_a_long_list_is_compared_as_bytes_whatever_columns_are_called():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (listed_ VARCHAR COLLATE NOCASE, place_ INTEGER)").fetchall()
+    con.execute("INSERT INTO t SELECT 'c' || range % 100, 1 FROM range(1000)").fetchall()
+    con.execute("INSERT INTO t VALUES ('C1', 1), ('c100', 1), ('', 1), (NULL, 1)").fetchall()
+    domain = Domain.labels([f"c{i}" for i in range(100)])
+    table = read_table(con, ("t",), Schema({"t": {"listed_": domain}}))
+    counts = DuckDBEngine(con).marginals(table, [("listed_",)])["listed_",]
+    assert counts.tolist() == [10] * 100 + [4]
 
 
 def test_strings_outside_are_counted_beside_a_null_cell():
