@@ -68,8 +68,10 @@ _LIKE = (
     "are matched from left to right, each as early as can be"
 )
 _REGEX = (
-    "the pattern is a constant that is read, and refused, when the statement is bound; RE2 matches "
-    "in linear time with bounded memory, and has no states that outlive a row"
+    "the pattern is a constant of at most 1,000 characters that is read, and refused, when the "
+    "statement is bound, and not much longer if counted repetitions are written out "
+    "(`patterns.py`); RE2 matches in time linear in both, with bounded memory, and has no states "
+    "that outlive a row"
 )
 _CALENDAR = (
     "proleptic Gregorian calendar of a DATE or TIMESTAMP without time zone; the part is a constant "

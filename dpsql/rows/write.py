@@ -24,7 +24,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from dpsql.errors import SchemaError, SqlLimitError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
@@ -35,6 +35,7 @@ from dpsql.rows.expression import (
     RowConstant,
     RowExpression,
     check_size,
+    parts,
 )
 from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.operands import (
@@ -57,6 +58,7 @@ from dpsql.rows.operands import (
     tried,
     whole,
 )
+from dpsql.rows.patterns import check_pattern
 from dpsql.rows.times import meant, part_type, word
 from dpsql.rows.types import (
     BIGINT,
@@ -84,6 +86,11 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
+def _is_text(node: RowExpression) -> TypeGuard[RowConstant]:
+    """Whether it is a string constant, which stands for a number beside one."""
+    return isinstance(node, RowConstant) and node.kind == "VARCHAR"
+
+
 class RowWriter:
     """Writes expressions over the columns of one table.
 
@@ -93,6 +100,7 @@ class RowWriter:
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = types
+        self._written: dict[RowExpression, RowSql] = {}
 
     def write(self, expression: RowExpression) -> RowSql:
         """Write an expression.
@@ -110,17 +118,27 @@ class RowWriter:
 
         Sums, differences and products of DECIMALs are computed in doubles: these can't overflow,
         and a measure is rounded far above their last digit. All else is exact up to the last cast.
+        So is whatever is asked of the number as a DOUBLE in `write`, whether it is there among it:
+        where DuckDB would stop at an overflow, what is added up is also what is counted.
         """
         check_size(expression)
         return self._double(expression)
 
     def _write(self, expression: RowExpression) -> RowSql:
+        if expression not in self._written:  # each once: some are asked for twice at each level
+            self._written[expression] = self._made(expression)
+        return self._written[expression]
+
+    def _made(self, expression: RowExpression) -> RowSql:
         if isinstance(expression, RowColumn):
             return self._column(expression.name)
         if isinstance(expression, RowConstant):
             return constant(expression)
         if isinstance(expression, RowCast):
-            return cast(self._write(expression.value), expression.to)
+            value = self._write(expression.value)
+            if expression.to == DOUBLE and value.type.is_number:
+                return RowSql(self._double(expression.value), DOUBLE)
+            return cast(value, expression.to)
         if isinstance(expression, RowCase):
             return self._case(expression)
         shape = FUNCTIONS[expression.function].shape
@@ -143,11 +161,7 @@ class RowWriter:
 
         A string constant becomes a date, number or boolean beside one, as in DuckDB.
         """
-        texts = {
-            place: node.text
-            for place, node in enumerate(expressions)
-            if isinstance(node, RowConstant) and node.kind == "VARCHAR"
-        }
+        texts = {place: node.text for place, node in enumerate(expressions) if _is_text(node)}
         written = self._all(expressions)
         type_ = common_type([w.type for place, w in enumerate(written) if place not in texts])
         if type_ == NULL and texts:
@@ -182,17 +196,18 @@ class RowWriter:
         return cast(written, BOOLEAN).sql
 
     def _double(self, expression: RowExpression) -> str:
-        if isinstance(expression, RowCase):
-            conditions = [self._condition(condition) for condition, _ in expression.cases]
-            results = [self._double(result) for _, result in expression.cases]
-            cases = zip(conditions, results, strict=True)
-            text = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases)
-            return f"CASE {text} ELSE {self._double(expression.otherwise)} END"
         written = self._write(expression)
         if not written.type.is_number and written.type not in (BOOLEAN, NULL):
             raise not_of("What is added up", "a number", written.type)
-        wide = written.type.name == "DECIMAL" or written.type == HUGEINT
-        if isinstance(expression, RowCall) and wide and expression.function in _IN_DOUBLES:
+        if written.type.name != "DECIMAL" and written.type != HUGEINT:
+            return cast(written, DOUBLE).sql
+        if isinstance(expression, RowCase) and not any(map(_is_text, parts(expression))):
+            cases = " ".join(
+                f"WHEN {self._condition(condition)} THEN {self._double(result)}"
+                for condition, result in expression.cases
+            )
+            return f"CASE {cases} ELSE {self._double(expression.otherwise)} END"
+        if isinstance(expression, RowCall) and expression.function in _IN_DOUBLES:
             arguments = [self._double(part) for part in expression.arguments]
             return call(FUNCTIONS[expression.function].name, *arguments)
         return cast(written, DOUBLE).sql
@@ -218,7 +233,10 @@ class RowWriter:
         return RowSql(f"({value} IN ({', '.join(listed)}))", BOOLEAN)
 
     def _is_null(self, node: RowCall) -> RowSql:
-        return RowSql(f"({self._write(node.arguments[0]).sql} IS NULL)", BOOLEAN)
+        (value,) = node.arguments
+        written = self._write(value)
+        text = self._double(value) if written.type.is_number else written.sql
+        return RowSql(f"({text} IS NULL)", BOOLEAN)
 
     def _choice(self, node: RowCall) -> RowSql:
         written = self._alike(node.arguments, node.function)
@@ -299,8 +317,8 @@ class RowWriter:
 
     def _real(self, node: RowCall) -> RowSql:
         listed = FUNCTIONS[node.function]
-        written = numbers(node.function, *self._all(node.arguments))
-        arguments = [cast(w, DOUBLE).sql for w in written]
+        numbers(node.function, *self._all(node.arguments))
+        arguments = [self._double(part) for part in node.arguments]
         return tried(listed.name, *arguments, type_=row_type(listed.gives))
 
     def _text(self, node: RowCall) -> RowSql:
@@ -331,11 +349,7 @@ class RowWriter:
     def _regex(self, node: RowCall) -> RowSql:
         pattern = literal(node.arguments[1], node.function)
         options = literal(node.arguments[2], node.function) if len(node.arguments) == 3 else ""
-        if len(pattern) > 1000 or set(options) - set("ceilmnps"):
-            raise UnsupportedSqlError(
-                "A regular expression on rows has at most 1000 characters, and options of c, e, "
-                "i, l, m, n, p and s."
-            )
+        check_pattern(pattern, options)
         extra = [text_of(options)] if options else []
         value = self._string(node, 0)
         return tried(node.function, value, text_of(pattern), *extra, type_=BOOLEAN)

@@ -129,7 +129,7 @@ def checked_bounds(name: str, type_: str, generated: bool, bounds: NumberBounds)
     Raises:
         SchemaError: it is not a stored column of numbers.
     """
-    if generated or not (_is_number(type_) or type_ in {"DOUBLE", "FLOAT", "HUGEINT", "UHUGEINT"}):
+    if generated or not (_is_number(type_) or type_ in {"DOUBLE", "FLOAT", "HUGEINT"}):
         what = "is generated" if generated else f"has the type {type_}"
         raise SchemaError(
             f"The column {name} {what}, so it can't have the bounds {bounds}.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from dpsql.errors import DpsqlError, SqlLimitError, UnsupportedSqlError
@@ -16,8 +18,11 @@ from dpsql.rows.expression import (
     columns,
 )
 from dpsql.rows.functions import FUNCTIONS
+from dpsql.rows.measure import present
+from dpsql.rows.patterns import copies
 from dpsql.rows.types import RowType, row_type
 from dpsql.rows.write import RowWriter
+from tests.rows.test_total import hostile_rows
 from tests.rows.tools import TYPES, Random, benign, connect, create, parse, same, sql_of, written
 
 SYNTAX = """
@@ -226,3 +231,52 @@ def test_each_function_has_its_argument():
     assert all(len(listed.why) > 15 for listed in FUNCTIONS.values())
     with pytest.raises(DpsqlError):
         RowWriter({}).write(RowCast(RowColumn("nobody"), row_type("INTEGER")))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "added"),
+    [
+        ("(.{0,400}a){2}.{400}z", 1199), ("[0-9]{3}-[0-9]{4}", 5), (r"\d{3,}", 3), ("a{9}{9}", 80),
+        ("((a{9}b){9}z){9}", 816), (r"\Q){5}(\E{3}", 2), ("[]{9}]{3}", 2), (r"\x{41}{4}", 3),
+        (r"\{5}", 0), ("[[:alpha:]{5}]{2}", 1), ("a{0}b{1}c{,3}", 2), ("(ab)*{30}", 58),
+        ("){9}", 8), ("(" * 4, 0), ("\\", 0), (r"[a\]{7}]{3}", 2), ("(a|b){60}(a|b){60}", 354),
+    ],
+)  # fmt: skip
+def test_counted_repetitions_are_counted_as_if_written_out(con, pattern, added):
+    """Of the first one, each character of a text takes RE2 30 microseconds."""
+    assert copies(pattern) == added
+    call = RowCall("regexp_matches", (RowColumn("s"), RowConstant("VARCHAR", pattern)))
+    if added > 100:
+        with pytest.raises(UnsupportedSqlError, match=f"{added} more parts") as found:
+            RowWriter(TYPES).write(call)
+        assert "length" in found.value.hint
+    else:
+        assert RowWriter(TYPES).write(call).type.name == "BOOLEAN"
+
+
+@pytest.mark.parametrize("text", ["p * p * p", "w * w - p", "CASE WHEN o THEN w * w ELSE h END",
+                                  "- (p * p * p)", "CAST(p * p * p AS DOUBLE)"])  # fmt: skip
+def test_what_is_added_up_is_what_is_there(text):
+    """Where DuckDB stops at an overflow, no row is added up that isn't counted."""
+    con = connect()
+    create(con, hostile_rows())
+    value = parse(con, text)
+    here = RowCall("not", (RowCall("is_null", (value,)),))
+    number = RowCall("not", (RowCall("isnan", (value,)),))
+    writer = RowWriter(TYPES)
+    there, finite = (f"coalesce({writer.write(c).sql}, false)" for c in (here, number))
+    wrong = f"({present(value, TYPES)} = 1) <> ({there} AND {finite})"
+    assert con.execute(f"SELECT count(*) FROM r WHERE {wrong}").fetchall() == [(0,)]
+    missing = f"SELECT count(*) FROM r WHERE {writer.write(value).sql} IS NULL AND {there}"
+    assert con.execute(missing).fetchall() > [(0,)] or "DOUBLE" in text
+
+
+def test_nested_questions_are_written_in_time():
+    """Each asks for its value as it is and as a double."""
+    value = RowColumn("w")
+    for _ in range(24):
+        root = RowCall("sqrt", (RowCall("*", (value, RowColumn("w"))),))
+        value = RowCall("+", (RowCast(root, row_type("DECIMAL(18,2)")), RowColumn("w")))
+    started = time.process_time()
+    RowWriter(TYPES).write(RowCall("is_null", (value,)))
+    assert time.process_time() - started < 5

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from dpsql import Budget, Domain, Schema, Session, plan
-from dpsql.errors import SqlError, UnsupportedSqlError
+from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError
 
 HUGE = Budget(rho=1e14)
 BUDGET = Budget(rho=0.5)
@@ -119,3 +119,36 @@ def test_adjusted_counts_rest_on_what_counts_of_releases_with_sums(con):
     counts = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
     found = session.release({"counts": counts}, budget=0, nonnegative=True)["counts"]
     assert found["n_adjusted"].to_list() == pytest.approx(found["n"].to_list())
+
+
+def test_rows_without_a_value_are_not_among_those_that_are_no_nan(con):
+    """NOT isnan(NULL) is not true."""
+    found = answer(con, "SELECT COUNT(*) AS n, AVG(x) AS v FROM t WHERE NOT isnan(x)").row(0)
+    exact = con.execute("SELECT count(*), avg(x) FROM t WHERE NOT isnan(x)").fetchone()
+    assert exact[0] < 3000
+    assert found[::2] == pytest.approx(exact, rel=1e-6)
+
+
+def test_what_passes_the_digits_of_its_type_is_added_up_and_counted():
+    """DuckDB computes p * p * p with 18 digits, of which six are after the point, and stops."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE t AS SELECT (50000 + 10 * i)::DECIMAL(9, 2) AS p FROM range(1000) r(i)"
+    )
+    con.execute("INSERT INTO t SELECT NULL FROM range(500)")
+    with pytest.raises(duckdb.Error):
+        con.execute("SELECT sum(p * p * p) FROM t").fetchall()
+    schema = Schema({"t": {"p": Domain.number(0, 100_000)}})
+    sql = "SELECT AVG(p * p * p) AS mean, COUNT(p * p * p) AS n, SUM(p * p * p) AS v FROM t"
+    found = Session(con, schema=schema).query(sql, budget=HUGE).row(0)[::2]
+    exact = con.execute("SELECT avg(x), count(x), sum(x) FROM (SELECT p::DOUBLE ** 3 AS x FROM t)")
+    assert found == pytest.approx(exact.fetchone(), rel=1e-6)
+
+
+def test_bounds_are_refused_for_a_type_that_expressions_cannot_read():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t AS SELECT 7::UHUGEINT AS u")
+    with pytest.raises(SchemaError, match="has the type UHUGEINT"):
+        Session(con, schema=Schema({"t": {"u": Domain.number(0, 10)}})).plan(
+            "SELECT SUM(u) AS v FROM t", budget=BUDGET
+        )
