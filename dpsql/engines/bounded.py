@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from dpsql.engines.columns import call
+from dpsql.engines.columns import call, source_of
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import row_type
 from dpsql.schema import Table
@@ -87,7 +87,7 @@ def _readable(table: Table) -> list[str]:
 
 def _source(table: Table) -> str:
     """Join the tables on the way to the unit, each of which has one row at most for a row."""
-    source = ".".join(quoted_name(part) for part in table.path) + " AS t0"
+    source = f"{source_of(table)} AS t0"
     for i, join in enumerate(table.unit.joins if table.unit is not None else ()):
         parent = ".".join(quoted_name(part) for part in join.path)
         child = _id(f"t{i}.{quoted_name(join.column)}", join.type)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.errors import InternalError
-from dpsql.schema import Domain
+from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name, quoted_text
 from dpsql.schema.numbers import decimal_scale
 from dpsql.schema.sequences import CLOCK, INSTANT, MONTHS, DateRange, DecimalRange, TimeRange
@@ -122,6 +122,13 @@ class CodedColumn:
 def call(function: str, *arguments: str) -> str:
     """Write a call of a built-in function or operator, whatever macros there are."""
     return f'system.main."{function}"({", ".join(arguments)})'
+
+
+def source_of(table: Table) -> str:
+    """Write what stands after FROM for the rows of a table."""
+    if table.origin is not None:
+        return table.origin.sql
+    return ".".join(quoted_name(part) for part in table.path)
 
 
 def whole(value: int, type_: str = "HUGEINT") -> str:

@@ -30,13 +30,12 @@ from dpsql.engines.base import (
     cells_counted,
 )
 from dpsql.engines.bounded import KEPT, kept_rows
-from dpsql.engines.columns import CodedColumn, Parameters, call, whole
+from dpsql.engines.columns import CodedColumn, Parameters, call, source_of, whole
 from dpsql.engines.cover import MOST_SUM, cover, roll_up, tally
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
-from dpsql.schema.names import quoted_name
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
@@ -267,7 +266,7 @@ def scan(
     are made of their few rows. Rows come from the table, unless there is another source.
     """
     parameters = Parameters()
-    rows = source or ".".join(quoted_name(part) for part in table.path)
+    rows = source or source_of(table)
     width = max(map(len, blocks.values()), default=0)
     parts = [
         _count(table, (i, block, added, width), merged, rows, parameters)

@@ -7,20 +7,21 @@ macro of the database can take their place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema.checks import collated, values_from_checks
 from dpsql.schema.declared import KnownColumn, enum_labels, fitted
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row, fetch
+from dpsql.schema.groups import Groups
 from dpsql.schema.lookup import find, meant, of_table
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Schema, Table
-from dpsql.schema.units import EachRow, ResolvedUnit, Unit, of_comment
+from dpsql.schema.units import EachRow, Unit, of_comment
 from dpsql.schema.zones import check_zones
 
 if TYPE_CHECKING:
@@ -67,8 +68,28 @@ def read_table(
     return _describe(con, path, declared, unit)
 
 
-def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
+class Describe(Protocol):
+    """Describes a table by its name, as `read_table` does."""
+
+    def __call__(
+        self,
+        con: DuckDBPyConnection,
+        name_parts: tuple[str, ...],
+        declared: Schema | None = None,
+        unit: Unit | EachRow | None = None,
+    ) -> Table:
+        """Describe it."""
+
+
+def check_declared(
+    con: DuckDBPyConnection, declared: Schema | None, describe: Describe = read_table
+) -> None:
     """Check every declaration, also of tables that are not asked for: none may be misspelled.
+
+    Args:
+        con: an open DuckDB connection; only its catalog is read.
+        declared: the declarations.
+        describe: describes tables, by way of which the declarations are checked.
 
     Raises:
         SchemaError: a declared table or column doesn't exist, or can't hold its domain.
@@ -76,7 +97,7 @@ def check_declared(con: DuckDBPyConnection, declared: Schema | None) -> None:
     if declared is None:
         return
     for name in dict.fromkeys([*declared, *declared.units, *declared.groups]):
-        read_table(con, meant(con, name), declared)
+        describe(con, meant(con, name), declared)
 
 
 def verify_unchanged(
@@ -84,29 +105,57 @@ def verify_unchanged(
     table: Table,
     declared: Schema | None = None,
     unit: Unit | EachRow | None = None,
+    describe: Describe | None = None,
 ) -> None:
-    """Check that the catalog still describes `table`.
+    """Check that the catalog still describes `table`, and that a view reads the same.
 
     Raises:
-        StaleSchemaError: it was dropped or altered since it was read.
+        StaleSchemaError: it was dropped or altered since it was read, or files were changed.
     """
     try:
-        now = _describe(con, table.path, declared, unit)
+        now = (describe or _describe)(con, table.path, declared, unit)
     except SchemaError:
         now = None
-    same = now is not None and now.fingerprint == table.fingerprint
-    if now is None or not same or now.enforced != table.enforced:
+    if now is not None and _files(now) != _files(table):
+        raise StaleSchemaError(
+            f"Files of {table.name} were added, removed or written since they were listed.",
+            hint="ask again, when nobody writes to them.",
+        )
+    if now is None or _public(now) != _public(table):
         raise StaleSchemaError(
             f"The table {table.name} was altered or dropped since its schema was read.",
             hint="plan again: the new plan will read the new schema.",
         )
 
 
+def _files(table: Table) -> str:
+    return "" if table.origin is None else table.origin.state
+
+
+def _public(table: Table) -> object:
+    """Return what must be as it was when a table was planned for."""
+    origin = table.origin
+    scanned = None if origin is None else (origin.digest, _public(origin.base))
+    return table.fingerprint, table.enforced, scanned
+
+
+def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]:
+    """Return the types of a table's columns; `GENERATED` stands before that of a generated one.
+
+    Raises:
+        SchemaError: the catalog can't be read.
+    """
+    return {
+        name: f"GENERATED {type_}" if generated else type_
+        for name, type_, _, generated in fetch(con, _COLUMNS, list(path))
+    }
+
+
 def _describe(
     con: DuckDBPyConnection,
     path: tuple[str, ...],
-    schema: Schema | None,
-    unit: Unit | EachRow | None,
+    schema: Schema | None = None,
+    unit: Unit | EachRow | None = None,
 ) -> Table:
     declared = of_table(con, schema if schema is not None else {}, path) or {}
     rows = fetch(con, _COLUMNS, list(path))
@@ -127,11 +176,12 @@ def _describe(
         known.append(KnownColumn(name, type_, found, shown, generated=generated))
     columns, undeclared, bounds = fitted(path[-1], known, declared)
     check_zones(con, columns.values())
-    resolved, each_row = _unit(con, path, schema, unit, comment)
+    said = unit_of(con, path, schema, unit, comment)
+    resolved = None
+    if isinstance(said, Unit):
+        resolved = resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), said)
     given = {column.lower() for column in declared}
     enforced = frozenset(name for name in columns if name.lower() not in given)
-    exist = (of_table(con, schema.groups, path) if schema is not None else None) or ()
-    groups = tuple(each.resolved(path[-1], columns) for each in exist)
     return Table(
         path[-1],
         columns,
@@ -139,23 +189,24 @@ def _describe(
         tuple(path),
         resolved,
         enforced,
-        groups,
-        each_row,
+        groups_of(con, path, schema, columns),
+        isinstance(said, EachRow),
         bounds,
         frozenset(name for name, _, nullable, generated in rows if not nullable and not generated),
     )
 
 
-def _unit(
+def unit_of(
     con: DuckDBPyConnection,
-    path: tuple[str, ...],
+    path: Sequence[str],
     schema: Schema | None,
     given: Unit | EachRow | None,
     comment: str | None,
-) -> tuple[ResolvedUnit | None, bool]:
-    """Find the table's privacy unit: as given, as declared, or as its comment says.
+) -> Unit | EachRow | None:
+    """Return whose rows are protected together: as given, as declared, or as a comment says.
 
-    Where there is none, tell whether the owner says so.
+    Raises:
+        SchemaError: they contradict each other, or the comment is not understood.
     """
     declared = of_table(con, schema.units, path) if schema is not None else None
     if given is not None and declared is not None and given != declared:
@@ -163,10 +214,22 @@ def _unit(
             f"The schema declares another privacy unit for {path[-1]} than was passed.",
             hint=f"leave unit and max_rows out: the schema says {declared}.",
         )
-    unit = of_comment(path[-1], comment, given or declared)
-    if unit is None or isinstance(unit, EachRow):
-        return None, unit is not None
-    return resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), unit), False
+    return of_comment(path[-1], comment, given or declared)
+
+
+def groups_of(
+    con: DuckDBPyConnection,
+    path: Sequence[str],
+    schema: Schema | None,
+    columns: Mapping[str, Domain],
+) -> tuple[Groups, ...]:
+    """Return which combinations of values exist, as declared for a table.
+
+    Raises:
+        SchemaError: they don't fit its columns.
+    """
+    exist = (of_table(con, schema.groups, path) if schema is not None else None) or ()
+    return tuple(each.resolved(path[-1], columns) for each in exist)
 
 
 def _collated(columns: Sequence[Row], definition: str, default: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.fetching import fetch
@@ -23,9 +23,15 @@ _TABLES = """
     WHERE system.main.lower(table_name) = system.main.lower(?)
 """
 _VIEWS = """
-    SELECT database_name, schema_name, view_name
+    SELECT database_name, schema_name, view_name, sql, comment,
+        system.main.map_contains(tags, 'duckdb_python_register')
     FROM system.main.duckdb_views()
     WHERE system.main.lower(view_name) = system.main.lower(?) AND NOT internal
+"""
+_VIEW_NAMES = """
+    SELECT schema_name, view_name FROM system.main.duckdb_views()
+    WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
+    ORDER BY schema_name <> system.main.current_schema(), schema_name, view_name
 """
 _CURRENT = "SELECT system.main.current_database(), system.main.current_schema()"
 _NAMES = """
@@ -39,8 +45,19 @@ _VIEW_COLUMNS = """
 """
 _DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
 _MAX_PARTS = 3
+_TEMPORARY = "temp"
+"""The database of what is temporary."""
 _SHOWN = 8
 T = TypeVar("T")
+
+
+class StoredView(NamedTuple):
+    """A view of the current database, as the catalog has it."""
+
+    path: tuple[str, str, str]
+    sql: str
+    """Its definition, written by DuckDB: CREATE VIEW …"""
+    comment: str | None
 
 
 def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
@@ -62,15 +79,22 @@ def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
     return name, Path(path) if path else None
 
 
-def table_names(con: DuckDBPyConnection) -> list[tuple[str, ...]]:
-    """List the tables of the current database; those of another schema with its name.
+def _is_duckdb(con: DuckDBPyConnection, database: str) -> bool:
+    """Whether a database is DuckDB's own: rows of another system's are nobody's to snapshot."""
+    found = fetch(con, _DATABASE, [database])
+    return len(found) == 1 and str(found[0][1]).lower() == "duckdb"
+
+
+def table_names(con: DuckDBPyConnection, *, views: bool = False) -> list[tuple[str, ...]]:
+    """List the tables of the current database, or its views; those of another schema with its name.
 
     Raises:
         SchemaError: the catalog can't be read.
     """
     ((_, current),) = fetch(con, _CURRENT)
     return [
-        (table,) if schema == current else (schema, table) for schema, table in fetch(con, _NAMES)
+        (table,) if schema == current else (schema, table)
+        for schema, table in fetch(con, _VIEW_NAMES if views else _NAMES)
     ]
 
 
@@ -79,7 +103,8 @@ def meant(con: DuckDBPyConnection, name: str) -> tuple[str, ...]:
 
     A name alone also means a table of another schema, if it is the only one of that name.
     """
-    known = {_folded(parts): parts for parts in table_names(con)}
+    listed = [*table_names(con), *table_names(con, views=True)]
+    known = {_folded(parts): parts for parts in listed}
     if (name.lower(),) in known:
         return (name,)
     others = [parts for folded, parts in known.items() if folded[-1] == name.lower()]
@@ -90,31 +115,75 @@ def meant(con: DuckDBPyConnection, name: str) -> tuple[str, ...]:
 
 
 def find(con: DuckDBPyConnection, parts: tuple[str, ...]) -> tuple[str, str, str]:
-    """Resolve a name to the path of one base table of the current database."""
+    """Resolve a name to the path of one base table of the current database.
+
+    Raises:
+        SchemaError: there is none, or the name may mean several.
+    """
+    shown = _checked(parts)
+    ((database, schema),) = fetch(con, _CURRENT)
+    tables = fetch(con, _TABLES, [parts[-1]])
+    views = fetch(con, _VIEWS, [parts[-1]])
+    wanted = _candidates(parts, database, schema)
+    found = _one(shown, [row[:3] for row in tables if not row[3] and _folded(row[:3]) in wanted])
+    if found is None:
+        raise _not_found(shown, parts, tables, views, con)
+    hidden = [row for row in tables if row[3]] + views
+    if len(parts) == 1 and any(row[0].lower() == _TEMPORARY for row in hidden):
+        raise _hidden(shown, found, "table")
+    return found
+
+
+def find_view(con: DuckDBPyConnection, parts: tuple[str, ...]) -> StoredView | None:
+    """Resolve a name to a view of the current database; None if it means no such view.
+
+    Raises:
+        SchemaError: it is no name, or may mean several.
+    """
+    shown = _checked(parts)
+    ((database, schema),) = fetch(con, _CURRENT)
+    wanted = _candidates(parts, database, schema)
+    views = {tuple(row[:3]): row for row in fetch(con, _VIEWS, [parts[-1]])}
+    found = _one(shown, [path for path in views if _folded(path) in wanted])
+    if found is None:
+        return None
+    others = [*views, *(row[:3] for row in fetch(con, _TABLES, [parts[-1]]))]
+    if len(parts) == 1 and any(row[0].lower() == _TEMPORARY for row in others):
+        raise _hidden(shown, found, "view")
+    return StoredView(found, str(views[found][3]), views[found][4])
+
+
+def _checked(parts: tuple[str, ...]) -> str:
+    """Return how a name is shown.
+
+    Raises:
+        SchemaError: it is none.
+    """
     shown = printable(".".join(parts))
-    if not 1 <= len(parts) <= 3 or not all(_encodable(part) and part for part in parts):
+    if not 1 <= len(parts) <= _MAX_PARTS or not all(_encodable(part) and part for part in parts):
         raise SchemaError(
             f"{shown or 'An empty text'} is not a table name.", hint="for example people."
         )
-    ((database, schema),) = fetch(con, _CURRENT)
-    tables = fetch(con, _TABLES, [parts[-1]])
-    stored, hidden = ([row[:3] for row in tables if bool(row[3]) is is_] for is_ in (False, True))
-    views = fetch(con, _VIEWS, [parts[-1]])
-    wanted = _candidates(parts, database, schema)
-    found = [row for row in stored if _folded(row) in wanted]
+    return shown
+
+
+def _one(shown: str, found: Sequence[tuple[Any, ...]]) -> tuple[str, str, str] | None:
     if len(found) > 1:
         raise SchemaError(
             f"The name {shown} is ambiguous: it means {_listed(found)}.",
             hint="write database.schema.table.",
         )
-    if len(parts) == 1 and found and any(row[0].lower() == "temp" for row in hidden + views):
-        raise SchemaError(
-            f"The name {shown} is ambiguous: a temporary table or view hides the stored table.",
-            hint=f"write {schema}.{printable(found[0][2])}, or drop the temporary one.",
-        )
-    if found:
-        return found[0]
-    raise _not_found(shown, parts, stored + hidden, views, con)
+    if not found:
+        return None
+    database, schema, name = found[0]
+    return database, schema, name
+
+
+def _hidden(shown: str, found: tuple[str, str, str], kind: str) -> SchemaError:
+    return SchemaError(
+        f"The name {shown} is ambiguous: a temporary table or view hides the stored {kind}.",
+        hint=f"write {printable(found[1])}.{printable(found[2])}, or drop the temporary one.",
+    )
 
 
 def is_named(con: DuckDBPyConnection, parts: tuple[str, ...], table: Table) -> bool:
@@ -136,6 +205,15 @@ def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple
     return {_folded(path) for path in paths}
 
 
+def storing(con: DuckDBPyConnection, parts: tuple[str, ...], view: tuple[str, str, str]) -> str:
+    """Word how the rows of a view are stored in a table."""
+    columns = [row[0] for row in fetch(con, _VIEW_COLUMNS, list(view))]
+    listed = ", ".join(map(as_sql, columns[:_SHOWN]))
+    more = ", …" if len(columns) > _SHOWN else ""
+    stored = f"CREATE TABLE {as_sql(f'{view[-1]}_stored')} AS FROM {'.'.join(map(as_sql, parts))};"
+    return f"store its rows in a table, and declare domains of its columns {listed}{more}: {stored}"
+
+
 def _not_found(
     shown: str,
     parts: tuple[str, ...],
@@ -145,17 +223,21 @@ def _not_found(
 ) -> SchemaError:
     name = parts[-1]
     seen = [view for view in views if view[2].lower() == name.lower()]
-    if seen:
-        columns = [row[0] for row in fetch(con, _VIEW_COLUMNS, list(seen[0]))]
-        listed = ", ".join(map(as_sql, columns[:_SHOWN]))
-        more = ", …" if len(columns) > _SHOWN else ""
-        stored = f"CREATE TABLE {as_sql(f'{name}_stored')} AS FROM {'.'.join(map(as_sql, parts))};"
+    if any(view[5] for view in seen):
         return SchemaError(
-            f"{shown} is a view, or a registered frame; only base tables can be released from.",
-            hint=f"store its rows in a table, and declare domains of its columns {listed}{more}: "
-            f"{stored}",
+            f"{shown} is a registered frame; only base tables and views of them can be released "
+            "from, since what is registered may be replaced at any time.",
+            hint=f"ask the frame itself, as the table self: polars.DataFrame({as_sql(name)})"
+            ".dp.session(); or store its rows: "
+            f"CREATE TABLE {as_sql(f'{name}_stored')} AS FROM {as_sql(name)};",
         )
-    if any(row[0].lower() == "temp" for row in tables):
+    if seen:
+        return SchemaError(
+            f"{shown} is a view, and not of this database; only base tables and stored views of "
+            "them can be released from.",
+            hint=storing(con, parts, tuple(seen[0][:3])),
+        )
+    if any(row[0].lower() == _TEMPORARY for row in tables):
         return SchemaError(
             f"{shown} is a temporary table; only stored base tables can be released from.",
             hint="create it without TEMP.",
@@ -166,6 +248,14 @@ def _not_found(
         typed = " or ".join(f"{as_sql(row[1])}.{as_sql(row[2])}" for row in near)
         return unknown(
             f"There is no table {shown} in the schema {printable(current)}.", f"write {typed}."
+        )
+    other = next((row[0] for row in tables if not _is_duckdb(con, row[0])), None)
+    if other is not None:
+        return SchemaError(
+            f"The database {printable(other)} is not DuckDB's own: what one snapshot of it is, and "
+            "which account is for it, isn't known here.",
+            hint=f"store the rows in DuckDB: CREATE TABLE {as_sql(f'{name}_stored')} AS FROM "
+            f"{'.'.join(map(as_sql, parts))};",
         )
     if tables:
         return unknown(

@@ -6,8 +6,9 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
@@ -29,9 +30,45 @@ COLLATED = "VARCHAR with a collation"
 """The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
 
 
+class Origin(Protocol):
+    """Where the rows of a view come from: a scan that the library writes, of rows of one table.
+
+    Each row of the table below gives one row of the view or none, and by that row alone. So adding
+    or removing a row there adds or removes one here at most, and what is charged for the view is
+    charged for the table below: `base`, or a folder of files, of which `roots` names the place.
+    """
+
+    @property
+    def base(self) -> Table:
+        """The table whose rows they are, with the unit that the view has."""
+
+    @property
+    def sql(self) -> str:
+        """What stands after FROM."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of what is scanned: views with another one have other rows."""
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The folders of the files that are read; none if the rows are in the database."""
+
+    @property
+    def state(self) -> str:
+        """A hash of which files there are and when they were written; empty without files."""
+
+    def check_unchanged(self) -> None:
+        """Check that the files are those that were listed, and as they were.
+
+        Raises:
+            StaleSchemaError: they aren't.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A base table with the public domains of its columns.
+    """A base table, or a view of one, with the public domains of its columns.
 
     `columns` are the columns with a domain. `undeclared` are the other columns with their
     DuckDB types: they can't be used, and are kept only to explain that well.
@@ -54,6 +91,8 @@ class Table:
     """Undeclared columns of numbers → their bounds: they can be added up."""
     filled: frozenset[str] = field(default=frozenset(), compare=False)
     """The columns that are never NULL, as the database itself sees to it."""
+    origin: Origin | None = field(default=None, compare=False, repr=False)
+    """Of a view, where its rows come from; a base table has its own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", MappingProxyType(dict(self.bounds)))
@@ -89,6 +128,11 @@ class Table:
         rows and go together.
         """
         return name not in self.enforced and not self.columns[name].covers_all
+
+    @property
+    def stored(self) -> Table:
+        """The table whose rows they are: itself, or the one below a view."""
+        return self if self.origin is None else self.origin.base
 
     def guards(self, names: Iterable[str]) -> frozenset[str]:
         """Return those of some columns in which rows may have no value of the domain."""

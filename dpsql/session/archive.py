@@ -44,7 +44,7 @@ class Archive:
                 wanted, accept_schema=self.accepts(table, wanted), each_row=table.each_row
             )
         except StaleSchemaError as error:
-            raise explained(error, self._described(wanted), table) from None
+            raise explained(error, self._described(wanted), table.stored) from None
         kept = []
         for entry in self._read(wanted):
             same = entry.purpose.schema == wanted.schema
@@ -60,7 +60,7 @@ class Archive:
 
     def accepts(self, table: Table, wanted: Purpose) -> bool:
         """Whether the table may be described otherwise than at its last release."""
-        return self._accept_schema or only_adds(self._described(wanted), table)
+        return self._accept_schema or only_adds(self._described(wanted), table.stored)
 
     def _joined(self, found: list[Before]) -> Before:
         sources = tuple(source for one in found for source in one.sources)

@@ -10,12 +10,13 @@ import duckdb
 
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.public import PublicReader
+from dpsql.engines.views import describe_table
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.linalg.arrays import Ints
 from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.catalog import check_declared, read_table, verify_unchanged
+from dpsql.schema.catalog import check_declared, verify_unchanged
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
 from dpsql.session.archive import Archive
@@ -62,7 +63,7 @@ class DeclaredData:
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
-        check_declared(self.con, self.schema)
+        check_declared(self.con, self.schema, describe_table)
         return compile_script(
             request.statements,
             self.private,
@@ -78,7 +79,7 @@ class DeclaredData:
         Raises:
             SchemaError: it is public by another name, or can't be described.
         """
-        table = read_table(self.con, parts, self.schema, self.unit)
+        table = describe_table(self.con, parts, self.schema, self.unit)
         self.public.check_private(table)
         return table
 
@@ -115,7 +116,8 @@ class PrivateData:
             StaleSchemaError: it isn't.
         """
         self.check_database()
-        verify_unchanged(self.declared.con, table, self.declared.schema, self.declared.unit)
+        declared = self.declared
+        verify_unchanged(declared.con, table, declared.schema, declared.unit, describe_table)
 
 
 def split_of(known: Table, split: Split, table: Table) -> Split:

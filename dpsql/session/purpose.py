@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.errors import SchemaError
 from dpsql.hints import option
@@ -26,14 +26,29 @@ class DataState:
     database: str = ""
     """Which database they are in, where several share a ledger; see `dpsql.privacy.data_id`."""
 
+    view: str = ""
+    """Which of the rows of a stored table they are, and how they are described; empty for all."""
+
     @property
     def digest(self) -> str:
         """A hash; of the vintage alone for a database that its ledger stands beside."""
+        if self.view:
+            return digest([self.vintage, self.database, self.view])
         return digest([self.vintage, self.database] if self.database else self.vintage)
+
+    def of(self, table: Table) -> DataState:
+        """Return the state of the rows that a table has, which may be a view."""
+        if table.origin is None:
+            return self
+        return replace(self, view=digest([table.origin.digest, table.fingerprint]))
 
 
 def purpose(request: Request, table: Table, state: DataState, plan: str = NO_PLAN) -> Purpose:
     """Return what a charge is for, in digests.
+
+    A view is charged for as the stored table below it, under any name: that is bound to one unit
+    and one description, whichever view is asked. What was measured of the view is of other rows
+    and columns, so it is told apart by their state.
 
     Args:
         request: what is asked.
@@ -41,15 +56,16 @@ def purpose(request: Request, table: Table, state: DataState, plan: str = NO_PLA
         state: of which state of its rows.
         plan: the digest of the plan.
     """
-    path = [part.lower() for part in (table.path or (table.name,))]
+    stored = table.stored
+    path = [part.lower() for part in (stored.path or (stored.name,))]
     return Purpose(
         plan=plan,
         script=request.digest,
         # The first part is the database, which is named as its file is; that may be moved.
         table=digest(path[1:] or path),
-        schema=table.fingerprint,
-        unit=EACH_ROW if table.unit is None else digest(_unit(table.unit)),
-        vintage=state.digest,
+        schema=stored.fingerprint,
+        unit=EACH_ROW if stored.unit is None else digest(_unit(stored.unit)),
+        vintage=state.of(table).digest,
     )
 
 

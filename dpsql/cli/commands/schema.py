@@ -49,17 +49,19 @@ def schema(
 def _tables(
     con: DuckDBPyConnection, names: tuple[str, ...], declared: Schema | None
 ) -> list[Table]:
-    from dpsql.schema.catalog import check_declared, read_table
+    from dpsql.engines.views import describe_table
+    from dpsql.schema.catalog import check_declared
     from dpsql.schema.lookup import table_names
 
-    check_declared(con, declared)
-    found = [tuple(name.split(".")) for name in names] or table_names(con)
+    check_declared(con, declared, describe_table)
+    found = [tuple(name.split(".")) for name in names]
+    found = found or table_names(con) or table_names(con, views=True)
     if not found:
         raise SchemaError(
             "The database has no table.",
             hint="CREATE TABLE people AS FROM 'people.parquet'; makes one, in DuckDB.",
         )
-    return [read_table(con, parts, declared) for parts in found]
+    return [describe_table(con, parts, declared) for parts in found]
 
 
 def _print(table: Table) -> None:

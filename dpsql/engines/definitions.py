@@ -1,0 +1,242 @@
+"""Read the definition of a view: which columns and rows of which one relation it shows.
+
+A view may hold anything, random() and windows too, so it is never selected from. Its text, as the
+catalog has it, is parsed by DuckDB (`json_serialize_sql`, which runs nothing), and read here by a
+closed list: one SELECT of columns and of expressions of one row (`dpsql/rows/`) from one table,
+view or list of files, with or without a WHERE. What is read is all that is ever written again;
+whatever else stands in the tree refuses the view.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from dpsql.errors import DpsqlError, printable
+from dpsql.rows.expression import RowExpression
+from dpsql.rows.read import read_expression
+
+Tree: TypeAlias = Mapping[str, Any]
+Parse: TypeAlias = Callable[[str], str]
+"""From the text of a SELECT to DuckDB's syntax tree of it, as JSON."""
+
+_NAME = r'(?:"(?:[^"]|"")*"|[^\s"().,]+)'
+_HEAD = re.compile(
+    rf"CREATE VIEW {_NAME}(?:\.{_NAME}){{0,2}}(?: \((?P<columns>{_NAME}(?:, {_NAME})*)\))? AS "
+)
+_PLACE = frozenset({"type", "class", "alias", "query_location", "query_location_length"})
+_MOST = 1_000_000
+"""Characters of a definition."""
+_WHY = {
+    "cte_map": "it has a WITH clause",
+    "modifiers": "it has DISTINCT, ORDER BY, LIMIT or OFFSET",
+    "group_expressions": "it groups its rows",
+    "group_sets": "it groups its rows",
+    "having": "it groups its rows",
+    "qualify": "it has a QUALIFY clause",
+    "sample": "it draws a sample",
+    "at_clause": "it reads an earlier version of its table",
+    "column_name_alias": "it renames the columns of its table after FROM",
+}
+_RELATIONS = {
+    "JOIN": "it joins several tables",
+    "SUBQUERY": "it selects from a subquery",
+    "EMPTY": "it reads no table",
+    "EMPTY_FROM": "it reads no table",
+}
+
+
+class RefusedViewError(Exception):
+    """Why a view can't be released from, in half a sentence; becomes a SchemaError."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+@dataclass(frozen=True, slots=True)
+class AllColumns:
+    """A star: all columns of the relation, but for some, or under other names, or changed."""
+
+    without: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, RowExpression] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRelation:
+    """A table, a view or, where the name is a path, a file."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """A call of a function that reads files, with its literal arguments."""
+
+    function: str
+    patterns: tuple[str, ...]
+    options: Mapping[str, str]
+    """Option → the text of its literal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDefinition:
+    """What a view shows."""
+
+    items: tuple[AllColumns | tuple[str, RowExpression], ...]
+    """Expressions have the names that are written after AS, or ""."""
+    relation: NamedRelation | ReadFiles
+    where: RowExpression | None
+    names: tuple[str, ...]
+    """Those in brackets after the view's own, which go before all others."""
+
+
+def read_definition(sql: str, parse: Parse) -> ViewDefinition:
+    """Read what DuckDB's catalog says of a view.
+
+    Raises:
+        RefusedViewError: it has something in it that isn't listed; says what, in half a sentence.
+    """
+    head = _HEAD.match(sql)
+    if head is None or len(sql) > _MOST:
+        raise RefusedViewError("its definition isn't a plain SELECT")
+    node = _select(parse(sql[head.end() :].strip().removesuffix(";")))
+    relation, own = _relation(node.get("from_table") or {})
+    try:
+        items = tuple(_item(_unqualified(item, own)) for item in node["select_list"])
+        where = _unqualified(node.get("where_clause"), own)
+        condition = read_expression(where) if where else None
+    except RefusedViewError:
+        raise
+    except DpsqlError as error:
+        raise RefusedViewError(f"in its definition, {error.message}".rstrip(".")) from None
+    except (KeyError, TypeError, AttributeError, IndexError):
+        raise RefusedViewError("its definition isn't understood") from None
+    listed = re.findall(_NAME, head["columns"] or "")
+    return ViewDefinition(items, relation, condition, tuple(map(_bare, listed)))
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def _select(text: str) -> Tree:
+    """Return the one SELECT of a tree, which has no clauses but those that are read.
+
+    Raises:
+        RefusedViewError: it has others.
+    """
+    try:
+        found = json.loads(text)
+        (statement,) = found["statements"]
+        node: Tree = statement["node"]
+        plain = not found["error"] and set(statement) <= {"node", "named_param_map"}
+        plain = plain and not statement.get("named_param_map")
+    except (ValueError, KeyError, TypeError):
+        plain = False
+    if not plain or node.get("type") != "SELECT_NODE":
+        raise RefusedViewError("its definition isn't a plain SELECT")
+    rest = dict(node)
+    if rest.pop("aggregate_handling", None) != "STANDARD_HANDLING":
+        raise RefusedViewError(_WHY["group_sets"])
+    if rest.get("cte_map") == {"map": []}:
+        del rest["cte_map"]
+    _refuse_others(rest, {"type", "select_list", "from_table", "where_clause"})
+    return node
+
+
+def _refuse_others(tree: Tree, read: set[str]) -> None:
+    """Refuse whatever a node has besides what is read."""
+    for key, value in tree.items():
+        if key not in read and value:
+            raise RefusedViewError(_WHY.get(key, f"its definition has {printable(key)[:60]}"))
+
+
+def _relation(tree: Tree) -> tuple[NamedRelation | ReadFiles, list[str]]:
+    """Read what stands after FROM, and by which name columns are qualified, in small letters."""
+    kind = str(tree.get("type"))
+    if kind == "BASE_TABLE":
+        parts = tuple(map(str, tree["qualified_name"]["path"]))
+        _refuse_others(
+            tree, {*_PLACE, "qualified_name", "schema_name", "table_name", "catalog_name"}
+        )
+        return NamedRelation(parts), _own(tree, parts)
+    if kind == "TABLE_FUNCTION" and tree.get("with_ordinality") == "WITHOUT_ORDINALITY":
+        _refuse_others(tree, {*_PLACE, "function", "with_ordinality"})
+        read = _files(tree["function"])
+        return read, _own(tree, (read.function,))
+    raise RefusedViewError(_RELATIONS.get(kind, "it reads something else than one table or files"))
+
+
+def _own(tree: Tree, parts: tuple[str, ...]) -> list[str]:
+    return [part.lower() for part in ((str(tree["alias"]),) if tree["alias"] else parts)]
+
+
+def _files(tree: Tree) -> ReadFiles:
+    """Read a call of a function that reads files: paths first, then options by their names."""
+    function = str(tree["function_name"]).lower()
+    if len(tree.get("qualified_name", {"path": [""]})["path"]) != 1:
+        raise RefusedViewError("it calls a function of a schema")
+    patterns: list[str] = []
+    options: dict[str, str] = {}
+    for place, argument in enumerate(tree["arguments"]):
+        value, name = argument["expression"], str(argument["name"]).lower()
+        if not name and value["class"] == "COMPARISON" and value["type"] == "COMPARE_EQUAL":
+            # DuckDB writes `name = value` for an option, which is read as a comparison.
+            (name,) = map(str.lower, value["left"]["column_names"])
+            value = value["right"]
+        if place == 0 and not name:
+            patterns = _paths(value)
+        elif name and name not in options:
+            options[name] = _literal(value)
+        else:
+            raise RefusedViewError(f"{printable(function)} has arguments that aren't understood")
+    return ReadFiles(function, tuple(patterns), options)
+
+
+def _paths(tree: Tree) -> list[str]:
+    """Read one path, or a list of them."""
+    if tree["class"] == "FUNCTION" and tree["function_name"] == "list_value":
+        return [_literal(argument["expression"]) for argument in tree["arguments"]]
+    return [_literal(tree)]
+
+
+def _literal(tree: Tree) -> str:
+    if tree["class"] != "CONSTANT":
+        raise RefusedViewError("a path or an option in it isn't a constant")
+    return str(tree["literal"].get("text") or "")
+
+
+def _item(tree: Any) -> AllColumns | tuple[str, RowExpression]:
+    """Read one item of the select list."""
+    if tree["class"] != "STAR":
+        return str(tree["alias"]), read_expression(tree)
+    _refuse_others(tree, {*_PLACE, "relation_name", "exclude_list", "replace_list", "rename_list"})
+    return AllColumns(
+        frozenset(str(name).lower() for name in tree["exclude_list"]),
+        {_key(pair): str(pair["value"]) for pair in tree["rename_list"]},
+        {_key(pair): read_expression(pair["value"]) for pair in tree["replace_list"]},
+    )
+
+
+def _key(pair: Tree) -> str:
+    key = pair["key"]
+    return str(key["column"] if isinstance(key, Mapping) else key).lower()
+
+
+def _unqualified(tree: Any, own: list[str]) -> Any:
+    """Take the relation's name away from before its columns."""
+    if isinstance(tree, list):
+        return [_unqualified(part, own) for part in tree]
+    if not isinstance(tree, dict):
+        return tree
+    names = tree.get("column_names")
+    if tree.get("class") == "COLUMN_REF" and isinstance(names, list) and len(names) > 1:
+        *qualifier, column = names
+        if [str(part).lower() for part in qualifier] == own[-len(qualifier) :]:
+            return {**tree, "column_names": [column]}
+    return {key: _unqualified(part, own) for key, part in tree.items()}

@@ -1,0 +1,146 @@
+"""What a view is made of, as a scan that the library writes. Trusted.
+
+Guarantees:
+    1. The view itself is never read. Its definition is read by a closed list
+       (`definitions.py`), and `Projection.sql` is written from what was read: a SELECT of
+       expressions of one row (`dpsql/rows/write.py`: total, and of nothing but their own row) from
+       one stored table or one frozen list of files, WHERE conditions of the same kind hold. All
+       names and paths are quoted here.
+    2. So each row below gives one row of the view or none. *Proof.* The scan has no join, no
+       aggregate, no window, no LIMIT and no sample; by 1. an item and a condition are functions of
+       the row. A view over a view is written as one scan of the table at the bottom, with each
+       column replaced by its expression, which is again of one row; induction over the views. ∎
+       Two tables that differ in one row below thus differ in at most one row in the view, and
+       what is charged for a measurement of the view is what it costs for the table below.
+    3. The table below is `Projection.base` under all names. Charges name it, so the account knows
+       one table (`dpsql/session/purpose.py`).
+
+What a column of the view means: the expression of the definition, but NULL where DuckDB would fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+from dpsql.rows.expression import (
+    NOTHING,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    canonical,
+    replaced,
+)
+from dpsql.rows.measure import condition
+from dpsql.rows.types import row_type
+from dpsql.rows.write import RowWriter
+from dpsql.schema import Table
+from dpsql.schema.names import quoted_name
+
+GENERATED = "GENERATED "
+"""What stands before the type of a generated column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A view, or what stands at the bottom, without anything that is declared."""
+
+    path: tuple[str, ...]
+    types: Mapping[str, str]
+    """Its columns and their types."""
+    below: Layer | None = None
+    """What a view reads; None for a stored table."""
+    columns: Mapping[str, RowExpression] = field(default_factory=dict)
+    """The columns of a view, over those below."""
+    where: RowExpression | None = None
+    comment: str | None = None
+
+    def plain(self, name: str) -> str | None:
+        """Return the column below that a column of a view shows as it is; None if it doesn't."""
+        shown = self.columns.get(name)
+        return shown.name if isinstance(shown, RowColumn) else None
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A scan: columns that are expressions of one row of a stored table, where conditions hold.
+
+    Args:
+        base: the table that is charged for.
+        relation: what stands after FROM, written by us.
+        below: the columns of that, and their types.
+        columns: the columns of the view.
+        conditions: what must be true of a row.
+    """
+
+    base: Table
+    relation: str
+    below: Mapping[str, str]
+    columns: Mapping[str, RowExpression]
+    conditions: tuple[RowExpression, ...] = ()
+
+    @classmethod
+    def of_table(cls, base: Table, types: Mapping[str, str]) -> Projection:
+        """Return the scan of a stored table as it is."""
+        relation = ".".join(quoted_name(part) for part in base.path)
+        return cls(base, relation, types, {name: RowColumn(name) for name in types})
+
+    def through(self, view: Layer) -> Projection:
+        """Return the scan of a view, with its expressions in place of those that it names."""
+        put = partial(_put, self.columns, {} if view.below is None else view.below.types)
+        holds = () if view.where is None else (put(view.where),)
+        shown = {name: put(expression) for name, expression in view.columns.items()}
+        return replace(self, columns=shown, conditions=(*self.conditions, *holds))
+
+    @cached_property
+    def sql(self) -> str:
+        """What stands after FROM: a SELECT in brackets.
+
+        Generated columns are left out, which may call anything: nothing ever reads them.
+        """
+        items = []
+        for name, expression in self.columns.items():
+            if not isinstance(expression, RowColumn):
+                written = RowWriter(self.below).write(expression).sql
+                items.append(f"{written} AS {quoted_name(name)}")
+            elif not self.below[expression.name].startswith(GENERATED):
+                items.append(f"{quoted_name(expression.name)} AS {quoted_name(name)}")
+        holds = " AND ".join(condition(one, self.below) for one in self.conditions)
+        where = f" WHERE {holds}" if holds else ""
+        return f"(SELECT {', '.join(items)} FROM {self.relation}{where})"
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of what is scanned."""
+        written = [f"{name!r}: {canonical(e)}" for name, e in self.columns.items()]
+        written += map(canonical, self.conditions)
+        return hashlib.sha256("\n".join(written).encode()).hexdigest()
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The folders of the files that are read."""
+        return ()
+
+    @property
+    def state(self) -> str:
+        """Which files there are, and when they were written."""
+        return ""
+
+    def check_unchanged(self) -> None:
+        """Nothing to check: a transaction sees one state of a table."""
+
+
+def _put(
+    columns: Mapping[str, RowExpression], types: Mapping[str, str], expression: RowExpression
+) -> RowExpression:
+    """Put expressions in the place of the columns that they are."""
+    if not isinstance(expression, RowColumn):
+        return replaced(expression, partial(_put, columns, types))
+    found = columns[expression.name]
+    if isinstance(found, RowConstant) and found != NOTHING:  # a string beside a date stays one
+        return RowCast(found, row_type(types[expression.name]))
+    return found

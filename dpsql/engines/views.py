@@ -1,0 +1,292 @@
+"""Private tables that are views: what the catalog says of them, and what is declared.
+
+The table below is charged for, whatever the views on the way are called and however many there are.
+The unit of a view is a column of that table as it stands there, so that the rows of a unit are the
+same rows under all names; else the view is refused. How its rows are scanned, and why one row below
+is one row above at most, `projection.py` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpsql.engines.columns import source_of
+from dpsql.engines.definitions import (
+    AllColumns,
+    NamedRelation,
+    RefusedViewError,
+    ViewDefinition,
+    read_definition,
+)
+from dpsql.engines.projection import GENERATED, Layer, Projection
+from dpsql.errors import SchemaError, SqlError, printable
+from dpsql.rows.expression import (
+    RowCast,
+    RowColumn,
+    RowExpression,
+    replaced,
+)
+from dpsql.rows.types import row_type
+from dpsql.rows.write import RowWriter
+from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema.catalog import column_types, groups_of, read_table, unit_of
+from dpsql.schema.declared import KnownColumn, fitted
+from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.fetching import fetch
+from dpsql.schema.lookup import StoredView, find, find_view, of_table, storing
+from dpsql.schema.names import apart, as_sql, closest
+from dpsql.schema.units import ResolvedUnit
+from dpsql.schema.zones import check_zones
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_PARSE = "SELECT system.main.json_serialize_sql(?)"
+_COLUMNS = """
+    SELECT column_name, data_type FROM system.main.duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
+"""
+_MOST_VIEWS = 16
+"""Views over views over views."""
+
+
+def describe_table(
+    con: DuckDBPyConnection,
+    name_parts: tuple[str, ...],
+    declared: Schema | None = None,
+    unit: Unit | EachRow | None = None,
+) -> Table:
+    """Describe a base table or a view of the current database; reads no row.
+
+    Args:
+        con: an open DuckDB connection; only its catalog is read, and what files say of their
+            columns.
+        name_parts: the name, optionally after its schema, or its database and schema.
+        declared: domains and units that go before what is known otherwise.
+        unit: the privacy unit.
+
+    Raises:
+        SchemaError: see `read_table`; the view can't be released from.
+    """
+    view = find_view(con, tuple(name_parts))
+    if view is None:
+        return read_table(con, name_parts, declared, unit)
+    try:
+        table = _described(con, _layer(con, view, 1), declared, unit)
+        source_of(table)  # so that whatever can't be written is refused here
+        return table
+    except SqlError as error:  # of an operand that doesn't fit its operator
+        why = f"in its definition, {error.message}".rstrip(".")
+    raise _refused(con, view, why)
+
+
+def _refused(
+    con: DuckDBPyConnection, view: StoredView, why: str, hint: str | None = None
+) -> SchemaError:
+    return SchemaError(
+        f"{printable(view.path[-1])} is a view that can't be released from: {why}.",
+        hint=hint or storing(con, view.path[1:], view.path),
+    )
+
+
+# ── what a view is made of ─────────────────────────────────────────────────────────────────
+
+
+def _layer(con: DuckDBPyConnection, view: StoredView, level: int) -> Layer:
+    """Read a view, and what is below it.
+
+    Raises:
+        SchemaError: it can't be released from.
+    """
+    try:
+        if level > _MOST_VIEWS:
+            raise RefusedViewError(f"more than {_MOST_VIEWS} views stand on each other")
+        read = read_definition(view.sql, lambda text: str(fetch(con, _PARSE, [text])[0][0]))
+        below = _below(con, view, read, level)
+        shown, types = _typed(con, view, _shown(read, below), below.types)
+        where = None if read.where is None else _resolved(read.where, below)
+    except RefusedViewError as error:
+        raise _refused(con, view, error.message, error.hint) from None
+    return Layer(view.path, types, below, shown, where, view.comment)
+
+
+def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, level: int) -> Layer:
+    """Find what a view reads: names in it are of its own database, and first of its schema."""
+    if not isinstance(read.relation, NamedRelation):
+        raise RefusedViewError(f"it reads what {printable(read.relation.function)} gives")
+    parts = read.relation.parts
+    database, schema, _ = view.path
+    if len(parts) == 3 and parts[0].lower() != database.lower():
+        raise RefusedViewError(
+            "it reads a table of another database",
+            hint=f"USE {as_sql(parts[0])}; and make the view there: an account is for one "
+            "database.",
+        )
+    path = (database, *parts) if len(parts) == 2 else (database, schema, parts[-1])
+    path = parts if len(parts) == 3 else path
+    inner = find_view(con, path)
+    if inner is not None:
+        return _layer(con, inner, level + 1)
+    stored = find(con, path)
+    return Layer(stored, column_types(con, stored))
+
+
+def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
+    """Return the columns of a view by their names, in order."""
+    found: list[tuple[str, RowExpression]] = []
+    for item in read.items:
+        if isinstance(item, AllColumns):
+            for name in below.types:
+                key = name.lower()
+                if key not in item.without:
+                    given = item.changed.get(key, RowColumn(name))
+                    found.append((item.renamed.get(key, name), _resolved(given, below)))
+        else:
+            one = _resolved(item[1], below)
+            found.append((item[0] or (one.name if isinstance(one, RowColumn) else ""), one))
+    names = [*read.names, *(name for name, _ in found[len(read.names) :])]
+    if not all(names):
+        raise RefusedViewError(
+            "an expression in it has no name", hint="write … AS name in its definition."
+        )
+    return dict(zip(names, (expression for _, expression in found), strict=False))
+
+
+def _resolved(expression: RowExpression, below: Layer) -> RowExpression:
+    """Write the names of columns as they are below: SQL ignores case."""
+    known = {name.lower(): name for name in below.types}
+    if isinstance(expression, RowColumn):
+        if expression.name.lower() not in known:
+            raise RefusedViewError(
+                f"it names {printable(expression.name)}, which is no column below it"
+            )
+        return RowColumn(known[expression.name.lower()])
+    return replaced(expression, lambda part: _resolved(part, below))
+
+
+def _typed(
+    con: DuckDBPyConnection,
+    view: StoredView,
+    shown: Mapping[str, RowExpression],
+    below: Mapping[str, str],
+) -> tuple[dict[str, RowExpression], dict[str, str]]:
+    """Give the columns of a view the types that DuckDB says they have, by casts of our own.
+
+    What is shown as it is keeps its type.
+    """
+    found = {str(row[0]): str(row[1]) for row in fetch(con, _COLUMNS, list(view.path))}
+    apart(view.path[-1], list(shown))
+    if list(found) != list(shown):
+        raise RefusedViewError(
+            "its columns aren't those that its definition gives",
+            hint="make it anew: CREATE OR REPLACE VIEW … AS …;",
+        )
+    columns: dict[str, RowExpression] = {}
+    types: dict[str, str] = {}
+    for name, expression in shown.items():
+        if isinstance(expression, RowColumn):
+            columns[name], types[name] = expression, below[expression.name]
+        else:
+            type_ = row_type(found[name])
+            written = RowWriter(below).write(expression).type
+            columns[name] = expression if written == type_ else RowCast(expression, type_)
+            types[name] = type_.sql
+    return columns, types
+
+
+# ── what is declared for it ────────────────────────────────────────────────────────────────
+
+
+def _described(
+    con: DuckDBPyConnection, layer: Layer, schema: Schema | None, unit: Unit | EachRow | None
+) -> Table:
+    """Describe a layer: what is known of a column below holds for it as it is shown above."""
+    if layer.below is None:
+        return read_table(con, layer.path, schema, unit)
+    name, path = layer.path[-1], layer.path
+    said = unit_of(con, path, schema, unit, layer.comment)
+    inner = _described(con, layer.below, schema, _unit_below(layer, said))
+    known = [_known(layer, inner, column) for column in layer.types]
+    declared = of_table(con, schema if schema is not None else {}, path) or {}
+    columns, undeclared, bounds = fitted(name, known, declared)
+    check_zones(con, columns.values())
+    given = {column.lower() for column in declared}
+    kept = {column for column in columns if column.lower() not in given}
+    scan = _scan(inner, layer.below).through(layer)
+    return Table(
+        name,
+        columns,
+        undeclared,
+        path,
+        _unit_above(layer, inner),
+        frozenset(c for c in kept if layer.plain(c) in inner.enforced),
+        groups_of(con, path, schema, columns),
+        inner.each_row,
+        bounds,
+        frozenset(c for c in layer.columns if layer.plain(c) in inner.filled),
+        origin=scan,
+    )
+
+
+def _scan(inner: Table, layer: Layer) -> Projection:
+    if isinstance(inner.origin, Projection):
+        return inner.origin
+    return Projection.of_table(inner, layer.types)
+
+
+def _known(layer: Layer, inner: Table, column: str) -> KnownColumn:
+    """Say what is known of a column of a view: all that is, where it shows another as it is."""
+    type_, plain = layer.types[column], layer.plain(column)
+    found: Domain | NumberBounds | None = None
+    if plain is None:
+        found = Domain.boolean(nullable=True) if type_ == "BOOLEAN" else None
+        return KnownColumn(column, type_, found)
+    generated = type_.startswith(GENERATED)
+    found = inner.columns.get(plain) or inner.bounds.get(plain)
+    shown = inner.undeclared.get(plain, "").removeprefix(GENERATED)
+    return KnownColumn(column, type_.removeprefix(GENERATED), found, shown, generated=generated)
+
+
+def _unit_below(layer: Layer, said: Unit | EachRow | None) -> Unit | EachRow | None:
+    """Name the unit of a view by the column below.
+
+    Raises:
+        SchemaError: it is no column of the view that is shown as it is below.
+    """
+    if not isinstance(said, Unit):
+        return said
+    view = printable(layer.path[-1])
+    own = next((name for name in layer.columns if name.lower() == said.key.lower()), None)
+    if own is None:
+        raise SchemaError(
+            f"The view {view} has no column {printable(said.key)} that could be its unit.",
+            hint=closest(said.key, layer.columns),
+        )
+    plain = layer.plain(own)
+    if plain is None:
+        raise SchemaError(
+            f"The column {own} of the view {view} is computed, so it can't be its unit.",
+            hint="show the column of the table below as it is, and name that.",
+        )
+    return Unit(plain, said.max_rows)
+
+
+def _unit_above(layer: Layer, inner: Table) -> ResolvedUnit | None:
+    """Name the unit of what is below by the view's own column.
+
+    Raises:
+        SchemaError: the view doesn't show it.
+    """
+    unit = inner.unit
+    if unit is None:
+        return None
+    for name in layer.columns:
+        if layer.plain(name) == unit.column and not unit.joins:
+            return replace(unit, name=name, column=name)
+    raise SchemaError(
+        f"The rows of {printable(inner.name)} belong to units, of {printable(unit.name)}, which "
+        f"the view {printable(layer.path[-1])} doesn't show.",
+        hint="make the view anew with that column, as it is.",
+    )
