@@ -82,8 +82,13 @@ def plan(
     if not workload.families:
         raise WorkloadError("The workload is empty.", hint="add at least one family of queries.")
     parts(workload)  # what is wrong with its measures is no mechanism's reason
-    if not workload.count and not traits.is_adaptive:  # nothing is asked, whoever is to answer
+    if not workload.count:  # nothing is asked, whoever is to answer
         mechanism = QUERYSMASHER
+        if options.targets is not None:
+            raise WorkloadError(
+                "Nothing noisy is asked for, so that it has no error.",
+                hint="give a budget, of which nothing is spent: " + spend(rho="0.5") + ".",
+            )
     elif not traits.is_adaptive:
         _check(workload, budget, traits, options)
     return planned(workload, budget, mechanism, options)

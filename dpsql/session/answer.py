@@ -146,7 +146,7 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
         DpsqlError: it can't be planned, or not within the budget.
     """
     request = asked.request
-    if MECHANISMS[request.mechanism].is_adaptive:
+    if MECHANISMS[request.mechanism].is_adaptive and asked.script.workload.count:
         adaptive_ = adaptive_plan(asked)
         facts = adaptive.facts_of(asked.script, adaptive_, data.archive.state.vintage)
         return AdaptiveTask(asked, adaptive_, facts)

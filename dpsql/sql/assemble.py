@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError, Span
 from dpsql.linalg.arrays import Ints
+from dpsql.linalg.matrices import Dense
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
-from dpsql.sql.computing.notes import notes
+from dpsql.sql.computing.notes import computes_on_groups, notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
@@ -24,7 +26,8 @@ from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
-from dpsql.workload import Workload
+from dpsql.workload import Family, Workload
+from dpsql.workload.workload import Block
 
 MAX_SCRIPT_ENTRIES = 2**24
 """Coefficients of all statements together that are written out: they take memory and time."""
@@ -85,6 +88,8 @@ def assemble(
     several = len(lowered) > 1
     statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
     workload = _normalized(builder.workload, builder.weights)
+    if not workload.families:  # all that is returned is public
+        workload = Workload.of({}, [_nothing(lowered[0].name)])
     return Script(table, statements, workload, builder.classes.of, measures)
 
 
@@ -116,6 +121,11 @@ def _normalized(workload: Workload, weights: Sequence[float]) -> Workload:
         for f, w in pairs
     ]
     return Workload.of(workload.domain, found)
+
+
+def _nothing(name: str) -> Family:
+    """Return a family without queries: a plan has one, and nothing is measured for it."""
+    return Family(name, (Block((), (), Dense(np.zeros((0, 1)))),), 1.0)
 
 
 def _spans(parsed: Parsed, width: int) -> list[Span]:
@@ -169,7 +179,7 @@ class _Builder:
         known = notes(item.query, item.cores, post)
         found = Statement(item.name, source.sql, tables, direct, post, guards, known)
         check_names(found.outputs, source, _spans(item.parsed, len(found.outputs)))
-        if not any(output.noisy for output in found.outputs):
+        if not found.depends_on_rows and (found.families or computes_on_groups(item.query)):
             raise source.unsupported(
                 source.whole(),
                 "Nothing that the statement returns depends on the rows: groups are there whether "

@@ -72,6 +72,12 @@ class Statement:
         return self.post.outputs if self.post is not None else self.direct or ()
 
     @property
+    def depends_on_rows(self) -> bool:
+        """Whether noisy values are returned, or choose or sort rows; if not, all is public."""
+        found = self.post.outputs if self.post is not None else ()
+        return any(o.noisy for o in self.outputs) or any(o.chosen or o.ordered for o in found)
+
+    @property
     def sets(self) -> list[GroupingSet]:
         """The grouping sets of all its tables."""
         return [group for table in self.tables for group in table.sets]

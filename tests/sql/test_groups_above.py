@@ -120,7 +120,13 @@ def test_a_statement_without_groups_or_counts_is_what_it_was(session):
     total = session.query("SELECT COUNT(*) AS n FROM t", budget=PRECISE, groups_above=10)
     assert total["n"].item() == pytest.approx(600, abs=1)
     with pytest.raises(dpsql.errors.SqlError, match="counts nothing"):
-        session.query("SELECT g FROM t GROUP BY g", budget=PRECISE, groups_above=2)
+        session.query("SELECT 1 FROM t", budget=PRECISE, groups_above=2)
+
+
+def test_groups_alone_are_those_above_the_floor(session):
+    found = session.query("SELECT DISTINCT g FROM t", budget=PRECISE, groups_above=4)
+    assert found["g"].to_list() == [1, 6, 11, 16]
+    assert session.query("SELECT DISTINCT g FROM t", budget=PRECISE).height == 60
 
 
 def test_only_columns_that_empty_groups_take_part_in_are_noted(session):

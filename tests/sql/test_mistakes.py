@@ -109,7 +109,7 @@ MISTAKES = {
         "SELECT SUM(n) AS n FROM (SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest) AS q",
     ),
     "nothing counted": (
-        "SELECT DISTINCT dest FROM flights", "not grouped by", "dest",
+        "SELECT dest FROM flights", "not grouped by", "dest",
         "SELECT dest, COUNT(*) AS n … GROUP BY dest",
         "SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest",
     ),

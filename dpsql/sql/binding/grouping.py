@@ -58,12 +58,21 @@ def sets_of(
     )
 
 
+def lists_values(select: exp.Select) -> bool:
+    """Whether a SELECT without GROUP BY is DISTINCT, which is GROUP BY ALL without aggregates."""
+    if select.args.get("group") is not None or select.args.get("distinct") is None:
+        return False
+    places = [select.args.get(key) for key in ("having", "qualify", "order")]
+    parts = [*select.expressions, *(place for place in places if place is not None)]
+    return not any(has_aggregate(part) or part.find(exp.Window) for part in parts)
+
+
 def _elements(select: exp.Select, source: SourceText) -> list[Sets]:
     """Return for each element of GROUP BY the sets among which it chooses."""
     group = select.args.get("group")
-    if group is None:
+    if group is None and not lists_values(select):
         return []
-    if group.args.get("all"):
+    if group is None or group.args.get("all"):
         items = [node.unalias() for node in select.expressions]
         return [[(n,)] for n in items if not has_aggregate(n) and not n.find(exp.Window)]
     return [_sets(node, source) for node in group.expressions]

@@ -39,7 +39,7 @@ from dpsql.sql.binding.expressions import (
     render,
     with_named,
 )
-from dpsql.sql.binding.grouping import key_nodes, sets_of
+from dpsql.sql.binding.grouping import key_nodes, lists_values, sets_of
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn
 from dpsql.sql.text.spans import SourceText
@@ -153,7 +153,7 @@ class CoreBinder(RowBinder):
         if args.get("qualify") is not None:
             left.set("qualify", exp.Qualify(this=self._qualifying(args["qualify"].this)))
         for key in ("limit", "offset", "distinct"):
-            if args.get(key) is not None:
+            if args.get(key) is not None and (key != "distinct" or not lists_values(self._select)):
                 left.set(key, rebuild(args[key], self.rewrite))
         if args.get("order") is not None:
             ordered = [rebuild(o, self._sorted) for o in args["order"].expressions]
@@ -391,7 +391,7 @@ class CoreBinder(RowBinder):
 
     def _check_counts(self) -> None:
         nested = self._select.parent is not None
-        if not self._statistics:
+        if not self._statistics and not self._keys:
             raise self.source.unsupported(
                 self._select if nested else self.source.whole(),
                 "The statement counts nothing: single rows are never returned.",

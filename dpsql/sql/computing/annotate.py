@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -66,7 +66,8 @@ class AnnotatedSelect:
             if grouped and chosen and _aggregates(item):
                 reason = "the rows that are added up are chosen by noisy values"
                 output, pairs = Output(output.name, noisy=True, exact=False, reason=reason), UNKNOWN
-            outputs.append(replace(output, chosen=chosen or self._limited(select)))
+            limited, ordered = self._limited(select), self._ordered(select)
+            outputs.append(replace(output, chosen=chosen or limited, ordered=ordered))
             hidden.append(exp.Alias(this=exp.Var(this=pairs), alias=exp.Identifier(this=f"__e{i}")))
         select.set("expressions", [*items, *hidden])
         return select, outputs
@@ -104,12 +105,17 @@ class AnnotatedSelect:
         cut = any(select.args.get(key) is not None for key in ("limit", "offset"))
         order = select.args.get("order")
         conditions = [select.args.get("having"), select.args.get("qualify")]
-        conditions += [order] if cut and order is not None else []
+        conditions += [order] if cut else []
         return any(part is not None and self._uses_noise(part, select) for part in conditions)
+
+    def _ordered(self, select: Expr) -> bool:
+        """Whether noisy values decide in which order a SELECT returns rows."""
+        order = select.args.get("order")
+        return order is not None and self._uses_noise(order, select)
 
     def _uses_noise(self, part: Expr, select: Expr) -> bool:
         """Whether an expression, or an item of the list that it names, is noisy."""
-        if self._noisy(part):
+        if self._noisy(part) or any(self._depends(query) for query in _queries(part)):
             return True
         items = select.expressions
         aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
@@ -121,6 +127,14 @@ class AnnotatedSelect:
             if meant is not None and self._noisy(meant):
                 return True
         return False
+
+    def _depends(self, query: exp.Query) -> bool:
+        """Whether a subquery returns noisy values, or rows that they choose; in doubt it does."""
+        try:
+            _, outputs = self._propagation.annotate(query, self._names)
+        except NotSmoothError:
+            return True
+        return any(output.noisy or output.chosen for output in outputs)
 
     def _add(self, item: Expr) -> Expr:
         changed, source = self._propagation.source(item, self._names)
@@ -302,6 +316,17 @@ class AnnotatedSelect:
     def _note(self, name: str, pairs: str, exact: bool) -> str:
         self._lists[name], self._exact[name] = pairs, exact
         return name
+
+
+def _queries(part: Expr) -> Iterator[exp.Query]:
+    """Yield the queries in an expression, but not those within them."""
+    pending = [part]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.Query):
+            yield node
+        else:
+            pending += node.iter_expressions()
 
 
 def _aggregates(node: Expr) -> bool:

@@ -21,6 +21,8 @@ CHOSEN = (
     "chosen by noisy values: what lies at the threshold comes out 0.8 standard errors too large "
     "on average, what lies one or two below it 1.5 or 2.4"
 )
+CHOSEN_GROUPS = "groups are chosen by noisy values"
+LISTED = "groups are public: they are there whether they have rows or not, and cost nothing"
 ABOVE = "groups whose noisy count is below {:g} of its standard errors are left out"
 _NEUTRAL = (exp.Sum,)
 """Functions of groups to which an empty group adds nothing but noise."""
@@ -62,9 +64,19 @@ def notes(
         found += [] if over == frozenset() else [Note(EMPTY, over)]
     floors = {core.core.floor.errors for core in cores if core.core.floor is not None}
     found += [Note(ABOVE.format(errors)) for errors in floors]
-    if post is not None and any(output.chosen for output in post.outputs):
-        found.append(Note(CHOSEN))
+    outputs = () if post is None else post.outputs
+    if any(output.chosen for output in outputs):
+        noisy = any(output.noisy for output in outputs)
+        found.append(Note(CHOSEN) if noisy else Note(CHOSEN_GROUPS, frozenset(range(len(outputs)))))
+    elif not any(group.columns for core in cores for group in core.sets):
+        width = len(outputs) or len(query.expressions)
+        found.append(Note(LISTED, frozenset(range(width))))
     return tuple(found)
+
+
+def computes_on_groups(query: exp.Query) -> bool:
+    """Whether a query computes anything from several groups together."""
+    return query.find(exp.AggFunc, exp.Window) is not None
 
 
 def _may_be_empty(query: exp.Query, core: LoweredCore) -> bool:

@@ -28,6 +28,8 @@ class Output:
     """Why its noise isn't known."""
     chosen: bool = False
     """Whether noisy values decide which rows there are."""
+    ordered: bool = False
+    """Whether they decide in which order."""
 
 
 @dataclass(frozen=True, slots=True)

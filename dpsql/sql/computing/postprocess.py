@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 from sqlglot import exp
@@ -212,10 +212,7 @@ def _annotated(
         unknown = [Output(name, noisy=True, exact=False, reason=str(error)) for name in names]
         hidden = ", ".join(f"{UNKNOWN} AS __e{i}" for i in range(len(names)))
         return f"SELECT *, {hidden} FROM ({render(query)})", unknown
-    return text, [
-        Output(name, o.noisy, o.exact, o.reason, o.chosen)
-        for name, o in zip(names, outputs, strict=True)
-    ]
+    return text, [replace(o, name=name) for name, o in zip(names, outputs, strict=True)]
 
 
 def _columns(core: LoweredCore) -> list[tuple[str, str]]:

@@ -79,7 +79,11 @@ class Propagation:
         if isinstance(query, exp.Union) and query.args.get("distinct") is False:
             return self._union(query, names)
         if isinstance(query, exp.SetOperation):
-            _, outputs = self.annotate(query.this, names)
+            (_, outputs), (_, others) = (
+                self.annotate(side, names) for side in (query.this, query.expression)
+            )
+            chosen = any(o.noisy or o.chosen for o in (*outputs, *others))
+            outputs = [replace(o, chosen=chosen) for o in outputs]
             return _hiding(query, outputs, f"{query.key.upper()} compares noisy values")
         if query.args.get("distinct") is not None:
             plain = exp.Select(**{k: v for k, v in query.args.items() if k != "distinct"})
@@ -92,8 +96,9 @@ class Propagation:
     ) -> tuple[Expr, list[Output]]:
         left, above = self.annotate(query.this, names)
         right, below = self.annotate(query.expression, names)
+        chosen = any(o.chosen for o in (*above, *below))
         merged = [
-            Output(a.name, a.noisy or b.noisy, a.exact and b.exact, a.reason or b.reason)
+            Output(a.name, a.noisy or b.noisy, a.exact and b.exact, a.reason or b.reason, chosen)
             for a, b in zip(above, below, strict=False)
         ]
         rest = {k: v for k, v in query.args.items() if k not in {"this", "expression"}}
