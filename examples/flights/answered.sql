@@ -254,3 +254,5 @@ SELECT origin, sqrt(COUNT(*)) AS root FROM flights GROUP BY origin;
 -- name: count_and_mean_of_routes
 SELECT origin, dest, carrier, COUNT(*) AS n, AVG(arr_delay) AS d FROM flights
 GROUP BY ALL HAVING COUNT(*) > 1000;
+-- name: to_the_north
+SELECT COUNT(*) AS n FROM flights f WHERE EXISTS (SELECT 1 FROM airports a WHERE a.faa = f.dest AND a.lat > 40);

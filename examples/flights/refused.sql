@@ -17,7 +17,7 @@ SELECT make_date(year, month, day) AS d, COUNT(*) AS n FROM flights GROUP BY d;
 -- name: rows_before
 SELECT dep_delay - LAG(dep_delay) OVER (ORDER BY time_hour) AS d FROM flights;
 -- name: correlated
-SELECT COUNT(*) AS n FROM flights f WHERE EXISTS (SELECT 1 FROM airports a WHERE a.faa = f.dest AND a.lat > 40);
+SELECT COUNT(*) AS n FROM flights f WHERE EXISTS (SELECT 1 FROM flights g WHERE g.origin = f.dest AND g.day = f.day);
 -- name: correlation
 SELECT corr(dep_delay, arr_delay) AS r FROM flights;
 -- name: pivoted

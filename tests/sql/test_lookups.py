@@ -37,12 +37,29 @@ COUNTED = """
     facts f JOIN dim d ON f.k IS NOT DISTINCT FROM d.k
     facts f JOIN dim d ON f.k + f.v = d.k
     facts f JOIN dim d ON f.k = d.k + d.w
+    facts f WHERE EXISTS (SELECT 1 FROM dim d WHERE d.k = f.k AND d.m > f.v)
+    facts f WHERE NOT EXISTS (SELECT * FROM dim WHERE dim.k = f.k AND dim.t = f.t)
+    facts f WHERE EXISTS (SELECT 1 FROM dim d JOIN sub s ON s.w = f.v WHERE d.k = f.k)
+    facts f WHERE v < (SELECT MAX(m) FROM dim d WHERE d.k = f.k)
+    facts f WHERE (SELECT COUNT(*) FROM dim WHERE dim.k > f.k) > 3
+    facts f WHERE v IN (SELECT m FROM dim WHERE dim.k = f.k)
+    facts f WHERE v NOT IN (SELECT m FROM dim WHERE dim.k = f.k)
+    facts f WHERE v > 1 OR EXISTS (SELECT 1 FROM dim d WHERE d.k IS NOT DISTINCT FROM f.k)
+    facts f WHERE EXISTS (SELECT 1 FROM (SELECT k + v AS n FROM dim) x WHERE x.n = f.k)
+    facts WHERE EXISTS (SELECT 1 FROM dim d WHERE EXISTS (SELECT 1 FROM sub WHERE w = v AND k = 3))
+    facts f JOIN dim d ON f.k = d.k WHERE EXISTS (SELECT 1 FROM sub s WHERE s.w = d.w AND v > 0)
+    (SELECT k + 1 AS up, v FROM facts) f WHERE EXISTS (SELECT 1 FROM dim d WHERE d.k = up)
+"""
+ADDED_UP = """
+    SUM((SELECT MIN(m) FROM dim d WHERE d.k = f.k)) AS s FROM facts f
+    v, AVG((SELECT MAX(m) FROM dim d WHERE d.k = f.k AND d.t = f.t)) AS s FROM facts f
+    v, COUNT(*) FILTER (WHERE EXISTS (SELECT 1 FROM dim d WHERE d.k = f.k)) AS n FROM facts f
 """
 
 
 def statements():
-    grouped = [f"SELECT {line} GROUP BY ALL" for line in GROUPED.strip().splitlines()]
-    return grouped + [f"SELECT COUNT(*) AS n FROM {line}" for line in COUNTED.strip().splitlines()]
+    grouped = [f"SELECT {line} GROUP BY ALL" for line in (GROUPED + ADDED_UP).split("\n") if line]
+    return grouped + [f"SELECT COUNT(*) AS n FROM {line}" for line in COUNTED.split("\n") if line]
 
 
 def connect(seed):
@@ -107,6 +124,9 @@ def large():
         "WHERE f.k = t.k AND t.kind = s.kind GROUP BY class",
         "SELECT COUNT(*) AS n FROM facts f, things t "
         "WHERE (f.k = t.k AND m = 1 AND v = 1) OR (f.k = t.k AND m = 2)",
+        "SELECT v, COUNT(*) AS n FROM facts f "
+        "WHERE EXISTS (SELECT 1 FROM things t WHERE t.k = f.k AND t.m = 3) GROUP BY v",
+        "SELECT SUM((SELECT m FROM things t WHERE t.k = f.k)) AS s FROM facts f",
         # At most 10^5 · 50,000 pairs by the most frequent key, and 10^5 if they are counted.
         "SELECT s.m, COUNT(*) AS n FROM facts f JOIN skewed s ON f.k = s.k GROUP BY s.m",
     ],
@@ -135,12 +155,20 @@ def test_tables_of_many_rows_are_looked_up(large, sql):
             "SELECT COUNT(*) AS n FROM facts f, things t WHERE f.k = t.k AND m = 1 OR f.v = t.m",
             "join t ON equal columns",
         ),
+        (
+            "SELECT COUNT(*) FROM facts f WHERE EXISTS (SELECT 1 FROM things t WHERE t.k > f.k)",
+            "let a column of the subquery equal one from outside",
+        ),
+        (
+            "SELECT SUM((SELECT MAX(m) FROM things WHERE f.k < 9 OR things.k = f.k)) FROM facts f",
+            "let a column of the subquery equal one from outside",
+        ),
     ],
 )
 def test_too_many_pairs_are_refused_before_they_are_made(large, sql, hint):
     _, session = large
     start = time.process_time()
-    with pytest.raises(dpsql.ResourceLimitError, match="pairs to look at") as caught:
+    with pytest.raises(dpsql.ResourceLimitError, match=r"look at|looks at") as caught:
         session.plan(sql, budget=BUDGET)
     assert hint in caught.value.hint
     assert time.process_time() - start < 10
@@ -160,3 +188,39 @@ def test_a_join_that_fails_is_shown(sql, text):
     with pytest.raises(dpsql.SqlError, match="DuckDB can't compute this") as caught:
         session.plan(sql, budget=BUDGET)
     assert text in sql[caught.value.span.start : caught.value.span.end]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("h.day = t.came::DATE", None),
+        ("month(h.day) = month(t.came)", None),
+        ("h.hour = t.came", "came is known by days only: a subquery can't compare it"),
+        ("h.low > t.real", "real is known by ranges only: a subquery can't compare it"),
+        ("h.low > 5 AND t.real >= 10", None),
+        ("h.low > 5 AND t.real >= 15", "cuts through one"),
+        ("h.day = t.month", "cuts through one"),
+    ],
+)
+def test_subqueries_tell_no_values_of_a_cell_apart(condition, message):
+    con = duckdb.connect()
+    for statement in (
+        "CREATE TABLE t AS SELECT TIMESTAMP '2020-01-01' + INTERVAL (i * 7) HOUR AS came, "
+        "(i % 20)::DOUBLE AS real, DATE '2020-01-01' + (i % 90)::INT AS month FROM range(300) t(i)",
+        "CREATE TABLE h AS SELECT DATE '2020-01-01' + (i * 7)::INT AS day, "
+        "TIMESTAMP '2020-01-03 05:00' + INTERVAL (i) DAY AS hour, i * 10.0 AS low "
+        "FROM range(9) x(i)",
+    ):
+        con.execute(statement).fetchall()
+    columns = {
+        "came": dpsql.Domain.dates("2020-01-01", "2020-04-30"),
+        "real": dpsql.Domain.bins([0, 10, 20]),
+        "month": dpsql.Domain.dates("2020-01-01", "2020-04-30", "month"),
+    }
+    session = dpsql.Session(con, schema=dpsql.Schema({"t": columns}), public="h")
+    sql = f"SELECT COUNT(*) AS n FROM t WHERE EXISTS (SELECT 1 FROM h WHERE {condition})"
+    if message is None:
+        assert not differences(con, sql, session)
+        return
+    with pytest.raises(dpsql.SqlError, match=message):
+        session.plan(sql, budget=BUDGET)

@@ -40,15 +40,15 @@ def marked(error: dpsql.SqlError) -> str:
 
 COUNTED = "SELECT COUNT(*) AS n FROM flights f WHERE "
 MISTAKES = {
-    "a correlated EXISTS": (
+    "an EXISTS over a misspelled column": (
+        COUNTED + "EXISTS (SELECT 1 FROM airports a WHERE a.faa = f.dst)",
+        "There is no column dst in flights", "f.dst", "dest",
         COUNTED + "EXISTS (SELECT 1 FROM airports a WHERE a.faa = f.dest)",
-        "a column from outside", "f.dest", "f.dest IN (SELECT a.faa FROM airports a)",
-        COUNTED + "f.dest IN (SELECT a.faa FROM airports a)",
     ),
-    "a correlated value": (
-        COUNTED + "1 < (SELECT COUNT(*) FROM airports WHERE faa = f.dest)",
-        "a column from outside", "f.dest", "join its table instead",
-        "SELECT COUNT(*) AS n FROM flights f JOIN airports ON faa = f.dest",
+    "a value for a misspelled table": (
+        COUNTED + "1 < (SELECT COUNT(*) FROM airports WHERE faa = flight.dest)",
+        "flight is not a table after FROM", "flight.dest", "f",
+        COUNTED + "1 > (SELECT COUNT(*) FROM airports WHERE faa = f.dest)",
     ),
     "a window over rows": (
         "SELECT carrier, delay, LAG(delay) OVER (ORDER BY day) FROM flights",

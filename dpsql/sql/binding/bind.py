@@ -11,10 +11,19 @@ from dpsql.errors import Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain
 from dpsql.schema.checks import operands
 from dpsql.sql.binding.core import Statistic
-from dpsql.sql.binding.expressions import BoundExpr, Expr, column, is_aggregate, rebuild, render
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    column,
+    is_aggregate,
+    paren,
+    rebuild,
+    render,
+)
 from dpsql.sql.binding.labels import check_labels
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
+from dpsql.sql.binding.subqueries import Outer
 from dpsql.sql.text.spans import SourceText
 
 MAX_NAME_CHARACTERS = 128
@@ -23,6 +32,8 @@ RESERVED = "__"
 
 Visit = Callable[[Expr], Expr]
 """Rewrites a subquery; raises if it may not stand where it does."""
+VisitPublic = Callable[[Expr, Outer], Expr]
+"""The same for one over public tables, which may use columns of the row that it is for."""
 
 
 class RowBinder:
@@ -35,7 +46,9 @@ class RowBinder:
         public: rewrites a subquery that must be over public tables.
     """
 
-    def __init__(self, source: SourceText, select: exp.Select, home: Home, public: Visit) -> None:
+    def __init__(
+        self, source: SourceText, select: exp.Select, home: Home, public: VisitPublic
+    ) -> None:
         self.source = source
         self.aliases = {
             node.alias.lower(): node.this
@@ -90,7 +103,7 @@ class RowBinder:
             if is_aggregate(part) or isinstance(part, exp.Window):
                 raise self._misplaced(part)
             if isinstance(part, (exp.Query, exp.Subquery)):
-                return self._public(part)
+                return self._public(part, partial(self._outside, attributes, relations))
             check_labels(part, domain_of, self.source)
             return rebuild(part, change)
 
@@ -141,6 +154,23 @@ class RowBinder:
             inner = bound.node.copy()
             return inner if isinstance(inner, exp.Column) else exp.Paren(this=inner)
         return exp.Paren(this=self._aliased(node, found, change))
+
+    def _outside(self, attributes: set[str], relations: set[int], node: exp.Column) -> Expr | None:
+        """Bind a column that stands in a subquery and isn't its own; None if there is none.
+
+        It needs a domain, because subqueries are run for cells.
+        """
+        before, self._by_row = self._by_row, False
+        try:
+            if isinstance(self.scope.resolve(node), exp.Expr):  # of the SELECT list, not a column
+                return None
+            return self._column(node, paren, attributes, relations, set())
+        except SqlSchemaError as error:
+            if error.unknown and not node.table:
+                return None
+            raise
+        finally:
+            self._by_row = before
 
     def _resolved(self, node: exp.Column) -> Found | Expr:
         """Return what a column means; in a subquery it may be one from outside."""

@@ -31,9 +31,9 @@ from dpsql.sql.binding.joins import JoinedItem, has_column, joins_of, name_parts
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
-from dpsql.sql.binding.subqueries import check_own_columns
+from dpsql.sql.binding.subqueries import Outer, OuterColumns
 from dpsql.sql.binding.tables import NamedTables, Public, Resolve
-from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.parse import Parsed
 
 
@@ -93,6 +93,7 @@ class _Visitor:
         self._above = above  # see `compile_script`
         self._sandbox = tables.sandbox
         self._source = parsed.source
+        self._outside: dict[int, Expr] = {}  # see `OuterColumns.bound`
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 
@@ -147,6 +148,8 @@ class _Visitor:
 
     def _within(self, node: Expr, names: Names, kinds: _Kinds) -> Expr:
         """Rewrite anything inside a query that isn't a core."""
+        if id(node) in self._outside:
+            return self._outside[id(node)].copy()
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             return self._query(node, names, kinds)
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
@@ -178,8 +181,8 @@ class _Visitor:
             self._source,
             node,
             home,
-            public=lambda part: self._subquery(part, names, PUBLIC),
-            noisy=lambda part: self._subquery(part, names, NOISY),
+            public=lambda part, outer: self._public_subquery(part, outer, names),
+            noisy=lambda part: self._within(part, names, _Kinds()),
         )
         own, joined = self._joined(joins, place, home, binder, names)
         relations = (*home.relations, *own)
@@ -206,7 +209,7 @@ class _Visitor:
         joins = joins_of(select, self._source)
         place = self._items.among(joins, names) or joins[0]
         home = self._home(place.item, names)
-        public = partial(self._subquery, names=names, allowed=PUBLIC)
+        public = partial(self._public_subquery, names=names)
         binder = RowBinder(self._source, select, home, public)
         own, joined = self._joined(joins, place, home, binder, names)
         where = select.args.get("where")
@@ -314,14 +317,17 @@ class _Visitor:
         name = join.item.alias or join.item.name
         return Relation(number, name, columns, table, rows, join.kind, (), span)
 
-    def _subquery(self, node: Expr, names: Names, allowed: str) -> Expr:
-        """Rewrite a subquery in an expression."""
+    def _public_subquery(self, node: Expr, outer: Outer, names: Names) -> Expr:
+        """Rewrite a subquery in an expression of rows."""
         kinds = _Kinds()
-        private = allowed == PUBLIC and self._names_private(node, names)
-        if allowed == PUBLIC and not private:
-            check_own_columns(node, self._source)
-        rewritten = node if private else self._within(node, names, kinds)
-        if private or (allowed == PUBLIC and kinds.all == NOISY):
+        private = self._names_private(node, names)
+        if not private:
+            own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
+            columns = OuterColumns(outer, lambda item: self._columns(item, names, own))
+            columns.bind(node)
+            self._outside |= columns.bound
+            rewritten = self._within(node, names, kinds)
+        if private or kinds.all == NOISY:
             raise self._source.unsupported(
                 node,
                 "A subquery over private rows is not supported here.",
@@ -329,6 +335,19 @@ class _Visitor:
                 "statement.",
             )
         return rewritten
+
+    def _columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
+        """Return the columns of an item after FROM of a public subquery; None if not known."""
+        if isinstance(item, exp.Table) and item.name.lower() in own:
+            return None
+        kinds = _Kinds()
+        rewritten = self._within(item, names, kinds)
+        if kinds.all == NOISY:  # which is refused
+            return None
+        try:
+            return [name for name, _ in self._sandbox.types(f"SELECT * FROM {render(rewritten)}")]
+        except SandboxError:  # it uses columns from outside itself, or the whole will fail, too
+            return None
 
     def _names_private(self, node: Expr, names: Names) -> bool:
         """Whether a private table is named anywhere in a query; it must exist."""

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.sql.binding.aggregates import aggregate, linear
-from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, check_name
+from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, VisitPublic, check_name
 from dpsql.sql.binding.core import (
     ROW,
     Core,
@@ -60,7 +60,7 @@ class CoreBinder(RowBinder):
         source: SourceText,
         select: exp.Select,
         home: Home,
-        public: Visit,
+        public: VisitPublic,
         noisy: Visit,
     ) -> None:
         super().__init__(source, select, home, public)

@@ -200,7 +200,13 @@ class CoarseColumns:
         return self._few(found, bound, name)
 
     def _few(self, compared: Iterable[Expr], bound: BoundExpr, name: str) -> list[str]:
-        values = list(dict.fromkeys(map(render, compared)))
+        """Return the SQL of what is compared: few values, the same for all rows of a subquery."""
+        found = list(compared)
+        columns = (part.name for value in found for part in value.find_all(exp.Column))
+        if not all(column.startswith("__") for column in columns):
+            message = f"The column {name} is known by {self._ranges(name)} only: a subquery can't "
+            raise self._error(bound, f"{message}compare it with its own columns.", name)
+        values = list(dict.fromkeys(map(render, found)))
         if len(values) > MAX_COMPARED:
             raise self._error(bound, f"{name} is compared with too many values.", name)
         return values

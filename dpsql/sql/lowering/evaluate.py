@@ -14,16 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from dpsql.errors import ResourceLimitError, Span, SqlError
+from dpsql.errors import ResourceLimitError, Span, SqlError, printable
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import of_entries
 from dpsql.schema import Table
+from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.core import Core, Linear, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, conjunction, render
 from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.lowering.hints import hint_for
-from dpsql.sql.lowering.lookups import JoinedRows
+from dpsql.sql.lowering.lookups import MAX_JOINED, JoinedRows, multiplied
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
@@ -346,7 +347,27 @@ class Evaluator:
         plain: bool = False,
     ) -> None:
         """Refuse expressions that a column's cells don't determine; see `coarse`."""
+        self._check_subqueries(bound, component.relations)
         self._coarse.check(bound, component.relations, truth=truth, plain=plain)
+
+    def _check_subqueries(self, bound: BoundExpr, relations: Sequence[Relation]) -> None:
+        """Refuse to run a subquery over too many rows for too many values."""
+        for outer, tables in multiplied(bound.node):
+            size = self.cells([name for name, i in self._index.items() if f"__a{i}" in outer])
+            rows = [
+                r.rows for r in relations if any(n.startswith(f"__r{r.number}_") for n in outer)
+            ]
+            for table in tables:
+                ((count,),) = self._sandbox.rows(f"SELECT count(*) FROM {quoted_name(table)}")
+                rows.append(count)
+            size *= math.prod(max(1, count) for count in rows)
+            if size > MAX_JOINED:
+                raise ResourceLimitError(
+                    f"{printable(self.source.text(bound.span))} looks at {size:,} rows of public "
+                    f"tables, more than {MAX_JOINED:,}.",
+                    hint="let a column of the subquery equal one from outside; or use smaller "
+                    "tables, or coarser columns.",
+                )
 
     def _check_summable(self, weight: BoundExpr, component: CoupledColumns) -> None:
         try:

@@ -9,6 +9,7 @@ as many of them as possible can be looked up.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ MAX_JOINED = 2**26
 
 _Text = tuple[str, ...]
 """What an equality says, whichever side comes first."""
+
+
+_CANONICAL = re.compile(r"__(a|r[0-9]+_)[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,28 @@ class JoinedRows:
             f"{self._size:,} pairs to look at, more than {MAX_JOINED:,}.",
             hint=hint,
         )
+
+
+def multiplied(node: Expr) -> Iterator[tuple[frozenset[str], list[str]]]:
+    """Find subqueries of which all rows are looked at for each value of columns from outside.
+
+    Yields:
+        These columns by their canonical names, and the subquery's tables.
+    """
+    for query in node.find_all(exp.Select):
+        outer = frozenset(filter(_CANONICAL.match, _columns([query])))
+        where = query.args.get("where")
+        equalities = _implied_by(where.this).values() if where is not None else ()
+        if outer and not any(map(_is_lookup, equalities)):
+            tables = query.find_all(exp.Table)
+            yield outer, [t.name for t in tables if isinstance(t.this, exp.Identifier)]
+
+
+def _is_lookup(equality: Expr) -> bool:
+    """Whether something from outside equals something of the subquery's own."""
+    sides = equality.this, equality.expression
+    outside = [{bool(_CANONICAL.match(name)) for name in _columns([side])} for side in sides]
+    return {True} in outside and {False} in outside
 
 
 def _steps(relations: Sequence[Relation], conjuncts: Sequence[BoundExpr]) -> list[_Step]:
