@@ -31,7 +31,7 @@ from dpsql.rows.expression import (
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.catalog import column_types, groups_of, read_table, unit_of
+from dpsql.schema.catalog import column_types, expressions_for, groups_of, read_table, unit_of
 from dpsql.schema.declared import KnownColumn, fitted
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.fetching import fetch
@@ -213,7 +213,7 @@ def _described(
     columns, undeclared, bounds = fitted(name, known, declared)
     check_zones(con, columns.values())
     given = {column.lower() for column in declared}
-    kept = {column for column in columns if column.lower() not in given}
+    kept = {column for column in (*columns, *bounds) if column.lower() not in given}
     scan = _scan(inner, layer.below).through(layer)
     return Table(
         name,
@@ -227,6 +227,7 @@ def _described(
         bounds,
         frozenset(c for c in layer.columns if layer.plain(c) in inner.filled),
         origin=scan,
+        expressions=expressions_for(con, path, schema, layer.comment, layer.types),
     )
 
 

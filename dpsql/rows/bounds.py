@@ -41,10 +41,12 @@ class RowBounds:
     Args:
         columns: bounds of each column that has some.
         filled: columns that are never NULL.
+        expressions: bounds of expressions besides what follows from their columns, see `ordered`.
     """
 
     columns: Mapping[str, Interval]
     filled: frozenset[str] = frozenset()
+    expressions: Mapping[RowExpression, Interval] = field(default_factory=dict)
     _lacking: list[str] = field(default_factory=list)
 
     def of(self, expression: RowExpression) -> Interval:
@@ -52,6 +54,8 @@ class RowBounds:
         before = len(self._lacking)
         low, high = self._of(expression)
         low, high = _narrowed(low), _narrowed(high)
+        if self.expressions:
+            low, high = common((low, high), self.expressions.get(expression, _ALL))
         if low is not None and high is not None:
             del self._lacking[before:]
         return low, high
@@ -134,6 +138,13 @@ class RowBounds:
         always = [bounds[1] for bounds, null in known if not null and bounds[1] is not None]
         high = min(always) if always else high
         return (low, high) if node.function == "least" else (_minus(high), _minus(low))
+
+
+def common(one: Interval, other: Interval) -> Interval:
+    """Return where both hold; of intervals apart the low end is above the high one."""
+    lows = [low for low, _ in (one, other) if low is not None]
+    highs = [high for _, high in (one, other) if high is not None]
+    return max(lows, default=None), min(highs, default=None)
 
 
 def _is_null_constant(node: RowExpression) -> bool:

@@ -192,6 +192,17 @@ def check_size(expression: RowExpression) -> None:
         pending.extend((part, level + 1) for part in parts(node))
 
 
+def ordered(expression: RowExpression) -> RowExpression:
+    """Return an expression with the operands of each + and * in one order.
+
+    Numbers are the same in either order, so `a * b` and `b * a` become one tree.
+    """
+    changed = replaced(expression, ordered)
+    if isinstance(changed, RowCall) and changed.function in {"+", "*"}:
+        return RowCall(changed.function, tuple(sorted(changed.arguments, key=canonical)))
+    return changed
+
+
 def canonical(expression: RowExpression) -> str:
     """Write an expression so that two are written alike only if they are equal.
 

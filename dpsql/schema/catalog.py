@@ -7,13 +7,15 @@ macro of the database can take their place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import SchemaError, StaleSchemaError
-from dpsql.schema.checks import collated, values_from_checks
+from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
+from dpsql.schema.comments import domains_of, expressions_of
 from dpsql.schema.declared import KnownColumn, enum_labels, fitted
-from dpsql.schema.domain import Domain
+from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.expressions import check_expressions
 from dpsql.schema.fetching import Row, fetch
 from dpsql.schema.groups import Groups
 from dpsql.schema.lookup import find, meant, of_table
@@ -33,7 +35,8 @@ _TABLE = """
     WHERE database_name = ? AND schema_name = ? AND table_name = ?
 """
 _COLUMNS = """
-    SELECT column_name, data_type, is_nullable, is_generated FROM system.main.duckdb_columns()
+    SELECT column_name, data_type, is_nullable, is_generated, comment
+    FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
 _CHECKS = """
@@ -96,7 +99,8 @@ def check_declared(
     """
     if declared is None:
         return
-    for name in dict.fromkeys([*declared, *declared.units, *declared.groups]):
+    tables = [*declared, *declared.units, *declared.groups, *declared.expressions]
+    for name in dict.fromkeys(tables):
         describe(con, meant(con, name), declared)
 
 
@@ -136,7 +140,7 @@ def _public(table: Table) -> object:
     """Return what must be as it was when a table was planned for."""
     origin = table.origin
     scanned = None if origin is None else (origin.digest, _public(origin.base))
-    return table.fingerprint, table.enforced, scanned
+    return table.fingerprint, table.enforced, table.bounds, table.expressions, scanned
 
 
 def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]:
@@ -147,7 +151,7 @@ def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]
     """
     return {
         name: f"GENERATED {type_}" if generated else type_
-        for name, type_, _, generated in fetch(con, _COLUMNS, list(path))
+        for name, type_, _, generated, _ in fetch(con, _COLUMNS, list(path))
     }
 
 
@@ -157,7 +161,6 @@ def _describe(
     schema: Schema | None = None,
     unit: Unit | EachRow | None = None,
 ) -> Table:
-    declared = of_table(con, schema if schema is not None else {}, path) or {}
     rows = fetch(con, _COLUMNS, list(path))
     found_tables = fetch(con, _TABLE, list(path))
     # A view has columns too: one that took the table's place must not pass for it.
@@ -168,12 +171,13 @@ def _describe(
     apart(path[-1], [row[0] for row in rows])
     unclear = _collated(rows, definition or "", collation)
     known: list[KnownColumn] = []
-    for name, type_, nullable, generated in rows:
+    for name, type_, nullable, generated, _ in rows:
         # A generated column may call anything, random() too: it is not a fact about the row.
         says_nothing = generated or name in unclear
         found = None if says_nothing else _from_catalog(name, type_, nullable, checks)
         shown = COLLATED if name in unclear else type_
         known.append(KnownColumn(name, type_, found, shown, generated=generated))
+    declared = _declared(con, path, schema, rows)
     columns, undeclared, bounds = fitted(path[-1], known, declared)
     check_zones(con, columns.values())
     said = unit_of(con, path, schema, unit, comment)
@@ -181,7 +185,7 @@ def _describe(
     if isinstance(said, Unit):
         resolved = resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), said)
     given = {column.lower() for column in declared}
-    enforced = frozenset(name for name in columns if name.lower() not in given)
+    enforced = frozenset(name for name in (*columns, *bounds) if name.lower() not in given)
     return Table(
         path[-1],
         columns,
@@ -192,8 +196,37 @@ def _describe(
         groups_of(con, path, schema, columns),
         isinstance(said, EachRow),
         bounds,
-        frozenset(name for name, _, nullable, generated in rows if not nullable and not generated),
+        frozenset(name for name, _, nullable, made, _ in rows if not nullable and not made),
+        expressions=expressions_for(con, path, schema, comment, [row[0] for row in rows]),
     )
+
+
+def _declared(
+    con: DuckDBPyConnection, path: tuple[str, ...], schema: Schema | None, rows: Sequence[Row]
+) -> dict[str, Domain | NumberBounds]:
+    """Return what is declared of columns: by the schema, or else by their comments."""
+    given = (of_table(con, schema, path) if schema is not None else None) or {}
+    lowered = {column.lower() for column in given}
+    noted = [(row[0], row[4]) for row in rows if row[0].lower() not in lowered]
+    return domains_of(path[-1], noted) | dict(given)
+
+
+def expressions_for(
+    con: DuckDBPyConnection,
+    path: Sequence[str],
+    schema: Schema | None,
+    comment: str | None,
+    columns: Iterable[str],
+) -> Mapping[str, NumberBounds]:
+    """Return the bounds of expressions: as the schema declares them, or as the comment does.
+
+    Raises:
+        SchemaError: one is no expression of the columns, or the comment is not understood.
+    """
+    given = of_table(con, schema.expressions, path) if schema is not None else None
+    found = {**expressions_of(path[-1], comment), **(given or {})}
+    check_expressions(path[-1], found, columns)
+    return found
 
 
 def unit_of(
@@ -240,7 +273,9 @@ def _collated(columns: Sequence[Row], definition: str, default: str) -> frozense
     return texts & collated(definition, [name for name, *_ in columns]) if texts else texts
 
 
-def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) -> Domain | None:
+def _from_catalog(
+    name: str, type_: str, nullable: bool, checks: Sequence[str]
+) -> Domain | NumberBounds | None:
     if type_ == "BOOLEAN":
         return Domain.boolean(nullable=nullable)
     labels = enum_labels(type_)
@@ -248,7 +283,7 @@ def _from_catalog(name: str, type_: str, nullable: bool, checks: Sequence[str]) 
         return Domain("ENUM", labels, nullable) if labels else None
     values = values_from_checks(name, type_, checks)
     if not values:
-        return None
+        return bounds_from_checks(name, type_, checks)
     if isinstance(values, DecimalRange):
         return Domain(values.type, values, nullable, column_type=type_)
     return Domain(type_, values, nullable, column_type=type_ if type_ == "DATE" else "")

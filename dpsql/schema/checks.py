@@ -23,8 +23,16 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dpsql.errors import SchemaError
-from dpsql.schema.domain import INTEGER_TYPES, Value
-from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, grid, iso_date, type_range, within
+from dpsql.schema.domain import INTEGER_TYPES, NumberBounds, Value
+from dpsql.schema.numbers import (
+    FLOATS,
+    MAX_DIGITS,
+    decimal_scale,
+    grid,
+    iso_date,
+    type_range,
+    within,
+)
 from dpsql.schema.sequences import DateRange, DecimalRange
 
 MAX_CHECK_CHARACTERS = 100_000
@@ -33,6 +41,7 @@ MAX_CELLS = 1_000_000
 """A CHECK on decimals or dates may be a mere sanity check; this wide, it is not a domain."""
 
 _EXACT_CASTS = (exp.DataType.INTEGER_TYPES | {exp.DType.DECIMAL}) - {exp.DType.BIT}
+_FLOAT_CASTS = frozenset({exp.DType.DOUBLE, exp.DType.FLOAT})
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GT: exp.LT,
     exp.GTE: exp.LTE,
@@ -46,8 +55,9 @@ _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
 class _Limits:
     """What one constraint says about a column: an interval, a finite list, or both."""
 
-    low: int | None = None
-    high: int | None = None
+    low: int | Fraction | None = None
+    """In the last digit of an exact type, a whole number."""
+    high: int | Fraction | None = None
     values: tuple[int | str, ...] | None = None
 
     def __and__(self, other: _Limits) -> _Limits:
@@ -91,6 +101,24 @@ def values_from_checks(column: str, type_: str, checks: Iterable[str]) -> Sequen
     return _decimals(numbers, type_) if decimal else _dates(numbers)
 
 
+def bounds_from_checks(column: str, type_: str, checks: Iterable[str]) -> NumberBounds | None:
+    """Return between what CHECK constraints keep numbers of any type; None if they don't say so.
+
+    Bounds of a DOUBLE are the decimals that are written. DuckDB compares with the nearest doubles,
+    which may lie just beyond: sums bring each value between the bounds anyway.
+    """
+    if not (type_ in INTEGER_TYPES | FLOATS | {"HUGEINT"} or type_.startswith("DECIMAL(")):
+        return None
+    limits, unit = _limits(column, type_, checks), 10 ** decimal_scale(type_)
+    if limits.low is None or limits.high is None:
+        return None
+    low, high = Fraction(limits.low) / unit, Fraction(limits.high) / unit
+    short = max(abs(low), abs(high)) < 10**MAX_DIGITS and all(
+        10**MAX_DIGITS % end.denominator == 0 for end in (low, high)
+    )
+    return NumberBounds(low, high) if low < high and short else None
+
+
 def collated(definition: str, names: Iterable[str]) -> frozenset[str]:
     """Return which columns compare texts by another rule than byte by byte.
 
@@ -130,7 +158,7 @@ def _integers(limits: _Limits) -> Sequence[int] | None:
     if limits.values is None:
         if low is None or high is None or low > high:
             return None
-        return range(low, high + 1)
+        return range(int(low), int(high) + 1)
     kept = sorted(
         v
         for v in limits.values
@@ -225,6 +253,9 @@ def _listed(node: exp.In, column: str, type_: str) -> _Limits:
     values = [_literal(item, type_) for item in node.expressions]
     if any(v is None for v in values):
         return _UNKNOWN
+    if type_ in FLOATS:
+        known = [v for v in values if isinstance(v, Fraction)]
+        return _Limits(low=min(known), high=max(known))
     exact = [int(v) if isinstance(v, Fraction) else v for v in values if _storable(v)]
     return _Limits(values=tuple(dict.fromkeys(v for v in exact if v is not None)))
 
@@ -235,6 +266,10 @@ def _compare(
     value = _literal(right, type_) if _is_column(left, column, type_) else None
     if value is None:
         return _UNKNOWN
+    if type_ in FLOATS and isinstance(value, Fraction):
+        # Of numbers that aren't whole, > and >= differ by nothing that matters to a sum.
+        low = value if operator in {exp.GT, exp.GTE, exp.EQ} else None
+        return _Limits(low, value if operator in {exp.LT, exp.LTE, exp.EQ} else None)
     if operator is exp.EQ and _storable(value):
         return _Limits(values=(int(value) if isinstance(value, Fraction) else value,))
     if not isinstance(value, Fraction):
@@ -260,7 +295,8 @@ def _is_column(node: exp.Expr, column: str, type_: str) -> bool:
         text = type_ == "VARCHAR" and node.to.this in exp.DataType.TEXT_TYPES
         number = type_ in INTEGER_TYPES and node.to.this in _EXACT_CASTS
         day = type_ == "DATE" and node.to.this == exp.DType.DATE
-        if not (text or number or day):
+        double = type_ in FLOATS and node.to.this == exp.DType.DOUBLE
+        if not (text or number or day or double):
             return False
         node = node.this.unnest()
     # A qualifier may be a STRUCT, of which this is a field.
@@ -285,6 +321,7 @@ def _plain_literal(node: exp.Expr, type_: str) -> Fraction | str | None:
         value = _plain_literal(node.this, type_)
         whole = isinstance(value, Fraction) and value.denominator == 1
         same = isinstance(value, str) and node.to.this in exp.DataType.TEXT_TYPES
+        same = same or (type_ in FLOATS and node.to.this in _FLOAT_CASTS)
         return value if same or (whole and node.to.this in _EXACT_CASTS) else None
     if not isinstance(node, exp.Literal) or node.is_string != (type_ == "VARCHAR"):
         return None

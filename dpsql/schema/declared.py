@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Value
-from dpsql.schema.drafts import FLOATS
 from dpsql.schema.names import enum_type
 from dpsql.schema.numbers import (
+    FLOATS,
     MAX_DIGITS,
     as_float32,
     below_float32,
@@ -129,11 +129,13 @@ def checked_bounds(name: str, type_: str, generated: bool, bounds: NumberBounds)
     Raises:
         SchemaError: it is not a stored column of numbers.
     """
-    if generated or not (_is_number(type_) or type_ in {"DOUBLE", "FLOAT", "HUGEINT"}):
+    if generated or not (_is_number(type_) or type_ in FLOATS or type_ == "HUGEINT"):
         what = "is generated" if generated else f"has the type {type_}"
+        hint = "Domain.number is for columns of integers, DECIMAL, DOUBLE or FLOAT."
+        if type_ == "UHUGEINT":
+            hint = f"no sum is that large: ALTER TABLE … ALTER {as_sql(name)} TYPE DOUBLE;"
         raise SchemaError(
-            f"The column {name} {what}, so it can't have the bounds {bounds}.",
-            hint="Domain.number is for columns of integers, DECIMAL, DOUBLE or FLOAT.",
+            f"The column {name} {what}, so it can't have the bounds {bounds}.", hint=hint
         )
     return bounds
 

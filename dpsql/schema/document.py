@@ -63,6 +63,9 @@ def _section(name: str, table: Table) -> str:
         _undeclared(name, type_) if name not in table.bounds else as_entry(name, table.bounds[name])
         for name, type_ in table.undeclared.items()
     ]
+    if table.expressions:
+        lines += ["", f"[{key}.expressions]"]
+        lines += [as_entry(text, bounds) for text, bounds in table.expressions.items()]
     return "\n".join(lines) + "\n"
 
 

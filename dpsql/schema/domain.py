@@ -113,9 +113,15 @@ class Domain:
     def number(low: int | float | str | Decimal, high: int | float | str | Decimal) -> NumberBounds:
         """Numbers from `low` to `high` that are added up, for numeric columns of any type.
 
-        Values beyond the bounds count as the nearer one. Sums, averages, variances and
-        correlations of expressions over the column can be asked for, but it can't be grouped by.
+        Values beyond the bounds count as the nearer one. Sums, averages and variances of the
+        column, and of expressions over it, can be asked for, but it can't be grouped by.
         """
+        for bound in (low, high):
+            if isinstance(bound, float) and not math.isfinite(bound):
+                raise SchemaError(
+                    f"The bound {bound!r} is not a finite number.",
+                    hint="sums need two finite bounds, for example Domain.number(0, 1000).",
+                )
         given = (str(b) if isinstance(b, float) else b for b in (low, high))
         return NumberBounds(*map(exact, given))
 

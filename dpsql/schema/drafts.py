@@ -15,11 +15,10 @@ from dpsql.hints import Hint
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.lines import as_code, as_entry
 from dpsql.schema.names import as_sql, as_text
-from dpsql.schema.numbers import MAX_DIGITS, decimal_scale, decimal_width, type_range
+from dpsql.schema.numbers import FLOATS, MAX_DIGITS, decimal_scale, decimal_width, type_range
 from dpsql.schema.toml import toml_key
 from dpsql.schema.values import ZONED
 
-FLOATS = frozenset({"DOUBLE", "FLOAT"})
 _DAYS = frozenset({"DATE", "TIMESTAMP", ZONED})
 
 _RANGES: tuple[tuple[str, int, int, int], ...] = (

@@ -19,6 +19,7 @@ from dpsql.schema.sequences import DecimalRange
 MAX_DIGITS = 37
 """One less than a DECIMAL has, so that differences of values fit DuckDB's widest integer."""
 MAX_GRID = 2**62
+FLOATS = frozenset({"DOUBLE", "FLOAT"})
 MAX_BINS = 10_000
 """A bin is found by a chain of comparisons, which takes seconds to plan beyond that."""
 

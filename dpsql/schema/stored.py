@@ -18,6 +18,7 @@ import msgspec
 
 from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside, Value
+from dpsql.schema.expressions import check_expressions, read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.numbers import (
     MAX_DIGITS,
@@ -159,6 +160,11 @@ class _Undeclared(_Shape, frozen=True):
     bounds: tuple[str, str] | None = None
 
 
+class _Expression(_Shape, frozen=True):
+    text: str
+    bounds: tuple[str, str]
+
+
 class _Table(_Shape, frozen=True):
     name: str
     path: tuple[str, ...]
@@ -167,12 +173,19 @@ class _Table(_Shape, frozen=True):
     enforced: tuple[str, ...]
     unit: ResolvedUnit | None
     groups: tuple[Groups, ...] = ()
+    expressions: tuple[_Expression, ...] = ()
+    filled: tuple[str, ...] = ()
 
     def read(self) -> Table:
         columns = {column.name: column.read() for column in self.columns}
         undeclared = {column.name: column.type for column in self.undeclared}
         # A name that stands twice is missing in what is written again.
-        _require(not columns.keys() & undeclared.keys() and columns.keys() >= {*self.enforced})
+        bounds = {c.name: _bounds(c.bounds) for c in self.undeclared if c.bounds is not None}
+        _require(not columns.keys() & undeclared.keys())
+        _require({*columns, *bounds} >= {*self.enforced})
+        _require({*columns, *undeclared} >= {*self.filled})
+        expressions = read_expressions(self.name, {e.text: e.bounds for e in self.expressions})
+        check_expressions(self.name, expressions, (*columns, *undeclared))
         _require(all(groups.resolved("", columns) == groups for groups in self.groups))
         _require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
         _require(_is_path(self.path) and (self.unit is None or _is_unit(self.unit)))
@@ -184,11 +197,9 @@ class _Table(_Shape, frozen=True):
             self.unit,
             frozenset(self.enforced),
             self.groups,
-            bounds={
-                c.name: NumberBounds(*map(exact, c.bounds))
-                for c in self.undeclared
-                if c.bounds is not None
-            },
+            bounds=bounds,
+            filled=frozenset(self.filled),
+            expressions=expressions,
         )
 
 
@@ -244,17 +255,23 @@ def _written(table: Table) -> _Table:
         table.path,
         tuple(_column(name, domain) for name, domain in table.columns.items()),
         tuple(
-            _Undeclared(name, type_, _ends(table.bounds.get(name)))
+            _Undeclared(name, type_, _ends(table.bounds[name]) if name in table.bounds else None)
             for name, type_ in table.undeclared.items()
         ),
         tuple(sorted(table.enforced)),
         table.unit,
         table.groups,
+        tuple(_Expression(text, _ends(bounds)) for text, bounds in table.expressions.items()),
+        tuple(sorted(table.filled)),
     )
 
 
-def _ends(bounds: NumberBounds | None) -> tuple[str, str] | None:
-    return None if bounds is None else (decimal_text(bounds.low), decimal_text(bounds.high))
+def _ends(bounds: NumberBounds) -> tuple[str, str]:
+    return decimal_text(bounds.low), decimal_text(bounds.high)
+
+
+def _bounds(ends: tuple[str, str]) -> NumberBounds:
+    return NumberBounds(*map(exact, ends))
 
 
 def _column(name: str, domain: Domain) -> _Column:

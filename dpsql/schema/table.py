@@ -14,6 +14,7 @@ from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import declaration_hint
+from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
@@ -82,7 +83,8 @@ class Table:
     unit: ResolvedUnit | None = None
     """Whose rows are protected together; None if each row is protected by itself."""
     enforced: frozenset[str] = field(default=frozenset(), compare=False)
-    """The columns of which the database itself sees to it that every row has a cell."""
+    """The columns of which the database itself sees to it that every row has a cell, or that
+    every number lies between the bounds."""
     groups: tuple[Groups, ...] = ()
     """Which combinations of values exist: a SELECT that groups by them returns no others."""
     each_row: bool = field(default=False, compare=False)
@@ -93,9 +95,12 @@ class Table:
     """The columns that are never NULL, as the database itself sees to it."""
     origin: Origin | None = field(default=None, compare=False, repr=False)
     """Of a view, where its rows come from; a base table has its own."""
+    expressions: Mapping[str, NumberBounds] = field(default_factory=dict)
+    """Expressions of a row, as they are written → bounds of their own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", MappingProxyType(dict(self.bounds)))
+        object.__setattr__(self, "expressions", MappingProxyType(dict(self.expressions)))
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         object.__setattr__(self, "undeclared", MappingProxyType(dict(self.undeclared)))
 
@@ -158,15 +163,20 @@ class Table:
     def described(self) -> Mapping[str, str]:
         """Column → a hash of its domain; "" for a column without one."""
         domains = {name: repr(domain).encode() for name, domain in self.columns.items()}
-        domains |= {name: str(bounds).encode() for name, bounds in self.bounds.items()}
+        domains |= {name: str(bounds).encode() for name, bounds in self._declared_bounds()}
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in domains.items()}
         return dict.fromkeys(self.undeclared, "") | hashes
 
+    def _declared_bounds(self) -> list[tuple[str, NumberBounds]]:
+        """Return the bounds that somebody may change without changing the table."""
+        return [each for each in self.bounds.items() if each[0] not in self.enforced]
+
     @property
     def fingerprint(self) -> str:
-        """A hash of everything that is public about the table.
+        """A hash of what is public about the rows of the table and their cells.
 
-        Not of the database's name: the same file may be attached under several.
+        Not of the database's name: the same file may be attached under several. Nor of bounds that
+        a CHECK or an expression has, on which no cell depends: a sum has them in its own name.
         """
         lines = [repr(self.path[1:] or (self.name,))]
         lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
@@ -174,7 +184,7 @@ class Table:
         lines += [repr(zones)] if zones else []
         types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in self.undeclared.items())
         lines += [f"{name!r}: {type_}" for name, type_ in types]
-        lines += [f"{name!r}: {bounds}" for name, bounds in self.bounds.items()]
+        lines += [f"{name!r}: {bounds}" for name, bounds in self._declared_bounds()]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -198,6 +208,11 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
     no other groups.
 
         dpsql.Schema({}, groups={"flights": [(("month", "day"), "calendar")]})
+
+    `expressions` says between what expressions of a row lie, where that is narrower than what
+    follows from their columns: table name → expression in SQL → bounds.
+
+        dpsql.Schema({}, expressions={"sales": {"price * (1 - discount)": (0, 110_000)}})
     """
 
     @checked
@@ -207,6 +222,7 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         *,
         units: Mapping[str, Unit | EachRow] | None = None,
         groups: Mapping[str, Sequence[object]] | None = None,
+        expressions: Mapping[str, Mapping[str, Sequence[object] | NumberBounds]] | None = None,
     ) -> None:
         checked: dict[str, Mapping[str, Domain | NumberBounds]] = {}
         for table, columns in _items(tables, "A schema", "table"):
@@ -231,6 +247,9 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         self._units = MappingProxyType(given)
         declared = _items(groups or {}, "The groups of a schema", "table")
         self._groups = MappingProxyType({table: _groups(table, each) for table, each in declared})
+        bounded = _items(expressions or {}, "The expressions of a schema", "table")
+        found = {table: read_expressions(table, each) for table, each in bounded}
+        self._expressions = MappingProxyType(found)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:
@@ -240,7 +259,12 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
             SchemaError: the file can't be read, or something in it is not understood.
         """
         declared = read_toml(path)
-        return cls(declared.tables, units=declared.units, groups=declared.groups)
+        return cls(
+            declared.tables,
+            units=declared.units,
+            groups=declared.groups,
+            expressions=declared.expressions,
+        )
 
     @property
     def units(self) -> Mapping[str, Unit | EachRow]:
@@ -251,6 +275,11 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
     def groups(self) -> Mapping[str, tuple[Groups, ...]]:
         """Table name → which combinations of values exist."""
         return self._groups
+
+    @property
+    def expressions(self) -> Mapping[str, Mapping[str, NumberBounds]]:
+        """Table name → expression of a row → its bounds."""
+        return self._expressions
 
     def __getitem__(self, table: str) -> Mapping[str, Domain | NumberBounds]:
         return self._tables[table]
@@ -265,7 +294,9 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         tables = {name: dict(columns) for name, columns in self._tables.items()}
         units = f", units={dict(self._units)!r}" if self._units else ""
         groups = f", groups={dict(self._groups)!r}" if self._groups else ""
-        return f"Schema({tables!r}{units}{groups})"
+        bounded = {table: dict(each) for table, each in self._expressions.items()}
+        expressions = f", expressions={bounded!r}" if bounded else ""
+        return f"Schema({tables!r}{units}{groups}{expressions})"
 
 
 def _groups(table: str, declared: object) -> tuple[Groups, ...]:

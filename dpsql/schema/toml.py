@@ -8,6 +8,10 @@
     [people.columns]
     age = { integers = [0, 115], nullable = true }
     sex = { labels = ["female", "male"] }
+    wage = { number = [0, 500] }
+
+    [people.expressions]
+    "wage * hours" = { number = [0, 10_000] }
 
 Whatever is not understood is refused: a declaration that is silently skipped would be a domain
 that nobody meant. Numbers with a point are read as the decimals that they look like.
@@ -27,6 +31,7 @@ from typing import Any, NamedTuple
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.entries import read_domain
+from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import closest, twins
 from dpsql.schema.numbers import shown
@@ -37,7 +42,7 @@ MAX_BYTES = 1 << 20
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE_KEYS = ("unit", "max_rows", "each_row", "columns", "groups")
+_TABLE_KEYS = ("unit", "max_rows", "each_row", "columns", "groups", "expressions")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
 _MAX_PARTS = 3
 _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
@@ -52,6 +57,8 @@ class Declarations(NamedTuple):
     """Table → whose rows are protected together."""
     groups: dict[str, tuple[Groups, ...]]
     """Table → which combinations of values exist."""
+    expressions: dict[str, Mapping[str, NumberBounds]]
+    """Table → expression of a row → its bounds."""
 
 
 def read_toml(path: str | os.PathLike[str]) -> Declarations:
@@ -78,7 +85,7 @@ def parse_toml(text: str) -> Declarations:
     document = _parsed(text)
     contents = dict(_tables(document))
     _check_names(contents, "table")
-    found = Declarations({}, {}, {})
+    found = Declarations({}, {}, {}, {})
     for table, content in contents.items():
         with _within(f"table {table}"):
             _read_table(table, content, found)
@@ -184,6 +191,8 @@ def _read_table(table: str, content: object, found: Declarations) -> None:
         found.units[table] = _unit(content)
     if "groups" in content:
         found.groups[table] = _groups(content["groups"])
+    if "expressions" in content:
+        found.expressions[table] = read_expressions(table, content["expressions"])
 
 
 def _misplaced(table: str, key: str, value: object) -> str:

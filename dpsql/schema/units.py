@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
+from dpsql.schema.comments import is_ours, read_comment
 from dpsql.schema.numbers import shown
 
 MAX_ROWS = 1_000_000
-COMMENT_PREFIX = "dpsql:"
 
 
 class EachRow(Enum):
@@ -156,12 +155,11 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
     Raises:
         SchemaError: it is meant for dpsql and not understood.
     """
-    if comment is None or not comment.strip().startswith(COMMENT_PREFIX):
+    if not is_ours(comment):
         return None
-    try:
-        found = json.loads(comment.strip().removeprefix(COMMENT_PREFIX))
-    except (ValueError, RecursionError):
-        found = None
+    found = read_comment(comment)
+    if isinstance(found, dict) and found.pop("expressions", None) is not None and not found:
+        return None
     if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
         return EACH_ROW
     if not isinstance(found, dict) or set(found) != {"unit", "max_rows"}:

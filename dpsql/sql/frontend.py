@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dpsql.errors import SqlError, SqlLimitError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
+from dpsql.rows.bounds import Interval
+from dpsql.rows.expression import RowExpression
 from dpsql.schema import Table
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
@@ -14,6 +16,7 @@ from dpsql.sql.assemble import LoweredStatement, assemble
 from dpsql.sql.binding.outline import Outlined, Outliner
 from dpsql.sql.binding.tables import Public, Resolve
 from dpsql.sql.compiled import Script
+from dpsql.sql.declared import declared_expressions
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
@@ -68,9 +71,21 @@ def compile_script(
         outliner = Outliner(sandbox, resolve, public, groups_above)
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         table = _one_table(outlined, several)
+        declared = declared_expressions(table, sandbox)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
         lowered = [
-            naming(name, several, _lowered, name, tree, outline, table, sandbox, importance[name])
+            naming(
+                name,
+                several,
+                _lowered,
+                name,
+                tree,
+                outline,
+                table,
+                sandbox,
+                declared,
+                importance[name],
+            )
             for name, tree, outline in outlined
         ]
         return assemble(table, lowered, sandbox, split(table))
@@ -87,10 +102,16 @@ def compile_script(
 
 
 def _lowered(
-    name: str, parsed: Parsed, outline: Outlined, table: Table, sandbox: Sandbox, weight: float
+    name: str,
+    parsed: Parsed,
+    outline: Outlined,
+    table: Table,
+    sandbox: Sandbox,
+    declared: Mapping[RowExpression, Interval],
+    weight: float,
 ) -> LoweredStatement:
     evaluator = Evaluator(sandbox, table, parsed.source)
-    reader = RowReader(sandbox, table, parsed.source)
+    reader = RowReader(sandbox, table, parsed.source, declared)
     cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
     return LoweredStatement(name, parsed, outline.query, cores, weight)
 

@@ -8,29 +8,30 @@ a condition is a measure, too, to which a row adds 0 or 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError
 from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
-from dpsql.rows.bounds import RowBounds
+from dpsql.rows.bounds import Interval, RowBounds
 from dpsql.rows.known import adds_always, is_nullable, is_whole, may_be_nan
 from dpsql.rows.measure import RowMeasure, measure
 from dpsql.rows.read import read_expression
 from dpsql.rows.types import DOUBLE, row_type
+from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
-from dpsql.schema.domain import INTEGER_TYPES, Domain, Value
+from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.drafts import bounds_hint
 from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.matrices import LoweredBlock
+from dpsql.sql.lowering.stored_values import clamped, ends_of, number, stored_type, within
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -77,16 +78,25 @@ class RowReader:
         sandbox: reads SQL.
         table: the private table.
         source: the statement's text.
+        declared: bounds of expressions besides what follows from their columns.
     """
 
-    def __init__(self, sandbox: Sandbox, table: Table, source: SourceText) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        table: Table,
+        source: SourceText,
+        declared: Mapping[row.RowExpression, Interval] = MappingProxyType({}),
+    ) -> None:
         self._sandbox, self._table, self._source = sandbox, table, source
-        self._types = dict(table.undeclared) | {n: _type(d) for n, d in table.columns.items()}
+        self._types = dict(table.undeclared) | {n: stored_type(d) for n, d in table.columns.items()}
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
         known = {name: (b.low, b.high) for name, b in table.bounds.items()}
-        known |= {name: ends for name, d in table.columns.items() if (ends := _ends(d)) is not None}
-        self._bounds = RowBounds(known, table.filled)
+        known |= {
+            name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
+        }
+        self._bounds = RowBounds(known, table.filled, declared)
         self._read: dict[str, row.RowExpression] = {}
 
     def added_up(self, linear: Linear, conditions: Sequence[BoundExpr]) -> AddedUp:
@@ -112,7 +122,7 @@ class RowReader:
                 centered = restored
             elif not centered and not ends[0] <= 0 <= ends[1]:
                 # A measure takes 0 in between, for rows that add nothing.
-                value = _clamped(row.RowCast(value, DOUBLE), *map(_number, ends))
+                value = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
         holds = tuple(self.expression(c) for c in conditions)
         if holds:
             value = row.RowCase(((_all_of(holds), value),), row.NOTHING)
@@ -184,13 +194,24 @@ class RowReader:
                 )
             if domain is None or name in self._table.enforced:
                 return column
-            return _within(column, domain)
+            return within(column, domain)
         return row.replaced(node, self._named)
+
+    def known(self, bound: BoundExpr) -> tuple[row.RowExpression, Interval]:
+        """Return the tree by which bounds of an expression are found, and what it has without.
+
+        Raises:
+            SqlError: it is no number that can be evaluated row by row.
+        """
+        value = self.expression(bound)
+        with self._at(bound.span):
+            RowWriter(self._types).write_double(value)
+        return row.ordered(value), self._bounds.of(row.ordered(value))
 
     def _value(self, bound: BoundExpr) -> tuple[row.RowExpression, tuple[Fraction, Fraction]]:
         """Return a number of a row, and its public bounds."""
         value = self.expression(bound)
-        low, high = self._bounds.of(value)
+        low, high = self._bounds.of(row.ordered(value))
         if low is None or high is None:
             raise self._unbounded(bound, value)
         self._check_magnitude(bound, max(-low, high))
@@ -208,13 +229,11 @@ class RowReader:
 
     def _unbounded(self, bound: BoundExpr, value: row.RowExpression) -> SqlError:
         """Say which column needs bounds; or that no bounds of columns are enough."""
-        lacking = self._bounds.lacking(value)
+        lacking = self._bounds.lacking(row.ordered(value))
         known = [n for n in lacking if row_type(self._types[n]).is_number] if lacking else []
         if lacking and len(known) == len(lacking):
             hint = bounds_hint(self._table.name, [(name, self._types[name]) for name in known])
-            which = (
-                f"the column {as_sql(known[0])} has" if len(known) == 1 else f"{_and(known)} have"
-            )
+            which = _have(known)
             said = f"This can't be added up: {which} no public bounds."
             return self._source.error(bound.span, said, hint, SqlSchemaError)
         return self._source.unsupported(
@@ -261,8 +280,8 @@ class RowReader:
             step = self._step(value, ends, centered=True)
             middle = (int(ends[0] // step) + -int(-ends[1] // step)) // 2 * step
         half = max(middle - ends[0], ends[1] - middle)
-        inside = _clamped(row.RowCast(value, DOUBLE), *map(_number, ends))
-        apart = row.RowCall("-", (inside, _number(middle)))
+        inside = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
+        apart = row.RowCall("-", (inside, number(middle)))
         square = row.RowCall("*", (apart, apart))
         return (
             square,
@@ -314,9 +333,12 @@ def _there(node: row.RowExpression, is_there: Callable[[row.RowExpression], bool
 _KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})
 
 
-def _and(names: Sequence[str]) -> str:
-    """Name some columns of which there are several."""
-    return f"the columns {', '.join(map(as_sql, names[:-1]))} and {as_sql(names[-1])}"
+def _have(names: Sequence[str]) -> str:
+    """Begin a sentence about some columns."""
+    (*others, last) = map(as_sql, names)
+    if others:
+        return f"the columns {', '.join(others)} and {last} have"
+    return f"the column {last} has"
 
 
 def _power_of_two(value: Fraction) -> Fraction:
@@ -326,68 +348,6 @@ def _power_of_two(value: Fraction) -> Fraction:
     return found / 2 if found > value else found
 
 
-def _number(value: Fraction) -> row.RowConstant:
-    """Write a number as the nearest double."""
-    return row.RowConstant("DOUBLE", repr(float(value)))
-
-
 def _all_of(conditions: Sequence[row.RowExpression]) -> row.RowExpression:
     (first, *others) = conditions
     return row.RowCall("and", (first, *others)) if others else first
-
-
-def _type(domain: Domain) -> str:
-    """Return the type that a column of a domain has in the table."""
-    if domain.type == "ENUM":
-        return "VARCHAR"
-    return domain.column_type or domain.type
-
-
-def _ends(domain: Domain) -> tuple[Fraction, Fraction] | None:
-    """Return the least and the largest value of a column that can be added up."""
-    ends = domain.values[0], (domain.uppers or domain.values)[-1]
-    if isinstance(domain.values[0], (str, bool, date)):
-        return None
-    low, high = (Fraction(end) for end in ends if isinstance(end, int | float | Decimal))
-    return low, high
-
-
-def _within(column: row.RowColumn, domain: Domain) -> row.RowExpression:
-    """Return the value that SQL sees of a column with a domain: NULL outside, or the nearer end."""
-    least, most = domain.values[0], (domain.uppers or domain.values)[-1]
-    if domain.timed and isinstance(most, date):
-        most = datetime.combine(most, time.max)
-    ends = [_constant(end) for end in (least, most)]
-    if domain.outside == "clamp":
-        return _clamped(column, *ends)
-    if isinstance(domain.values, tuple) and domain.uppers is None:
-        inside: row.RowExpression = row.RowCall("in", (column, *map(_constant, domain.values)))
-    else:
-        inside = row.RowCall("between", (column, *ends))
-    other = row.NOTHING if domain.other is None else _constant(domain.other)
-    return row.RowCase(((inside, column),), other)
-
-
-def _clamped(
-    value: row.RowExpression, low: row.RowConstant, high: row.RowConstant
-) -> row.RowExpression:
-    """Bring a value between two others; NULL stays NULL, which LEAST and GREATEST pass over."""
-    inside = row.RowCall("least", (row.RowCall("greatest", (value, low)), high))
-    return row.RowCase(((row.RowCall("is_null", (value,)), row.NOTHING),), inside)
-
-
-def _constant(value: Value) -> row.RowConstant:
-    """Write a value of a domain."""
-    if isinstance(value, bool):
-        return row.RowConstant("BOOLEAN", str(value).lower())
-    if isinstance(value, str):
-        return row.RowConstant("VARCHAR", value)
-    if isinstance(value, datetime):
-        return row.RowConstant("TIMESTAMP", value.isoformat(" "))
-    if isinstance(value, date):
-        return row.RowConstant("DATE", value.isoformat())
-    if isinstance(value, float):
-        return row.RowConstant("DOUBLE", repr(value))
-    if isinstance(value, Decimal):
-        return row.RowConstant("DECIMAL", f"{value:f}" if "." in f"{value:f}" else f"{value:f}.")
-    return row.RowConstant("INTEGER", str(value))

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from dpsql.errors import InternalError, printable
 from dpsql.schema import Domain
 from dpsql.schema.declared import enum_labels
-from dpsql.schema.drafts import FLOATS
 from dpsql.schema.names import enum_type
+from dpsql.schema.numbers import FLOATS
 from dpsql.sql.sandbox.helper import Helper, HelperError, Reply, helper
 
 MAX_SECONDS = 60.0
