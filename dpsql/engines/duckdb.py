@@ -36,6 +36,7 @@ from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
+from dpsql.schema.table import Origin
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
@@ -69,6 +70,7 @@ class DuckDBEngine(Engine):
             tuple(needed),
             table.contributions,
             {name: value.bound for name, value in measures.items()},
+            table.origin,
         )
 
     def marginals(
@@ -158,6 +160,8 @@ class DuckDBCounting(Counting):
     contributions: int
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Measure → the largest magnitude of what a row adds."""
+    origin: Origin | None = None
+    """Of a view, where its rows come from."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -173,6 +177,8 @@ class DuckDBCounting(Counting):
                 counted |= scan.run(self.engine.con)
                 if self.engine.on_step is not None:
                     self.engine.on_step(done, len(self.needed))
+            if self.origin is not None:
+                self.origin.check_unchanged()
         sums = roll_up(self.wanted, counted, self.bounds.keys())
         return Counted(sums, self.contributions, self.bounds)
 
