@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 
@@ -28,6 +29,8 @@ Step = Callable[[int, int], None]
 
 Measures = Mapping[str, RowMeasure]
 """Measure → what is added up of each row. In a marginal it is an axis with one cell."""
+Keys = Mapping[str, RowKey]
+"""Attribute that is computed of each row → how."""
 
 
 class Counted(Mapping[Marginal, Counts]):
@@ -134,10 +137,12 @@ class Engine(Protocol):
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
         measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
     ) -> Counting:
         """Say how the wanted marginals of a table are counted; reads nothing.
 
-        A marginal that has a measure among its names is of sums of that in place of counts.
+        A marginal that has a measure among its names is of sums of that in place of counts. The
+        table has a domain for each of the keys, too.
 
         It is called before the charge, so it may still refuse.
 

@@ -88,10 +88,16 @@ class CodedColumn:
     cell of a nullable domain, or, if it `leaves_out` rows, the cell after those of the domain.
     Only a domain that keeps NULL and leaves other values out has both of these. What the
     database itself rules out is nowhere.
+
+    Args:
+        value: SQL that never fails: the quoted name of a column, or what is computed of a row.
+        alias: see above.
+        domain: the cells.
+        leaves_out: whether rows may have no value of the domain.
     """
 
-    def __init__(self, name: str, alias: str, domain: Domain, *, leaves_out: bool) -> None:
-        self._column, self._domain, self.alias = quoted_name(name), domain, alias
+    def __init__(self, value: str, alias: str, domain: Domain, *, leaves_out: bool) -> None:
+        self._column, self._domain, self.alias = value, domain, alias
         self._cells = _cells(self._column, domain)
         self._every = domain.nullable or leaves_out
         self._both = domain.nullable and leaves_out

@@ -9,7 +9,7 @@ own. Nothing comes back but counts and sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from dpsql.engines.base import (
     Counting,
     Counts,
     Engine,
+    Keys,
     Marginal,
     Measures,
     Merged,
@@ -36,7 +37,7 @@ from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
-from dpsql.schema.table import Origin
+from dpsql.schema.names import quoted_name
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
@@ -61,16 +62,16 @@ class DuckDBEngine(Engine):
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
         measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
     ) -> DuckDBCounting:
         """Build the statements that count every wanted marginal; see `Engine.prepared`."""
-        needed = scans(table, wanted, merged, measures)
+        needed = scans(Coding(table, merged, keys), wanted, measures)
         return DuckDBCounting(
             self,
             tuple(wanted),
             tuple(needed),
             table.contributions,
             {name: value.bound for name, value in measures.items()},
-            table.origin,
         )
 
     def marginals(
@@ -79,9 +80,10 @@ class DuckDBEngine(Engine):
         wanted: Sequence[Marginal],
         merged: Merged = MappingProxyType({}),
         measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
     ) -> Counted:
         """Count every wanted marginal, at once."""
-        return self.prepared(table, wanted, merged, measures).run()
+        return self.prepared(table, wanted, merged, measures, keys).run()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -160,8 +162,6 @@ class DuckDBCounting(Counting):
     contributions: int
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Measure → the largest magnitude of what a row adds."""
-    origin: Origin | None = None
-    """Of a view, where its rows come from."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -177,8 +177,6 @@ class DuckDBCounting(Counting):
                 counted |= scan.run(self.engine.con)
                 if self.engine.on_step is not None:
                     self.engine.on_step(done, len(self.needed))
-            if self.origin is not None:
-                self.origin.check_unchanged()
         sums = roll_up(self.wanted, counted, self.bounds.keys())
         return Counted(sums, self.contributions, self.bounds)
 
@@ -232,11 +230,34 @@ class Scan:
         return counted
 
 
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How rows get their cells: columns, classes of cells, and keys that are computed of a row."""
+
+    table: Table
+    merged: Merged = field(default_factory=dict)
+    keys: Keys = field(default_factory=dict)
+
+    def size(self, name: str) -> int:
+        """Return into how many cells, or classes of them, an attribute is counted."""
+        return cells_counted(self.table, name, self.merged)
+
+    def column(self, name: str, alias: str) -> CodedColumn:
+        """Return the SQL for one attribute."""
+        value = f"({self.keys[name].value})" if name in self.keys else quoted_name(name)
+        domain, leaves_out = self.table.columns[name], self.table.leaves_out(name)
+        return CodedColumn(value, alias, domain, leaves_out=leaves_out)
+
+    def read(self, names: Iterable[str], measures: Iterable[RowMeasure]) -> list[str]:
+        """List the columns of the table that attributes and measures are made of."""
+        found = {m for measure in measures for m in measure.columns}
+        for name in names:
+            found |= self.keys[name].columns if name in self.keys else {name}
+        return [n for n in (*self.table.columns, *self.table.undeclared) if n in found]
+
+
 def scans(
-    table: Table,
-    wanted: Sequence[Marginal],
-    merged: Merged,
-    measures: Measures = MappingProxyType({}),
+    coding: Coding, wanted: Sequence[Marginal], measures: Measures = MappingProxyType({})
 ) -> list[Scan]:
     """Build the statements that count what every wanted marginal is summed from.
 
@@ -245,9 +266,9 @@ def scans(
     """
     if any(sum(name in measures for name in marginal) > 1 for marginal in wanted):
         raise InternalError("a marginal is of one measure")
-    if not measures.keys().isdisjoint(table.columns):
+    if not measures.keys().isdisjoint(coding.table.columns):
         raise InternalError("a measure has the name of a column")
-    sizes = {name: cells_counted(table, name, merged) for name in table.columns}
+    sizes = {name: coding.size(name) for name in coding.table.columns}
     keys = [tuple(name for name in marginal if name not in measures) for marginal in wanted]
     blocks: dict[Marginal, dict[str, RowMeasure]] = {b: {} for b in cover(keys, sizes)}
     for marginal, own in zip(wanted, keys, strict=True):
@@ -255,73 +276,57 @@ def scans(
         if added:
             fitting = (block for block in blocks if set(own) <= set(block))
             blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))] |= added
-    if table.unit is not None:
-        return [bounded_scan(table, blocks, merged)]
-    return [scan(table, {block: added}, merged) for block, added in blocks.items()]
+    if coding.table.unit is not None:
+        return [bounded_scan(coding, blocks)]
+    return [scan(coding, {block: added}) for block, added in blocks.items()]
 
 
-def scan(
-    table: Table,
-    blocks: Mapping[Marginal, Measures],
-    merged: Merged = MappingProxyType({}),
-    source: str | None = None,
-) -> Scan:
+def scan(coding: Coding, blocks: Mapping[Marginal, Measures], source: str | None = None) -> Scan:
     """Build the statement for some blocks, each with the measures that are added up in it.
 
     The inner queries group by the columns as they are stored, which DuckDB does fastest; codes
     are made of their few rows. Rows come from the table, unless there is another source.
     """
     parameters = Parameters()
-    rows = source or source_of(table)
+    rows = source or source_of(coding.table)
     width = max(map(len, blocks.values()), default=0)
     parts = [
-        _count(table, (i, block, added, width), merged, rows, parameters)
+        _count(coding, (i, block, added, width), rows, parameters)
         for i, (block, added) in enumerate(blocks.items())
     ]
-    shapes = {block: tuple(cells_counted(table, a, merged) for a in block) for block in blocks}
+    shapes = {block: tuple(map(coding.size, block)) for block in blocks}
     measures = {block: tuple(added) for block, added in blocks.items()}
     return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes, measures)
 
 
-def bounded_scan(
-    table: Table,
-    blocks: Mapping[Marginal, Measures],
-    merged: Merged = MappingProxyType({}),
-) -> Scan:
+def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Measures]) -> Scan:
     """Build one statement for all blocks, over the rows that count of each privacy unit.
 
-    They are found once: that takes far longer than to count them.
+    They are found once: that takes far longer than to count them. Keys are computed of those that
+    are kept, so that they have no say in which these are.
     """
-    read = {name for block in blocks for name in block}
-    read |= {
-        name for added in blocks.values() for value in added.values() for name in value.columns
-    }
-    used = [name for name in (*table.columns, *table.undeclared) if name in read]
-    counts = scan(table, blocks, merged, KEPT)
-    return replace(
-        counts, sql=f"WITH {KEPT} AS MATERIALIZED ({kept_rows(table, used)}) {counts.sql}"
-    )
+    names = {name for block in blocks for name in block}
+    used = coding.read(names, [value for added in blocks.values() for value in added.values()])
+    counts = scan(coding, blocks, KEPT)
+    kept = kept_rows(coding.table.without_keys, used)
+    return replace(counts, sql=f"WITH {KEPT} AS MATERIALIZED ({kept}) {counts.sql}")
 
 
 def _count(
-    table: Table,
+    coding: Coding,
     block: tuple[int, Marginal, Measures, int],
-    merged: Merged,
     source: str,
     parameters: Parameters,
 ) -> str:
     """Write the query for a block: its number, its keys, its measures, and how many others have."""
     number, keys, measures, width = block
-    columns = {
-        a: CodedColumn(a, f"k{i}", table.columns[a], leaves_out=table.leaves_out(a))
-        for i, a in enumerate(keys)
-    }
+    columns = {a: coding.column(a, f"k{i}") for i, a in enumerate(keys)}
     key = whole(0, "BIGINT")
     for attribute in keys:
-        size = whole(cells_counted(table, attribute, merged), "BIGINT")
+        size = whole(coding.size(attribute), "BIGINT")
         code = columns[attribute].code
-        if attribute in merged:
-            classes = parameters.bind(("classes", attribute), merged[attribute].tolist())
+        if attribute in coding.merged:
+            classes = parameters.bind(("classes", attribute), coding.merged[attribute].tolist())
             place = call("+", code, whole(1, "BIGINT"))
             code = call("list_extract", f"{classes}::BIGINT[]", place)
         key = call("+", call("*", key, size), code)

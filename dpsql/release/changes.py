@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dpsql.errors import StaleSchemaError, printable
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.schema import Table
+from dpsql.schema.table import DERIVED
 
 LISTED = 5
 """Columns of one kind that a message names."""
@@ -39,17 +40,22 @@ def goes_with(source: Source, table: Table, *, same_schema: bool) -> bool:
     """
     if source.guards or not (same_schema or unchanged(source, table)):
         return False
+    if not all(table.derived.get(n, of) == of for n, of in _derived(source.described).items()):
+        return False
     return all(
         len(source.merged.get(name, ())) in {0, table.cells(name)}
         and (name in source.merged or n == table.cells(name))
         for name, n in source.sizes.items()
+        if name in table.columns
     )
 
 
 def unchanged(source: Source, table: Table) -> bool:
     """Whether the columns that were measured, and what else decides on counts, are the same."""
-    now = table.described
-    alike = all(now.get(name) and source.described.get(name) == now[name] for name in source.sizes)
+    then, now = source.described, dict(table.described)
+    # A derived key of which nobody asks now is what it was: its name says all that it is.
+    now = {n: of for n, of in then.items() if of.startswith(DERIVED)} | now
+    alike = all(now.get(name) and then.get(name) == now[name] for name in source.sizes)
     return table.unit is None and alike and not source.measures
 
 
@@ -59,14 +65,14 @@ def only_adds(before: Mapping[str, str], table: Table) -> bool:
     Nothing that was measured, or could be, is about other rows or other cells then; with a
     privacy unit it would be.
     """
-    now = table.described
+    before, now = _columns(before), _columns(table.described)
     same = all(of in {"", now.get(name)} for name, of in before.items())
     return table.unit is None and bool(before) and before.keys() == now.keys() and same
 
 
 def explained(error: StaleSchemaError, before: Mapping[str, str], table: Table) -> StaleSchemaError:
     """Say what changed since a table was described so, as far as that is known."""
-    now = table.described
+    before, now = _columns(before), _columns(table.described)
     kinds = {
         "other domains": [n for n, of in before.items() if of and now.get(n) not in {None, "", of}],
         "no domain any more": [n for n, of in before.items() if of and now.get(n) == ""],
@@ -79,6 +85,17 @@ def explained(error: StaleSchemaError, before: Mapping[str, str], table: Table) 
         said = "the columns and their domains are the same; the type of another column, or whose "
         said += "rows count, is not"
     return StaleSchemaError(f"{error.message} {_sentence(said)}".rstrip(), hint=error.hint)
+
+
+def _columns(described: Mapping[str, str]) -> dict[str, str]:
+    """Leave derived keys out."""
+    return {name: of for name, of in described.items() if not of.startswith(DERIVED)}
+
+
+def _derived(described: Mapping[str, str]) -> dict[str, str]:
+    """Return the hash of each derived key."""
+    found = {n: of for n, of in described.items() if of.startswith(DERIVED)}
+    return {name: of.removeprefix(DERIVED) for name, of in found.items()}
 
 
 def _sentence(said: str) -> str:

@@ -34,6 +34,7 @@ from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 from dpsql.release.parquet import read_parquet
+from dpsql.schema.table import DERIVED
 
 SCHEMA: dict[str, pl.DataType] = {
     "source": pl.Int64(),
@@ -69,7 +70,7 @@ MAX_DIGITS = 100
 """Of a number in decimal text: noise variances are below 2^300."""
 
 
-_HASH = re.compile("[0-9a-f]{64}")
+_HASH = re.compile(f"(?:{DERIVED})?[0-9a-f]{{64}}")
 
 
 class _ParquetRow(NamedTuple):

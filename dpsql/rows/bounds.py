@@ -22,7 +22,7 @@ from dpsql.rows.expression import (
     RowExpression,
 )
 from dpsql.rows.functions import PARTS
-from dpsql.rows.known import is_nullable
+from dpsql.rows.known import is_nullable, may_be_nan
 from dpsql.rows.times import word
 from dpsql.rows.types import BOOLEAN
 
@@ -131,11 +131,19 @@ class RowBounds:
         each may be the only one. NaN is the largest: LEAST then has another argument, and
         GREATEST is NaN itself.
         """
-        known = [(self.of(part), is_nullable(part, self.filled)) for part in node.arguments]
+        # NULL is passed over, and so is NaN by LEAST, in which it is the largest of all numbers.
+        known = [
+            (
+                self.of(part),
+                is_nullable(part, self.filled)
+                or (node.function == "least" and may_be_nan(part, column=False)),
+            )
+            for part in node.arguments
+        ]
         if node.function == "greatest":
-            known = [((_minus(high), _minus(low)), null) for (low, high), null in known]
+            known = [((_minus(high), _minus(low)), absent) for (low, high), absent in known]
         low, high = _union([bounds for bounds, _ in known])
-        always = [bounds[1] for bounds, null in known if not null and bounds[1] is not None]
+        always = [bounds[1] for bounds, absent in known if not absent and bounds[1] is not None]
         high = min(always) if always else high
         return (low, high) if node.function == "least" else (_minus(high), _minus(low))
 

@@ -62,22 +62,28 @@ def is_nullable(expression: RowExpression, filled: frozenset[str]) -> bool:
     return expression.function not in _STRICT or any(inner)
 
 
-def may_be_nan(expression: RowExpression) -> bool:
-    """Whether an expression can be NaN. False only if it never is."""
+def may_be_nan(expression: RowExpression, *, column: bool = True) -> bool:
+    """Whether an expression can be NaN. False only if it never is.
+
+    Args:
+        expression: a number.
+        column: whether a column can be.
+    """
     if isinstance(expression, RowConstant):
         return expression.kind == "DOUBLE" and "n" in expression.text
     if isinstance(expression, RowCast):
         return expression.to.is_float
     if isinstance(expression, RowCase):
         results = [result for _, result in expression.cases]
-        return any(may_be_nan(result) for result in (*results, expression.otherwise))
+        results.append(expression.otherwise)
+        return any(may_be_nan(result, column=column) for result in results)
     if isinstance(expression, RowColumn):
-        return True
+        return column
     if expression.function == "least":
-        return all(may_be_nan(part) for part in expression.arguments)
+        return all(may_be_nan(part, column=column) for part in expression.arguments)
     if expression.function in {"greatest", "coalesce", "floor", "ceil", "round", "trunc", "abs",
                                "negative", "nullif"}:  # fmt: skip
-        return any(may_be_nan(part) for part in expression.arguments)
+        return any(may_be_nan(part, column=column) for part in expression.arguments)
     if expression.function in {"+", "-", "*"}:
         # Finite constants and whole parts of times or texts: inf − inf and 0·inf need more.
         return not all(_is_finite(part) for part in expression.arguments)

@@ -140,7 +140,7 @@ def _public(table: Table) -> object:
     """Return what must be as it was when a table was planned for."""
     origin = table.origin
     scanned = None if origin is None else (origin.digest, _public(origin.base))
-    return table.fingerprint, table.enforced, table.bounds, table.expressions, scanned
+    return table.fingerprint, table.without_keys.enforced, table.bounds, table.expressions, scanned
 
 
 def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]:

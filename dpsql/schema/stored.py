@@ -165,6 +165,11 @@ class _Expression(_Shape, frozen=True):
     bounds: tuple[str, str]
 
 
+class _Derived(_Shape, frozen=True):
+    name: str
+    digest: str
+
+
 class _Table(_Shape, frozen=True):
     name: str
     path: tuple[str, ...]
@@ -175,6 +180,7 @@ class _Table(_Shape, frozen=True):
     groups: tuple[Groups, ...] = ()
     expressions: tuple[_Expression, ...] = ()
     filled: tuple[str, ...] = ()
+    derived: tuple[_Derived, ...] = ()
 
     def read(self) -> Table:
         columns = {column.name: column.read() for column in self.columns}
@@ -200,6 +206,7 @@ class _Table(_Shape, frozen=True):
             bounds=bounds,
             filled=frozenset(self.filled),
             expressions=expressions,
+            derived={key.name: key.digest for key in self.derived},
         )
 
 
@@ -253,16 +260,21 @@ def _written(table: Table) -> _Table:
     return _Table(
         table.name,
         table.path,
-        tuple(_column(name, domain) for name, domain in table.columns.items()),
+        tuple(
+            _column(name, domain)
+            for name, domain in table.columns.items()
+            if name not in table.derived
+        ),
         tuple(
             _Undeclared(name, type_, _ends(table.bounds[name]) if name in table.bounds else None)
             for name, type_ in table.undeclared.items()
         ),
-        tuple(sorted(table.enforced)),
+        tuple(sorted(table.enforced.difference(table.derived))),
         table.unit,
         table.groups,
         tuple(_Expression(text, _ends(bounds)) for text, bounds in table.expressions.items()),
         tuple(sorted(table.filled)),
+        tuple(_Derived(name, of) for name, of in table.derived.items()),
     )
 
 

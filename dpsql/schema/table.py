@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -27,6 +27,8 @@ from dpsql.schema.units import EachRow, ResolvedUnit, Unit
 T = TypeVar("T")
 
 
+DERIVED = "row:"
+"""How the hash of a derived key begins where columns are described."""
 COLLATED = "VARCHAR with a collation"
 """The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
 
@@ -97,12 +99,39 @@ class Table:
     """Of a view, where its rows come from; a base table has its own."""
     expressions: Mapping[str, NumberBounds] = field(default_factory=dict)
     """Expressions of a row, as they are written → bounds of their own."""
+    derived: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Keys that statements have computed of each row → a hash of what each is. They have domains
+    among `columns`, but no row has them stored; see `dpsql/rows/key.py`."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "derived", MappingProxyType(dict(self.derived)))
         object.__setattr__(self, "bounds", MappingProxyType(dict(self.bounds)))
         object.__setattr__(self, "expressions", MappingProxyType(dict(self.expressions)))
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
         object.__setattr__(self, "undeclared", MappingProxyType(dict(self.undeclared)))
+
+    def deriving(self, domains: Mapping[str, Domain], derived: Mapping[str, str]) -> Table:
+        """Add keys that are computed of each row, which so has a cell of each of them.
+
+        Args:
+            domains: key → its domain.
+            derived: key → a hash of what it is.
+        """
+        return replace(
+            self,
+            columns={**self.columns, **domains},
+            enforced=self.enforced.union(domains),
+            derived={**self.derived, **derived},
+        )
+
+    @property
+    def without_keys(self) -> Table:
+        """The table with the columns alone that are stored in it."""
+        if not self.derived:
+            return self
+        columns = {name: d for name, d in self.columns.items() if name not in self.derived}
+        enforced = self.enforced.difference(self.derived)
+        return replace(self, columns=columns, enforced=enforced, derived={})
 
     def column(self, name: str) -> str:
         """Return the declared column that `name` means (SQL ignores case).
@@ -161,11 +190,17 @@ class Table:
 
     @property
     def described(self) -> Mapping[str, str]:
-        """Column → a hash of its domain; "" for a column without one."""
-        domains = {name: repr(domain).encode() for name, domain in self.columns.items()}
+        """Column → a hash of its domain; "" for a column without one.
+
+        Derived keys are among them, with `DERIVED` before their hash: no column has the like.
+        """
+        domains = {
+            name: repr(domain).encode() for name, domain in self.without_keys.columns.items()
+        }
         domains |= {name: str(bounds).encode() for name, bounds in self._declared_bounds()}
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in domains.items()}
-        return dict.fromkeys(self.undeclared, "") | hashes
+        keys = {name: f"{DERIVED}{of}" for name, of in self.derived.items()}
+        return dict.fromkeys(self.undeclared, "") | hashes | keys
 
     def _declared_bounds(self) -> list[tuple[str, NumberBounds]]:
         """Return the bounds that somebody may change without changing the table."""
@@ -176,11 +211,14 @@ class Table:
         """A hash of what is public about the rows of the table and their cells.
 
         Not of the database's name: the same file may be attached under several. Nor of bounds that
-        a CHECK or an expression has, on which no cell depends: a sum has them in its own name.
+        a CHECK or an expression has, on which no cell depends: a sum has them in its own name. Nor
+        of derived keys, which follow from the statements that have them.
         """
         lines = [repr(self.path[1:] or (self.name,))]
-        lines += [f"{name!r}: {domain!r}" for name, domain in self.columns.items()]
-        zones = {name: domain.zone for name, domain in self.columns.items() if domain.zone}
+        lines += [f"{name!r}: {domain!r}" for name, domain in self.without_keys.columns.items()]
+        zones = {
+            name: domain.zone for name, domain in self.without_keys.columns.items() if domain.zone
+        }
         lines += [repr(zones)] if zones else []
         types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in self.undeclared.items())
         lines += [f"{name!r}: {type_}" for name, type_ in types]

@@ -87,7 +87,9 @@ def answer(data: PrivateData, request: Request) -> Release:
     try:
         with engine.snapshot():
             data.verify(table)
-            counting = engine.prepared(table, task.wanted, script.merged, script.measures)
+            counting = engine.prepared(
+                table, task.wanted, script.merged, script.measures, script.keys
+            )
             counting.check()
             receipt = _charge(data, task)
             charged = ChargedPlan(task.payable, receipt, data.ledger)
@@ -165,8 +167,7 @@ def _charge(data: PrivateData, task: Task) -> Receipt:
     budget, table = task.facts.budget, task.asked.script.table
     if budget is None:
         raise InternalError("nothing was asked that could be charged")
-    state = data.archive.state_of(table)
-    wanted = purpose(task.asked.request, table, state, task.payable.digest)
+    wanted = purpose(task.asked.request, table, data.archive.state, task.payable.digest)
     return data.ledger.charge(
         budget.mu_squared,
         asked=budget,
@@ -200,8 +201,7 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     Without a budget, whatever it paid.
     """
     request = asked.request
-    table = asked.script.table
-    budget, wanted = request.amount, purpose(request, table, data.archive.state_of(table))
+    budget, wanted = request.amount, purpose(request, asked.script.table, data.archive.state)
     found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
     if found is None:
         return None

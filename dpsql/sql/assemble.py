@@ -13,6 +13,7 @@ from sqlglot import exp
 from dpsql.errors import ResourceLimitError, Span
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense
+from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
@@ -66,6 +67,7 @@ def assemble(
     lowered: Sequence[LoweredStatement],
     sandbox: Sandbox,
     split: Mapping[str, Ints] = MappingProxyType({}),
+    keys: Mapping[str, RowKey] = MappingProxyType({}),
 ) -> Script:
     """Add all statistics to one workload, over classes of cells.
 
@@ -90,7 +92,7 @@ def assemble(
     workload = _normalized(builder.workload, builder.weights)
     if not workload.families:  # all that is returned is public
         workload = Workload.of({}, [_nothing(lowered[0].name)])
-    return Script(table, statements, workload, builder.classes.of, measures)
+    return Script(table, statements, workload, builder.classes.of, measures, keys)
 
 
 def _check_entries(entries: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from dpsql.linalg.arrays import Ints
+from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Quantile
@@ -104,3 +105,5 @@ class Script:
     """For columns of which the workload has fewer cells than the table: the class of each."""
     measures: Mapping[str, RowMeasure] = field(default_factory=dict)
     """What is added up row by row: measure, an attribute of the workload → what each row adds."""
+    keys: Mapping[str, RowKey] = field(default_factory=dict)
+    """Attributes that are no columns of the table → how they are computed of each row."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from dpsql.errors import SqlError, SqlLimitError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
-from dpsql.rows.bounds import Interval
-from dpsql.rows.expression import RowExpression
 from dpsql.schema import Table
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
@@ -17,6 +16,7 @@ from dpsql.sql.binding.outline import Outlined, Outliner
 from dpsql.sql.binding.tables import Public, Resolve
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
+from dpsql.sql.lowering.derive import DerivedKeys
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
@@ -73,22 +73,19 @@ def compile_script(
         table = _one_table(outlined, several)
         declared = declared_expressions(table, sandbox)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
-        lowered = [
-            naming(
-                name,
-                several,
-                _lowered,
-                name,
-                tree,
-                outline,
-                table,
-                sandbox,
-                declared,
-                importance[name],
-            )
-            for name, tree, outline in outlined
+        stored = table.without_keys
+        keys = DerivedKeys(stored)
+        readers = [RowReader(sandbox, stored, p.source, declared) for _, p, _ in outlined]
+        derived = [
+            naming(name, several, _derived, tree, outline, keys, reader)
+            for (name, tree, outline), reader in zip(outlined, readers, strict=True)
         ]
-        return assemble(table, lowered, sandbox, split(table))
+        table = keys.table
+        lowered = [
+            naming(name, several, _lowered, name, item, table, sandbox, reader, importance[name])
+            for (name, _, _), item, reader in zip(outlined, derived, readers, strict=True)
+        ]
+        return assemble(table, lowered, sandbox, split(table), keys.keys)
     except SandboxError as error:
         raise SqlError(
             f"DuckDB refuses a public table or a value: {error}",
@@ -101,17 +98,23 @@ def compile_script(
         ) from None
 
 
+def _derived(
+    parsed: Parsed, outline: Outlined, keys: DerivedKeys, reader: RowReader
+) -> tuple[Parsed, Outlined]:
+    cores = tuple(keys.core(core, reader, parsed.source) for core in outline.cores)
+    return parsed, replace(outline, cores=cores)
+
+
 def _lowered(
     name: str,
-    parsed: Parsed,
-    outline: Outlined,
+    item: tuple[Parsed, Outlined],
     table: Table,
     sandbox: Sandbox,
-    declared: Mapping[RowExpression, Interval],
+    reader: RowReader,
     weight: float,
 ) -> LoweredStatement:
+    parsed, outline = item
     evaluator = Evaluator(sandbox, table, parsed.source)
-    reader = RowReader(sandbox, table, parsed.source, declared)
     cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
     return LoweredStatement(name, parsed, outline.query, cores, weight)
 

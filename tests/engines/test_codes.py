@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.duckdb import DuckDBEngine, bounded_scan, scan
+from dpsql.engines.duckdb import Coding, DuckDBEngine, bounded_scan, scan
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.catalog import read_table
@@ -287,7 +287,8 @@ def test_rows_are_the_same_in_and_beside_the_block(con, kind, unit):
         table = read_table(con, ("t",), schema, unit)
         for merged in ({}, {"x": np.arange(table.cells("x")) % 2}):
             build = scan if unit is None else bounded_scan
-            counting = build(table, {("i",): {}, ("x",): {}, ("i", "x"): {}}, merged)
+            blocks = {("i",): {}, ("x",): {}, ("i", "x"): {}}
+            counting = build(Coding(table, merged), blocks)
             counting.check(con)
             counted = counting.run(con)
             assert (counted["i",] == counted["i", "x"].sum(axis=1)).all()

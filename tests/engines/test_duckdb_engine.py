@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine, scan
+from dpsql.engines.duckdb import Coding, DuckDBEngine, scan
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Table
 from dpsql.schema.lookup import current_database
@@ -170,7 +170,7 @@ def test_what_is_checked_is_neither_optimized_nor_run(con):
             asked.append(sql)
             return con.execute(sql, parameters)
 
-    scan(TABLE, {("n", "v"): {}}).check(Told())
+    scan(Coding(TABLE), {("n", "v"): {}}).check(Told())
     (told,) = asked
     assert told.startswith("DESCRIBE SELECT")
     con.execute("CREATE VIEW failing AS SELECT error('a row was read')::SMALLINT AS n").fetchall()

@@ -76,9 +76,9 @@ def aggregate(node: Expr, binder: RowBinder) -> Expr:
         return _s(binder.statistic(linear(node, binder)))
     label = _label(node, binder)
     if isinstance(inner, exp.Avg):
-        return _average(_argument(inner, binder, by_row=True), filters, label, binder)
+        return _average(_argument(inner, binder), filters, label, binder)
     if type(inner) in _VARIANCES:
-        argument = _argument(inner, binder, by_row=True)
+        argument = _argument(inner, binder)
         return _variance(inner, argument, filters, label, binder)
     if isinstance(inner, (*_QUANTILES, exp.WithinGroup)):
         return _s(binder.statistic(_quantile(inner, filters, label, binder)))
@@ -112,7 +112,7 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
         filters = (*filters, *_conjuncts(condition, binder))
         if argument.unnest() == exp.Literal.number(1):
             return Linear(label, filters=filters)
-    return Linear(label, binder.bind(argument, by_row=True), filters=filters)
+    return Linear(label, binder.bind(argument), filters=filters)
 
 
 def refused(node: Expr, source: SourceText) -> SqlError:
@@ -165,12 +165,12 @@ def _unwrapped(node: Expr, binder: RowBinder) -> tuple[Expr, tuple[BoundExpr, ..
 
 
 def _conjuncts(condition: Expr, binder: RowBinder) -> tuple[BoundExpr, ...]:
-    return tuple(binder.bind(part, by_row=True) for part in operands(condition, exp.And))
+    return tuple(binder.bind(part) for part in operands(condition, exp.And))
 
 
 def _condition(node: Expr, place: Expr, binder: RowBinder) -> BoundExpr:
     """Bind a condition that the analyst didn't write; it stands where the aggregate does."""
-    return replace(binder.bind(node, by_row=True), span=binder.source.node(place))
+    return replace(binder.bind(node), span=binder.source.node(place))
 
 
 def _only(node: Expr, source: SourceText) -> Expr:
@@ -183,8 +183,8 @@ def _only(node: Expr, source: SourceText) -> Expr:
     return argument
 
 
-def _argument(node: Expr, binder: RowBinder, *, by_row: bool = False) -> BoundExpr:
-    return binder.bind(_only(node, binder.source), by_row=by_row)
+def _argument(node: Expr, binder: RowBinder) -> BoundExpr:
+    return binder.bind(_only(node, binder.source))
 
 
 def _check_distinct(node: Expr, source: SourceText) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlglot import exp
 
-from dpsql.errors import Span, SqlError, SqlSchemaError, printable
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain
 from dpsql.schema.checks import operands
 from dpsql.sql.binding.core import Statistic
@@ -62,7 +62,6 @@ class RowBinder:
         self._statistics: dict[Statistic, int] = {}
         self._named = set[str]() if home.query is None else set(home.query.named)
         self._open: list[Expr] = []
-        self._by_row = False
 
     @property
     def named(self) -> frozenset[str]:
@@ -73,17 +72,15 @@ class RowBinder:
         """Note a statistic, once; return its number."""
         return self._statistics.setdefault(statistic, len(self._statistics))
 
-    def conditions(self, node: Expr, *, by_row: bool = False) -> tuple[BoundExpr, ...]:
+    def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition on rows."""
-        return tuple(self.bind(part, by_row=by_row) for part in operands(node, exp.And))
+        return tuple(self.bind(part) for part in operands(node, exp.And))
 
-    def bind(self, node: Expr, *, by_row: bool = False) -> BoundExpr:
+    def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression over the columns of rows.
 
-        Args:
-            node: the expression.
-            by_row: whether it may depend on columns without a domain: it is then evaluated row by
-                row.
+        It may depend on columns without a domain: whether it can be evaluated row by row is seen
+        when it is lowered.
 
         Raises:
             SqlError, SqlSchemaError, UnsupportedSqlError: a name or construct has no place here.
@@ -91,7 +88,6 @@ class RowBinder:
         attributes: set[str] = set()
         relations: set[int] = set()
         rows: set[str] = set()
-        domain_of = partial(self.domain_of, by_row=by_row)
 
         def change(part: Expr) -> Expr:
             if isinstance(part, exp.Paren):
@@ -104,14 +100,10 @@ class RowBinder:
                 raise self._misplaced(part)
             if isinstance(part, (exp.Query, exp.Subquery)):
                 return self._public(part, partial(self._outside, attributes, relations))
-            check_labels(part, domain_of, self.source)
+            check_labels(part, self.domain_of, self.source)
             return rebuild(part, change)
 
-        before, self._by_row = self._by_row, by_row
-        try:
-            bound = change(node.unnest()).unnest()
-        finally:
-            self._by_row = before
+        bound = change(node.unnest()).unnest()
         self._named |= attributes
         return BoundExpr(
             bound,
@@ -142,12 +134,13 @@ class RowBinder:
         found = self._resolved(node)
         if isinstance(found, PrivateColumn):
             (rows if found.by_row else attributes).add(found.name)
-            return column(found.canonical)
+            named = column(found.canonical)
+            return self._placed(named, node) if found.by_row else named
         if isinstance(found, PublicColumn):
             relations.add(found.relation)
             return column(found.canonical)
         if isinstance(found, RowQueryColumn):
-            bound = found.inside.bind(found.at(node), by_row=self._by_row)
+            bound = found.inside.bind(found.at(node))
             attributes |= bound.attributes
             relations |= bound.relations
             rows |= bound.by_row
@@ -160,22 +153,32 @@ class RowBinder:
 
         It needs a domain, because subqueries are run for cells.
         """
-        before, self._by_row = self._by_row, False
+        rows: set[str] = set()
         try:
             if isinstance(self.scope.resolve(node), exp.Expr):  # of the SELECT list, not a column
                 return None
-            return self._column(node, paren, attributes, relations, set())
+            found = self._column(node, paren, attributes, relations, rows)
         except SqlSchemaError as error:
             if error.unknown and not node.table:
                 return None
             raise
-        finally:
-            self._by_row = before
+        for name in sorted(rows):
+            try:
+                self._home.table.column(name)
+            except SchemaError as error:
+                raise self.source.located(error, node) from None
+        return found
+
+    def _placed(self, found: exp.Column, node: exp.Column) -> exp.Column:
+        """Note where a column was written, for errors that are found after binding."""
+        span = self.source.node(node)
+        found.meta.update(start=span.start, end=span.end - 1)
+        return found
 
     def _resolved(self, node: exp.Column) -> Found | Expr:
         """Return what a column means; in a subquery it may be one from outside."""
         try:
-            return self.scope.resolve(node, by_row=self._by_row)
+            return self.scope.resolve(node, by_row=True)
         except SqlSchemaError as error:
             inside = self._select.find_ancestor(exp.Where, exp.Having, exp.Alias)
             if inside is not None and error.unknown:
@@ -197,14 +200,14 @@ class RowBinder:
         finally:
             self._open.pop()
 
-    def domain_of(self, node: Expr, *, by_row: bool = False) -> tuple[str, Domain] | None:
+    def domain_of(self, node: Expr) -> tuple[str, Domain] | None:
         """Return name and domain of a private column; None if it is none, or has none."""
         node = node.unnest()
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
-        found = self.scope.resolve(node, by_row=by_row)
+        found = self.scope.resolve(node, by_row=True)
         if isinstance(found, RowQueryColumn):
-            return found.inside.domain_of(found.at(node), by_row=by_row)
+            return found.inside.domain_of(found.at(node))
         if not isinstance(found, PrivateColumn) or found.by_row:
             return None
         return found.name, self._home.table.columns[found.name]

@@ -214,7 +214,7 @@ class _Visitor:
         own, joined = self._joined(joins, place, home, binder, names)
         where = select.args.get("where")
         if where is not None:
-            joined += binder.conditions(where.this, by_row=True)
+            joined += binder.conditions(where.this)
         span = self._source.node(where) if where is not None else home.where
         sides: list[Home | Relation] = [*own]
         sides.insert(joins.index(place), home)

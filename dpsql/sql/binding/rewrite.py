@@ -92,7 +92,7 @@ class CoreBinder(RowBinder):
                 the group is left out.
         """
         where = self._select.args.get("where")
-        written = self.conditions(where.this, by_row=True) if where is not None else ()
+        written = self.conditions(where.this) if where is not None else ()
         found = (*joined, *written)
         nodes = key_nodes(self._select, self.source)
         self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
@@ -134,7 +134,7 @@ class CoreBinder(RowBinder):
 
     def _key(self, node: Expr) -> BoundExpr:
         key = self.bind(node)
-        if not key.nodes:
+        if not key.nodes and not key.by_row:
             raise self.source.error(
                 node, "GROUP BY a constant makes one group.", "leave it out of GROUP BY."
             )
@@ -259,7 +259,7 @@ class CoreBinder(RowBinder):
             return True
         for part in node.find_all(exp.Column):
             if not part.table and part.name.lower() in self.aliases:
-                found = self.scope.resolve(part)
+                found = self.scope.resolve(part, by_row=True)
                 if not isinstance(found, exp.Expr) or found is node:
                     continue
                 if self._aggregates(found):

@@ -63,10 +63,10 @@ class Binder(Protocol):
     def scope(self) -> Scope:
         """What names mean there."""
 
-    def bind(self, node: exp.Expr, *, by_row: bool = False) -> BoundExpr:
+    def bind(self, node: exp.Expr) -> BoundExpr:
         """Bind an expression."""
 
-    def domain_of(self, node: exp.Expr, *, by_row: bool = False) -> tuple[str, Domain] | None:
+    def domain_of(self, node: exp.Expr) -> tuple[str, Domain] | None:
         """Return name and domain of a private column; None if it is none, or has none."""
 
 

@@ -18,6 +18,7 @@ from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, Unsupporte
 from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import Interval, RowBounds
+from dpsql.rows.key import RowKey, row_key
 from dpsql.rows.known import adds_always, is_nullable, is_whole, may_be_nan
 from dpsql.rows.measure import RowMeasure, measure
 from dpsql.rows.read import read_expression
@@ -130,15 +131,15 @@ class RowReader:
             made = measure(value, self._types, ends, step, centered=centered)
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
         name = f"sum of {row.canonical(value)} in {steps}"
-        self._check_name(name, linear.weight)
+        self._check_name(name, linear.weight.span if linear.weight is not None else None)
         return AddedUp(name, made, restored=restored)
 
-    def _check_name(self, name: str, weight: BoundExpr | None) -> None:
-        """Refuse a measure that would be taken for a column."""
-        if name in self._table.columns:
+    def _check_name(self, name: str, span: Span | None) -> None:
+        """Refuse a measure, or a key, that would be taken for a column."""
+        if name in self._table.columns or name in self._table.undeclared:
             raise self._source.unsupported(
-                weight.span if weight is not None else self._source.whole(),
-                "A column of the table has the name that the library gives to this sum.",
+                span or self._source.whole(),
+                "A column of the table has the name that the library gives to this.",
                 "rename the column.",
             )
 
@@ -152,6 +153,20 @@ class RowReader:
         if not is_nullable(value, filled) and not may_be_nan(value):
             return True
         return adds_always(value, self._types, filled)
+
+    def key(self, bound: BoundExpr) -> RowKey | None:
+        """Return the key that an expression is, if its values are known.
+
+        Raises:
+            SqlError: it has something in it that can't be evaluated row by row, or a column has
+                the name of the key.
+        """
+        expression = self.expression(bound)
+        with self._at(bound.span):
+            found = row_key(expression, self._types, self._table.filled)
+        if found is not None:
+            self._check_name(found.name, bound.span)
+        return found
 
     def expression(self, bound: BoundExpr) -> row.RowExpression:
         """Read a bound expression as one of a row.

@@ -1,0 +1,121 @@
+"""Keys of rows: columns that no table has, computed of each row by an expression with known values.
+
+Guarantees:
+    A row has one cell of the key's domain, whatever it holds, and which one depends on this row
+    alone.
+
+    *Proof.* The key's SQL is what `write.py` writes, which never raises, and is a function of the
+    columns of its own row. The values of the domain are found from the expression and the types
+    of its columns, so they are the same for all tables that have these. The engine places the
+    value in the domain as it does with a stored one (`engines/columns.py`): in the cell that is
+    equal to it, or in the one for NULL; a value that is neither would be in no cell, and has none
+    in any table. Adding or removing a row therefore changes one count of each marginal by one, as
+    if the key had been stored with the row. ∎
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.rows.expression import RowColumn, RowExpression, canonical, columns
+from dpsql.rows.operands import cast
+from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR, RowType, row_type
+from dpsql.rows.values import KnownValues, known_values
+from dpsql.rows.write import RowWriter
+from dpsql.schema.domain import Domain
+
+MOST_VALUES = 1_000
+"""Values of a key. Where there are more, a column should be declared."""
+_SHOWN = 100
+"""Characters of a list of texts that a name spells out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """A column with a domain that is computed of each row.
+
+    Args:
+        name: what it is, in full: the expression, the types of what it reads, and the domain. So
+            two keys of one name are the same, whenever they were measured.
+        domain: its values. It has a cell for NULL unless the expression never is.
+        value: its SQL, of the domain's type.
+        type: the type that the expression has in SQL, to which values are brought back.
+        columns: what is read of a row.
+    """
+
+    name: str
+    domain: Domain
+    value: str
+    type: RowType
+    columns: frozenset[str]
+
+    @property
+    def digest(self) -> str:
+        """A hash of what it is."""
+        return hashlib.sha256(f"{self.name}: {self.domain!r}".encode()).hexdigest()
+
+
+def row_key(
+    expression: RowExpression, types: Mapping[str, str], filled: frozenset[str] = frozenset()
+) -> RowKey | None:
+    """Make a key of an expression.
+
+    Args:
+        expression: what is computed.
+        types: the columns' types.
+        filled: columns that are never NULL.
+
+    Returns:
+        None if its values aren't known, are too many, or can't be a domain; or if it is a column,
+        which is for the owner to declare.
+
+    Raises:
+        UnsupportedSqlError: the expression can't be written.
+    """
+    known = known_values(expression, types, filled)
+    if known is None or isinstance(expression, RowColumn) or len(known.values) > MOST_VALUES:
+        return None
+    domain = _domain(known)
+    if domain is None:
+        return None
+    value = cast(RowWriter(types).write(expression), row_type(domain.type)).sql
+    read = columns(expression)
+    over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
+    name = f"{canonical(expression)} of {over} in {_shown(domain)}"
+    return RowKey(name, domain, value, known.type, read)
+
+
+def _domain(known: KnownValues) -> Domain | None:
+    """Return the domain of some values; None if no domain has such."""
+    values = known.values
+    if known.type == BOOLEAN:
+        return Domain.boolean(nullable=known.nullable)
+    texts = [value for value in values if isinstance(value, str)]
+    if texts or not values:
+        good = len(texts) == len(values) and bool(values) and known.type == VARCHAR
+        return Domain.labels(sorted(texts), nullable=known.nullable) if good else None
+    wholes = sorted({int(value) for value in values if Fraction(value).denominator == 1})
+    limits = BIGINT.limits or (0, 0)
+    if len(wholes) < len(set(values)) or wholes[0] < limits[0] or wholes[-1] > limits[1]:
+        return None
+    if wholes[-1] - wholes[0] + 1 == len(wholes):
+        return Domain.integers(wholes[0], wholes[-1], nullable=known.nullable)
+    return Domain("BIGINT", tuple(wholes), known.nullable)
+
+
+def _shown(domain: Domain) -> str:
+    """Say which domain it is, so that another one is worded otherwise."""
+    if isinstance(domain.values, range) or domain.type == "BOOLEAN":
+        return str(domain)
+    listed = _listed(domain.values)
+    return f"{domain.type} {listed}{' or NULL' if domain.nullable else ''}"
+
+
+def _listed(values: Sequence[object]) -> str:
+    text = repr(list(values))
+    if len(text) <= _SHOWN:
+        return text
+    return f"{len(values)} values {hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,280 @@
+"""Keys that expressions tell: columns with a domain in place of expressions over columns without.
+
+An expression over columns without a domain can't be evaluated over cells, as there are none. But
+often its own values are known: a comparison is true, false or NULL, an hour one of 24 numbers. It
+then becomes a column of the table with that domain, which is computed of each row while rows are
+counted (`rows/key.py`), and whatever stands around it is evaluated over the cells of that column.
+
+What is replaced is as large as can be: of `CASE WHEN price < 10 THEN 'cheap' ELSE 'dear' END` the
+whole, which has two values, and not the condition. If the results of a CASE aren't known, it is
+which of them is taken that becomes a column.
+
+A condition could be part of a measure as well, to which a row adds 0 or 1 (see `measures`). As a
+key it is better: counts stay counts, which are planned with all others, and what was measured
+answers more. So that is done unless the cells become very many. What is added up stays a measure
+where it can: a sum of it needs no cells.
+
+Two keys of one column are taken for independent ones, though some of their joint cells can't occur.
+That costs no accuracy where only one of them is asked about at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError, SqlError
+from dpsql.rows.key import RowKey
+from dpsql.schema import Table
+from dpsql.sql.binding.core import Core, Frame, Linear, Statistic, Windowed
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
+from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.text.spans import SourceText
+
+MOST_CELLS = 2**20
+"""Cells of all keys of a core together, up to which conditions become keys too."""
+_CANONICAL = re.compile(r"__([aw])([0-9]+)")
+
+
+class DerivedKeys:
+    """The keys of one table that the statements of a script derive.
+
+    Args:
+        table: the table, with the columns that are stored in it.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.stored = table
+        self.keys: dict[str, RowKey] = {}
+        """Name → key, in the order of their numbers, which come after those of the columns."""
+
+    @property
+    def table(self) -> Table:
+        """The table with a domain for each of the keys."""
+        domains = {name: key.domain for name, key in self.keys.items()}
+        return self.stored.deriving(domains, {n: key.digest for n, key in self.keys.items()})
+
+    def core(self, core: Core, reader: RowReader, source: SourceText) -> Core:
+        """Return a core in which such expressions are columns.
+
+        Raises:
+            SqlError: something that needs a domain has none.
+        """
+        return _Statement(self, self.stored, reader, source).core(core)
+
+    def number(self, key: RowKey) -> int:
+        """Return the number under which expressions name a key."""
+        self.keys.setdefault(key.name, key)
+        return len(self.stored.columns) + list(self.keys).index(key.name)
+
+    def domain_size(self, name: str) -> int:
+        """Return how many values a column or a key has."""
+        known = self.keys[name].domain if name in self.keys else self.stored.columns[name]
+        return known.size
+
+    def name(self, number: int) -> str:
+        """Return the column or the key that expressions name by a number."""
+        return [*self.stored.columns, *self.keys][number]
+
+
+class _Statement:
+    """Replaces expressions of one statement."""
+
+    def __init__(
+        self, keys: DerivedKeys, table: Table, reader: RowReader, source: SourceText
+    ) -> None:
+        self._keys, self._table = keys, table
+        self._reader, self._source = reader, source
+
+    def core(self, core: Core) -> Core:
+        keys = tuple(map(self._needed, core.keys))
+        relations = tuple(
+            replace(relation, on=tuple(map(self._needed, relation.on)))
+            for relation in core.relations
+        )
+        cells = math.prod(
+            self._keys.domain_size(name) for name in {a for key in keys for a in key.attributes}
+        )
+        as_keys = 3 * cells <= MOST_CELLS
+        where = self._conditions(core.by_row, as_keys=as_keys)
+        return replace(
+            core,
+            keys=keys,
+            relations=relations,
+            conjuncts=(*core.conjuncts, *(c for c in where if not c.by_row)),
+            by_row=tuple(c for c in where if c.by_row),
+            statistics=tuple(self._statistic(s, as_keys=as_keys) for s in core.statistics),
+            # Of keys alone, all that are derived determine what is computed of them.
+            derived=tuple(computed for computed in core.derived if not computed.by_row),
+        )
+
+    def _statistic(self, statistic: Statistic, *, as_keys: bool) -> Statistic:
+        if isinstance(statistic, Windowed):
+            of = self._linear(statistic.of, as_keys=as_keys)
+            return replace(statistic, of=of, frame=self._frame(statistic.frame))
+        if isinstance(statistic, Linear):
+            return self._linear(statistic, as_keys=as_keys)
+        filters = self._filters(statistic.filters, as_keys)
+        return replace(statistic, value=self._needed(statistic.value), filters=filters)
+
+    def _linear(self, linear: Linear, *, as_keys: bool) -> Linear:
+        weight = linear.weight
+        if weight is not None and weight.relations:  # it is added up over cells of a join
+            weight = self._derived(weight) or weight
+        return replace(linear, weight=weight, filters=self._filters(linear.filters, as_keys))
+
+    def _frame(self, frame: Frame) -> Frame:
+        order = tuple(replace(o, key=self._needed(o.key)) for o in frame.order)
+        return replace(frame, partition=tuple(map(self._needed, frame.partition)), order=order)
+
+    # ── conditions ─────────────────────────────────────────────────────────────────────────
+
+    def _filters(self, filters: Sequence[BoundExpr], as_keys: bool) -> tuple[BoundExpr, ...]:
+        plain = tuple(f for f in filters if not f.by_row)
+        return (*plain, *self._conditions([f for f in filters if f.by_row], as_keys=as_keys))
+
+    def _conditions(
+        self, conditions: Sequence[BoundExpr], *, as_keys: bool
+    ) -> tuple[BoundExpr, ...]:
+        """Derive conditions that are evaluated row by row; the others stay as they are.
+
+        Those on private rows alone become one key together: of the joint cells of several, only
+        one would ever be asked for.
+        """
+        left, alone = [], []
+        for condition in conditions:
+            kind = self._kind(condition)
+            if condition.relations:
+                left.append(self._needed(condition))
+            elif as_keys and kind == "key":
+                alone.append(condition)
+            elif kind != "true":
+                left.append((self._derived(condition) if as_keys else None) or condition)
+        if alone:
+            # Their order makes no difference, so it must not make another key.
+            ordered = sorted(alone, key=lambda condition: condition.sql)
+            together = exp.and_(*(c.node.copy() for c in ordered)) if alone[1:] else alone[0].node
+            joint = replace(alone[0], node=together, sql=render(together))
+            derived = self._derived(joint)
+            left += alone if derived is None else [derived]
+        return tuple(left)
+
+    def _kind(self, condition: BoundExpr) -> str:
+        """Say whether a condition is always true, can be a key, or is for others to look at."""
+        if condition.relations:
+            return ""
+        try:
+            if self._reader.always_holds(condition):
+                return "true"
+            key = self._reader.key(condition)
+        except SqlError:
+            return ""
+        return "key" if key is not None and key.domain.type == "BOOLEAN" else ""
+
+    # ── expressions ────────────────────────────────────────────────────────────────────────
+
+    def _needed(self, bound: BoundExpr) -> BoundExpr:
+        """Derive an expression that must have cells.
+
+        Raises:
+            SqlError: its values aren't known.
+        """
+        found = self._derived(bound)
+        if found is None:
+            raise self._unknown(bound)
+        return found
+
+    def _derived(self, bound: BoundExpr) -> BoundExpr | None:
+        """Put keys in place of all that depends on columns without a domain; None if none can."""
+        if not bound.by_row:
+            return bound
+        node = self._replaced(bound.node)
+        named = [_CANONICAL.fullmatch(part.name) for part in node.find_all(exp.Column)]
+        numbers = {(place[1], int(place[2])) for place in named if place is not None}
+        if any(kind == "w" for kind, _ in numbers):
+            return None
+        attributes = frozenset(self._keys.name(number) for _, number in numbers)
+        return replace(
+            bound, node=node, sql=render(node), attributes=attributes, by_row=frozenset()
+        )
+
+    def _replaced(self, node: Expr) -> Expr:
+        """Replace the largest parts that can be keys."""
+        if not _by_row(node):
+            return node
+        key = self._key(node) or self._branch(node)
+        if key is not None:
+            return key
+        if isinstance(node, exp.Case):  # its branches are no expressions
+            parts = [_branch_of(branch, self._replaced) for branch in node.args["ifs"]]
+            others = {k: v for k, v in node.args.items() if isinstance(v, exp.Expr)}
+            return exp.Case(**{k: self._replaced(v) for k, v in others.items()}, ifs=parts)
+        return rebuild(node, self._replaced)
+
+    def _key(self, node: Expr) -> Expr | None:
+        """Return the column of the key that an expression is, in the expression's own type."""
+        if any(isinstance(part, exp.Query) or _is_public(part) for part in node.walk()):
+            return None
+        bound = BoundExpr(node, render(node), frozenset(), frozenset(), self._source.node(node))
+        try:
+            key = self._reader.key(bound)
+        except SqlError:
+            return None
+        if key is None:
+            return None
+        place = column(f"__a{self._keys.number(key)}")
+        if key.type.sql == key.domain.type:
+            return place
+        return exp.Cast(this=place, to=exp.DataType.build(key.type.sql, dialect="duckdb"))
+
+    def _branch(self, node: Expr) -> Expr | None:
+        """Make a key of which result a CASE takes, if the results themselves aren't known."""
+        if not isinstance(node, exp.Case) or node.this is not None:
+            return None
+        branches = node.args["ifs"]
+        chosen = [
+            exp.If(this=branch.this.copy(), true=exp.Literal.number(i))
+            for i, branch in enumerate(branches)
+        ]
+        default = exp.Literal.number(len(branches))
+        which = self._key(exp.Case(ifs=chosen, default=default))
+        if which is None:
+            return None
+        results = [
+            exp.If(this=exp.Literal.number(i), true=self._replaced(branch.args["true"]))
+            for i, branch in enumerate(branches)
+        ]
+        otherwise = node.args.get("default")
+        last = None if otherwise is None else self._replaced(otherwise)
+        return exp.Case(this=which, ifs=results, default=last)
+
+    def _unknown(self, bound: BoundExpr) -> SqlError:
+        """Say what has no domain, and how it could have one."""
+        places = [part for part in bound.node.find_all(exp.Column) if _by_row(part)]
+        place = places[0] if places else bound.node
+        name = sorted(bound.by_row)[0]
+        if places:
+            name = list(self._table.undeclared)[int(places[0].name[3:])]
+        try:
+            self._table.column(name)
+        except SchemaError as error:
+            return self._source.located(error, place if places else bound.span)
+        return self._source.error(bound.span, "This has no public domain.", None)
+
+
+def _branch_of(branch: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return WHEN … THEN … with its two expressions changed."""
+    return exp.If(this=change(branch.this), true=change(branch.args["true"]))
+
+
+def _by_row(node: Expr) -> bool:
+    """Whether a column without a domain stands in an expression."""
+    return any(part.name.startswith("__w") for part in node.find_all(exp.Column))
+
+
+def _is_public(node: Expr) -> bool:
+    return isinstance(node, exp.Column) and node.name.startswith("__r")

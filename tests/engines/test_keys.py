@@ -1,0 +1,168 @@
+"""Keys that are computed of each row: every row has one cell, whatever it and others hold."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.rows.key import MOST_VALUES, row_key
+from dpsql.rows.write import RowWriter
+from dpsql.schema import Table
+from dpsql.schema.units import ResolvedUnit
+from tests.rows.test_total import hostile_rows
+from tests.rows.tools import TYPES, Random, benign, connect, create, insert, parse
+
+TEXTS = [
+    "i > 3", "x > 0.5", "x IS NULL", "s LIKE 'a%'", "regexp_matches(s, '^[a-c]+$')", "isnan(x)",
+    "e IN ('red', 'green')", "CASE WHEN p < 10 THEN 'cheap' WHEN o THEN 'it''s' ELSE 'dear' END",
+    "CASE WHEN x > 1 THEN 5 WHEN x > 0 THEN 1 END", "hour(t)", "date_part('dow', d)", "dayname(t)",
+    "monthname(d)", "least(greatest(floor(x / 10), -2), 3)", "least(greatest(i // 100, 0), 4)",
+    "h % 10", "coalesce(minute(t), -1)", "length(left(s, 3))", "sign(f)",
+    "x = 1 / f AND s::DATE > d",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return hostile_rows() + benign(300, seed=3)
+
+
+@pytest.fixture(scope="module")
+def con(rows):
+    con = connect()
+    create(con, rows)
+    return con
+
+
+def keys_of(con, texts):
+    found = (row_key(parse(con, text), TYPES) for text in texts)
+    return {key.name: key for key in found if key is not None}
+
+
+def table(keys, unit=None):
+    plain = Table("r", {}, {"row_number": "INTEGER", **TYPES}, ("memory", "main", "r"), unit)
+    domains = {name: key.domain for name, key in keys.items()}
+    return plain.deriving(domains, {name: key.digest for name, key in keys.items()})
+
+
+def counted(con, keys, wanted, unit=None):
+    return DuckDBEngine(con).marginals(table(keys, unit), wanted, keys=keys)
+
+
+def expected(con, text, key):
+    """Place DuckDB's own values of the rows in cells."""
+    sql = RowWriter(TYPES).write(parse(con, text)).sql
+    values, counts = list(key.domain.values), np.zeros(key.domain.size, dtype=np.int64)
+    for value, n in con.execute(f"SELECT {sql}, count(*) FROM r GROUP BY 1").fetchall():
+        counts[-1 if value is None else values.index(value)] += n
+    return counts
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_rows_are_where_their_value_is(con, rows, text):
+    keys = keys_of(con, [text])
+    ((name, key),) = keys.items()
+    found = counted(con, keys, [(name,)])[name,]
+    assert found.sum() == len(rows)
+    assert found.tolist() == expected(con, text, key).tolist()
+
+
+@pytest.mark.sampled(60)
+@pytest.mark.parametrize("seed", range(600))
+def test_random_keys_have_a_cell_for_every_row(con, rows, seed):
+    random_ = Random(seed, hostile=True)
+    number = f"least(greatest(floor({random_.number(seed % 4)}), -3), 9)"
+    text = [random_.any(seed % 5), random_.condition(seed % 5), number][seed % 3]
+    keys = keys_of(con, [text])
+    for name, key in keys.items():
+        found = counted(con, keys, [(name,)])[name,]
+        assert found.sum() == len(rows), text
+        assert found.tolist() == expected(con, text, key).tolist(), text
+
+
+def test_a_row_changes_its_own_cell_and_no_other(rows):
+    """One that changes what DuckDB knows of a column: its extremes, and whether it has NULL."""
+    con = connect()
+    create(con, benign(200, seed=5))
+    absent = " OR ".join(f"{name} IS NULL" for name in TYPES)
+    con.execute(f"DELETE FROM r WHERE {absent}").fetchall()
+    keys = keys_of(con, TEXTS)
+    names = list(keys)
+    wanted = [(name,) for name in names] + list(zip(names[::2], names[1::2], strict=True))
+    before = counted(con, keys, wanted)
+    for row in random.Random(2).sample(rows, 40):  # noqa: S311
+        con.execute("BEGIN").fetchall()
+        insert(con, [row], first=10**6)
+        after = counted(con, keys, wanted)
+        con.execute("ROLLBACK").fetchall()
+        for marginal in wanted:
+            change = (after[marginal] - before[marginal]).ravel()
+            assert sorted(change.tolist())[-2:] == [0, 1], marginal
+            assert change.min() == 0, marginal
+
+
+def test_no_name_of_the_database_takes_another_place(rows):
+    con = connect()
+    create(con, benign(100))
+    con.execute(
+        "ALTER TABLE r RENAME x TO k0; ALTER TABLE r RENAME s TO n; ALTER TABLE r RENAME i TO key;"
+    ).fetchall()
+    types = {{"x": "k0", "s": "n", "i": "key"}.get(n, n): type_ for n, type_ in TYPES.items()}
+    texts = ["k0 > 1", "n LIKE 'a%'", "key > 3", "least(greatest(floor(k0 / 10), 0), 4)"]
+    found = [row_key(parse(con, text), types) for text in texts]
+    keys = {key.name: key for key in found}
+    plain = Table("r", {}, types, ("memory", "main", "r"))
+    own = plain.deriving({n: k.domain for n, k in keys.items()}, dict.fromkeys(keys, ""))
+    wanted = [tuple(keys)]
+    before = DuckDBEngine(con).marginals(own, wanted, keys=keys)
+    for name in ("least(a, b)", "greatest(a, b)", "floor(a)", "encode(a)", "list_position(a, b)"):
+        con.execute(f"CREATE MACRO {name} AS 0").fetchall()
+    for operator in ("~~", "+", "-", "/", "*"):
+        con.execute(f'CREATE MACRO "{operator}"(a, b) AS 0').fetchall()
+    after = DuckDBEngine(con).marginals(own, wanted, keys=keys)
+    assert before[wanted[0]].sum() == 100
+    assert (before[wanted[0]] == after[wanted[0]]).all()
+
+
+def test_a_unit_changes_its_own_rows_only(rows):
+    con = connect()
+    create(con, rows)
+    con.execute("UPDATE r SET row_number = row_number % 90").fetchall()
+    unit = ResolvedUnit("row_number", "row_number", "INTEGER", (), 3)
+    keys = keys_of(con, TEXTS[:6])
+    wanted = [tuple(keys)[:3], tuple(keys)[3:]]
+    before = counted(con, keys, wanted, unit)
+    assert before.contributions == 3
+    for person in range(0, 90, 9):
+        con.execute("BEGIN").fetchall()
+        con.execute(f"DELETE FROM r WHERE row_number = {person}").fetchall()
+        after = counted(con, keys, wanted, unit)
+        con.execute("ROLLBACK").fetchall()
+        for marginal in wanted:
+            change = before[marginal] - after[marginal]
+            assert change.min() >= 0
+            assert 1 <= change.sum() <= 3
+
+
+@pytest.mark.parametrize("text", [
+    "s", "o", "a", "floor(x)", "year(t)", "p / 3", "CASE WHEN o THEN 0.5 ELSE 1 END", "NULL + i",
+    "CASE WHEN o THEN DATE '2020-01-01' END", "least(greatest(i, 0), 1000)", "i % 1000",
+])  # fmt: skip
+def test_what_is_no_key(con, text):
+    assert row_key(parse(con, text), TYPES) is None
+    assert MOST_VALUES == 1000
+
+
+def test_a_name_says_all_that_a_key_is(con):
+    def name(text, types=TYPES, filled=frozenset()):
+        return row_key(parse(con, text), types, filled).name
+
+    names = [name("i > 3"), name("i > 4"), name("i >= 3"), name("b > 3"), name("s = 'i > 3'")]
+    names += [name("i > 3", filled=frozenset({"i"})), name("i > 3", TYPES | {"i": "BIGINT"})]
+    names += [name("CASE WHEN o THEN 'a, b' ELSE 'c' END"), name("s LIKE 'a'"), name("s LIKE 'A'")]
+    names += [name("CASE WHEN o THEN 'a' ELSE 'b, c' END"), name("hour(t)"), name("minute(t)")]
+    assert len(set(names)) == len(names)
+    assert name("(i) > 3") == name("i > 3")

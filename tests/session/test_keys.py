@@ -1,0 +1,232 @@
+"""Keys that expressions tell, from SQL to releases: right, used again, and kept apart."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import SqlError, SqlSchemaError, StaleSchemaError, UndeterminedError
+
+BUDGET, HUGE = dpsql.Budget(rho=0.5), dpsql.Budget(rho=1e12)
+SCHEMA = {
+    "t": {
+        "k": dpsql.Domain.integers(0, 3),
+        "price": dpsql.Domain.number(0, 1000),
+        "x": dpsql.Domain.number(0, 10),
+    }
+}
+ROWS = """
+    SELECT setseed(0.5);
+    CREATE TABLE t AS SELECT i AS id, i % 700 AS person, (random() * 3)::INTEGER AS k,
+        (random() * 1000)::DECIMAL(9,2) AS price,
+        CASE WHEN random() < 0.1 THEN NULL WHEN random() < 0.05 THEN 'nan' ELSE random() * 10 END
+            ::DOUBLE AS x,
+        ['Anna', 'Bob', 'Zoë', 'Al%', NULL][1 + (random() * 4)::INTEGER] AS s,
+        TIMESTAMP '2020-01-01' + INTERVAL 1 SECOND * (random() * 3e7)::INTEGER AS ts,
+        (random() * 100)::INTEGER AS "K"" LIKE"
+    FROM range(3000) AS r(i);
+    ALTER TABLE t ALTER id SET NOT NULL;
+    CREATE TABLE shifts AS SELECT * FROM (VALUES (0, 8, 'night'), (8, 16, 'day'), (16, 24, 'late'))
+        AS v(begins, ends, shift);
+"""
+STATEMENTS = [
+    "SELECT EXTRACT(hour FROM ts) AS h, COUNT(*) AS n FROM t GROUP BY 1",
+    "SELECT dayname(ts) AS d, month(ts) > 6 AS late, COUNT(*) AS n FROM t GROUP BY ALL",
+    "SELECT CASE WHEN price < 10 THEN 'cheap' ELSE 'dear' END AS c, COUNT(*) AS n, AVG(price) AS p "
+    "FROM t GROUP BY c",
+    "SELECT k, COUNT(*) AS n FROM t WHERE s LIKE 'A%' GROUP BY k",
+    "SELECT k, COUNT(*) AS n, COUNT(x) AS m, AVG(price) AS a FROM t WHERE s LIKE '%n%' AND x > 3 "
+    "AND k < 3 GROUP BY k",
+    "SELECT COUNT(*) AS n FROM t WHERE s ILIKE 'aL%' OR s IS NULL",
+    "SELECT COUNT(*) AS n FROM t WHERE regexp_matches(s, '^[A-C]') AND NOT isnan(x)",
+    "SELECT COUNT(*) AS n FROM t WHERE NOT (x > 3)",
+    "SELECT COUNT(*) AS n FROM t WHERE s IN ('Anna', 'Al%') OR k = 2",
+    "SELECT least(greatest(floor(price / 100), 0), 9) AS b, COUNT(*) AS n FROM t GROUP BY ALL",
+    "SELECT MEDIAN(least(greatest(floor(price / 10), 0), 99)) AS m, "
+    "QUANTILE_DISC(hour(ts), 0.25) AS q FROM t",
+    "SELECT x IS NULL AS m, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY x IS NULL) AS r FROM t "
+    "GROUP BY 1",
+    "SELECT hour(ts) AS h, COUNT(*) AS n, LAG(COUNT(*)) OVER (ORDER BY hour(ts)) AS b FROM t "
+    "GROUP BY h",
+    "SELECT COUNT(*) FILTER (s = 'Anna') AS a, COUNT(*) FILTER (s = 'Bob' AND price > 500) AS b, "
+    "COUNT(*) AS n, SUM(price) FILTER (x > 5) AS p FROM t",
+    "SELECT CASE WHEN x > 5 THEN 0.5 WHEN x > 2 THEN 1.25 END AS v, COUNT(*) AS n FROM t "
+    "GROUP BY 1",
+    "SELECT CASE WHEN x > 5 THEN DATE '2020-01-01' ELSE DATE '2021-01-01' END AS v, COUNT(*) AS n "
+    "FROM t GROUP BY 1",
+    "SELECT CASE s WHEN 'Anna' THEN 1 WHEN 'Bob' THEN 2 ELSE 0 END AS v, COUNT(*) AS n FROM t "
+    "GROUP BY 1",
+    "SELECT CASE WHEN x > 5 THEN k ELSE -k END AS v, COUNT(*) AS n FROM t GROUP BY 1",
+    "SELECT lower(CASE WHEN s = 'Anna' THEN 'A' ELSE 'B' END) AS l, k, COUNT(*) AS n FROM t "
+    "GROUP BY ALL",
+    "SELECT (k > 1) = (x > 5) AS e, COUNT(*) AS n FROM t GROUP BY 1",
+    "SELECT hour(ts) < 12 AS am, k, COUNT(*) AS n FROM t GROUP BY CUBE (am, k)",
+    "SELECT month(ts) AS m, COUNT(*) AS n FROM t GROUP BY m HAVING COUNT(*) > 200",
+    "SELECT hour(ts) AS h, hour(ts) // 6 AS q, COUNT(*) AS n FROM t GROUP BY h",
+    "SELECT shift, COUNT(*) AS n FROM t JOIN shifts ON hour(ts) >= begins AND hour(ts) < ends "
+    "GROUP BY shift",
+    "SELECT h, COUNT(*) AS n FROM (SELECT hour(ts) AS h, price FROM t WHERE s LIKE 'A%') "
+    "WHERE price > 10 GROUP BY h",
+    "SELECT id % 2 = 0 AS even, COUNT(*) AS n FROM t GROUP BY even",
+    'SELECT "K"" LIKE" > 50 AS v, COUNT(*) AS n FROM t GROUP BY v',
+]
+
+
+@pytest.fixture
+def con(tmp_path):
+    con = duckdb.connect(tmp_path / "rows.duckdb")
+    con.execute(ROWS).fetchall()
+    return con
+
+
+def session(con, **options):
+    return dpsql.Session(con, schema=SCHEMA, public=["shifts"], **options)
+
+
+def plain(rows):
+    """Rows in any order, values as text, numbers rounded; without groups that have no row."""
+
+    def value(v):
+        return (
+            f"{round(float(v), 2) + 0:.2f}"
+            if not isinstance(v, str | bool | type(None)) and (hasattr(v, "__float__"))
+            else str(v)
+        )
+
+    return sorted(tuple(map(value, row)) for row in rows)
+
+
+def answered(frame, columns):
+    kept = frame.select(columns)
+    if "n" in columns and len(columns) > 1:
+        kept = kept.filter(frame["n"].round() != 0)
+    return kept.rows()
+
+
+@pytest.mark.parametrize("sql", STATEMENTS)
+def test_answers_are_those_of_duckdb(con, sql):
+    found = con.sql(sql)
+    columns, rows = found.columns, found.fetchall()
+    frame = session(con).query(sql, budget=HUGE)
+    assert plain(answered(frame, columns)) == plain(rows)
+
+
+def test_a_condition_is_planned_like_one_on_a_declared_column(con):
+    """Counts stay counts: of all joint cells those are measured that are asked for."""
+    of_rows = session(con).plan("SELECT k, COUNT(*) AS n FROM t WHERE s LIKE 'A%' AND x > 3 "
+                                "GROUP BY k", budget=BUDGET)  # fmt: skip
+    plain_ = session(con).plan("SELECT k, COUNT(*) AS n FROM t GROUP BY k", budget=BUDGET)
+    assert of_rows.rmse == pytest.approx(plain_.rmse, rel=1e-3)
+
+
+def test_what_was_measured_answers_again(con):
+    asked = session(con)
+    asked.query("SELECT hour(ts) AS h, k, COUNT(*) AS n FROM t GROUP BY ALL", budget=BUDGET)
+    free = asked.query("SELECT hour(ts) AS h, COUNT(*) AS n FROM t GROUP BY 1", budget=0)
+    assert free.height == 25
+    assert asked.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", budget=0).height == 4
+    # What another key says is taken along, too: of the rows, all keys say the same.
+    before = asked.plan("SELECT s LIKE 'A%' AS a, COUNT(*) AS n FROM t GROUP BY 1", budget=BUDGET)
+    asked.query("SELECT x > 3 AS a, COUNT(*) AS n FROM t GROUP BY 1", budget=BUDGET)
+    after = asked.plan("SELECT COUNT(*) AS n FROM t", budget=BUDGET)
+    assert after.rmse < before.rmse
+
+
+def test_conditions_are_the_same_in_any_order(con):
+    asked = session(con)
+    asked.query("SELECT COUNT(*) AS n FROM t WHERE x > 3 AND s LIKE 'A%'", budget=BUDGET)
+    asked.query("SELECT COUNT(*) AS n FROM t WHERE s LIKE 'A%' AND x > 3", budget=0)
+
+
+@pytest.mark.parametrize("other", [
+    "x > 4", "x >= 3", "price > 3", "x > 3 AND k > 0 AND s LIKE 'A%'", "s LIKE 'a%'", "x > 3.0",
+    "x > 3 OR s LIKE 'A%'", "NOT x > 3",
+])  # fmt: skip
+def test_another_key_is_not_taken_for_it(con, other):
+    asked = session(con)
+    asked.query("SELECT COUNT(*) AS n FROM t WHERE x > 3", budget=BUDGET)
+    asked.query("SELECT COUNT(*) AS n FROM t WHERE s LIKE 'A%'", budget=BUDGET)
+    with pytest.raises(UndeterminedError):
+        asked.query(f"SELECT COUNT(*) AS n FROM t WHERE {other}", budget=0)
+
+
+def test_a_column_of_another_type_makes_another_key(con):
+    sql = "SELECT COUNT(*) AS n FROM t WHERE s > '1'"
+    asked = session(con)
+    asked.query(sql, budget=BUDGET)
+    con.execute("UPDATE t SET s = 7; ALTER TABLE t ALTER s TYPE INTEGER").fetchall()
+    again = session(con, accept_schema=True)
+    with pytest.raises((UndeterminedError, StaleSchemaError)):
+        again.query(sql, budget=0)
+
+
+def test_a_key_that_is_forgotten_does_no_harm(con):
+    """Measurements of it are used for all else, also under another description."""
+    asked = session(con)
+    asked.query("SELECT k, hour(ts) AS h, COUNT(*) AS n FROM t GROUP BY ALL", budget=BUDGET)
+    wider = {"t": {**SCHEMA["t"], "id": dpsql.Domain.integers(0, 10, outside="clamp")}}
+    other = dpsql.Session(con, schema=wider, accept_schema=True)
+    assert other.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k", budget=0).height == 4
+    free = other.query("SELECT hour(ts) AS h, COUNT(*) AS n FROM t GROUP BY 1", budget=0)
+    assert free.height == 25
+
+
+def test_releases_are_saved_and_loaded(con, tmp_path):
+    release = session(con).release({
+        "hours": "SELECT hour(ts) AS h, CASE WHEN s LIKE 'A%' THEN 'a' ELSE 'b' END AS c, "
+                 "COUNT(*) AS n FROM t GROUP BY ALL",
+        "even": "SELECT k, COUNT(*) AS n FROM t WHERE id % 2 = 0 GROUP BY k",
+        "mean": "SELECT AVG(price) AS p, COUNT(*) AS n FROM t WHERE x > 3",
+    }, budget=BUDGET)  # fmt: skip
+    release.save(tmp_path / "kept")
+    loaded = dpsql.Release.load(tmp_path / "kept")
+    for name in ("hours", "even", "mean"):
+        assert loaded[name].equals(release[name])
+    sql = "SELECT hour(ts) AS h, COUNT(*) AS n FROM t GROUP BY 1"
+    assert loaded.query(sql).equals(release.query(sql))
+    loaded.query("SELECT COUNT(*) AS n FROM t WHERE id % 2 = 0")
+    with pytest.raises(SqlError):
+        loaded.query('SELECT "date_part(VARCHAR \'hour\', ""ts"")", COUNT(*) FROM t GROUP BY 1')
+    loaded.save(tmp_path / "again")
+    assert dpsql.Release.load(tmp_path / "again").query(sql).equals(loaded.query(sql))
+
+
+def test_units_are_protected_with_keys(con):
+    unit = dpsql.Unit("person", max_rows=5)
+    sql = "SELECT hour(ts) AS h, COUNT(*) AS n FROM t WHERE s LIKE 'A%' GROUP BY 1"
+    asked = dpsql.Session(con, schema=SCHEMA, unit=unit)
+    frame = asked.query(sql, budget=HUGE)
+    found = con.execute(sql).fetchall()
+    assert plain(answered(frame, ["h", "n"])) == plain(found)
+    assert asked.query("SELECT COUNT(*) AS n FROM t WHERE s LIKE 'A%'", budget=0)["n"].round()[0] \
+        == sum(n for _, n in found)  # fmt: skip
+
+
+def test_many_cells_leave_a_condition_to_a_measure(con):
+    wide = {"t": {"id": dpsql.Domain.integers(0, 399_999)}}
+    asked = dpsql.Session(con, schema=wide)
+    plan = asked.plan("SELECT id, COUNT(*) AS n FROM t WHERE s = 'Anna' GROUP BY id", budget=BUDGET)
+    assert "sum of" in plan.explain()
+
+
+@pytest.mark.parametrize(("sql", "marked"), [
+    ("SELECT s, COUNT(*) AS n FROM t GROUP BY s", "s"),
+    ("SELECT year(ts) AS y, COUNT(*) AS n FROM t GROUP BY y", "ts"),
+    ("SELECT upper(s) AS u, COUNT(*) AS n FROM t GROUP BY ALL", "s"),
+    ("SELECT floor(x) AS f, COUNT(*) AS n FROM t GROUP BY ALL", "x"),
+    ("SELECT COUNT(*) AS n FROM t JOIN shifts ON s = shift", "s"),
+    ("SELECT MEDIAN(x) AS m FROM t", "x"),
+])  # fmt: skip
+def test_what_has_no_known_values_is_refused(con, sql, marked):
+    with pytest.raises(SqlSchemaError, match="no public domain") as caught:
+        session(con).plan(sql, budget=BUDGET)
+    assert caught.value.sql[caught.value.span.start : caught.value.span.end] == marked
+
+
+def test_a_column_of_the_name_of_a_key_is_not_taken_for_it(con):
+    sql = "SELECT COUNT(*) AS n FROM t WHERE x > 3"
+    (name,) = (m for m in session(con).plan(sql, budget=BUDGET).marginals for m in m)
+    con.execute(f"""ALTER TABLE t ADD COLUMN "{name.replace('"', '""')}" BOOLEAN""").fetchall()
+    plan = session(con).plan(sql, budget=BUDGET)
+    assert name not in str(plan.explain()).replace("sum of", "")
