@@ -8,20 +8,28 @@ from dataclasses import replace
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declared import from_declaration
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
-from dpsql.schema.drafts import drafted, singles_out
+from dpsql.schema.drafts import drafted, drafted_bounds, singles_out, sums_only
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
 from dpsql.schema.table import Table
 from dpsql.schema.toml import parse_toml, toml_key, toml_text
 
-_HEAD = "# What is public about the tables, for dpsql.Schema.load.\n"
+_HEAD = "# What is public about the tables, for dpsql.Schema.load and --schema.\n"
+TODO = "# TODO "
+"""Before each line that needs a decision; without these characters it is an entry."""
+_DECIDE = """\
+# Each line with TODO needs a decision. What it says is a guess, by the column's name and type only:
+# write what holds whatever rows there are, and take "# TODO " away; or delete the line. A column
+# without an entry can't be grouped by or added up. Entries: docs/reference/schema-file.md.
+"""
 
 
 def write_toml(tables: Iterable[Table]) -> str:
     """Write a schema file that declares what is known of some tables.
 
     `Schema.load` reads it back to the same domains and units. A column without a domain becomes a
-    comment with an example of what to declare; so does one that only the catalog can describe.
+    comment with a draft of what to declare, after `TODO`, and so does the privacy unit, where a
+    column looks like one. What only the catalog can describe becomes a comment, too.
 
     Raises:
         SchemaError: two tables have the same name.
@@ -35,7 +43,8 @@ def write_toml(tables: Iterable[Table]) -> str:
                 hint="a schema file is for the tables of one database.",
             )
         written[name.lower()] = _section(name, table)
-    return "\n".join([_HEAD, *written.values()])
+    decide = _DECIDE if any(TODO in section for section in written.values()) else ""
+    return "\n".join([_HEAD + decide, *written.values()])
 
 
 def _name(table: Table) -> str:
@@ -47,8 +56,11 @@ def _name(table: Table) -> str:
 def _section(name: str, table: Table) -> str:
     key = toml_key(name)
     lines: list[str] = []
-    if table.unit is not None or table.each_row or table.groups:
+    person = _person(table)
+    if table.unit is not None or table.each_row or table.groups or person:
         lines.append(f"[{key}]")
+    if person:
+        lines += [f"{TODO}{printable(line)}" for line in _drafted_unit(person)]
     if table.unit is not None:
         lines += [f"unit = {toml_text(table.unit.name)}", f"max_rows = {table.unit.max_rows}"]
     if table.each_row:
@@ -67,6 +79,20 @@ def _section(name: str, table: Table) -> str:
         lines += ["", f"[{key}.expressions]"]
         lines += [as_entry(text, bounds) for text, bounds in table.expressions.items()]
     return "\n".join(lines) + "\n"
+
+
+def _person(table: Table) -> str:
+    """Name the column that looks as if it told persons apart, if nothing says whose rows are."""
+    if table.unit is not None or table.each_row:
+        return ""
+    return next((name for name in (*table.columns, *table.undeclared) if singles_out(name)), "")
+
+
+def _drafted_unit(person: str) -> tuple[str, str]:
+    return (
+        f"unit = {toml_text(person)}  # if one may have several rows; else delete both lines",
+        "max_rows = 3  # how many rows of each are counted",
+    )
 
 
 def _groups(groups: Groups) -> str:
@@ -105,10 +131,17 @@ def _undeclared(name: str, type_: str) -> str:
     draft = drafted(name, type_)
     if draft is None:
         return f"# {_comment(name)} is a column of type {shown}: it can't have a domain."
-    note = f"{shown}: a draft, {draft.size:,} cells"
+    note = f"{shown}: {draft.size:,} cells"
+    entry = as_entry(name, draft)
+    if sums_only(type_, draft) and not singles_out(name):
+        cells = entry.partition(" = ")[2]
+        entry = as_entry(name, drafted_bounds(name, type_))
+        note = f"{shown}: to be added up. To group by it, too: {cells}"
+    if draft.type == "VARCHAR":
+        note = f"{shown}: list its texts"
     if singles_out(name):
-        note = f"{shown}: does it tell persons apart? Then leave it out, or make it the unit"
-    return f"# {printable(as_entry(name, draft))}  # {note}"
+        note = f"{shown}: does it tell persons apart? Then delete this, or make it the unit"
+    return f"{TODO}{printable(entry)}  # {note}"
 
 
 def _comment(text: str) -> str:

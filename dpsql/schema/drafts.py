@@ -16,7 +16,8 @@ from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.lines import as_code, as_entry
 from dpsql.schema.names import as_sql, as_text
 from dpsql.schema.numbers import FLOATS, MAX_DIGITS, decimal_scale, decimal_width, type_range
-from dpsql.schema.toml import toml_key
+from dpsql.schema.sequences import DecimalRange
+from dpsql.schema.toml import toml_key, toml_text
 from dpsql.schema.values import ZONED
 
 _DAYS = frozenset({"DATE", "TIMESTAMP", ZONED})
@@ -44,8 +45,13 @@ _RANGES: tuple[tuple[str, int, int, int], ...] = (
     ("price cost amount fare fee pay wage", 0, 1_000, 10),
     ("income salary revenue sales earnings", 0, 200_000, 2_000),
     ("height width length depth weight mass size", 0, 250, 1),
-    ("duration", 0, 600, 5),
+    ("duration air wait waiting travel elapsed", 0, 600, 5),
 )
+_SPANS = frozenset({"duration", "air", "wait", "waiting", "travel", "elapsed"})
+_QUALIFIED = re.compile(r"""[\w"]\s*\.\s*["a-zA-Z_]""")
+"""A name with its table before it, which a schema doesn't take."""
+_MANY = 200
+"""Whole numbers; of more it is likely that only their sums are asked for."""
 _CLOCK = frozenset({"time", "clock"})
 _LABELS = {"sex": ("female", "male"), "gender": ("female", "male", "diverse")}
 _BORN = frozenset({"born", "birth", "birthday", "birthdate", "dob"})
@@ -86,6 +92,13 @@ def drafted_bounds(name: str, type_: str) -> NumberBounds:
     return NumberBounds(Fraction(low if low < high else 0), Fraction(high))
 
 
+def sums_only(type_: str, draft: Domain) -> bool:
+    """Whether numbers are rather added up than told apart: there are many, or no whole numbers."""
+    if type_ in INTEGER_TYPES:
+        return isinstance(draft.values, DecimalRange) or draft.size > _MANY
+    return type_ in FLOATS or _is_decimal(type_)
+
+
 def singles_out(name: str) -> bool:
     """Whether a name looks like one of a column that tells rows or persons apart."""
     return bool(_words(name) & _SINGLE)
@@ -96,7 +109,8 @@ def _other_labels() -> Domain:
 
 
 def _number(words: frozenset[str], type_: str) -> Domain:
-    if words & _CLOCK and type_ in INTEGER_TYPES:  # 517 is seventeen past five
+    # 517 is seventeen past five, unless it is how long something took.
+    if words & _CLOCK and not words & _SPANS and type_ in INTEGER_TYPES:
         return Domain.bins([0, 600, 1200, 1800, 2400], nullable=True)
     low, high, step = _range(words)
     if type_ in INTEGER_TYPES:
@@ -156,10 +170,24 @@ def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:
     drafts = [(name, drafted_bounds(name, type_)) for name, type_ in columns]
     code = ", ".join(f"{as_text(name)}: {as_code(bounds)}" for name, bounds in drafts)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{code}}}}})"
-    lines = " and ".join(f"{toml_key(table)}.columns.{as_entry(*each)}" for each in drafts)
+    lines = " and ".join(as_entry(*each) for each in drafts)
     return Hint(
         f"pass schema={schema}.",
-        f"put {lines} into a schema file, --schema FILE.",
+        f"write {lines} under [{toml_key(table)}.columns] of a schema file, --schema FILE.",
+        f"pass --schema NAME, where NAME = {schema}.",
+    )
+
+
+def expression_hint(table: str, text: str) -> Hint:
+    """Word how an expression, as it stands in a statement, gets bounds of its own."""
+    written = Hint(f"write them: least(greatest({text}, 0), 1000), where NULL counts as 0.")
+    if _QUALIFIED.search(text) or not text.isprintable():
+        return written
+    schema = f"dpsql.Schema({{}}, expressions={{{as_text(table)}: {{{as_text(text)}: (0, 1000)}}}})"
+    entry = f"{toml_text(text)} = {{ number = [0, 1000] }}"
+    return Hint(str(written).removesuffix(".") + "; or declare them: ") + Hint(
+        f"pass schema={schema}.",
+        f"write {entry} under [{toml_key(table)}.expressions] of a schema file, --schema FILE.",
         f"pass --schema NAME, where NAME = {schema}.",
     )
 

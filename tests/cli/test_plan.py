@@ -138,6 +138,57 @@ def test_the_schema_as_a_file_can_be_loaded(commands):
     assert set(dpsql.Schema.load(file)["people"]) == {"sex", "age"}
 
 
+FLIGHTS = """
+    year BIGINT, month BIGINT, day BIGINT, dep_time BIGINT, sched_dep_time BIGINT, dep_delay BIGINT,
+    arr_time BIGINT, sched_arr_time BIGINT, arr_delay BIGINT, carrier VARCHAR, flight BIGINT,
+    tailnum VARCHAR, origin VARCHAR, dest VARCHAR, air_time BIGINT, distance BIGINT, hour BIGINT,
+    minute BIGINT, time_hour TIMESTAMPTZ
+"""
+
+
+def test_from_a_bare_table_of_nineteen_columns_to_a_plan_in_one_command_and_one_edit(commands):
+    with duckdb.connect(commands.db) as con:
+        con.execute(f"DROP TABLE people; CREATE TABLE flights ({FLIGHTS})").fetchall()
+    text = commands.done("schema", "--db", commands.db, "--toml")
+    for column in FLIGHTS.split(","):
+        assert f"# TODO {column.split()[0]} = {{" in text
+    kept = ("origin", "dep_delay", "arr_delay", "hour")
+    edited = [
+        line.replace('"a", "b", "other"', '"EWR", "JFK", "LGA", "other"').removeprefix("# TODO ")
+        if line.startswith(tuple(f"# TODO {name} =" for name in kept)) else line
+        for line in text.splitlines()
+    ]  # fmt: skip
+    file = commands.folder / "flights.toml"
+    file.write_text("\n".join(edited), encoding="utf-8")
+    commands.script.write_text(
+        "SELECT origin, hour, AVG(arr_delay - dep_delay) AS a, COUNT(dest) AS n FROM flights "
+        "WHERE carrier <> 'UA' GROUP BY origin, hour"
+    )
+    found = plan(commands, "--rho", "0.1", "--schema", file)["statements"]
+    assert all(statement["rows"] >= 100 for statement in found)
+
+
+def test_what_is_only_added_up_is_listed(commands):
+    file = commands.folder / "schema.toml"
+    file.write_text(
+        "[people.columns]\nincome = { number = [0, 0.5] }\n"
+        '[people.expressions]\n"income * age" = { number = [0, 9] }\n'
+    )
+    (table,) = commands.document("schema", "--db", commands.db, "--schema", file)["tables"]
+    assert table["bounds"] == [{"of": "income", "bounds": "number 0..0.5"}]
+    assert table["expressions"] == [{"of": "income * age", "bounds": "number 0..9"}]
+    text = commands.done("schema", "--db", commands.db, "--schema", file)
+    assert "without a public domain" not in text
+    again = commands.done("schema", "--db", commands.db, "--schema", file, "--toml")
+    assert "TODO" not in again
+    file.write_text(again)
+    assert dpsql.Schema.load(file).expressions["people"]["income * age"].high == 9
+    file.write_text('[people.expressions]\n"income * aeg" = { number = [0, 9] }\n')
+    refused = commands.run("schema", "--db", commands.db, "--schema", file)
+    assert refused.exit_code == 4
+    assert "did you mean age?" in refused.stderr
+
+
 def test_one_table_is_chosen_by_name(commands):
     with duckdb.connect(commands.db) as con:
         con.execute("CREATE TABLE other (known BOOLEAN)").fetchall()

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, read_table
-from dpsql.schema.document import write_toml
+from dpsql.schema.document import TODO, write_toml
 from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.lookup import table_names
 from dpsql.schema.sequences import DecimalRange
@@ -295,15 +295,15 @@ class TestWritingFiles:
         text = write_toml([Table("t", {}, types)])
         assert parse_toml(text).tables == {"t": {}}
         rules = 'nullable = true, outside = "clamp"'
-        assert f"# age = {{ integers = [0, 115], {rules} }}  # SMALLINT: a draft, 117 cells" in text
-        assert f"# price = {{ decimals = [0, 1000], step = 10, {rules} }}" in text
+        assert f"# TODO age = {{ integers = [0, 115], {rules} }}  # SMALLINT: 117 cells" in text
+        assert "# TODO price = { number = [0, 1000] }  # DECIMAL(6,2): to be added up." in text
+        assert f"{{ decimals = [0, 1000], step = 10, {rules} }}" in text
         assert "# VARCHAR: does it tell persons apart?" in text
         assert "# raw is a column of type BLOB: it can't have a domain." in text
-        commented = [
-            line[2:] for line in text.splitlines() if line.startswith("# ") and "{" in line
-        ]
-        uncommented = "[t.columns]\n" + "\n".join(commented)
-        assert list(parse_toml(uncommented).tables["t"]) == list(types)[:6]
+        assert text.count(TODO) == 9  # one in the header, two of the unit
+        found = parse_toml(text.replace(TODO, ""))
+        assert list(found.tables["t"]) == list(types)[:6]
+        assert found.units == {"t": Unit("name", 3)}
 
     def test_drafts_know_names_and_types_and_nothing_else(self):
         drafts = {
@@ -313,15 +313,23 @@ class TestWritingFiles:
             "sex": ("VARCHAR", 'labels = ["female", "male"]'),
             "born": ("DATE", 'dates = [1920-01-01, 2020-12-31], grain = "year"'),
             "small price": ("DECIMAL(2,2)", "decimals = [0.00, 0.09], step = 0.01"),
+            "tiny": ("DECIMAL(2,2)", "number = [0, 1]"),
             "cost": ("DECIMAL(4,2)", "decimals = [0, 99], step = 1"),
-            "anything": ("DOUBLE", "decimals = [0, 100], step = 1"),
+            "charge": ("DECIMAL(4,2)", "number = [0, 100]"),
+            "anything": ("DOUBLE", "number = [0, 100]"),
+            "something": ("DOUBLE", "decimals = [0, 100], step = 1"),
+            "air_time": ("BIGINT", "number = [0, 600]"),
+            "arr_delay": ("INTEGER", "number = [-60, 300]"),
+            "income": ("INTEGER", "number = [0, 200000]"),
             "level": ("UTINYINT", "integers = [0, 100]"),
             "latitude": ("UTINYINT", "integers = [0, 90]"),
         }
         text = write_toml([Table("t", {}, {name: type_ for name, (type_, _) in drafts.items()})])
         for name, (_, entry) in drafts.items():
             (line,) = (
-                ln for ln in text.splitlines() if ln.startswith((f"# {name} ", f'# "{name}"'))
+                ln
+                for ln in text.splitlines()
+                if ln.startswith((f"{TODO}{name} ", f'{TODO}"{name}"'))
             )
             assert entry in line
 
@@ -335,8 +343,18 @@ class TestWritingFiles:
         listed = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
         con.execute(f"CREATE TABLE t ({listed})").fetchall()
         table = read_table(con, ("t",))
-        lines = [line[2:] for line in write_toml([table]).splitlines() if "_" in line]
-        found = parse_toml("[t.columns]\n" + "\n".join(lines))
+        written = parse_toml(write_toml([table]).replace(TODO, ""))
+        given = read_table(con, ("t",), Schema(written.tables, units=written.units))
+        assert {*given.columns, *given.bounds} == {*columns}
+        assert given.unit is not None
+        lines = [
+            line.removeprefix(TODO).partition(" by it, too: ")
+            for line in write_toml([table]).splitlines()
+            if line.startswith(TODO) and "{" in line
+        ]
+        domains = [f"{line.partition(' = ')[0]} = {other}" if other else line
+                   for line, _, other in lines]  # fmt: skip
+        found = parse_toml("[t.columns]\n" + "\n".join(domains))
         assert [*read_table(con, ("t",), Schema(found.tables)).columns] == [*columns]
         for name, type_ in table.undeclared.items():
             code = declaration_hint("t", name, type_).partition("schema=")[2].removesuffix(".")

@@ -207,11 +207,26 @@ def test_the_bounds_that_a_hint_proposes_can_be_typed(con, sql, names):
     assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
 
 
-def test_where_no_column_lacks_bounds_they_are_written(con):
-    days = "date_diff('day', interview, DATE '2026-01-01')"
-    sql = f"SELECT sex, AVG({days}) FROM lfs GROUP BY sex"
-    error = refusal(con, sql)
+@pytest.mark.parametrize(
+    "text",
+    ["date_diff('day', interview, DATE '2026-01-01')", "income / person", 'lfs."person" * income'],
+)
+def test_where_bounds_of_columns_are_not_enough_those_of_the_expression_are_proposed(con, text):
+    columns = {"income": dpsql.Domain.number(-5, 9), "person": dpsql.Domain.number(0, 9)}
+    if text.startswith("lfs"):
+        text, columns = f"1 / ({text})", columns
+    sql = f"SELECT sex, AVG({text}) FROM lfs GROUP BY sex"
+    schema = dpsql.Schema({"lfs": columns})
+    with pytest.raises(dpsql.DpsqlError) as raised:
+        dpsql.plan(con, sql, budget=BUDGET, schema=schema)
+    error = raised.value
     assert "no public bounds follow" in error.message
-    assert error.hint == f"write them: least(greatest({days}, 0), 1000)."
-    typed = sql.replace(days, error.hint.removeprefix("write them: ").removesuffix("."))
-    assert dpsql.plan(con, typed, budget=BUDGET).workload.count > 0
+    written, _, declared = error.hint.removeprefix("write them: ").partition("; or declare them: ")
+    proposed = sql.replace(text, written.partition(", where NULL")[0])
+    assert dpsql.plan(con, proposed, budget=BUDGET, schema=schema).workload.count > 0
+    assert bool(declared) == ("lfs." not in text)
+    if declared:
+        code = declared.removeprefix("pass schema=").removesuffix(".")
+        found = eval(code, {"dpsql": dpsql})  # noqa: S307
+        schema = dpsql.Schema({"lfs": columns}, expressions=found.expressions)
+        assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0

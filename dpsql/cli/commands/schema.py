@@ -11,11 +11,13 @@ from dpsql.errors import SchemaError
 from dpsql.hints import for_command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
     from dpsql.schema import Schema, Table
+    from dpsql.schema.domain import NumberBounds
 
 
 @click.command(short_help="Print what is public about tables.")
@@ -69,9 +71,14 @@ def _print(table: Table) -> None:
     rows = [(f"  {name}", domain.size, domain) for name, domain in table.columns.items()]
     if rows:
         output.say_table(["  column", "cells", "domain"], rows)
-    if table.undeclared:
+    bounds = [(f"  {name}", each) for name, each in table.bounds.items()]
+    bounds += [(f"  {text}", each) for text, each in table.expressions.items()]
+    if bounds:
+        output.say_table(["  to be added up", "bounds"], bounds)
+    lacking = {name: of for name, of in table.undeclared.items() if name not in table.bounds}
+    if lacking:
         output.say("  without a public domain:")
-    for name, type_ in table.undeclared.items():
+    for name, type_ in lacking.items():
         output.say(f"  {name} {type_}")
         output.say(f"    Hint: {_hint(table, name, type_)}")
     output.say()
@@ -91,7 +98,13 @@ def _document(table: Table) -> dict[str, object]:
             {"name": name, "type": type_, "hint": _hint(table, name, type_)}
             for name, type_ in table.undeclared.items()
         ],
+        "bounds": _bounds(table.bounds),
+        "expressions": _bounds(table.expressions),
     }
+
+
+def _bounds(known: Mapping[str, NumberBounds]) -> list[dict[str, object]]:
+    return [{"of": of, "bounds": str(bounds)} for of, bounds in known.items()]
 
 
 def _hint(table: Table, name: str, type_: str) -> str:

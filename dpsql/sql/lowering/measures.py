@@ -26,7 +26,7 @@ from dpsql.rows.types import DOUBLE, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.domain import INTEGER_TYPES
-from dpsql.schema.drafts import bounds_hint
+from dpsql.schema.drafts import bounds_hint, expression_hint
 from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear
@@ -253,8 +253,8 @@ class RowReader:
             return self._source.error(bound.span, said, hint, SqlSchemaError)
         return self._source.unsupported(
             bound.span,
-            "This can't be added up: no public bounds follow from what stands in it.",
-            f"write them: least(greatest({self._source.text(bound.span)}, 0), 1000).",
+            "This can't be added up: no public bounds follow from those of its columns.",
+            expression_hint(self._table.name, self._source.text(bound.span)),
         )
 
     def _step(
