@@ -38,6 +38,7 @@ from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
 from dpsql.schema.names import quoted_name
+from dpsql.schema.table import Origin
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
@@ -72,6 +73,7 @@ class DuckDBEngine(Engine):
             tuple(needed),
             table.contributions,
             {name: value.bound for name, value in measures.items()},
+            table.origin,
         )
 
     def marginals(
@@ -162,6 +164,8 @@ class DuckDBCounting(Counting):
     contributions: int
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Measure → the largest magnitude of what a row adds."""
+    origin: Origin | None = None
+    """Of a view, where its rows come from."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -177,6 +181,8 @@ class DuckDBCounting(Counting):
                 counted |= scan.run(self.engine.con)
                 if self.engine.on_step is not None:
                     self.engine.on_step(done, len(self.needed))
+            if self.origin is not None:
+                self.origin.check_unchanged()
         sums = roll_up(self.wanted, counted, self.bounds.keys())
         return Counted(sums, self.contributions, self.bounds)
 

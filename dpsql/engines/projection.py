@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from dpsql.engines.files import COARSE, FrozenFiles
 from dpsql.rows.expression import (
     NOTHING,
     RowCast,
@@ -46,6 +47,17 @@ GENERATED = "GENERATED "
 
 
 @dataclass(frozen=True, slots=True)
+class FileScan:
+    """How a list of files is read."""
+
+    files: FrozenFiles
+    relation: str
+    """What stands after FROM."""
+    asked: str
+    """What the definition says: patterns and options."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """A view, or what stands at the bottom, without anything that is declared."""
 
@@ -58,6 +70,8 @@ class Layer:
     """The columns of a view, over those below."""
     where: RowExpression | None = None
     comment: str | None = None
+    files: FileScan | None = None
+    """How files are read, at the bottom."""
 
     def plain(self, name: str) -> str | None:
         """Return the column below that a column of a view shows as it is; None if it doesn't."""
@@ -75,6 +89,7 @@ class Projection:
         below: the columns of that, and their types.
         columns: the columns of the view.
         conditions: what must be true of a row.
+        read: the files that the relation reads, if any.
     """
 
     base: Table
@@ -82,12 +97,16 @@ class Projection:
     below: Mapping[str, str]
     columns: Mapping[str, RowExpression]
     conditions: tuple[RowExpression, ...] = ()
+    read: FileScan | None = None
 
     @classmethod
-    def of_table(cls, base: Table, types: Mapping[str, str]) -> Projection:
-        """Return the scan of a stored table as it is."""
+    def of(cls, base: Table, bottom: Layer) -> Projection:
+        """Return the scan of what stands at the bottom, as it is."""
+        columns = {name: RowColumn(name) for name in bottom.types}
         relation = ".".join(quoted_name(part) for part in base.path)
-        return cls(base, relation, types, {name: RowColumn(name) for name in types})
+        if bottom.files is not None:
+            relation = bottom.files.relation
+        return cls(base, relation, bottom.types, columns, read=bottom.files)
 
     def through(self, view: Layer) -> Projection:
         """Return the scan of a view, with its expressions in place of those that it names."""
@@ -100,14 +119,15 @@ class Projection:
     def sql(self) -> str:
         """What stands after FROM: a SELECT in brackets.
 
-        Generated columns are left out, which may call anything: nothing ever reads them.
+        Columns that nothing ever reads are left out: generated ones, which may call anything, and
+        those of files that may make DuckDB fail.
         """
         items = []
         for name, expression in self.columns.items():
             if not isinstance(expression, RowColumn):
                 written = RowWriter(self.below).write(expression).sql
                 items.append(f"{written} AS {quoted_name(name)}")
-            elif not self.below[expression.name].startswith(GENERATED):
+            elif _is_read(self.below[expression.name]):
                 items.append(f"{quoted_name(expression.name)} AS {quoted_name(name)}")
         holds = " AND ".join(condition(one, self.below) for one in self.conditions)
         where = f" WHERE {holds}" if holds else ""
@@ -118,20 +138,27 @@ class Projection:
         """A hash of what is scanned."""
         written = [f"{name!r}: {canonical(e)}" for name, e in self.columns.items()]
         written += map(canonical, self.conditions)
+        written += [] if self.read is None else [self.read.asked]
         return hashlib.sha256("\n".join(written).encode()).hexdigest()
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """The folders of the files that are read."""
-        return ()
+        """The folders whose account the files are in; none of a table."""
+        return () if self.read is None else self.read.files.roots
 
     @property
     def state(self) -> str:
         """Which files there are, and when they were written."""
-        return ""
+        return "" if self.read is None else self.read.files.state
 
     def check_unchanged(self) -> None:
-        """Nothing to check: a transaction sees one state of a table."""
+        """Check that the files are as they were; of a table a transaction sees one state."""
+        if self.read is not None:
+            self.read.files.check()
+
+
+def _is_read(type_: str) -> bool:
+    return not type_.startswith(GENERATED) and not type_.endswith(COARSE)
 
 
 def _put(

@@ -8,20 +8,23 @@ is one row above at most, `projection.py` says.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.engines.columns import source_of
 from dpsql.engines.definitions import (
     AllColumns,
-    NamedRelation,
+    ReadFiles,
     RefusedViewError,
     ViewDefinition,
     read_definition,
 )
-from dpsql.engines.projection import GENERATED, Layer, Projection
-from dpsql.errors import SchemaError, SqlError, printable
+from dpsql.engines.files import check_options, guarded, list_files, scan_of, types_of
+from dpsql.engines.projection import GENERATED, FileScan, Layer, Projection
+from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
     RowCast,
     RowColumn,
@@ -33,10 +36,11 @@ from dpsql.rows.write import RowWriter
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import column_types, expressions_for, groups_of, read_table, unit_of
 from dpsql.schema.declared import KnownColumn, fitted
-from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.fetching import fetch
+from dpsql.schema.domain import Domain
+from dpsql.schema.fetching import Row, fetch
 from dpsql.schema.lookup import StoredView, find, find_view, of_table, storing
 from dpsql.schema.names import apart, as_sql, closest
+from dpsql.schema.references import COLUMNS, resolve_unit
 from dpsql.schema.units import ResolvedUnit
 from dpsql.schema.zones import check_zones
 
@@ -48,6 +52,8 @@ _COLUMNS = """
     SELECT column_name, data_type FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
+_FILES = "files"
+"""The name of what is read from files, which has none."""
 _MOST_VIEWS = 16
 """Views over views over views."""
 
@@ -114,9 +120,11 @@ def _layer(con: DuckDBPyConnection, view: StoredView, level: int) -> Layer:
 
 def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, level: int) -> Layer:
     """Find what a view reads: names in it are of its own database, and first of its schema."""
-    if not isinstance(read.relation, NamedRelation):
-        raise RefusedViewError(f"it reads what {printable(read.relation.function)} gives")
+    if isinstance(read.relation, ReadFiles):
+        return _files(con, read.relation)
     parts = read.relation.parts
+    if len(parts) == 1 and _is_path(parts[0]):
+        return _files(con, ReadFiles("read_parquet", parts, {}))
     database, schema, _ = view.path
     if len(parts) == 3 and parts[0].lower() != database.lower():
         raise RefusedViewError(
@@ -131,6 +139,29 @@ def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, leve
         return _layer(con, inner, level + 1)
     stored = find(con, path)
     return Layer(stored, column_types(con, stored))
+
+
+def _is_path(name: str) -> bool:
+    """Whether DuckDB reads a name as a Parquet file, as it does where no table has it."""
+    return name.lower().endswith((".parquet", ".parq")) or "://" in name
+
+
+def _files(con: DuckDBPyConnection, read: ReadFiles) -> Layer:
+    """List files, and look at their columns.
+
+    Their table, to which the account binds a unit and a description, is told by its columns: which
+    of the files a view reads, and where the folder is, makes no other table of them.
+    """
+    check_options(read)
+    run = partial(fetch, con)
+    hive = read.options.get("hive_partitioning") == "true"
+    frozen = list_files(run, read.patterns)
+    types = types_of(run, frozen, hive=hive)
+    apart("the files", list(types))
+    name = hashlib.sha256(repr(sorted(types.items())).encode()).hexdigest()
+    relation = guarded(scan_of(frozen, hive=hive), types)
+    scan = FileScan(frozen, relation, repr((read.patterns, hive)))
+    return Layer(("", _FILES, name), types, files=scan)
 
 
 def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
@@ -166,6 +197,15 @@ def _resolved(expression: RowExpression, below: Layer) -> RowExpression:
     return replaced(expression, lambda part: _resolved(part, below))
 
 
+def _stays(type_: str, shown: str) -> bool:
+    """Whether a column is shown as it is: with its type, or one that no cast is known for."""
+    try:
+        row_type(type_)
+    except UnsupportedSqlError:
+        return True
+    return type_ == shown
+
+
 def _typed(
     con: DuckDBPyConnection,
     view: StoredView,
@@ -174,7 +214,8 @@ def _typed(
 ) -> tuple[dict[str, RowExpression], dict[str, str]]:
     """Give the columns of a view the types that DuckDB says they have, by casts of our own.
 
-    What is shown as it is keeps its type.
+    What is shown as it is keeps its type; but what folders of files say is text, for which DuckDB
+    takes another type if it fits all of them.
     """
     found = {str(row[0]): str(row[1]) for row in fetch(con, _COLUMNS, list(view.path))}
     apart(view.path[-1], list(shown))
@@ -186,7 +227,7 @@ def _typed(
     columns: dict[str, RowExpression] = {}
     types: dict[str, str] = {}
     for name, expression in shown.items():
-        if isinstance(expression, RowColumn):
+        if isinstance(expression, RowColumn) and _stays(below[expression.name], found[name]):
             columns[name], types[name] = expression, below[expression.name]
         else:
             type_ = row_type(found[name])
@@ -203,6 +244,8 @@ def _described(
     con: DuckDBPyConnection, layer: Layer, schema: Schema | None, unit: Unit | EachRow | None
 ) -> Table:
     """Describe a layer: what is known of a column below holds for it as it is shown above."""
+    if layer.files is not None:
+        return _described_files(layer, unit)
     if layer.below is None:
         return read_table(con, layer.path, schema, unit)
     name, path = layer.path[-1], layer.path
@@ -231,21 +274,35 @@ def _described(
     )
 
 
+def _described_files(layer: Layer, unit: Unit | EachRow | None) -> Table:
+    """Describe files: nothing is declared of them but by views."""
+    resolved = None
+    if isinstance(unit, Unit):
+        own: list[Row] = [(_FILES, name, type_, False) for name, type_ in layer.types.items()]
+        path = ("", "", _FILES)
+        resolved = resolve_unit(lambda sql, _: own if sql is COLUMNS else [], path, unit)
+    return Table(
+        _FILES,
+        {},
+        layer.types,
+        layer.path,
+        resolved,
+        each_row=isinstance(unit, EachRow),
+    )
+
+
 def _scan(inner: Table, layer: Layer) -> Projection:
-    if isinstance(inner.origin, Projection):
-        return inner.origin
-    return Projection.of_table(inner, layer.types)
+    return inner.origin if isinstance(inner.origin, Projection) else Projection.of(inner, layer)
 
 
 def _known(layer: Layer, inner: Table, column: str) -> KnownColumn:
     """Say what is known of a column of a view: all that is, where it shows another as it is."""
     type_, plain = layer.types[column], layer.plain(column)
-    found: Domain | NumberBounds | None = None
+    truth = Domain.boolean(nullable=True) if type_ == "BOOLEAN" else None
     if plain is None:
-        found = Domain.boolean(nullable=True) if type_ == "BOOLEAN" else None
-        return KnownColumn(column, type_, found)
+        return KnownColumn(column, type_, truth)
     generated = type_.startswith(GENERATED)
-    found = inner.columns.get(plain) or inner.bounds.get(plain)
+    found = inner.columns.get(plain) or inner.bounds.get(plain) or truth
     shown = inner.undeclared.get(plain, "").removeprefix(GENERATED)
     return KnownColumn(column, type_.removeprefix(GENERATED), found, shown, generated=generated)
 

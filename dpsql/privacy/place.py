@@ -10,12 +10,14 @@ Guarantees:
        was asked for at once and wherever a process was killed: a ledger that was created and
        not decided for is left behind empty.
     2. Symbolic links to the database, to its folder or to the ledger lead to the same ledger.
-    3. Databases that share a ledger have an account in common, and `data_id` tells their rows
+    3. Files that views read are charged for in one ledger, too: that of their folder's usual
+       place, `<folder>.ledger`, by the same rule.
+    4. Databases that share a ledger have an account in common, and `data_id` tells their rows
        apart, so that nobody is answered from what was measured of another one.
 
 Not defended: a database in a folder that can't be written to, with the ledger elsewhere, has no
 pointer, and who may write there can begin a second ledger. Copies and hard links of a database
-are data sets of their own.
+or a file are data sets of their own.
 """
 
 from __future__ import annotations
@@ -59,6 +61,55 @@ def open_ledger(database: Path | str | None, given: Path | str | None = None) ->
     # Another process may have been first; then its ledger is the one, or this is an error.
     agreed = _place(database, given)
     return ledger if ledger.path == agreed else Ledger.open(agreed, dataset=ledger.dataset)
+
+
+def join(data: Path | str, ledger: Ledger) -> str:
+    """See to it that a folder of files is charged for in a ledger that is open, and in no other.
+
+    As for a database, the first ledger that is at the folder's usual place, or that a pointer there
+    leads to, is the only one: it is asked again after the pointer was left, so two processes can't
+    both have their way.
+
+    Args:
+        data: the folder.
+        ledger: where it shall be charged for.
+
+    Returns:
+        What tells the folder from other data sets of the ledger; see `data_id`.
+
+    Raises:
+        LedgerError: it is charged for elsewhere, or the ledger is in memory only.
+    """
+    usual = usual_place(data)
+    if ledger.path is None:
+        with ledger_errors(usual):
+            found = pointer.followed(usual)
+        raise LedgerError(
+            "The rows are in files, and the account of this session is in memory only: what is "
+            "spent on them would be forgotten.",
+            hint="pass " + option("ledger", str(found)) + ".",
+        )
+    _check_joined(usual, ledger.path)
+    with ledger_errors(usual):
+        if ledger.path != usual:
+            pointer.leave(usual, ledger.path)
+    _check_joined(usual, ledger.path)
+    return data_id(data)
+
+
+def _check_joined(usual: Path, path: Path) -> None:
+    """Refuse another ledger than the one that is at a place, if there is one."""
+    with ledger_errors(usual):
+        pointer.text_for(path)
+        found = pointer.followed(usual) if os.path.exists(usual) else path
+        same = _are_same(found, path)
+    if not same:
+        raise LedgerError(
+            f"These files have their account in {printable(str(found))}, and this session has "
+            f"another one, {printable(str(path))}.",
+            hint="ask for them in a session of that account: on the database that it is beside, "
+            "or on a database in memory with " + option("ledger", str(found)) + ".",
+        )
 
 
 def data_id(database: Path | str | None) -> str:

@@ -167,7 +167,8 @@ def _charge(data: PrivateData, task: Task) -> Receipt:
     budget, table = task.facts.budget, task.asked.script.table
     if budget is None:
         raise InternalError("nothing was asked that could be charged")
-    wanted = purpose(task.asked.request, table, data.archive.state, task.payable.digest)
+    state = data.archive.state_of(table)
+    wanted = purpose(task.asked.request, table, state, task.payable.digest)
     return data.ledger.charge(
         budget.mu_squared,
         asked=budget,
@@ -201,7 +202,8 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     Without a budget, whatever it paid.
     """
     request = asked.request
-    budget, wanted = request.amount, purpose(request, asked.script.table, data.archive.state)
+    table = asked.script.table
+    budget, wanted = request.amount, purpose(request, table, data.archive.state_of(table))
     found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
     if found is None:
         return None

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from functools import partial
 
 from dpsql.errors import StaleSchemaError
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.privacy import Entry, Ledger, Purpose
+from dpsql.privacy import Entry, Ledger, Purpose, join
 from dpsql.release import Before
 from dpsql.release.changes import explained, goes_with, only_adds
 from dpsql.release.facts import Earlier
 from dpsql.release.measurements import decode
-from dpsql.request import Request
+from dpsql.request import Request, digest
 from dpsql.schema import Table
 from dpsql.session.purpose import DataState, purpose
+
+_PROCESS = uuid.uuid4().hex
+"""Hides what is known of files, their sizes and times, in digests that leave the process."""
 
 
 class Archive:
@@ -27,6 +31,21 @@ class Archive:
         self._descriptions: dict[str, Mapping[str, str]] = {}
         """Request → how the table was described when it was measured."""
 
+    def state_of(self, table: Table) -> DataState:
+        """Return which rows a table has now, and see to it that they are charged for here.
+
+        Of files nothing tells that they are the same as when another process measured them, but
+        their owner's name for them; as long as this one runs, their times do.
+
+        Raises:
+            LedgerError: files of a view are in another account, or in none that lasts.
+        """
+        if table.origin is None or not table.origin.roots:
+            return self.state
+        joined = [join(root, self._ledger) for root in table.origin.roots]
+        times = "" if self.state.vintage else digest([_PROCESS, table.origin.state])
+        return DataState(self.state.vintage, digest(["files", joined, times]))
+
     def nothing(self) -> Before:
         """Return that nothing was measured before."""
         return Before(vintage=self.state.vintage)
@@ -38,7 +57,7 @@ class Archive:
             StaleSchemaError: the table is bound to another description.
             LedgerError: the table is bound to another unit, or the ledger can't be read.
         """
-        wanted = purpose(request, table, self.state)
+        wanted = purpose(request, table, self.state_of(table))
         try:
             self._ledger.check(
                 wanted, accept_schema=self.accepts(table, wanted), each_row=table.each_row

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import Ledger, data_id, ledger_path, open_ledger, place, pointer
+from dpsql.privacy import Ledger, data_id, join, ledger_path, open_ledger, place, pointer
 from tests.privacy.ledger_tools import PURPOSE, python, spend
 
 
@@ -483,3 +483,61 @@ def test_many_at_once_agree(database: Path, elsewhere: Path) -> None:
     assert len(opened) == len(ledger.entries()) >= 4
     spent = [Ledger.existing(path).spent for path in elsewhere.parent.glob("*.ledger")]
     assert sum(s > 0 for s in spent) <= 1
+
+
+class TestFolders:
+    """Of the files that views read."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        (tmp_path / "files" / "trips").mkdir(parents=True)
+        return tmp_path / "files" / "trips"
+
+    def test_a_ledger_at_the_usual_place(self, folder: Path) -> None:
+        ledger = open_ledger(None, folder.with_name("trips.ledger"))
+        assert [join(folder, ledger), join(str(folder), ledger)] == ["", ""]
+        assert sorted(p.name for p in folder.parent.iterdir()) == ["trips", "trips.ledger"]
+
+    def test_a_ledger_elsewhere_leaves_a_pointer(self, folder: Path, database: Path) -> None:
+        ledger = open_ledger(database)
+        found = join(folder, ledger)
+        assert len(found) == 32
+        assert join(folder, ledger) == found
+        assert pointer.followed(folder.with_name("trips.ledger")) == ledger.path
+        other = open_ledger(None, folder.with_name("other.ledger"))
+        before = sorted(folder.parent.iterdir())
+        with pytest.raises(LedgerError, match="have their account in") as caught:
+            join(folder, other)
+        assert str(ledger.path) in str(caught.value.hint)
+        assert sorted(folder.parent.iterdir()) == before
+
+    def test_the_first_of_two_at_once_is_the_one(
+        self, folder: Path, elsewhere: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = open_ledger(None, elsewhere), open_ledger(database)
+        real = pointer.leave
+
+        def leave(path: Path, target: Path) -> None:
+            monkeypatch.setattr(pointer, "leave", real)
+            join(folder, first)
+            real(path, target)
+
+        monkeypatch.setattr(pointer, "leave", leave)
+        with pytest.raises(LedgerError, match="have their account in"):
+            join(folder, second)
+        join(folder, first)
+
+    def test_memory_is_no_place(self, folder: Path) -> None:
+        with pytest.raises(LedgerError, match="in memory only") as caught:
+            join(folder, open_ledger(None))
+        assert "trips.ledger" in str(caught.value.hint)
+        assert list(folder.parent.iterdir()) == [folder]
+
+    def test_links_and_damage(self, folder: Path, database: Path) -> None:
+        ledger = open_ledger(database)
+        found = join(folder, ledger)
+        (folder.parent / "link").symlink_to(folder)
+        assert join(folder.parent / "link", ledger) == found
+        folder.with_name("trips.ledger").write_text("nothing")
+        with pytest.raises(LedgerError, match="neither a ledger nor a pointer"):
+            join(folder, ledger)

@@ -1,0 +1,280 @@
+"""Lists of Parquet files, as they were found: who they are, and whether they are still the same.
+
+Guarantees:
+    1. What is scanned are the files of a list, by literal absolute paths without links and without
+       anything that DuckDB would take for a pattern. So no file that comes later is read.
+    2. No file is in a list twice, by another name, a link or a hard link: its rows would count
+       twice.
+    3. Whose account a file is in depends on its own path alone (`root_of`), not on the view, the
+       pattern or the connection that it is read by.
+    4. `FrozenFiles.check` fails if a file was written, replaced or removed since it was listed, as
+       far as its number, size and times tell (the time of the last change of its status can't be
+       set back). A release checks right before the charge, in which case nothing is charged, and
+       after counting, in which case nothing is handed out. So all counts are of one state.
+
+Not defended: rows that are in two files, as while a folder is rewritten into fewer files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpsql.engines.definitions import ReadFiles, RefusedViewError
+from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.rows.types import row_type
+from dpsql.schema.names import quoted_name, quoted_text
+
+Fetch = Callable[[str], Sequence[tuple[object, ...]]]
+"""Runs a statement that reads no rows of files."""
+
+PARQUET = frozenset({"read_parquet", "parquet_scan"})
+"""Functions that read Parquet files."""
+_MOST_FILES = 20_000
+_MOST_ROOTS = 64
+_PATTERN = re.compile(r"[*?\[\]{}\x00-\x1f]" if os.sep == "\\" else r"[*?\[\]{}\\\x00-\x1f]")
+"""What may be more than a character of a path."""
+_PARTITION = re.compile(r"[^=/\\]+=[^=/\\]*")
+_SWITCHES = {
+    "hive_partitioning": {"true", "false"},
+    "hive_types_autocast": {"true", "false"},
+    "union_by_name": {"true", "false"},
+    "filename": {"false"},
+    "file_row_number": {"false"},
+}
+"""Options that a definition may have. Names and types of columns are the same in all files."""
+_ENDS = {
+    "DATE": ("5877642-06-25 (BC)", "5881580-07-10"),
+    "TIMESTAMP": ("290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806"),
+    "TIMESTAMP WITH TIME ZONE": (
+        "290309-12-22 (BC) 00:00:00+00",
+        "294247-01-10 04:00:54.775806+00",
+    ),
+}
+"""Type → the least and the largest value that is neither infinite nor none at all."""
+COARSE = " in milliseconds"
+"""What stands behind the type of a column that is never read: see `types_of`."""
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenFile:
+    """A file, and what tells whether it was touched."""
+
+    path: str
+    seen: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenFiles:
+    """The files of a view, each of them once."""
+
+    files: tuple[FrozenFile, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where they are."""
+        return tuple(file.path for file in self.files)
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The folders whose account they are in."""
+        return tuple(sorted({root_of(path) for path in self.paths}))
+
+    @property
+    def state(self) -> str:
+        """A hash of which files there are, and when they were written."""
+        return hashlib.sha256(repr(self.files).encode()).hexdigest()
+
+    def check(self) -> None:
+        """Check that all files are as they were.
+
+        Raises:
+            StaleSchemaError: one isn't.
+        """
+        try:
+            same = all(_seen(file.path) == file.seen for file in self.files)
+        except RefusedViewError:
+            same = False
+        if not same:
+            raise StaleSchemaError(
+                "A file was written or removed since it was listed.",
+                hint="ask again, when nobody writes to it.",
+            )
+
+
+def root_of(path: str) -> Path:
+    """Return the folder that is the data set of a file: whose account its rows are in.
+
+    It is the file's own folder, but that of all partitions where folders are called `key=value`.
+    """
+    folder = Path(path).parent
+    while _PARTITION.fullmatch(folder.name):
+        folder = folder.parent
+    return folder
+
+
+def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
+    """List what patterns mean now, as DuckDB reads them.
+
+    Raises:
+        RefusedViewError: there is no file, or something that isn't a file of this machine, or
+            one of them twice.
+    """
+    found: list[str] = []
+    for pattern in patterns:
+        if "://" in pattern or not pattern:
+            raise RefusedViewError(
+                "it reads from another machine, where one state of all files can't be had",
+                hint="copy the files to a folder here, and make the view of that.",
+            )
+        listed = fetch(f"SELECT file FROM system.main.glob({quoted_text(pattern)})")
+        found += [str(row[0]) for row in listed]
+    if not found or len(found) > _MOST_FILES:
+        what = "no file" if not found else f"more than {_MOST_FILES:,} files"
+        raise RefusedViewError(
+            f"it reads {what} now", hint="does its path begin where this process runs?"
+        )
+    files = tuple(FrozenFile(path, _seen(path)) for path in map(os.path.realpath, found))
+    if len({file.path for file in files}) < len(files) or len({f.seen[:2] for f in files}) < len(
+        files
+    ):
+        raise RefusedViewError(
+            "a file is in it twice, by another path or a link", hint="name each file once."
+        )
+    frozen = FrozenFiles(files)
+    if len(frozen.roots) > _MOST_ROOTS or not all(root.name for root in frozen.roots):
+        raise RefusedViewError(
+            f"its files are in more than {_MOST_ROOTS} folders, or in none",
+            hint="put them into one folder, with or without folders named key=value in it.",
+        )
+    return frozen
+
+
+def _seen(path: str) -> tuple[int, ...]:
+    """Look at a file.
+
+    Raises:
+        RefusedViewError: it is none that can be named safely.
+    """
+    try:
+        path.encode()
+        found = os.stat(path)
+    except (OSError, ValueError):
+        found = None
+    if found is None or not stat.S_ISREG(found.st_mode):
+        raise RefusedViewError("it reads what is not a file of this machine")
+    if _PATTERN.search(path):
+        raise RefusedViewError(
+            "a path in it has a character that may stand for others", hint="rename that file."
+        )
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+# ── how they are read ──────────────────────────────────────────────────────────────────────
+
+
+def check_options(read: ReadFiles) -> None:
+    """Check the function and the options of a definition.
+
+    Raises:
+        RefusedViewError: they may be read, but not here.
+    """
+    if read.function not in PARQUET:
+        csv = "csv" in read.function
+        raise RefusedViewError(
+            f"it reads what {read.function} gives"
+            + (": of CSV, one line can change what becomes of others" if csv else ""),
+            hint="write the rows to Parquet: COPY (FROM …) TO 'rows.parquet'; and read these."
+            if csv
+            else None,
+        )
+    for name, value in read.options.items():
+        if value not in _SWITCHES.get(name, ()):
+            raise RefusedViewError(
+                f"it reads files with {name[:40]} = {value[:40]}, which isn't known here",
+                hint=f"leave that out; {', '.join(_SWITCHES)} are known.",
+            )
+
+
+def scan_of(frozen: FrozenFiles, *, hive: bool) -> str:
+    """Write the call that reads files of a list.
+
+    What isn't UTF-8 in a text is replaced: DuckDB would fail, for one byte of one row.
+    """
+    paths = ", ".join(map(quoted_text, frozen.paths))
+    return (
+        f"system.main.read_parquet(system.main.list_value({paths}), "
+        f"hive_partitioning := {str(hive).lower()}, hive_types_autocast := false, "
+        "union_by_name := false, utf8_validation := 'replace', filename := false, "
+        "file_row_number := false)"
+    )
+
+
+def types_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> dict[str, str]:
+    """Return the columns of files and their types, which are the same in each.
+
+    Times in milliseconds may be beyond what DuckDB's have, and then it fails for one row, also
+    where it looks at their statistics only: they have a type that nothing can be done with.
+
+    Raises:
+        RefusedViewError: they aren't the same, or a file isn't Parquet.
+    """
+    try:
+        described = fetch(f"DESCRIBE SELECT * FROM {scan_of(frozen, hive=hive)}")
+        paths = ", ".join(map(quoted_text, frozen.paths))
+        rows = fetch(
+            "SELECT file_name, name, type, type_length, num_children, converted_type, scale, "
+            "precision, logical_type, duckdb_type "
+            f"FROM system.main.parquet_schema(system.main.list_value({paths}))"
+        )
+    except SchemaError:
+        raise RefusedViewError("DuckDB can't read its files as Parquet") from None
+    columns: dict[object, list[tuple[object, ...]]] = {}
+    for file, *column in rows:
+        columns.setdefault(file, []).append(tuple(column))
+    schemas = {repr(found[1:]) for found in columns.values()}  # the first is the file itself
+    if len(schemas) != 1 or len(columns) != len(frozen.files):
+        raise RefusedViewError(
+            "its files don't have the same columns, in the same order and of the same types",
+            hint="SELECT file_name, name, duckdb_type FROM parquet_schema('…'); shows them.",
+        )
+    coarse = {row[1] for row in rows if "MILLI" in f"{row[5]}" or "MilliSeconds" in f"{row[8]}"}
+    return {
+        str(name): f"{type_}{COARSE}" if name in coarse else str(type_)
+        for name, type_, *_ in described
+    }
+
+
+def guarded(scan: str, types: dict[str, str]) -> str:
+    """Write a relation whose values are of their columns' types.
+
+    In a table they are, by way of DuckDB; what stands in a file may be any bits. For a date or a
+    time that there isn't, DuckDB's casts fail, and take the whole database along. Such a value is
+    NULL here; so is a DECIMAL with more digits than its type has.
+    """
+    items = []
+    for name, type_ in types.items():
+        if type_.endswith(COARSE):
+            continue
+        column, ends = quoted_name(name), _ends(type_)
+        if ends is not None:
+            low, high = (f"CAST({quoted_text(end)} AS {type_})" for end in ends)
+            column = f"CASE WHEN {column} BETWEEN {low} AND {high} THEN {column} END"
+        items.append(f"{column} AS {quoted_name(name)}")
+    return f"(SELECT {', '.join(items)} FROM {scan})"
+
+
+def _ends(type_: str) -> tuple[str, str] | None:
+    found = _DECIMAL.fullmatch(type_)
+    if found is None:
+        return _ENDS.get(type_)
+    width, scale = row_type(type_).width, int(found[2])
+    digits = "9" * width
+    largest = f"{digits[: width - scale] or '0'}.{digits[:scale]}" if scale else digits
+    return f"-{largest}", largest

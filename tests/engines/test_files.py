@@ -1,0 +1,328 @@
+"""Parquet files as private tables: which files, whose account, and what hostile bits do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.files import root_of
+from dpsql.engines.views import describe_table
+from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.schema import Domain, Schema, Unit
+from dpsql.schema.catalog import verify_unchanged
+
+CLOCKS = {"h": Domain.integers(0, 3, nullable=True)}
+SCHEMA = Schema({"v": CLOCKS})
+
+
+@pytest.fixture
+def con():
+    with duckdb.connect() as con:
+        yield con
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / 'rows of "it\'s"'
+    folder.mkdir()
+    for name in ("a.parquet", "b.parquet"):
+        write(folder / name)
+    return folder
+
+
+def write(file, rows=8, **columns):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = columns or {
+        "h": pa.array([i % 4 for i in range(rows)], pa.int32()),
+        "s": pa.array([f"t{i % 3}" for i in range(rows)]),
+    }
+    pq.write_table(pa.table(found), file)
+
+
+def quoted(path):
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def view(con, relation, items="*"):
+    con.execute(f"CREATE OR REPLACE VIEW v AS SELECT {items} FROM {relation}").fetchall()
+
+
+def counted(con, table, *columns):
+    return DuckDBEngine(con).marginals(table, [columns])[columns].tolist()
+
+
+def test_patterns_lists_and_names_of_files(con, folder):
+    both, one = quoted(folder / "*.parquet"), quoted(folder / "a.parquet")
+    name = '"' + str(folder / "*.parquet").replace('"', '""') + '"'
+    other = quoted(folder / "b.parquet")
+    for relation, rows in {
+        f"read_parquet({both})": 16,
+        f"parquet_scan({both}, union_by_name = true)": 16,
+        f"read_parquet([{one}, {other}], hive_partitioning := false)": 16,
+        f"read_parquet({one}) AS q": 8,
+        both: 16,
+        one: 8,
+        name: 16,
+    }.items():
+        view(con, relation)
+        table = describe_table(con, ("v",), SCHEMA)
+        assert counted(con, table, "h") == [rows // 4] * 4 + [0]
+        assert table.origin.roots == (folder,)
+        for pattern in ("*", "?", "["):
+            assert pattern not in table.origin.sql
+
+
+def test_relative_paths_are_files_of_this_process(con, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    view(con, "'a.parquet'")
+    table = describe_table(con, ("v",), SCHEMA)
+    monkeypatch.chdir("/")
+    assert counted(con, table, "h")[:4] == [2] * 4
+    with pytest.raises(SchemaError, match="reads no file now"):
+        describe_table(con, ("v",), SCHEMA)
+
+
+def test_the_account_of_a_file_depends_on_its_own_path(con, folder, tmp_path):
+    for path, root in {
+        "/data/flights/x.parquet": "/data/flights",
+        "/data/flights/year=2024/month=1/x.parquet": "/data/flights",
+        "/data/a=1/flights/b=2/x.parquet": "/data/a=1/flights",
+    }.items():
+        assert root_of(path) == Path(root)
+    link, inner = tmp_path / "link", folder / "month=1" / "c.parquet"
+    link.symlink_to(folder)
+    write(inner)
+    (tmp_path / "elsewhere.parquet").symlink_to(folder / "a.parquet")
+    for relation in (
+        f"{quoted(link / '*.parquet')}",
+        f"{quoted(tmp_path / 'elsewhere.parquet')}",
+        f"{quoted(folder / 'month=1' / '*.parquet')}",
+        quoted(folder / "**" / "c.parquet"),
+        f"{quoted(folder / '..' / folder.name / 'b.parquet')}",
+    ):
+        view(con, f"read_parquet({relation}, hive_partitioning = false)")
+        assert describe_table(con, ("v",), SCHEMA).origin.roots == (folder,)
+
+
+def test_partitions_are_columns_if_the_definition_says_so(con, tmp_path):
+    for month in (1, 2, 11):
+        write(tmp_path / "f" / f"month={month}" / "x.parquet")
+    files = quoted(tmp_path / "f" / "*" / "*.parquet")
+    view(con, f"read_parquet({files}, hive_partitioning = true)")
+    schema = Schema({"v": CLOCKS | {"month": Domain.integers(1, 12)}})
+    table = describe_table(con, ("v",), schema)
+    assert counted(con, table, "month")[:12] == [8, 8, *[0] * 8, 8, 0]
+    view(con, files)  # DuckDB finds partitions by itself here
+    with pytest.raises(SchemaError, match="columns aren't those"):
+        describe_table(con, ("v",), schema)
+
+
+def test_views_of_views_of_files(con, folder):
+    con.execute(f"CREATE VIEW w AS FROM {quoted(folder / '*.parquet')}").fetchall()
+    view(con, "w WHERE s <> 't0'", "h + 1 AS h, s AS town")
+    table = describe_table(con, ("v",), Schema({"v": {"h": Domain.integers(1, 4)}}))
+    expected = con.execute("SELECT h, count(*) FROM v GROUP BY h ORDER BY h").fetchall()
+    assert counted(con, table, "h")[:4] == [n for _, n in expected]
+
+
+def test_units_of_files(con, folder):
+    view(con, quoted(folder / "*.parquet"), "s AS person, h")
+    table = describe_table(con, ("v",), SCHEMA, Unit("person", 1))
+    assert sum(counted(con, table, "h")) == 3
+    assert table.stored.unit.column == "s"
+    with pytest.raises(SchemaError, match="no column nobody"):
+        describe_table(con, ("v",), SCHEMA, Unit("nobody", 1))
+
+
+REFUSED = {
+    "read_parquet('http://127.0.0.1/x.parquet')": "another machine",
+    "read_parquet('s3://bucket/*.parquet')": "another machine",
+    "'https://127.0.0.1/x.parquet'": "another machine",
+    "read_parquet(['{a}', 'hf://x/y.parquet'])": "another machine",
+    "read_parquet('file://{a}')": "another machine",
+    "read_parquet('{folder}/nothing*.parquet')": "no file",
+    "read_parquet(['{a}', '{a}'])": "twice",
+    "read_parquet(['{folder}/*.parquet', '{a}'])": "twice",
+    "read_parquet('{a}', filename = true)": "filename = true",
+    "read_parquet('{a}', file_row_number = true)": "file_row_number",
+    "read_parquet('{a}', binary_as_string = true)": "binary_as_string",
+    "read_parquet('{a}', can_have_nan = true)": "can_have_nan",
+    "read_csv('{folder}/x.csv')": "CSV",
+    "'{folder}/x.csv'": "no table",
+    "read_json('{folder}/x.json')": "what read_json gives",
+    "read_text('{a}')": "what read_text gives",
+    "read_blob('{a}')": "what read_blob gives",
+    "glob('{folder}/*')": "what glob gives",
+    "parquet_metadata('{a}')": "what parquet_metadata gives",
+    "parquet_schema('{a}')": "what parquet_schema gives",
+}
+
+
+@pytest.mark.parametrize(("relation", "why"), REFUSED.items(), ids=REFUSED)
+def test_what_is_not_a_list_of_parquet_files_here_is_refused(con, tmp_path, relation, why):
+    folder = tmp_path / "d"
+    write(folder / "a.parquet")
+    (folder / "x.csv").write_text("h\n1\n")
+    (folder / "x.json").write_text('{"h": 1}\n')
+    text = relation.format(folder=folder, a=folder / "a.parquet")
+    # The catalog's text is written as DuckDB would, since it looks at the files itself.
+    catalog = Catalog(con, f"CREATE VIEW v AS SELECT * FROM {text};")
+    with pytest.raises(SchemaError, match=why) as caught:
+        describe_table(catalog, ("v",), SCHEMA)
+    assert caught.value.hint
+
+
+class Catalog:
+    """A connection whose catalog says that there is a view of some definition."""
+
+    def __init__(self, con, sql):
+        self.con, self.sql = con, sql
+        con.execute("CREATE OR REPLACE VIEW v AS SELECT 1 AS h, 'x' AS s").fetchall()
+
+    def execute(self, sql, parameters=()):
+        if "duckdb_views()" in sql and "sql" in sql:
+            return self.con.execute(sql.replace(" sql,", " ? AS sql,", 1), [self.sql, *parameters])
+        return self.con.execute(sql, parameters)
+
+
+@pytest.mark.parametrize("name", ["a*.parquet", "a?.parquet", "a[1].parquet", "a{b,c}.parquet"])
+def test_files_whose_names_are_patterns_are_refused(con, folder, name):
+    shutil.copy(folder / "a.parquet", folder / name)
+    view(con, quoted(folder / "*.parquet"))
+    with pytest.raises(SchemaError, match="may stand for others"):
+        describe_table(con, ("v",), SCHEMA)
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_file_under_two_names_is_refused(con, folder, link):
+    link(folder / "a.parquet", folder / "c.parquet")
+    view(con, quoted(folder / "*.parquet"))
+    with pytest.raises(SchemaError, match="twice"):
+        describe_table(con, ("v",), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"h": pa.array([1], pa.int64()), "s": pa.array(["x"])},
+        {"h": pa.array(["no number"]), "s": pa.array(["x"])},
+        {"s": pa.array(["x"]), "h": pa.array([1], pa.int32())},
+        {"h": pa.array([1], pa.int32())},
+        {"h": pa.array([1], pa.int32()), "s": pa.array(["x"]), "t": pa.array([1])},
+    ],
+)
+def test_files_of_other_columns_are_refused(con, folder, columns):
+    view(con, quoted(folder / "*.parquet"))
+    write(folder / "c.parquet", **columns)
+    with pytest.raises(SchemaError, match="same columns"):
+        describe_table(con, ("v",), SCHEMA)
+
+
+def test_what_is_not_parquet_is_refused(con, folder):
+    view(con, quoted(folder / "*.parquet"))
+    (folder / "c.parquet").write_text("secret")
+    with pytest.raises(SchemaError, match="as Parquet") as caught:
+        describe_table(con, ("v",), SCHEMA)
+    assert "secret" not in str(caught.value)
+
+
+def replace_file(folder):
+    os.replace(folder / "b.parquet", folder / "a.parquet")
+
+
+def touch_back(folder):
+    """Write other rows of the same length, and set the times back."""
+    file = folder / "a.parquet"
+    before, content = file.stat(), bytearray(file.read_bytes())
+    with file.open("r+b") as opened:
+        opened.write(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+CHANGES = {
+    "added": lambda folder: write(folder / "c.parquet"),
+    "removed": lambda folder: (folder / "a.parquet").unlink(),
+    "written": lambda folder: write(folder / "a.parquet", 9),
+    "replaced": replace_file,
+    "touched": lambda folder: os.utime(folder / "a.parquet", ns=(1, 1)),
+    "times set back": touch_back,
+    "folder moved": lambda folder: folder.rename(folder.with_name("gone")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changes_of_files_are_noticed(con, folder, change):
+    view(con, quoted(folder / "*.parquet"))
+    table = describe_table(con, ("v",), SCHEMA)
+    verify_unchanged(con, table, SCHEMA, describe=describe_table)
+    table.origin.check_unchanged()
+    change(folder)
+    with pytest.raises(StaleSchemaError) as caught:
+        verify_unchanged(con, table, SCHEMA, describe=describe_table)
+    assert caught.value.hint
+    if change is not CHANGES["added"]:
+        with pytest.raises(StaleSchemaError):
+            table.origin.check_unchanged()
+
+
+def test_a_file_that_is_added_is_not_counted(con, folder):
+    view(con, quoted(folder / "*.parquet"))
+    table = describe_table(con, ("v",), SCHEMA)
+    write(folder / "c.parquet")
+    assert sum(counted(con, table, "h")) == 16
+
+
+def test_hostile_bits_are_values_of_their_types_or_null(con, tmp_path):
+    """DuckDB's casts of a time that there isn't end the whole database."""
+    raw = pa.array([b"\xff\xfe", b"ok", b"\x00", b"\xed\xa0\x80", None, b"t"])
+    ends = [2**63 - 1, -(2**63), -(2**63) + 1, 0, None, 1]
+    small = [2**31 - 1, -(2**31), -(2**31) + 1, 0, None, 1]
+    floats = [np.nan, np.inf, -np.inf, -0.0, None, 5e-324]
+    text = pa.Array.from_buffers(pa.string(), 6, raw.buffers())
+    decimals = pa.Array.from_buffers(
+        pa.decimal128(3, 1), 6,
+        [None, pa.py_buffer(np.array([2**63 - 1, 2**62, 999, 0, 1000, 0, 5, 0, 0, 0, 0, 0],
+                                     dtype=np.int64).tobytes())],
+    )  # fmt: skip
+    write(
+        tmp_path / "d" / "x.parquet",
+        s=text,
+        t=pa.array(ends, pa.timestamp("us")),
+        z=pa.array(ends, pa.timestamp("us", "UTC")),
+        d=pa.array(small, pa.date32()),
+        f=pa.array(floats),
+        m=pa.array(ends, pa.timestamp("ms")),
+        n=pa.array(ends, pa.timestamp("ns")),
+        c=decimals,
+    )
+    items = (
+        "*, date_trunc('month', t) AS month, d > DATE '1969-12-31' AS late, lower(s) AS low, "
+        "CAST(t AS VARCHAR) AS shown, c * 10 AS big"
+    )
+    view(con, quoted(tmp_path / "d" / "*.parquet"), items)
+    domains = {
+        "s": Domain.labels(["ok", "t"], nullable=True),
+        "t": Domain.dates("1969-01-01", "1971-12-31", "day", nullable=True),
+        "d": Domain.dates("1969-01-01", "1971-12-31", "day", nullable=True, outside="clamp"),
+        "f": Domain.bins([-1, 0, 1], nullable=True, outside="clamp"),
+        "c": Domain.decimals(0, 99, "0.1", nullable=True),
+        "month": Domain.dates("1969-01-01", "1971-12-31", "month", nullable=True),
+        "low": Domain.labels(["ok"], nullable=True),
+    }
+    table = describe_table(con, ("v",), Schema({"v": domains}))
+    assert table.undeclared["m"] == "TIMESTAMP in milliseconds"
+    for column in domains:
+        assert sum(counted(con, table, column)) == 6, column
+    assert counted(con, table, "late") == [0, 2, 4]
+    with pytest.raises(SchemaError, match="milliseconds"):
+        describe_table(con, ("v",), Schema({"v": {"m": Domain.dates("2020-01-01", "2020-12-31")}}))
+    bounded = describe_table(con, ("v",), Schema({"v": domains}), Unit("s", 1))
+    assert sum(counted(con, bounded, "t")) == 5

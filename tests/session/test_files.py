@@ -1,0 +1,218 @@
+"""Releases from views of Parquet files: one account for a folder, and one state of its files."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.engines import duckdb as engine
+from dpsql.planner.mechanisms import querysmasher
+from tests.session.tools import BUDGET
+
+HUGE = dpsql.Budget(rho=1e8)
+SCHEMA = dpsql.Schema({"trips": {"hour": dpsql.Domain.integers(0, 3)}})
+BY_HOUR = "SELECT hour, COUNT(*) AS n FROM trips GROUP BY hour"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "trips"
+    folder.mkdir()
+    for name in "ab":
+        write(folder / f"{name}.parquet")
+    return folder
+
+
+def write(file, rows=40):
+    query = f"SELECT i % 4 AS hour, i % 5 AS person FROM range({rows}) AS r(i)"
+    with duckdb.connect() as con:
+        con.execute(f"COPY ({query}) TO '{file}'").fetchall()
+
+
+def connect(files, database=":memory:", name="trips"):
+    con = duckdb.connect(database)
+    con.execute(f"CREATE OR REPLACE VIEW {name} AS FROM '{files}'").fetchall()
+    return con
+
+
+def session(files, ledger=None, database=":memory:", **options):
+    con = connect(files, database)
+    return dpsql.Session(con, schema=SCHEMA, ledger=ledger, **options)
+
+
+def account(folder):
+    return folder.with_name("trips.ledger")
+
+
+def test_answers_are_those_of_duckdb(folder):
+    answer = session(folder / "*.parquet", account(folder)).query(BY_HOUR, budget=HUGE)
+    assert [round(n) for n in answer["n"]] == [20] * 4
+
+
+def test_an_account_in_memory_is_refused_with_a_hint_that_works(folder):
+    for ask in ("plan", "query"):
+        with pytest.raises(dpsql.LedgerError, match="in memory only") as caught:
+            getattr(session(folder / "*.parquet"), ask)(BY_HOUR, budget=BUDGET)
+        assert str(caught.value.hint) == f'pass ledger="{account(folder)}".'
+    assert not account(folder).exists()
+    assert session(folder / "*.parquet", account(folder)).query(BY_HOUR, budget=BUDGET).height == 4
+    # A plan without an account needs none.
+    con = connect(folder / "*.parquet")
+    assert dpsql.plan(con, BY_HOUR, budget=BUDGET, schema=SCHEMA).workload.count >= 4
+
+
+def test_all_names_of_a_folder_share_one_account(folder, tmp_path):
+    total = dpsql.Budget(rho=4 * BUDGET.rho)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    write(tmp_path / "c.parquet")
+    os.rename(tmp_path / "c.parquet", folder / "c.parquet")
+    ways = [folder / "*.parquet", folder / "a.parquet", link / "b.parquet"]
+    ways.append(tmp_path / "t*" / "c.parquet")
+    session(ways[0], account(folder), budget=total)
+    for way in ways:
+        session(way, account(folder)).query(BY_HOUR, budget=BUDGET)
+    for way in (*ways, folder / "?.parquet"):
+        with pytest.raises(dpsql.BudgetError):
+            session(way, account(folder)).query(BY_HOUR, budget=BUDGET)
+
+
+@pytest.mark.parametrize("first", ["database", "folder"])
+def test_a_second_account_is_refused(folder, tmp_path, first):
+    files, database = folder / "*.parquet", tmp_path / "x.duckdb"
+    asks = {
+        "database": lambda: session(files, database=database),
+        "folder": lambda: session(files, account(folder)),
+    }
+    made = asks.pop(first)()
+    made.query(BY_HOUR, budget=BUDGET)
+    made._con.close()
+    others = [*asks.values()]
+    others.append(lambda: session(folder / "a.parquet", tmp_path / "fresh.ledger"))
+    others.append(lambda: session(files, database=tmp_path / "y.duckdb"))
+    for ask in others:
+        with pytest.raises(dpsql.LedgerError) as caught:
+            ask().query(BY_HOUR, budget=BUDGET)
+        assert caught.value.hint
+    in_folder = {"ledger": account(folder)}
+    again = session(files, **({"database": database} if first == "database" else in_folder))
+    assert again.ledger.spent == BUDGET.mu_squared
+    again.query(BY_HOUR, budget=BUDGET)
+
+
+def test_one_unit_is_protected_by_whatever_pattern(folder):
+    first = session(folder / "*.parquet", account(folder), unit="person", max_rows=2)
+    first.query(BY_HOUR, budget=BUDGET)
+    for other in ({}, {"unit": dpsql.EACH_ROW}, {"unit": "hour", "max_rows": 2}):
+        with pytest.raises(dpsql.LedgerError):
+            session(folder / "a.parquet", account(folder), **other).query(BY_HOUR, budget=BUDGET)
+
+
+CHANGES = {
+    "added": lambda folder: write(folder / "c.parquet"),
+    "removed": lambda folder: (folder / "a.parquet").unlink(),
+    "written": lambda folder: write(folder / "a.parquet", 80),
+    "touched": lambda folder: os.utime(folder / "b.parquet", ns=(1, 1)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changes_before_the_charge_cost_nothing(folder, monkeypatch, change):
+    asked = session(folder / "*.parquet", account(folder))
+    real = querysmasher.plan
+
+    def plan_and_change(*args, **kwargs):
+        planned = real(*args, **kwargs)
+        change(folder)
+        return planned
+
+    monkeypatch.setattr(querysmasher, "plan", plan_and_change)
+    with pytest.raises(dpsql.StaleSchemaError, match="Files of trips"):
+        asked.query(BY_HOUR, budget=BUDGET)
+    assert asked.ledger.spent == 0
+    monkeypatch.undo()
+    assert asked.query(BY_HOUR, budget=BUDGET).height == 4
+
+
+@pytest.mark.parametrize("when", ["before counting", "after counting"])
+@pytest.mark.parametrize("name", ["removed", "written", "touched"])
+def test_changes_after_the_charge_hand_nothing_out(folder, monkeypatch, name, when):
+    asked = session(folder / "*.parquet", account(folder))
+    real = engine.Scan.run
+
+    def run_and_change(self, con):
+        if when == "before counting":
+            CHANGES[name](folder)
+        counted = real(self, con)
+        if when == "after counting":
+            CHANGES[name](folder)
+        return counted
+
+    monkeypatch.setattr(engine.Scan, "run", run_and_change)
+    with pytest.raises(dpsql.ExecutionError) as caught:
+        asked.query(BY_HOUR, budget=BUDGET)
+    assert asked.ledger.spent == BUDGET.mu_squared
+    assert [entry.state for entry in asked.ledger.entries()] == ["charged"]
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "parquet" not in shown
+    assert caught.value.__context__ is None
+
+
+def test_a_file_that_comes_during_the_release_is_not_counted(folder, monkeypatch):
+    asked = session(folder / "*.parquet", account(folder))
+    real = engine.Scan.run
+
+    def add_and_run(self, con):
+        CHANGES["added"](folder)
+        return real(self, con)
+
+    monkeypatch.setattr(engine.Scan, "run", add_and_run)
+    assert round(asked.query(BY_HOUR, budget=HUGE)["n"].sum()) == 80
+
+
+def test_measurements_of_other_files_are_not_used(folder):
+    asked = session(folder / "*.parquet", account(folder))
+    asked.query(BY_HOUR, budget=BUDGET)
+    assert asked.query(BY_HOUR, budget=0).height == 4
+    with pytest.raises(dpsql.UndeterminedError):
+        session(folder / "a.parquet", account(folder)).query(BY_HOUR, budget=0)
+    CHANGES["touched"](folder)
+    with pytest.raises(dpsql.UndeterminedError):
+        asked.query(BY_HOUR, budget=0)
+
+
+def test_the_owner_may_name_the_state_of_files(folder):
+    named = session(folder / "*.parquet", account(folder), vintage="2026")
+    named.query(BY_HOUR, budget=BUDGET)
+    CHANGES["touched"](folder)
+    assert named.query(BY_HOUR, budget=0).height == 4
+    for other, options in ((folder / "a.parquet", {"vintage": "2026"}), (folder / "*.parquet", {})):
+        with pytest.raises(dpsql.UndeterminedError):
+            session(other, account(folder), **options).query(BY_HOUR, budget=0)
+
+
+def test_no_path_of_the_owner_is_in_what_is_saved(folder, tmp_path):
+    asked = session(folder / "*.parquet", account(folder))
+    release = asked.release({"n": BY_HOUR}, budget=BUDGET)
+    release.save(tmp_path / "r")
+    for file in (tmp_path / "r").rglob("*"):
+        if file.is_file():
+            assert str(folder).encode() not in file.read_bytes()
+            assert b"a.parquet" not in file.read_bytes()
+    assert dpsql.Release.load(tmp_path / "r")["n"].equals(release["n"])
+
+
+def test_two_views_of_one_folder_with_other_columns(folder):
+    """They are two tables of one account."""
+    with duckdb.connect() as con:
+        late = "SELECT true AS late FROM range(9)"
+        con.execute(f"COPY ({late}) TO '{folder}/late.parquet'").fetchall()
+    asked = session(folder / "[ab].parquet", account(folder))
+    asked.query(BY_HOUR, budget=BUDGET)
+    asked._con.execute(f"CREATE VIEW others AS FROM '{folder}/late.parquet'").fetchall()
+    asked.query("SELECT late, COUNT(*) AS n FROM others GROUP BY late", budget=BUDGET)
+    assert asked.ledger.spent == 2 * BUDGET.mu_squared
