@@ -48,7 +48,9 @@ def test_bounds_hold_for_random_rows(con, seed):
     [
         ("q * (1 - q)", (-90, 10)), ("i * i", (0, 10**6)), ("least(s::INT, 5)", (-(2**31), 5)),
         ("least(greatest(x * y, 3), 7)", (3, 7)), ("greatest(least(y, 7), 3)", (3, 7)),
-        ("least(y, 5)", (None, 5)), ("least(q, y)", (None, None)), ("abs(a - 3)", (0, 12)),
+        ("least(y, 5)", (None, 5)), ("least(greatest(sqrt(i), -10), 50)", (-10, 50)),
+        ("greatest(least(sqrt(i), 7), 3)", (3, 7)),
+        ("least(q, y)", (None, None)), ("abs(a - 3)", (0, 12)),
         ("i / 10", (-100, 100)), ("i / q", (None, None)), ("i / (q + 1)", (-1000, 1000)),
         ("CASE WHEN o THEN q END", (0, 10)), ("CASE WHEN o THEN q ELSE -1 END", (-1, 10)),
         ("coalesce(q, 20)", (0, 20)), ("round(p / 7)", (-143, 14286)), ("floor(f)", (-125, 125)),

@@ -154,3 +154,19 @@ def test_bounds_are_refused_for_a_type_that_expressions_cannot_read():
         Session(con, schema=Schema({"t": {"u": Domain.number(0, 10)}})).plan(
             "SELECT SUM(u) AS v FROM t", budget=BUDGET
         )
+
+
+@pytest.mark.parametrize("mechanism", ["querysmasher", "hdmm", "laplace"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT SUM(x) AS v, COUNT(*) AS n, SUM(x * x) AS s FROM t WHERE NULL",
+        "SELECT SUM(x) FILTER (WHERE false) AS v, COUNT(*) AS n FROM t",
+        "SELECT 0 * SUM(x) AS v, SUM(x * x) AS w FROM t",
+    ],
+)
+def test_sums_that_are_known_to_be_nothing_leave_the_budget_to_others(con, sql, mechanism):
+    budget = Budget(epsilon=1, delta=0) if mechanism == "laplace" else BUDGET
+    found = Session(con, schema=SCHEMA).query(sql, budget=budget, mechanism=mechanism)
+    assert found["v"][0] == 0
+    assert found["v_variance"][0] == 0

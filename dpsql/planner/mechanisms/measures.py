@@ -34,6 +34,9 @@ from dpsql.planner.shares.allocation import exact_shares
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 
+_LEAST_SHARE = 1e-6
+"""Of the budget of the part with the largest error: what each part has at least, to have noise."""
+
 Apart = Callable[[Workload, Budget, int], Plan]
 """Plans a workload of counts at a budget, for rows that add so much to their cells at most."""
 
@@ -113,7 +116,9 @@ def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
     errors = [_total(plan_apart(part.workload, cost.budget, part.bound)) for part in divided]
     root, budget = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget
     amount = budget.amount if budget.pure else budget.mu_squared
-    shares = exact_shares([root(error) for error in errors], [1] * len(divided), amount)
+    # Of a part in which all queries are zero there is no error, but it has a plan too.
+    least = (root(max(errors)) or 1.0) * _LEAST_SHARE
+    shares = exact_shares([max(root(e), least) for e in errors], [1] * len(divided), amount)
     plans = [
         plan_apart(part.workload, _share(budget, share), part.bound)
         for part, share in zip(divided, shares, strict=True)
