@@ -15,6 +15,14 @@ too takes nothing away from that. But values that are not excluded need not be a
 interval reaches from the first to the last of them, so that it covers somewhat more often than is
 asked for where the noise is large.
 
+The least value is the discrete quantile for p = 0: the first v with F(v) >= 1, so that d(v) is
+F(v) − 1 there, of which the same tests hold. But it is not where noise first reaches one row, which
+among many values without rows it soon does by itself. It is read off from the rows outwards: the
+last v before which the noisy count is at most 2σ(v), as the largest value is the first v after
+which it is. Without noise that is the same. With noise, the rows beyond what is found are a few σ,
+and seldom is it beyond all rows: at the true value, noise exceeds 2σ in 2 % of cases. As no test
+excludes that a single row lies further out, the interval reaches to that end of the domain.
+
 For the continuous quantile, (N−1)p = k + r with a whole k and r from 0 to 1 − 1/b. At its lower
 neighbor, which value number k is, d >= 1/b − p; at its upper one, where r > 0 and it counts,
 d⁻ <= 1 − p − 1/b. The lower bound excludes by the first, the upper one by the second.
@@ -43,6 +51,8 @@ from dpsql.workload import Family
 Axes = Sequence[Sequence[int]]
 Compute = Callable[[Family], Array]
 
+OUTERMOST = 2.0
+"""Standard deviations of counts beyond the least and the largest value that are taken for none."""
 SLACK = 0.25
 """Counts are whole: a step is taken at up to a quarter of a row before it, and less if the noise
 is smaller."""
@@ -105,13 +115,19 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
     quantile, values = _parts(column)
     counts, spread = found.counts, found.spread
     slack = np.minimum(4 * spread, SLACK)
-    away = counts - quantile.probability * counts[:, -1:]
+    least = quantile.probability == 0 and not quantile.continuous
+    away = counts - quantile.probability * counts[:, -1:] - least
     margin = reach * spread + slack
     step = 1 / Fraction(str(quantile.probability)).denominator
     if not quantile.continuous:
-        first = _first(away >= -slack)
+        none = OUTERMOST * spread + slack
+        if least:
+            first = _last(counts <= none)
+        else:
+            first = _first(away >= -(none if quantile.probability == 1 else slack))
         lower, upper = _first(away >= -margin), _last(away <= margin - step)
-        return Quantiles(*map(values.gather, (first, lower, np.maximum(upper, first))))
+        ends = np.minimum(lower, first), np.maximum(upper, first)
+        return Quantiles(*map(values.gather, (first, *ends)))
     numbers = values.cast(pl.Float64).to_numpy()
     between = _between(counts, quantile.probability, numbers, slack)
     below = numbers[_first(away >= step - quantile.probability - margin)]

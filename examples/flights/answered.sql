@@ -256,3 +256,8 @@ SELECT origin, dest, carrier, COUNT(*) AS n, AVG(arr_delay) AS d FROM flights
 GROUP BY ALL HAVING COUNT(*) > 1000;
 -- name: to_the_north
 SELECT COUNT(*) AS n FROM flights f WHERE EXISTS (SELECT 1 FROM airports a WHERE a.faa = f.dest AND a.lat > 40);
+-- name: carriers
+SELECT DISTINCT carrier FROM flights;
+-- name: longest_delays
+WITH late AS (SELECT *, dep_delay // 60 AS hours FROM flights WHERE dep_delay > 60)
+SELECT origin, COUNT(*) AS n, MAX(hours) AS longest FROM late GROUP BY origin;

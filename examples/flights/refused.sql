@@ -1,13 +1,11 @@
 -- Statements over flights that are refused, each before anything is charged.
 
--- name: largest
-SELECT MAX(dep_delay) AS m FROM flights;
+-- name: largest_three
+SELECT MAX(dep_delay, 3) AS m FROM flights;
 -- name: distinct_planes
 SELECT COUNT(DISTINCT tailnum) AS n FROM flights;
 -- name: rows_themselves
 SELECT carrier, flight FROM flights WHERE dep_delay > 200;
--- name: keys_only
-SELECT DISTINCT carrier FROM flights;
 -- name: hour_of_a_day
 SELECT extract(hour FROM time_hour) AS h, COUNT(*) AS n FROM flights GROUP BY h;
 -- name: half_a_day

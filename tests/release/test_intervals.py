@@ -50,6 +50,37 @@ def test_quantiles_without_noise_are_their_own_interval(con):
     assert (frame["w_upper"] == frame["w"]).all()
 
 
+@pytest.mark.parametrize("value", ["MIN(age)", "MAX(hours)", "MIN(hours)", "MAX(age)"])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+def test_the_least_and_the_largest_value_are_held(con, value, epsilon):
+    """Of 4 times 30 intervals of 95 %, with half of the probability on each side, 90 % hold it."""
+    sql = f"SELECT g, {value} AS v FROM t GROUP BY g"
+    exact = dict(con.execute(sql).fetchall())
+    held = []
+    for _ in range(10):
+        frame = dpsql.query(con, sql, budget=dpsql.Budget(epsilon=epsilon, delta=1e-9))
+        rows = frame.select("g", "v_lower", "v", "v_upper").rows()
+        assert all(low <= value <= high for _, low, value, high in rows)
+        held += [low <= exact[g] <= high for g, low, _, high in rows if g in exact]
+    assert sum(held) >= 0.9 * len(held)
+
+
+def test_extremes_are_read_off_from_the_rows_outwards():
+    """Noise alone reaches a row soon among the many values before and after all rows."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (x INTEGER CHECK (x BETWEEN 0 AND 200))").fetchall()
+    con.execute("INSERT INTO t SELECT 80 + i % 41 FROM range(41000) r(i)").fetchall()
+    sql = "SELECT MIN(x) AS a, MAX(x) AS b, QUANTILE_DISC(x, 0) AS c FROM t"
+    for _ in range(5):
+        frame = dpsql.query(con, sql, budget=dpsql.Budget(rho=0.01))
+        a, b, c = frame.select("a", "b", "c").row(0)
+        assert 78 <= a <= 82
+        assert 118 <= b <= 122
+        assert a == c
+        assert frame["a_lower"].item() == 0
+        assert frame["b_upper"].item() == 200
+
+
 @pytest.mark.parametrize("value", ["QUANTILE_CONT(age, 0.9)", "QUANTILE_DISC(age, 0.9)"])
 def test_a_quantile_is_inside_its_interval(con, value):
     sql = f"SELECT g, {value} AS v FROM t GROUP BY g"

@@ -93,9 +93,9 @@ MISTAKES = {
         "SELECT COUNT(*) AS n FROM flights WHERE day = 1",
     ),
     "parentheses in an aggregate": (
-        "SELECT MAX((delay) - day) AS most FROM flights", "The aggregate MAX is",
-        "MAX((delay) - day)", "QUANTILE_DISC((delay) - day, 0.99)",
-        "SELECT QUANTILE_DISC(delay, 0.99) AS most FROM flights",
+        "SELECT BOOL_OR((delay) > day) AS late FROM flights", "The aggregate BOOL_OR is",
+        "BOOL_OR((delay) > day)", "100.0 * COUNT_IF((delay) > day) / COUNT(*)",
+        "SELECT 100.0 * COUNT_IF((delay) > day) / COUNT(*) AS late FROM flights",
     ),
     "dates that don't exist": (
         "SELECT make_date(year, month, day) AS d, COUNT(*) AS n FROM flights GROUP BY d",

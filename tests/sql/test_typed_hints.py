@@ -80,7 +80,7 @@ TYPED: dict[str, Typist] = {
     r"SELECT ([^…]+), COUNT\(\*\) … GROUP BY ([^…]+?)(?:, and look|\.$)": alone(
         r"SELECT \1, COUNT(*) AS n FROM people GROUP BY \2"
     ),
-    r"take (QUANTILE_DISC\(.*\)) or (QUANTILE_DISC\(.*\)) instead": alone(
+    r"take one value, (MIN\(.*\)) or (MAX\(.*\)), or several": alone(
         ONE.format(r"\1 AS a, \2 AS b")
     ),
     r"QUANTILE_DISC, which returns one": replaced(r"(MEDIAN|QUANTILE_CONT)\((\w+).*?\)",

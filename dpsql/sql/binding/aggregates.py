@@ -31,6 +31,8 @@ _VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
     exp.StddevSamp: (True, True),
 }
 _QUANTILES = (exp.Median, exp.PercentileCont, exp.PercentileDisc, exp.Quantile)
+_EXTREMES: dict[type[Expr], float] = {exp.Min: 0.0, exp.Max: 1.0}
+"""The least and the largest value, as the quantiles that they are."""
 _LONGEST_ARGUMENT = 60
 """Characters of an argument that a hint repeats."""
 _COUNT_GROUPS = (
@@ -40,10 +42,10 @@ _COUNT_GROUPS = (
 # {0} stands for the first argument, {1} for the second.
 _REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
     (
-        (exp.Min, exp.Max, exp.ArgMin, exp.ArgMax),
-        "a smallest or largest value is one person's; take QUANTILE_DISC({0}, 0.01) or "
-        "QUANTILE_DISC({0}, 0.99) instead.",
+        (exp.ArgMin, exp.ArgMax),
+        f"it returns a single row's value: {_COUNT_GROUPS}",
     ),
+    ((exp.Min, exp.Max), "take one value, MIN({0}) or MAX({0}), or several quantiles."),
     (
         (exp.ApproxDistinct, exp.ApproxTopK),
         f"distinct values can't be counted with this noise: {_COUNT_GROUPS}",
@@ -80,7 +82,7 @@ def aggregate(node: Expr, binder: RowBinder) -> Expr:
     if type(inner) in _VARIANCES:
         argument = _argument(inner, binder)
         return _variance(inner, argument, filters, label, binder)
-    if isinstance(inner, (*_QUANTILES, exp.WithinGroup)):
+    if isinstance(inner, (*_QUANTILES, exp.WithinGroup)) or _is_extreme(inner):
         return _s(binder.statistic(_quantile(inner, filters, label, binder)))
     raise refused(node, binder.source)
 
@@ -126,7 +128,7 @@ def refused(node: Expr, source: SourceText) -> SqlError:
         word = inner.sql_name()
     hint = (
         "supported are COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, "
-        "MEDIAN, QUANTILE_CONT and QUANTILE_DISC."
+        "MEDIAN, QUANTILE_CONT, QUANTILE_DISC, MIN and MAX."
     )
     for types, words in _REFUSED:
         if isinstance(inner, types):
@@ -259,9 +261,17 @@ def _moments(
     return first, count
 
 
+def _is_extreme(node: Expr) -> bool:
+    """Whether a node is the MIN or MAX of one expression, not that of the n first ones."""
+    return type(node) in _EXTREMES and not any(v for k, v in node.args.items() if k != "this")
+
+
 def _quantile(
     node: Expr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder
 ) -> Quantile:
+    if type(node) in _EXTREMES:
+        plain = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
+        return Quantile(label, binder.bind(plain), _EXTREMES[type(node)], False, filters)
     if isinstance(node, exp.WithinGroup):
         ordered = [] if node.args.get("expression") is None else node.expression.expressions
         if len(ordered) != 1 or not isinstance(node.this, (exp.PercentileCont, exp.PercentileDisc)):
