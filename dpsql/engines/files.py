@@ -35,8 +35,8 @@ Fetch = Callable[[str], Sequence[tuple[object, ...]]]
 
 PARQUET = frozenset({"read_parquet", "parquet_scan"})
 """Functions that read Parquet files."""
-_MOST_FILES = 20_000
-_MOST_ROOTS = 64
+_MOST_FILES = 10_000
+_MOST_ROOTS = 1_000
 _PATTERN = re.compile(r"[*?\[\]{}\x00-\x1f]" if os.sep == "\\" else r"[*?\[\]{}\\\x00-\x1f]")
 """What may be more than a character of a path."""
 _PARTITION = re.compile(r"[^=/\\]+=[^=/\\]*")
@@ -150,7 +150,7 @@ def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
     frozen = FrozenFiles(files)
     if len(frozen.roots) > _MOST_ROOTS or not all(root.name for root in frozen.roots):
         raise RefusedViewError(
-            f"its files are in more than {_MOST_ROOTS} folders, or in none",
+            f"its files are in more than {_MOST_ROOTS:,} folders, or in none",
             hint="put them into one folder, with or without folders named key=value in it.",
         )
     return frozen

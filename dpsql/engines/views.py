@@ -34,11 +34,18 @@ from dpsql.rows.expression import (
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.catalog import column_types, expressions_for, groups_of, read_table, unit_of
+from dpsql.schema.catalog import (
+    column_types,
+    declared_for,
+    expressions_for,
+    groups_of,
+    read_table,
+    unit_of,
+)
 from dpsql.schema.declared import KnownColumn, fitted
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row, fetch
-from dpsql.schema.lookup import StoredView, find, find_view, of_table, storing
+from dpsql.schema.lookup import StoredView, find, find_view, is_table, storing
 from dpsql.schema.names import apart, as_sql, closest
 from dpsql.schema.references import COLUMNS, resolve_unit
 from dpsql.schema.units import ResolvedUnit
@@ -50,6 +57,10 @@ if TYPE_CHECKING:
 _PARSE = "SELECT system.main.json_serialize_sql(?)"
 _COLUMNS = """
     SELECT column_name, data_type FROM system.main.duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
+"""
+_COMMENTS = """
+    SELECT column_name, comment FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
 _FILES = "files"
@@ -123,8 +134,6 @@ def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, leve
     if isinstance(read.relation, ReadFiles):
         return _files(con, read.relation)
     parts = read.relation.parts
-    if len(parts) == 1 and _is_path(parts[0]):
-        return _files(con, ReadFiles("read_parquet", parts, {}))
     database, schema, _ = view.path
     if len(parts) == 3 and parts[0].lower() != database.lower():
         raise RefusedViewError(
@@ -137,6 +146,8 @@ def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, leve
     inner = find_view(con, path)
     if inner is not None:
         return _layer(con, inner, level + 1)
+    if len(parts) == 1 and _is_path(parts[0]) and not is_table(con, path):
+        return _files(con, ReadFiles("read_parquet", parts, {}))
     stored = find(con, path)
     return Layer(stored, column_types(con, stored))
 
@@ -252,7 +263,8 @@ def _described(
     said = unit_of(con, path, schema, unit, layer.comment)
     inner = _described(con, layer.below, schema, _unit_below(layer, said))
     known = [_known(layer, inner, column) for column in layer.types]
-    declared = of_table(con, schema if schema is not None else {}, path) or {}
+    comments = fetch(con, _COMMENTS, list(path))
+    declared = declared_for(con, path, schema, [(row[0], row[1]) for row in comments])
     columns, undeclared, bounds = fitted(name, known, declared)
     check_zones(con, columns.values())
     given = {column.lower() for column in declared}

@@ -177,7 +177,7 @@ def _describe(
         found = None if says_nothing else _from_catalog(name, type_, nullable, checks)
         shown = COLLATED if name in unclear else type_
         known.append(KnownColumn(name, type_, found, shown, generated=generated))
-    declared = _declared(con, path, schema, rows)
+    declared = declared_for(con, path, schema, [(row[0], row[4]) for row in rows])
     columns, undeclared, bounds = fitted(path[-1], known, declared)
     check_zones(con, columns.values())
     said = unit_of(con, path, schema, unit, comment)
@@ -201,13 +201,20 @@ def _describe(
     )
 
 
-def _declared(
-    con: DuckDBPyConnection, path: tuple[str, ...], schema: Schema | None, rows: Sequence[Row]
+def declared_for(
+    con: DuckDBPyConnection,
+    path: Sequence[str],
+    schema: Schema | None,
+    comments: Sequence[tuple[str, str | None]],
 ) -> dict[str, Domain | NumberBounds]:
-    """Return what is declared of columns: by the schema, or else by their comments."""
+    """Return what is declared of columns: by the schema, or else by their comments.
+
+    Raises:
+        SchemaError: a comment is not understood.
+    """
     given = (of_table(con, schema, path) if schema is not None else None) or {}
     lowered = {column.lower() for column in given}
-    noted = [(row[0], row[4]) for row in rows if row[0].lower() not in lowered]
+    noted = [each for each in comments if each[0].lower() not in lowered]
     return domains_of(path[-1], noted) | dict(given)
 
 

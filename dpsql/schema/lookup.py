@@ -134,6 +134,16 @@ def find(con: DuckDBPyConnection, parts: tuple[str, ...]) -> tuple[str, str, str
     return found
 
 
+def is_table(con: DuckDBPyConnection, path: Sequence[str]) -> bool:
+    """Whether there is a stored table at a path.
+
+    Raises:
+        SchemaError: the catalog can't be read.
+    """
+    found = fetch(con, _TABLES, [path[-1]])
+    return any(_folded(row[:3]) == _folded(path) for row in found if not row[3])
+
+
 def find_view(con: DuckDBPyConnection, parts: tuple[str, ...]) -> StoredView | None:
     """Resolve a name to a view of the current database; None if it means no such view.
 

@@ -80,6 +80,13 @@ def test_patterns_lists_and_names_of_files(con, folder):
             assert pattern not in table.origin.sql
 
 
+def test_a_table_goes_before_a_file_of_its_name(con, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    view(con, "'a.parquet'")
+    con.execute('CREATE TABLE "a.parquet" (h INTEGER, s VARCHAR)').fetchall()
+    assert describe_table(con, ("v",), SCHEMA).stored.path == ("memory", "main", "a.parquet")
+
+
 def test_relative_paths_are_files_of_this_process(con, folder, monkeypatch):
     monkeypatch.chdir(folder)
     view(con, "'a.parquet'")

@@ -94,6 +94,24 @@ def test_columns_that_are_shown_as_they_are_keep_what_is_known_of_them(con):
     assert table.filled == {"b"}
 
 
+def test_comments_on_a_view_declare_its_columns(con):
+    make(con, "SELECT age, age + 1 AS next, paid FROM t")
+    con.execute(
+        """
+        COMMENT ON VIEW v IS 'dpsql: {"expressions": {"paid * next": [0, 50]}}';
+        COMMENT ON COLUMN v.next IS 'dpsql: {"integers": [1, 10]}';
+        COMMENT ON COLUMN v.paid IS 'dpsql: {"number": [0, 20]}';
+        """
+    ).fetchall()
+    table = describe_table(con, ("v",))
+    assert table.columns["next"].size == 10
+    assert list(table.bounds) == ["paid"]
+    assert list(table.expressions) == ["paid * next"]
+    assert table.enforced == {"age"}
+    given = describe_table(con, ("v",), Schema({"v": {"next": Domain.integers(1, 5)}}))
+    assert given.columns["next"].size == 5
+
+
 REFUSED = {
     "SELECT age FROM t LIMIT 3": "LIMIT",
     "SELECT DISTINCT age FROM t": "DISTINCT",

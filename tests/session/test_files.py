@@ -6,9 +6,12 @@ import os
 import traceback
 
 import duckdb
+import polars
 import pytest
+from click.testing import CliRunner
 
 import dpsql
+from dpsql.cli import main
 from dpsql.engines import duckdb as engine
 from dpsql.planner.mechanisms import querysmasher
 from tests.session.tools import BUDGET
@@ -216,3 +219,32 @@ def test_two_views_of_one_folder_with_other_columns(folder):
     asked._con.execute(f"CREATE VIEW others AS FROM '{folder}/late.parquet'").fetchall()
     asked.query("SELECT late, COUNT(*) AS n FROM others GROUP BY late", budget=BUDGET)
     assert asked.ledger.spent == 2 * BUDGET.mu_squared
+
+
+def test_the_command_line(folder, tmp_path):
+    database, declared = tmp_path / "x.duckdb", tmp_path / "schema.toml"
+    connect(folder / "*.parquet", database).close()
+    declared.write_text("[trips.columns]\nhour = { integers = [0, 3] }\n")
+    for arguments in (
+        ["schema", "--db", database, "--schema", declared],
+        ["query", BY_HOUR, "--db", database, "--rho", "0.1", "--schema", declared],
+    ):
+        result = CliRunner().invoke(main, list(map(str, arguments)))
+        assert result.exit_code == 0, result.output
+        assert "hour" in result.output
+    assert account(folder).exists()
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pandas", "polars"])
+def test_a_registered_frame_is_refused_with_a_hint_that_works(library):
+    pytest.importorskip(library)
+    with duckdb.connect() as con:
+        made = con.sql("SELECT i % 2 = 0 AS even FROM range(10) AS r(i)")
+        frame = {"pyarrow": made.to_arrow_table, "pandas": made.df, "polars": made.pl}[library]()
+        con.register("frame", frame)
+        with pytest.raises(dpsql.SchemaError, match="may be replaced") as caught:
+            dpsql.Session(con).query("SELECT COUNT(*) FROM frame", budget=BUDGET)
+        assert "polars.DataFrame(frame).dp.session()" in str(caught.value.hint)
+        asked = polars.DataFrame(frame).dp.session()
+        sql = "SELECT even, COUNT(*) AS n FROM self GROUP BY even"
+        assert asked.query(sql, budget=BUDGET).height == 3
