@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 
 import dpsql
@@ -71,14 +72,13 @@ def test_extremes_are_read_off_from_the_rows_outwards():
     con.execute("CREATE TABLE t (x INTEGER CHECK (x BETWEEN 0 AND 200))").fetchall()
     con.execute("INSERT INTO t SELECT 80 + i % 41 FROM range(41000) r(i)").fetchall()
     sql = "SELECT MIN(x) AS a, MAX(x) AS b, QUANTILE_DISC(x, 0) AS c FROM t"
-    for _ in range(5):
-        frame = dpsql.query(con, sql, budget=dpsql.Budget(rho=0.01))
-        a, b, c = frame.select("a", "b", "c").row(0)
-        assert 78 <= a <= 82
-        assert 118 <= b <= 122
-        assert a == c
-        assert frame["a_lower"].item() == 0
-        assert frame["b_upper"].item() == 200
+    frames = [dpsql.query(con, sql, budget=dpsql.Budget(rho=0.01)) for _ in range(9)]
+    found = pl.concat(frames)
+    assert 78 <= found["a"].median() <= 82  # seldom, noise of more than 2 standard errors decides
+    assert 118 <= found["b"].median() <= 122
+    assert (found["a"] == found["c"]).all()
+    assert (found["a_lower"] == 0).all()
+    assert (found["b_upper"] == 200).all()
 
 
 @pytest.mark.parametrize("value", ["QUANTILE_CONT(age, 0.9)", "QUANTILE_DISC(age, 0.9)"])
