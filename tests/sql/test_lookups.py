@@ -15,6 +15,7 @@ COLUMNS = {
     "k": dpsql.Domain.integers(0, 9, nullable=True),
     "t": dpsql.Domain.labels(["a", "b", "c"], nullable=True),
     "v": dpsql.Domain.integers(0, 3),
+    "free": dpsql.Domain.number(0, 1),
 }
 GROUPED = """
     d.w, COUNT(*) AS n, SUM(d.m) AS s FROM facts f JOIN dim d ON f.k = d.k
@@ -29,6 +30,17 @@ GROUPED = """
     u, COUNT(*) AS n FROM facts f, sub s, dim d WHERE s.w = d.w AND f.k = d.k
     u, COUNT(*) AS n FROM facts f LEFT JOIN dim d ON f.k = d.k LEFT JOIN sub s ON s.w = d.w
     a.w, COUNT(*) AS n FROM facts f JOIN dim a ON f.k = a.k JOIN dim b ON f.k = b.k AND a.m = b.m
+    d.w, COUNT(f.v) AS n, SUM(f.v) AS s FROM facts f RIGHT JOIN dim d ON f.k = d.k
+    d.w, COUNT(f.v) AS n, COUNT(*) FILTER (WHERE v > 1) FROM dim d LEFT JOIN facts f ON f.k = d.k
+    d.w, COUNT(f.v) AS n, SUM(f.v) AS s FROM dim d FULL JOIN facts f ON f.k = d.k AND f.v > d.m
+    d.w, COUNT(f.v) AS n FROM facts f FULL JOIN dim d ON f.k = d.k
+    d.w, COUNT(*) AS n FROM dim d RIGHT JOIN facts f ON f.k = d.k
+    d.k, COUNT(v) AS n FROM dim d LEFT JOIN facts USING (k)
+    w, t, COUNT(v) AS n FROM facts RIGHT JOIN dim USING (k, t)
+    u, COUNT(f.v) AS n FROM dim d LEFT JOIN facts f ON f.k = d.k JOIN sub s ON s.w = d.w
+    u, COUNT(v) AS n FROM dim d LEFT JOIN facts f ON f.k = d.k LEFT JOIN sub s USING (w) WHERE m > 1
+    d.w, COUNT(*) AS n FROM dim d LEFT JOIN facts f ON f.k = d.k WHERE f.v > 1
+    d.w, SUM(free) AS s, COUNT(free) AS n FROM dim d LEFT JOIN facts f ON f.k = d.k
 """
 COUNTED = """
     facts f LEFT JOIN dim d ON f.k = d.k JOIN sub s ON s.w = d.w OR d.w IS NULL
@@ -66,7 +78,7 @@ def connect(seed):
     """Make private rows, and public ones with duplicates, NULL keys and keys that no row has."""
     rng = random.Random(seed)  # noqa: S311
     con = duckdb.connect()
-    con.execute("CREATE TABLE facts (k INTEGER, t VARCHAR, v INTEGER)").fetchall()
+    con.execute("CREATE TABLE facts (k INTEGER, t VARCHAR, v INTEGER, free DOUBLE)").fetchall()
     con.execute("CREATE TABLE dim (k INTEGER, t VARCHAR, w INTEGER, m INTEGER)").fetchall()
     con.execute("CREATE TABLE sub (w INTEGER, u VARCHAR)").fetchall()
 
@@ -74,14 +86,15 @@ def connect(seed):
         return None if rng.random() < 0.15 else value
 
     facts = [
-        (maybe(rng.randint(0, 9)), maybe(rng.choice("abc")), rng.randint(0, 3)) for _ in range(500)
+        (maybe(rng.randint(0, 9)), maybe(rng.choice("abc")), rng.randint(0, 3), i % 3 / 2)
+        for i in range(500)
     ]
     dim = [
         (maybe(rng.randint(-2, 12)), maybe(rng.choice("abx")), maybe(rng.randint(0, 3)), i % 5)
         for i in range(rng.randint(1, 25))
     ]
     sub = [(maybe(rng.randint(0, 3)), rng.choice("xyz")) for _ in range(rng.randint(1, 8))]
-    con.executemany("INSERT INTO facts VALUES (?, ?, ?)", facts)
+    con.executemany("INSERT INTO facts VALUES (?, ?, ?, ?)", facts)
     con.executemany("INSERT INTO dim VALUES (?, ?, ?, ?)", dim)
     con.executemany("INSERT INTO sub VALUES (?, ?)", sub)
     return con
@@ -96,6 +109,13 @@ def test_joins_are_those_of_duckdb(sql, seed):
         assert not differences(con, sql, session)
     except dpsql.SqlError as error:  # by chance no row can have the same key
         assert error.message.endswith("so there is no group to return.")  # noqa: PT017
+
+
+def test_a_sum_over_no_public_row_is_zero():
+    con = connect(0)
+    session = dpsql.Session(con, schema=dpsql.Schema({"facts": COLUMNS}), public=["dim", "sub"])
+    sql = "SELECT SUM((SELECT MAX(m) FROM dim WHERE m > 9 AND dim.k = f.k)) AS s FROM facts f"
+    assert not differences(con, sql, session)
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def exact_shares(
     Returns:
         The share of each single one.
     """
-    largest = max(parts, default=1.0)
+    largest = max(parts, default=0.0) or 1.0  # where nothing is asked, all are alike
     weights = [max(1, int(part / largest * _GRAIN)) for part in parts]
     unit = total / max(1, sum(w * n for w, n in zip(weights, counts, strict=True)))
     return tuple(unit * w for w in weights)

@@ -16,7 +16,8 @@ from sqlglot import exp
 from dpsql.errors import Span
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column
 
-JoinKind = Literal["inner", "left", "semi", "anti"]
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""How public rows are joined, seen from the private ones: those come first."""
 
 ROW = "__row"
 """The column of a table of answers with the number of each row."""

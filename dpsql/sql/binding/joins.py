@@ -12,10 +12,9 @@ from dpsql.sql.binding.core import JoinKind, Relation
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.text.spans import JOINS, SourceText
 
-_SIDES = {
-    "RIGHT": "write it the other way round: FROM people LEFT JOIN bands; or use JOIN.",
-    "FULL": "use JOIN, or LEFT JOIN from the private table.",
-}
+_TURNED: dict[JoinKind, JoinKind] = {"left": "right", "right": "left", "full": "full"}
+"""What a join is from its other side."""
+_KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,11 @@ class JoinedItem:
     kind: JoinKind
     on: Expr | None
     using: tuple[str, ...]
+
+    @property
+    def turned(self) -> JoinKind | None:
+        """What it is from the side of what stands before it; None if it must stand there."""
+        return _TURNED.get(self.kind)
 
 
 def joins_of(select: exp.Select, source: SourceText) -> list[JoinedItem]:
@@ -40,12 +44,12 @@ def joins_of(select: exp.Select, source: SourceText) -> list[JoinedItem]:
     found = [JoinedItem(clause.this, "inner", None, ())]
     for node in select.args.get("joins") or []:
         side, kind = (node.args.get("side") or "").upper(), (node.kind or "").upper()
-        if node.args.get("method") or side in _SIDES:
-            words = f"{node.args.get('method') or ''} {side}".split()[0].upper()
+        if node.args.get("method"):
+            words = str(node.args["method"]).upper()
             raise source.unsupported(
                 source.clause(*JOINS) or source.node(node.this),
                 f"{'An' if words[0] == 'A' else 'A'} {words} join is not supported.",
-                _SIDES.get(side, f"write the condition out: {_written(node)} ON … = …."),
+                f"write the condition out: {_written(node)} ON … = ….",
             )
         using = tuple(part.name for part in node.args.get("using") or [])
         found.append(JoinedItem(node.this, _kind(side, kind), node.args.get("on"), using))
@@ -62,7 +66,43 @@ def _kind(side: str, kind: str) -> JoinKind:
         return "semi"
     if kind == "ANTI":
         return "anti"
-    return "left" if side == "LEFT" else "inner"
+    return _KINDS.get(side, "inner")
+
+
+def check_sides(
+    joins: list[JoinedItem], home: JoinedItem | None, source: SourceText, *, plain: bool
+) -> None:
+    """Refuse joins that keep rows of a side, where that can't be said of groups.
+
+    Args:
+        joins: the items after FROM.
+        home: the one whose rows are private.
+        source: the statement's text.
+        plain: whether it is a table, in a SELECT of which groups are made.
+
+    Raises:
+        UnsupportedSqlError: there is one.
+    """
+    at = 0 if home is None else joins.index(home)
+    first = joins[1:2] if at < 2 and plain else []
+    for number, join in enumerate(joins):
+        outer = join.kind in {"right", "full"} or (join is home and join.kind == "left")
+        turned_left = join is home and at == 1 and join.kind == "right"
+        if outer and not turned_left and join not in first:
+            hint = "it must be the first join, of a private table itself and a public one; or use "
+            hint += "JOIN: groups without rows are in the answer anyway."
+            raise source.unsupported(
+                source.clause(*JOINS) or source.node(join.item),
+                f"A {join.kind.upper()} join is not supported here.",
+                hint if home is not None else "use LEFT JOIN.",
+            )
+        before = number <= at and join.kind != "inner"
+        if before and not (join is home and at == 1 and join.turned):
+            raise source.unsupported(
+                join.item,
+                "The private table must come first in this kind of join.",
+                "use JOIN: groups without rows are in the answer anyway.",
+            )
 
 
 def name_parts(node: Expr) -> tuple[str, ...]:

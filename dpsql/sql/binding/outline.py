@@ -6,6 +6,7 @@ A SELECT over the private table is a core. What joins it must be public, and wha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +16,7 @@ from sqlglot.helper import ensure_list
 from dpsql.errors import Span, SqlSchemaError, printable
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import RowBinder, check_name
-from dpsql.sql.binding.core import Core, Relation
+from dpsql.sql.binding.core import Core, JoinKind, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, quoted_column, rebuild, render
 from dpsql.sql.binding.items import (
     NOISY,
@@ -27,7 +28,7 @@ from dpsql.sql.binding.items import (
     WrittenRows,
     given_names,
 )
-from dpsql.sql.binding.joins import JoinedItem, has_column, joins_of, name_parts
+from dpsql.sql.binding.joins import JoinedItem, check_sides, has_column, joins_of, name_parts
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
@@ -169,6 +170,7 @@ class _Visitor:
         joins = joins_of(node, self._source)
         place = self._items.among(joins, names)
         if place is None:
+            check_sides(joins, None, self._source, plain=False)
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         kinds.found.add(NOISY)
         return self._core(node, joins, place, names)
@@ -184,6 +186,7 @@ class _Visitor:
             public=lambda part, outer: self._public_subquery(part, outer, names),
             noisy=lambda part: self._within(part, names, _Kinds()),
         )
+        check_sides(joins, place, self._source, plain=home.query is None)
         own, joined = self._joined(joins, place, home, binder, names)
         relations = (*home.relations, *own)
         exist = self._existing.of(home.table)
@@ -211,6 +214,7 @@ class _Visitor:
         home = self._home(place.item, names)
         public = partial(self._public_subquery, names=names)
         binder = RowBinder(self._source, select, home, public)
+        check_sides(joins, place, self._source, plain=False)
         own, joined = self._joined(joins, place, home, binder, names)
         where = select.args.get("where")
         if where is not None:
@@ -232,29 +236,31 @@ class _Visitor:
     ) -> tuple[list[Relation], list[BoundExpr]]:
         """Bind what a SELECT joins with private rows; return it, and the conditions on all rows."""
         others = [join for join in joins if join is not place]
-        self._check_sides(joins, place)
         first = len(home.relations)
         relations = [self._relation(i, join, names) for i, join in enumerate(others, first)]
         for relation, join in zip(relations, others, strict=True):
             binder.scope.add(relation)
             binder.scope.merge((*join.using, *place.using))
-        joined = [*home.conjuncts, *self._conditions(place, relations, None, binder)]
+        turned = self._conditions(place, relations, None, binder)
+        joined = [*home.conjuncts, *(turned if place.turned is None else ())]
         for i, join in enumerate(others):
-            on = self._conditions(join, relations[:i], relations[i], binder)
-            if join.kind == "inner":
-                joined += on
-            relations[i] = replace(relations[i], on=() if join.kind == "inner" else on)
+            kind, on = join.kind, self._conditions(join, relations[:i], relations[i], binder)
+            if place.turned is not None:  # it is the second item, and what is before it the first
+                kind, on = (place.turned, turned) if i == 0 else (kind, on)
+            joined += on if kind == "inner" else ()
+            relations[i] = replace(relations[i], kind=kind, on=() if kind == "inner" else on)
+            using = join.using if place.turned is None else place.using
+            self._check_using(kind, using, join)
+            binder.scope.keep(using if kind == "right" else ())
         return relations, joined
 
-    def _check_sides(self, joins: list[JoinedItem], home: JoinedItem) -> None:
-        """Refuse to keep public rows that no private row meets: that depends on the rows."""
-        before = joins[: joins.index(home) + 1]
-        outer = next((join for join in before if join.kind != "inner"), None)
-        if outer is not None:
+    def _check_using(self, kind: JoinKind, using: Sequence[str], join: JoinedItem) -> None:
+        """Refuse a column that would be of one side in some rows, and of the other in others."""
+        if using and kind == "full":
             raise self._source.unsupported(
-                outer.item,
-                "The private table must come first in this kind of join.",
-                "use JOIN: groups without rows are in the answer anyway.",
+                join.item,
+                "USING is not supported in a FULL join.",
+                f"write ON and the condition, and name columns of {printable(join.item.name)}.",
             )
 
     def _conditions(

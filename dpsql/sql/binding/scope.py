@@ -89,12 +89,17 @@ class Scope:
         self._aliases = aliases
         self._relations: list[Relation] = []
         self._merged: set[str] = set()
+        self._kept: set[str] = set()
         self._places = {name: f"__a{i}" for i, name in enumerate(table.columns)}
         self._by_row = {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
 
     def add(self, relation: Relation) -> None:
         """Make the columns of a relation visible."""
         self._relations.append(relation)
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Let a name after USING mean the column of a relation of which all rows are kept."""
+        self._kept |= {name.lower() for name in names}
 
     def merge(self, names: Sequence[str]) -> None:
         """Let a name after USING mean the private table's column, if it has one."""
@@ -124,7 +129,9 @@ class Scope:
         name, qualifier = node.name, _qualifier(node)
         public = self._public(name, qualifier)
         private = self._is_private(name) and self._is_table(qualifier)
-        if name.lower() in self._merged and not qualifier:
+        if name.lower() in self._kept and not qualifier:
+            private = False
+        elif name.lower() in self._merged and not qualifier:
             public = []
         if len(public) + private > 1:
             owner = self._alias or self._table.name

@@ -295,7 +295,7 @@ def _too_many() -> ResourceLimitError:
 
 def _rows(relation: Relation) -> str:
     """Return the rows that a row may meet; NULL, where it may meet none."""
-    if relation.kind != "left":
+    if relation.kind not in {"left", "full"}:
         return relation.table
     none = f"SELECT NULL AS __r{relation.number}_row"
     return f"(SELECT * FROM {relation.table} UNION ALL BY NAME {none})"

@@ -25,6 +25,7 @@ from dpsql.sql.lowering.coarse import CoarseColumns
 from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.lowering.hints import hint_for
 from dpsql.sql.lowering.lookups import MAX_JOINED, JoinedRows, multiplied
+from dpsql.sql.lowering.unmatched import UnmatchedRows, unmatched_rows
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
@@ -94,6 +95,14 @@ class Evaluator:
         """
         self._coarse.check(bound, relations, truth=False, plain=True)
 
+    def check_unmatched(self, core: Core) -> None:
+        """Refuse what depends on which public rows no row meets.
+
+        Raises:
+            SqlError: that is so.
+        """
+        UnmatchedRows(self._sandbox, self._table, self.source, self._cells_of).check(core)
+
     def plain(self, key: int, attribute: str) -> StoredAxis:
         """Return the axis whose groups are the cells of a column."""
         self.cells((attribute,))
@@ -114,6 +123,11 @@ class Evaluator:
         places = f"{selected}, __cell AS cell, {first} AS ord"
         with self._locating(component, keys):
             query = f"{self._joined(component)} SELECT {places} FROM j WHERE __kept"
+            cells = self._cells_of(component.attributes)
+            unmatched = unmatched_rows(self._sandbox, component, cells)
+            if unmatched is not None:  # these have groups, and no cell
+                rest = f"{self._joined(component, unmatched)} SELECT {places} FROM j WHERE __kept"
+                query = f"SELECT * FROM ({query}) UNION ALL SELECT * FROM ({rest})"
             self._sandbox.create(part, query)
         self._sandbox.create(
             axis,
@@ -123,7 +137,7 @@ class Evaluator:
         same = " AND ".join(f"p.k{k} IS NOT DISTINCT FROM x.k{k}" for k in component.keys)
         found = self._sandbox.arrays(
             f"SELECT x.row AS row, p.cell AS cell, count(*)::DOUBLE AS weight "
-            f"FROM {part} p JOIN {axis} x ON {same} GROUP BY ALL"
+            f"FROM {part} p JOIN {axis} x ON {same} WHERE p.cell IS NOT NULL GROUP BY ALL"
         )
         ((rows,),) = self._sandbox.rows(f"SELECT count(*) FROM {axis}")
         self._sandbox.drop(part)
@@ -249,7 +263,7 @@ class Evaluator:
         plain = bound.sql in [render(column(f"__a{i}")) for i in timed]
         return f"({bound.sql})::DATE" if plain else f"({bound.sql})"
 
-    def _joined(self, component: CoupledColumns) -> str:
+    def _joined(self, component: CoupledColumns, source: str | None = None) -> str:
         """Return `WITH j AS …`: cells joined with public rows, and whether they are kept."""
         on = [condition for r in component.relations for condition in r.on]
         for condition in (*component.conjuncts, *on):
@@ -257,7 +271,8 @@ class Evaluator:
         # Conditions are selected, not filtered by: DuckDB plans a thousand filters for seconds.
         holds = conjunction([c.sql for c in component.conjuncts])
         kept = f"({holds}) IS TRUE" if component.conjuncts else "true"
-        return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS __kept FROM {self._source(component)})"
+        source = source or self._source(component)
+        return f"WITH j AS MATERIALIZED (SELECT *, {kept} AS __kept FROM {source})"
 
     def _source(self, component: CoupledColumns) -> str:
         """Join the cells with public rows, if these are not too many."""
@@ -294,7 +309,7 @@ class Evaluator:
 
     def _first(self, component: CoupledColumns, keys: Sequence[BoundExpr]) -> str:
         """Return what groups are ordered by: cells, unless the keys are public rows' alone."""
-        rows = [f"__r{r.number}_row" for r in component.relations if r.kind in {"inner", "left"}]
+        rows = [f"__r{r.number}_row" for r in component.relations if r.kind not in {"semi", "anti"}]
         parts = ["__cell", *rows] if any(k.attributes for k in keys) else [*rows, "__cell"]
         return f"({', '.join(parts)})" if len(parts) > 1 else parts[0]
 

@@ -58,11 +58,13 @@ class _Step:
         """The join."""
         relation = self.relation
         conditions = [equality.sql for equality in self.equal]
+        # Public rows that no row meets are looked at apart, see `unmatched`.
+        kind = {"right": "inner", "full": "left"}.get(relation.kind, relation.kind)
         if relation.kind == "inner":
             on = f" ON {conjunction(conditions)}" if conditions else ""
             return f"{'JOIN' if conditions else 'CROSS JOIN'} {relation.table}{on}"
         conditions += [c.sql for c in relation.on if c.sql not in conditions]
-        return f"{relation.kind.upper()} JOIN {relation.table} ON {conjunction(conditions)}"
+        return f"{kind.upper()} JOIN {relation.table} ON {conjunction(conditions)}"
 
     @property
     def conditions(self) -> list[tuple[BoundExpr, str]]:
@@ -73,7 +75,7 @@ class _Step:
     @property
     def multiplies(self) -> bool:
         """Whether there may be more rows after it than before."""
-        return self.relation.kind in {"inner", "left"}
+        return self.relation.kind not in {"semi", "anti"}
 
 
 class JoinedRows:
@@ -84,12 +86,20 @@ class JoinedRows:
         component: the component.
         cells: SQL for its cells.
         count: how many there are.
+        before: a relation that is among them already.
     """
 
-    def __init__(self, sandbox: Sandbox, component: CoupledColumns, cells: str, count: int) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        component: CoupledColumns,
+        cells: str,
+        count: int,
+        before: Relation | None = None,
+    ) -> None:
         self._sandbox, self._component = sandbox, component
         self._cells, self._count = cells, count
-        self._steps = _steps(component.relations, component.conjuncts)
+        self._steps = _steps(component.relations, component.conjuncts, before)
 
     @property
     def sql(self) -> str:
@@ -156,8 +166,8 @@ class JoinedRows:
             if pairs > MAX_JOINED:
                 raise self._too_many()
             on = conjunction([equality.sql for equality in step.equal])
-            kind = {"inner": "JOIN", "left": "LEFT JOIN"}.get(step.relation.kind)
-            source = met if kind is None else f"{met} {kind} {step.relation.table} ON {on}"
+            kind = "LEFT JOIN" if step.relation.kind in {"left", "full"} else "JOIN"
+            source = f"{met} {kind} {step.relation.table} ON {on}" if step.multiplies else met
             rows = "__rows"
         if met:
             self._sandbox.drop(met)
@@ -182,7 +192,7 @@ class JoinedRows:
         ((pairs,),) = self._sandbox.rows(
             f"SELECT coalesce(sum(l.n * r.n), 0) FROM {parts[0]} l JOIN {parts[1]} r ON {same}"
         )
-        return float(pairs) + (float(before) if relation.kind == "left" else 0.0)
+        return float(pairs) + (float(before) if relation.kind in {"left", "full"} else 0.0)
 
     def _joined_before(self, i: int) -> frozenset[str]:
         """Return the columns that can be there before a join."""
@@ -228,16 +238,19 @@ def _is_lookup(equality: Expr) -> bool:
     return {True} in outside and {False} in outside
 
 
-def _steps(relations: Sequence[Relation], conjuncts: Sequence[BoundExpr]) -> list[_Step]:
+def _steps(
+    relations: Sequence[Relation], conjuncts: Sequence[BoundExpr], before: Relation | None
+) -> list[_Step]:
     """Bring relations into an order in which they are looked up, where that is possible.
 
     Inner joins may come in any order. The others stay in theirs, each after what its condition is
     about: an inner join that comes before multiplies the same rows that it would afterwards.
     """
     implied = _implied(conjuncts)
-    left, found = list(relations), list[_Step]()
+    left, found = [r for r in relations if r != before], list[_Step]()
     while left:
         placed = {step.relation.number for step in found}
+        placed |= set() if before is None else {before.number}
         outer = next((r for r in left if r.kind != "inner"), None)
         ready = [r for r in left if r.kind == "inner"]
         if outer is not None and _about(outer) <= placed:

@@ -100,6 +100,7 @@ def lower(core: Core, table: Table, evaluator: Evaluator, reader: RowReader) -> 
         SqlError: no group is possible, or DuckDB can't compute an expression.
         ResourceLimitError: a joint domain or a matrix is too large.
     """
+    evaluator.check_unmatched(core)
     for computed in core.derived:
         evaluator.check_determined(computed, core.relations)
     types: dict[int, str] = {}

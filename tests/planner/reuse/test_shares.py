@@ -54,6 +54,10 @@ def test_what_is_known_well_enough_gets_nothing():
     assert shares.tolist() == [0.5, 0.5, 0.0]
 
 
+def test_exact_shares_are_equal_where_nothing_is_asked():
+    assert exact_shares([0.0, 0.0], [1, 1], Fraction(1)) == (Fraction(1, 2), Fraction(1, 2))
+
+
 def test_exact_shares_stay_within_the_total():
     total = Fraction(1, 3)
     shares = exact_shares(np.array([0.1, 0.2, 0.4]), [3, 1, 2], total)
