@@ -17,6 +17,7 @@ from dpsql.linalg import matrices
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.registry import able
 from dpsql.planner.strategies import dual
+from dpsql.rows.functions import FUNCTIONS
 from dpsql.sql.binding import bind
 from dpsql.sql.lowering import evaluate
 from dpsql.sql.text import limits
@@ -208,6 +209,18 @@ def test_the_limits_in_the_reference_are_those_of_the_code():
         workloads.MAX_CELLS, dual.MAX_RANK + 1,
     ):  # fmt: skip
         assert re.search(rf"(?<![\d,]){limit:,}(?![\d,])", text), f"{limit:,}"
+
+
+def test_the_functions_that_may_run_on_rows_are_those_of_the_code():
+    text = read(ROOT / "docs" / "reference" / "sql.md")
+    section = text.split("### What may run on rows")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    words = set(re.findall(r"[a-z]\w+", " ".join(rows[1:])))
+    signs = {name for name in FUNCTIONS if not name.isidentifier()}
+    assert all(sign in rows[0] for sign in signs)
+    written = {"and", "or", "not", "between", "in", "is_null", "is_distinct", "is_not_distinct"}
+    upper = {"coalesce", "nullif", "like", "ilike", "negative"}
+    assert set(FUNCTIONS) - signs - written - upper <= words
 
 
 def test_the_census_figures_are_what_is_planned():
