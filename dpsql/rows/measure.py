@@ -116,7 +116,7 @@ def measure(
         raise UnsupportedSqlError("Bounds of a sum must be in order, and its step not too small.")
     # Ends are rounded outward: a bound that is no multiple of the step must not be cut.
     first, last = math.floor(least / step), math.ceil(most / step)
-    middle = (first + last) // 2 if centered else 0
+    middle = middle_of((least, most), step) if centered else 0
     # Rows that add nothing add 0, which need not lie between the bounds.
     low, high = min(0, first - middle), max(0, last - middle)
     if max(-low, high) > MOST:
@@ -130,6 +130,11 @@ def measure(
     if middle:
         value = call("-", value, real(middle))
     return RowMeasure(value, step, middle, low, high, columns(expression))
+
+
+def middle_of(bounds: tuple[Fraction, Fraction], step: Fraction) -> int:
+    """Return how many steps are taken off values around whose middle is added up."""
+    return (math.floor(bounds[0] / step) + math.ceil(bounds[1] / step)) // 2
 
 
 def present(expression: RowExpression, types: Mapping[str, str]) -> str:

@@ -261,3 +261,5 @@ SELECT DISTINCT carrier FROM flights;
 -- name: longest_delays
 WITH late AS (SELECT *, dep_delay // 60 AS hours FROM flights WHERE dep_delay > 60)
 SELECT origin, COUNT(*) AS n, MAX(hours) AS longest FROM late GROUP BY origin;
+-- name: correlation
+SELECT origin, corr(dep_delay, arr_delay) AS r FROM flights GROUP BY origin;

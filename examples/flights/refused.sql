@@ -16,8 +16,8 @@ SELECT make_date(year, month, day) AS d, COUNT(*) AS n FROM flights GROUP BY d;
 SELECT dep_delay - LAG(dep_delay) OVER (ORDER BY time_hour) AS d FROM flights;
 -- name: correlated
 SELECT COUNT(*) AS n FROM flights f WHERE EXISTS (SELECT 1 FROM flights g WHERE g.origin = f.dest AND g.day = f.day);
--- name: correlation
-SELECT corr(dep_delay, arr_delay) AS r FROM flights;
+-- name: skew
+SELECT skewness(dep_delay) AS s FROM flights;
 -- name: pivoted
 PIVOT flights ON origin USING COUNT(*);
 -- name: now

@@ -41,9 +41,9 @@ def refusal(con, sql) -> dpsql.DpsqlError:
         ("SELECT COUNT(DISTINCT person) FROM lfs", "DISTINCT", "SELECT person, COUNT(*)"),
         ("SELECT STRING_AGG(code, ',') FROM lfs", "STRING_AGG", "SELECT code, COUNT(*)"),
         (
-            'SELECT CORR(age, "Household Size") FROM lfs',
-            "CORR",
-            'AVG(age * "Household Size") - AVG(',
+            'SELECT ARG_MAX("Household Size", age) FROM lfs',
+            "ARG_MAX",
+            'DISC("Household Size", 0.01)',
         ),
         ("SELECT * FROM lfs LIMIT 5", "single rows", "COUNT(*)"),
         ("SELECT sex, age FROM lfs", "grouped", "GROUP BY sex, age"),

@@ -93,7 +93,7 @@ def test_refused_without_asserts():
         ("SELECT string_agg(edu, ',') FROM people", "SELECT edu, COUNT(*) … GROUP BY edu"),
         ("SELECT ANY_VALUE(edu) FROM people", "SELECT edu, COUNT(*) … GROUP BY edu"),
         ("SELECT BOOL_OR(rich) FROM people", "COUNT_IF(rich) / COUNT(*)"),
-        ("SELECT CORR(age, hours) FROM people", "AVG(age * hours) - AVG(age) * AVG(hours)"),
+        ("SELECT SKEWNESS(age) FROM people", "COVAR_POP, COVAR_SAMP, CORR"),
         ("SELECT SUM(COUNT(*)) FROM people GROUP BY sex", "SELECT AVG(n) FROM (SELECT"),
         ("SELECT COUNT(*) FROM people WHERE COUNT(*) > 3", "HAVING"),
         ("SELECT QUANTILE_DISC(age, hours) FROM people", "QUANTILE_CONT(age, 0.25)"),

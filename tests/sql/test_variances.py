@@ -26,9 +26,13 @@ CREATE = """
     CREATE TABLE t (
         a INTEGER NOT NULL CHECK (a BETWEEN 0 AND 2),
         b BOOLEAN NOT NULL,
-        h INTEGER CHECK (h BETWEEN 0 AND 2)
+        h INTEGER CHECK (h BETWEEN 0 AND 2),
+        x DOUBLE,
+        y DECIMAL(6, 2)
     )
 """
+SCHEMA = dpsql.Schema({"t": {"x": dpsql.Domain.number(0, 4), "y": dpsql.Domain.number(-1, 9)}})
+"""Beside the constraints: x and y are added up row by row."""
 LINEAR = {
     "plain": "SELECT a, COUNT(*) AS n, SUM(h) AS s FROM t GROUP BY a",
     "arithmetic": "SELECT a, 2 * COUNT(*) - SUM(h) / 4 + 7 AS x, -COUNT(h) AS m FROM t GROUP BY a",
@@ -89,6 +93,13 @@ SMOOTH = {
     "outer share": "SELECT a, n / SUM(n) OVER () AS s FROM (SELECT a, COUNT(*) AS n FROM t "
     "GROUP BY a)",
     "covariance": "SELECT AVG(a * h) - AVG(a) * AVG(h) AS c FROM t WHERE h IS NOT NULL",
+    "regressions": "SELECT b, CORR(a, h) AS c, REGR_SLOPE(h, a) AS s, REGR_R2(a, h) AS r, "
+    "COVAR_SAMP(a, h) AS v FROM t GROUP BY b",
+    "of rows": "SELECT b, AVG(x) AS m, STDDEV(y) AS s, SUM(x * y) AS p FROM t GROUP BY b",
+    "covariances of rows": "SELECT b, COVAR_POP(x, y) AS c, CORR(x, y) AS r, COVAR_SAMP(x, a) AS m "
+    "FROM t GROUP BY b",
+    "regressions of rows": "SELECT REGR_INTERCEPT(y, x) AS i, REGR_R2(y, x) AS r, REGR_SXX(y, x) "
+    "AS s, REGR_AVGX(y, x) AS m FROM t WHERE y > 0",
     "rolled up": "SELECT a, AVG(h) AS m FROM t GROUP BY ROLLUP (a)",
     "rolled up share": "SELECT a, b, n / SUM(n) OVER (PARTITION BY a) AS s FROM "
     "(SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b)",
@@ -103,7 +114,13 @@ def con():
     con = duckdb.connect()
     con.execute(CREATE).fetchall()
     rows = [
-        (rng.choice((0, 1, 1, 2, 2)), rng.random() < 0.4, rng.choice((0, 1, 1, 2, None)))
+        (
+            rng.choice((0, 1, 1, 2, 2)),
+            rng.random() < 0.4,
+            rng.choice((0, 1, 1, 2, None)),
+            rng.choice((None, rng.uniform(0, 4), rng.uniform(1, 2))),
+            round(rng.uniform(-1, 9), 2),
+        )
         for _ in range(3000)
     ]
     fill(con, "t", rows)
@@ -120,7 +137,8 @@ def released(con, sql, monkeypatch):
 
     monkeypatch.setattr(tasks, "from_plan", keep)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(5))
-    release = dpsql.Session(con).release(sql, budget=dpsql.Budget(rho=1))
+    session = dpsql.Session(con, schema=SCHEMA)
+    release = session.release(sql, budget=dpsql.Budget(rho=1))
     return release, found["script"], found["plan"], found["measured"]
 
 
@@ -138,12 +156,13 @@ def first_order_variances(script, plan, measured, names):
     for block, space in every_space(plan.certified.blocks):
         noise = block.law.variance
         key, step = frozenset(space), 0.003 * noise**0.5
+        unit = float(block.law.unit)  # of the integers that are kept
         for index in range(base[key].size):
             ends = []
             for sign in (1, -1):
                 moved = dict(base)
                 moved[key] = base[key].copy()
-                moved[key].flat[index] += sign * step
+                moved[key].flat[index] += sign * step / unit
                 ends.append(values_at(script, plan, moved, names))
             total = total + ((ends[0] - ends[1]) / (2 * step)) ** 2 * noise
     return total

@@ -1,12 +1,7 @@
 """Aggregates: which linear statistics each one needs, and how it follows from them.
 
-COUNT and SUM are linear in the rows; averages and variances are functions of such sums:
-
-    AVG(e)      = c + S1/N,          S1 = SUM(e − c), N = COUNT(e)
-    VAR_POP(e)  = S2/N − (S1/N)²,    S2 = SUM((e − c)²)
-    VAR_SAMP(e) = (S2 − S1²/N)/(N − 1)
-
-where c is the middle of e's public range: S1 then has the smallest coefficients that it can have.
+COUNT and SUM are linear in the rows; averages, variances and regressions are functions of such
+sums, see `moments`.
 """
 
 from __future__ import annotations
@@ -16,20 +11,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SqlError
-from dpsql.schema.checks import operands
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
-from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, ratio, render
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
+from dpsql.sql.binding.moments import ONE, TWO, Moments, of_one, of_two
 from dpsql.sql.text.spans import SourceText
 
-_VARIANCES: dict[type[Expr], tuple[bool, bool]] = {
-    # aggregate → (of a sample, its root)
-    exp.VariancePop: (False, False),
-    exp.Variance: (True, False),
-    exp.StddevPop: (False, True),
-    exp.Stddev: (True, True),
-    exp.StddevSamp: (True, True),
-}
 _QUANTILES = (exp.Median, exp.PercentileCont, exp.PercentileDisc, exp.Quantile)
 _EXTREMES: dict[type[Expr], float] = {exp.Min: 0.0, exp.Max: 1.0}
 """The least and the largest value, as the quantiles that they are."""
@@ -59,10 +46,6 @@ _REFUSED: tuple[tuple[tuple[type[Expr], ...], str], ...] = (
         (exp.LogicalAnd, exp.LogicalOr),
         "one row decides it; take a share: 100.0 * COUNT_IF({0}) / COUNT(*).",
     ),
-    (
-        (exp.Corr, exp.CovarPop, exp.CovarSamp),
-        "write it out: AVG({0} * {1}) - AVG({0}) * AVG({1}) is the covariance.",
-    ),
 )
 
 
@@ -77,11 +60,12 @@ def aggregate(node: Expr, binder: RowBinder) -> Expr:
     if isinstance(inner, (exp.Count, exp.CountIf, exp.Sum)):
         return _s(binder.statistic(linear(node, binder)))
     label = _label(node, binder)
-    if isinstance(inner, exp.Avg):
-        return _average(_argument(inner, binder), filters, label, binder)
-    if type(inner) in _VARIANCES:
-        argument = _argument(inner, binder)
-        return _variance(inner, argument, filters, label, binder)
+    if isinstance(inner, ONE):
+        given = binder.summands(_only(inner, binder.source))
+        return of_one(inner, Moments(binder, label, given, filters))
+    if isinstance(inner, TWO):
+        given = binder.summands(inner.this, inner.expression)
+        return of_two(inner, Moments(binder, label, given, filters))
     if isinstance(inner, (*_QUANTILES, exp.WithinGroup)) or _is_extreme(inner):
         return _s(binder.statistic(_quantile(inner, filters, label, binder)))
     raise refused(node, binder.source)
@@ -114,7 +98,8 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
         filters = (*filters, *_conjuncts(condition, binder))
         if argument.unnest() == exp.Literal.number(1):
             return Linear(label, filters=filters)
-    return Linear(label, binder.bind(argument), filters=filters)
+    (weight,) = binder.summands(argument)
+    return Linear(label, weight, filters=filters)
 
 
 def refused(node: Expr, source: SourceText) -> SqlError:
@@ -128,7 +113,8 @@ def refused(node: Expr, source: SourceText) -> SqlError:
         word = inner.sql_name()
     hint = (
         "supported are COUNT, COUNT_IF, SUM, AVG, VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, "
-        "MEDIAN, QUANTILE_CONT, QUANTILE_DISC, MIN and MAX."
+        "COVAR_POP, COVAR_SAMP, CORR, REGR_SLOPE and its like, MEDIAN, QUANTILE_CONT, "
+        "QUANTILE_DISC, MIN and MAX."
     )
     for types, words in _REFUSED:
         if isinstance(inner, types):
@@ -167,7 +153,7 @@ def _unwrapped(node: Expr, binder: RowBinder) -> tuple[Expr, tuple[BoundExpr, ..
 
 
 def _conjuncts(condition: Expr, binder: RowBinder) -> tuple[BoundExpr, ...]:
-    return tuple(binder.bind(part) for part in operands(condition, exp.And))
+    return tuple(binder.bind(part) for part in conjuncts(condition))
 
 
 def _condition(node: Expr, place: Expr, binder: RowBinder) -> BoundExpr:
@@ -218,49 +204,6 @@ def _when(node: Expr) -> tuple[Expr, Expr] | None:
     return (branch.this, value) if zero and value is not None else None
 
 
-def _average(e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder) -> Expr:
-    first, count = _moments(e, filters, label, binder)
-    return _paren(exp.Add(this=Role.CENTER.column(first), expression=ratio(_s(first), _s(count))))
-
-
-def _variance(
-    node: Expr, e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder
-) -> Expr:
-    sample, root = _VARIANCES[type(node)]
-    first, count = _moments(e, filters, label, binder)
-    second = binder.statistic(Linear(f"{label} x COUNT", e, True, True, filters))
-    found = variance(first, count, second, sample=sample)
-    if not root:
-        return _paren(found)
-    # Noise can make a variance negative; then there is no deviation.
-    positive = exp.GTE(this=found, expression=exp.Literal.number(0))
-    return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=found.copy()))])
-
-
-def variance(first: int, count: int, second: int, *, sample: bool) -> Expr:
-    """Return a variance, given the numbers of S1, N and S2."""
-    squares = ratio(exp.Mul(this=_s(first), expression=_s(first)), _s(count))
-    spread = _paren(exp.Sub(this=_s(second), expression=squares))
-    divisor = _s(count)
-    if sample:
-        divisor = _paren(exp.Sub(this=divisor, expression=exp.Literal.number(1)))
-    return ratio(spread, divisor)
-
-
-def _moments(
-    e: BoundExpr, filters: tuple[BoundExpr, ...], label: str, binder: RowBinder
-) -> tuple[int, int]:
-    absent: Expr = exp.Is(this=_paren(e.node), expression=exp.Null())
-    if e.by_row:  # what is added up row by row leaves NaN out
-        number = exp.Cast(this=e.node.copy(), to=exp.DataType.build("DOUBLE"))
-        absent = _paren(exp.Or(this=absent, expression=exp.IsNan(this=number)))
-    present = exp.Not(this=absent)
-    filled = BoundExpr(present, render(present), e.attributes, e.relations, e.span, e.by_row)
-    first = binder.statistic(Linear(f"{label} x COUNT", e, center=True, filters=filters))
-    count = binder.statistic(Linear(label, filters=(*filters, filled)))
-    return first, count
-
-
 def _is_extreme(node: Expr) -> bool:
     """Whether a node is the MIN or MAX of one expression, not that of the n first ones."""
     return type(node) in _EXTREMES and not any(v for k, v in node.args.items() if k != "this")
@@ -305,7 +248,3 @@ def _label(node: Expr, binder: RowBinder) -> str:
 
 def _s(number: int) -> Expr:
     return Role.STATISTIC.column(number)
-
-
-def _paren(node: Expr) -> Expr:
-    return exp.Paren(this=node)

@@ -9,12 +9,12 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain
-from dpsql.schema.checks import operands
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import (
     BoundExpr,
     Expr,
     column,
+    conjuncts,
     is_aggregate,
     paren,
     rebuild,
@@ -24,6 +24,7 @@ from dpsql.sql.binding.labels import check_labels
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
 from dpsql.sql.binding.subqueries import Outer
+from dpsql.sql.binding.summands import summands
 from dpsql.sql.text.spans import SourceText
 
 MAX_NAME_CHARACTERS = 128
@@ -62,6 +63,8 @@ class RowBinder:
         self._statistics: dict[Statistic, int] = {}
         self._named = set[str]() if home.query is None else set(home.query.named)
         self._open: list[Expr] = []
+        self._told: set[str] = set()
+        """The columns that tell groups and conditions."""
 
     @property
     def named(self) -> frozenset[str]:
@@ -74,7 +77,7 @@ class RowBinder:
 
     def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition on rows."""
-        return tuple(self.bind(part) for part in operands(node, exp.And))
+        return tuple(self.bind(part) for part in conjuncts(node))
 
     def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression over the columns of rows.
@@ -113,6 +116,10 @@ class RowBinder:
             self._written(node),
             frozenset(rows),
         )
+
+    def summands(self, *nodes: Expr) -> tuple[BoundExpr, ...]:
+        """Bind what is added up, or two expressions whose products are."""
+        return summands([self.bind(node) for node in nodes], self._home.table, self._told)
 
     def _written(self, node: Expr) -> Span:
         """Return where an expression stands; of an alias, where what it stands for does."""

@@ -94,9 +94,15 @@ class Linear:
     """What each row adds; None for 1."""
     center: bool = False
     """Take off the middle of the weight's values, which is what an average needs."""
-    square: bool = False
-    """Take the weight's square, after centering."""
+    times: BoundExpr | None = None
+    """Take the weight's product with this, after centering both; it may be the weight itself."""
     filters: tuple[BoundExpr, ...] = ()
+
+    @property
+    def weights(self) -> tuple[BoundExpr, ...]:
+        """What is multiplied with each other, and added up; nothing where rows are counted."""
+        given = dict.fromkeys((self.weight, self.times))
+        return tuple(weight for weight in given if weight is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,11 @@ class Quantile:
     continuous: bool
     filters: tuple[BoundExpr, ...] = ()
 
+    @property
+    def weights(self) -> tuple[BoundExpr, ...]:
+        """What its queries depend on."""
+        return (self.value,)
+
 
 Statistic = Linear | Windowed | Quantile
 
@@ -156,9 +167,8 @@ def measured_columns(statistic: Statistic, conjuncts: Sequence[BoundExpr]) -> fr
         conjuncts: the conditions of its core.
     """
     base = statistic.of if isinstance(statistic, Windowed) else statistic
-    value = base.value if isinstance(base, Quantile) else base.weight
     conditions = [*conjuncts, *base.filters]
-    parts = [*([] if value is None else [value]), *filter(_present, conditions)]
+    parts = [*base.weights, *filter(_present, conditions)]
     over = frozenset[str]().union(*(part.attributes for part in parts))
     others = [c.attributes for c in conditions if not _present(c)]
     return over.difference(*others)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from sqlglot import exp
@@ -33,7 +34,8 @@ class BoundExpr:
     span: Span = field(compare=False, repr=False)
     """Where it stands in the statement."""
     by_row: frozenset[str] = field(default=frozenset(), compare=False)
-    """The private columns without a domain that it depends on: it is evaluated row by row."""
+    """The private columns for which it is evaluated row by row: those without a domain that it
+    depends on; and where it is added up, those with a domain of too many cells."""
 
     @property
     def nodes(self) -> frozenset[str | int]:
@@ -137,6 +139,41 @@ def with_named(node: exp.Window, named: Sequence[exp.Window]) -> exp.Window | No
 def conjunction(parts: list[str]) -> str:
     """Join conditions by AND."""
     return " AND ".join(f"({part})" for part in parts) if parts else "true"
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """Divide a condition into parts of which each must be true.
+
+    What stands in all branches of an OR is taken out of it: (a AND b) OR (a AND c) is true where a
+    and (b OR c) are, NULL or not. Each part can then be evaluated for itself.
+    """
+    return [part for node in operands(condition, exp.And) for part in _factored(node)]
+
+
+def _factored(node: Expr) -> list[Expr]:
+    branches = [operands(branch, exp.And) for branch in operands(node, exp.Or)]
+    written = [[render(part.unnest()) for part in branch] for branch in branches]
+    common = set(written[0]).intersection(*written[1:])
+    if len(branches) == 1 or not common:
+        return [node]
+    taken = {sql: part for part, sql in zip(branches[0], written[0], strict=True) if sql in common}
+    rests = [
+        [part for part, sql in zip(branch, names, strict=True) if sql not in common]
+        for branch, names in zip(branches, written, strict=True)
+    ]
+    if not all(rests):  # a OR (a AND b) is a
+        return list(taken.values())
+    left = reduce(_or, (reduce(_and, map(paren, rest)) for rest in rests))
+    left.parent = node.parent  # where it stands in the statement
+    return [*taken.values(), left]
+
+
+def _and(one: Expr, other: Expr) -> Expr:
+    return exp.And(this=one, expression=other)
+
+
+def _or(one: Expr, other: Expr) -> Expr:
+    return exp.Or(this=_wrapped(one, exp.Or()), expression=_wrapped(other, exp.Or()))
 
 
 def is_star(node: Expr) -> bool:

@@ -42,6 +42,7 @@ from dpsql.sql.binding.expressions import (
 from dpsql.sql.binding.grouping import key_nodes, lists_values, sets_of
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn
+from dpsql.sql.binding.summands import together
 from dpsql.sql.text.spans import SourceText
 
 _NO_VALUES = (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)
@@ -70,8 +71,7 @@ class CoreBinder(RowBinder):
         self._kept: list[Expr] = []
         self._chosen = False
         """Whether groups are left out for their noisy counts."""
-        self._derived: list[BoundExpr] | None = []
-        """None inside of something that is derived from keys."""
+        self._derived: list[BoundExpr] | None = []  # None inside of what is derived from keys
 
     def core(
         self,
@@ -99,6 +99,7 @@ class CoreBinder(RowBinder):
         places = {key.sql: i for i, key in enumerate(self._keys)}
         numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
         self._sets = sets_of(self._select, self.source, numbers)
+        self._told.update(*(part.attributes for part in (*found, *self._keys)))
         self._kept = condition(exist, self._keys)
         self._chosen = above is not None and bool(self._keys)
         left = self._rest(name)
@@ -111,7 +112,7 @@ class CoreBinder(RowBinder):
             tuple(dict.fromkeys(c for c in found if c.by_row)),
             self._keys,
             self._sets,
-            tuple(self._statistics),
+            together(tuple(self._statistics), self._told),
             tuple(dict.fromkeys(self._derived or ())),
             frozenset(self._named),
             self.source.clause("WHERE") if where is not None else self._home.where,

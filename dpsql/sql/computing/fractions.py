@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.sql.binding.aggregates import variance
 from dpsql.sql.binding.core import AnswerColumn, Linear, Role
 from dpsql.sql.binding.expressions import Expr, paren, ratio, render, times
+from dpsql.sql.binding.moments import present, variance
 from dpsql.sql.lowering.lower import LoweredCore
 
 COLUMNS = 4
@@ -164,24 +164,26 @@ def limits_of(core: LoweredCore) -> dict[str, tuple[Expr, Expr]]:
     counts = {k: s for k, s in linear.items() if s.weight is None}
     for j, top in linear.items():
         largest = max(group.columns[j].scale for group in core.sets)
-        firsts = [i for i, s in linear.items() if top.square and s == replace(top, square=False)]
+        middle = max(group.columns[j].center for group in core.sets)
+        square = top.times is not None and top.times == top.weight
+        firsts = [i for i, s in linear.items() if square and s == replace(top, times=None)]
         for k in (k for k, bottom in counts.items() if _inside(top, bottom)):
             quotient = ratio(Role.STATISTIC.column(j), Role.STATISTIC.column(k))
-            least = 0.0 if top.weight is None or top.square else -largest
+            least = 0.0 if top.weight is None else -middle if square else -largest
             found[render(quotient)] = _number(least), _number(largest)
             for i in firsts:
                 # At most the mean square around any point; of samples n/(n − 1) <= 2 times as much.
                 for sample, factor in ((False, 1), (True, 2)):
                     spread = render(variance(i, k, j, sample=sample))
-                    found[spread] = _number(0.0), _number(factor * largest)
+                    found[spread] = _number(0.0), _number(factor * (middle + largest))
     return found
 
 
 def _inside(top: Linear, bottom: Linear) -> bool:
     """Whether each row that adds to one is counted by the other."""
     missing = set(bottom.filters) - set(top.filters)
-    own = f"NOT ({top.weight.sql}) IS NULL" if top.weight is not None else ""
-    return all(condition.sql == own for condition in missing)
+    own = {present(weight).sql for weight in top.weights}
+    return all(condition.sql in own for condition in missing)
 
 
 # ── steps ──────────────────────────────────────────────────────────────────────────────────────

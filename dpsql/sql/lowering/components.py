@@ -38,7 +38,7 @@ def components(
     table: Table,
     filters: Iterable[BoundExpr] = (),
     couplings: Iterable[frozenset[Node]] = (),
-    weight: BoundExpr | None = None,
+    weights: Sequence[BoundExpr] = (),
 ) -> list[CoupledColumns]:
     """Divide a core's columns and relations into independent components.
 
@@ -48,7 +48,7 @@ def components(
         table: its private table.
         filters: conditions of one statistic besides those of the core.
         couplings: nodes that are to be in one component for other reasons.
-        weight: what each row adds.
+        weights: what each row adds the product of.
 
     Returns:
         The components; those with keys first, in the order of their first key.
@@ -57,19 +57,20 @@ def components(
     edges = [part.nodes for part in (*conjuncts, *(core.keys[k] for k in keys))]
     edges += couplings
     edges += [frozenset({r.number}).union(*(c.nodes for c in r.on)) for r in core.relations]
-    edges += [] if weight is None else [weight.nodes]
+    together = frozenset[Node]().union(*(weight.nodes for weight in weights))
+    edges += [together]
     groups = _with_attributes(unions(filter(None, edges)), table)
     # What depends on nothing, such as WHERE 1 = 0, is a matter of the first component.
     constant = [c for c in conjuncts if not c.nodes]
-    constant_weight = weight is not None and not weight.nodes
+    constant_weight = bool(weights) and not together
     if not groups and (constant_weight or constant):
         groups = [_smallest(table)]
     found = []
     for i, group in enumerate(groups):
         own = [c for c in conjuncts if c.nodes and c.nodes <= group]
         weighted = constant_weight and i == 0
-        if weight is not None and weight.nodes:
-            weighted = weight.nodes <= group
+        if together:
+            weighted = together <= group
         found.append(
             CoupledColumns(
                 tuple(name for name in table.columns if name in group),

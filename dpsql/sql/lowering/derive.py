@@ -192,7 +192,8 @@ class _Statement:
         """Put keys in place of all that depends on columns without a domain; None if none can."""
         if not bound.by_row:
             return bound
-        node = self._replaced(bound.node)
+        fine = not bound.by_row.isdisjoint(self._table.columns)
+        node = (self._key(bound.node) if fine else None) or self._replaced(bound.node)
         named = [_CANONICAL.fullmatch(part.name) for part in node.find_all(exp.Column)]
         numbers = {(place[1], int(place[2])) for place in named if place is not None}
         if any(kind == "w" for kind, _ in numbers):

@@ -26,13 +26,12 @@ from dpsql.sql.lowering.components import CoupledColumns
 from dpsql.sql.lowering.hints import hint_for
 from dpsql.sql.lowering.lookups import MAX_JOINED, JoinedRows, multiplied
 from dpsql.sql.lowering.unmatched import UnmatchedRows, unmatched_rows
+from dpsql.sql.lowering.weights import AddedTerm
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
 MAX_JOINT_CELLS = 4_000_000
 """The largest joint domain over which expressions are evaluated."""
-MAX_WEIGHT = 1e12
-"""What one row may add to a sum, or to a sum of squares."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -176,6 +175,7 @@ class Evaluator:
         component: CoupledColumns,
         axes: Sequence[tuple[StoredAxis, dict[int, BoundExpr]]],
         of: Linear,
+        centers: Sequence[float] = (),
     ) -> WeighedEntries:
         """Return the entries of a statistic on one component, over given groups.
 
@@ -183,56 +183,33 @@ class Evaluator:
             component: the component.
             axes: the groups along each axis, with the expressions of their keys; rows are in
                 C order.
-            of: the statistic; its weight is looked at only if it depends on the component.
+            of: the statistic; its weights are looked at only if they depend on the component.
+            centers: what is taken off each of two weights that are multiplied.
         """
-        weight = of.weight if component.weighted else None
-        if weight is not None:
+        weights = of.weights if component.weighted else ()
+        for weight in weights:
             self._check_summable(weight, component)
         selected = [f"{self._key(b)} AS k{k}" for _, keys in axes for k, b in keys.items()]
-        value = "1.0::DOUBLE" if weight is None else f"({weight.sql})::DOUBLE"
-        inner = ", ".join([*selected, "__cell AS cell", f"{value} AS w"])
+        values = [f"({weight.sql})::DOUBLE AS w{i}" for i, weight in enumerate(weights)]
+        inner = ", ".join([*selected, "__cell AS cell", *values])
         part = self._sandbox.new_name("part")
-        with self._locating(component, [] if weight is None else [weight]):
+        with self._locating(component, weights):
             query = f"{self._joined(component)} SELECT {inner} FROM j WHERE __kept"
             self._sandbox.create(part, query)
-        center, scale = self._range(part, of, weight)
+        added = AddedTerm.of(self._sandbox, self.source, part, of, weights, centers)
         row, joins = "0", []
         for i, (axis, keys) in enumerate(axes):
             same = " AND ".join(f"p.k{k} IS NOT DISTINCT FROM x{i}.k{k}" for k in keys)
             joins.append(f"JOIN {axis.table} x{i} ON {same}")
             row = f"({row}) * {axis.rows} + x{i}.row"
-        term = f"(w - ({center!r}))"
-        term = f"{term} * {term}" if of.square else term
         found = self._sandbox.arrays(
-            f"SELECT ({row})::BIGINT AS row, cell, sum({term})::DOUBLE AS weight "
-            f"FROM {part} p {' '.join(joins)} WHERE w IS NOT NULL GROUP BY ALL"
+            f"SELECT ({row})::BIGINT AS row, cell, sum({added.term})::DOUBLE AS weight "
+            f"FROM {part} p {' '.join(joins)} WHERE ({added.term}) IS NOT NULL GROUP BY ALL"
         )
         self._sandbox.drop(part)
         rows = math.prod(axis.rows for axis, _ in axes)
         entries = self._matrix(rows, component, found)
-        return WeighedEntries(entries, scale * scale if of.square else scale, center)
-
-    def _range(self, part: str, of: Linear, weight: BoundExpr | None) -> tuple[float, float]:
-        """Return what to take off the weights, and the largest absolute value that is left."""
-        if weight is None:
-            return 0.0, 1.0
-        ((low, high),) = self._sandbox.rows(f"SELECT min(w), max(w) FROM {part}")
-        low, high = (0.0, 0.0) if low is None else (low, high)
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise self.source.error(
-                weight.span,
-                "This is infinite, or not a number, for some values of the columns.",
-                "leave those values out by WHERE or FILTER.",
-            )
-        largest = MAX_WEIGHT**0.5 if of.square else MAX_WEIGHT
-        if max(abs(low), abs(high)) > largest:
-            raise self.source.error(
-                weight.span,
-                "The values of this are too large to be added up.",
-                f"they may reach {largest:.0e} here; add up thousands or millions instead.",
-            )
-        center = (low + high) / 2 if of.center else 0.0
-        return center, max(abs(low - center), abs(high - center)) or 1.0
+        return WeighedEntries(entries, added.scale, added.center)
 
     def frame(self, axis: StoredAxis) -> pl.DataFrame:
         """Return the keys of an axis, row by row."""

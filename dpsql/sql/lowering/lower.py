@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import polars as pl
 
-from dpsql.errors import SqlError
+from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import Intervals
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Linear, Quantile, Statistic
 from dpsql.sql.binding.expressions import BoundExpr, column, render
+from dpsql.sql.binding.moments import present
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import LoweredBlock
@@ -127,6 +129,7 @@ class _Set:
         self._source = evaluator.source
         self._base = components(core, keys, table)
         self._axes: list[StoredAxis] = []
+        self._lowered: dict[Linear, LoweredStatistic] = {}
         self._blocks: dict[frozenset[str | int], LoweredBlock] = {}
         for component in self._base:
             self._add(component)
@@ -191,29 +194,65 @@ class _Set:
         return LoweredStatistic(statistic, blocks, of.scale, added_up=of.added_up)
 
     def _linear(self, linear: Linear) -> LoweredStatistic:
-        """Lower over cells, unless something in it has none."""
+        if linear not in self._lowered:
+            self._lowered[linear] = self._new(linear)
+        return self._lowered[linear]
+
+    def _new(self, linear: Linear) -> LoweredStatistic:
+        """Lower over cells, unless something in it has none, or too many: see `summands`."""
+        centers = self._centers(linear)
+        parts = (*self._core.by_row, *linear.filters, *linear.weights)
+        rows = frozenset[str]().union(*(part.by_row for part in parts))
+        if not rows:
+            return self._over_cells(linear, centers)
+        try:
+            return self._by_row(linear, centers)
+        except UnsupportedSqlError:
+            if not rows <= self._table.columns.keys():
+                raise
+        return self._over_cells(linear, centers)
+
+    def _by_row(self, linear: Linear, centers: Sequence[float]) -> LoweredStatistic:
         filters = tuple(f for f in linear.filters if not f.by_row)
         by_row = [c for c in (*self._core.by_row, *linear.filters) if c.by_row]
         conditions = [c for c in by_row if not self._reader.always_holds(c)]
-        if not conditions and (linear.weight is None or not linear.weight.by_row):
-            return self._over_cells(replace(linear, filters=filters))
-        counted = self._over_cells(replace(linear, weight=None, filters=filters))
-        added = self._reader.added_up(linear, conditions)
+        if not conditions and not any(weight.by_row for weight in linear.weights):
+            return self._over_cells(replace(linear, filters=filters), centers)
+        counted = self._over_cells(replace(_COUNT, filters=filters))
+        added = self._reader.added_up(linear, conditions, centers)
         blocks = (*counted.blocks, added.block)
         center = 0.0 if added.restored else added.center
         return LoweredStatistic(linear, blocks, added.scale, center, added_up=added)
 
-    def _over_cells(self, linear: Linear) -> LoweredStatistic:
+    def _centers(self, linear: Linear) -> tuple[float, ...]:
+        """Return what is taken off each of two weights that are multiplied.
+
+        That is what is taken off them where they are added up by themselves, over the rows in which
+        the other one is present too: together these sums give a covariance, see `moments`.
+        """
+        if linear.weight is None or linear.times is None:
+            return ()
+        return tuple(self._center(linear, weight) for weight in (linear.weight, linear.times))
+
+    def _center(self, linear: Linear, weight: BoundExpr) -> float:
+        if weight.by_row:  # it follows from the bounds, whatever the conditions are
+            with suppress(UnsupportedSqlError):
+                return self._reader.center(weight)
+        others = tuple(present(other) for other in linear.weights if other != weight)
+        alone = Linear(linear.label, weight, center=True, filters=(*linear.filters, *others))
+        return self._linear(alone).center
+
+    def _over_cells(self, linear: Linear, centers: Sequence[float] = ()) -> LoweredStatistic:
         blocks, scale, center = [], 1.0, 0.0
-        for component in self._components(linear.filters, linear.weight):
-            block, weighed = self._counted(component, linear)
+        for component in self._components(linear.filters, linear.weights):
+            block, weighed = self._counted(component, linear, centers)
             blocks.append(block)
             if component.weighted and weighed is not None:
                 scale, center = weighed.scale, weighed.center
         return LoweredStatistic(linear, _without_totals(blocks), scale, center)
 
     def _counted(
-        self, component: CoupledColumns, of: Linear
+        self, component: CoupledColumns, of: Linear, centers: Sequence[float] = ()
     ) -> tuple[LoweredBlock, WeighedEntries | None]:
         """Return the block of a component: that of the groups, if nothing in it is the statistic's.
 
@@ -224,7 +263,7 @@ class _Set:
         if same is not None and not own:
             return same, None
         axes = self._inside(component)
-        weighed = self._evaluator.weighed(component, self._with_keys(axes), of)
+        weighed = self._evaluator.weighed(component, self._with_keys(axes), of, centers)
         return LoweredBlock(component.attributes, weighed.entries, axes), weighed
 
     def _quantile(self, quantile: Quantile) -> LoweredStatistic:
@@ -233,7 +272,7 @@ class _Set:
         values, type_ = None, "DOUBLE"
         extra, key = len(self._axes), len(self._core.keys)
         count = replace(_COUNT, filters=tuple(f for f in quantile.filters if not f.by_row))
-        for component in self._components(count.filters, quantile.value):
+        for component in self._components(count.filters, (quantile.value,)):
             if not component.weighted:
                 found.append(self._counted(component, count)[0])
                 continue
@@ -275,11 +314,11 @@ class _Set:
         )
 
     def _components(
-        self, filters: Sequence[BoundExpr], weight: BoundExpr | None
+        self, filters: Sequence[BoundExpr], weights: Sequence[BoundExpr]
     ) -> list[CoupledColumns]:
         """Divide again with a statistic's own conditions; base components stay whole."""
         whole = [component.nodes for component in self._base]
-        return components(self._core, self._keys, self._table, filters, whole, weight)
+        return components(self._core, self._keys, self._table, filters, whole, weights)
 
     def _inside(self, component: CoupledColumns) -> tuple[int, ...]:
         """Return the axes of the base components that are parts of this one."""

@@ -7,7 +7,6 @@ a condition is a measure, too, to which a row adds 0 or 1.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +18,13 @@ from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import Interval, RowBounds
 from dpsql.rows.key import RowKey, row_key
-from dpsql.rows.known import adds_always, is_nullable, is_whole, may_be_nan
-from dpsql.rows.measure import RowMeasure, measure
+from dpsql.rows.known import adds_always, is_nullable, may_be_nan
+from dpsql.rows.measure import RowMeasure, measure, middle_of
 from dpsql.rows.read import read_expression
+from dpsql.rows.steps import last_digit, power_of_two
 from dpsql.rows.types import DOUBLE, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
-from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.drafts import bounds_hint, expression_hint
 from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.values import ZONED
@@ -98,30 +97,40 @@ class RowReader:
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
         self._bounds = RowBounds(known, table.filled, declared)
+        # A row counts only if it has a value of the domain in each column that is named.
+        always = (name for name, domain in table.columns.items() if not domain.nullable)
+        self._filled = table.filled.union(always)
         self._read: dict[str, row.RowExpression] = {}
 
-    def added_up(self, linear: Linear, conditions: Sequence[BoundExpr]) -> AddedUp:
+    def added_up(
+        self, linear: Linear, conditions: Sequence[BoundExpr], centers: Sequence[float] = ()
+    ) -> AddedUp:
         """Return the measure of a statistic, for rows that meet some conditions besides its own.
+
+        Args:
+            linear: the statistic.
+            conditions: those that are part of what a row adds.
+            centers: what is taken off each of two weights that are multiplied.
 
         Raises:
             SqlError: something in it can't be evaluated row by row, or has no public bounds.
         """
+        centered = restored = False
         if linear.weight is None:
             value: row.RowExpression = _ONE
             ends, step = (Fraction(0), Fraction(1)), Fraction(1)
-            centered = restored = False
+        elif linear.times is not None:
+            value, ends, step = self._product((linear.weight, linear.times), centers)
+            centered = ends[0] == 0  # the middle of squares is put back by what is made of them
         else:
             value, ends = self._value(linear.weight)
             # Averages put the center back themselves. Elsewhere it is put back for each row that
             # is counted, so it is taken off only if each of these has a value.
-            average = linear.center and not linear.square
-            restored = not average and not conditions and self._is_there(value)
-            centered = (average or restored) and _has_middle(*ends)
+            there = not conditions and self._is_there(self._plain(linear.weight))
+            restored = not linear.center and there
+            centered = (linear.center or restored) and _has_middle(*ends)
             step = self._step(value, ends, centered=centered)
-            if linear.square:
-                value, ends, step = self._squared(value, ends, centered=restored)
-                centered = restored
-            elif not centered and not ends[0] <= 0 <= ends[1]:
+            if not centered and not ends[0] <= 0 <= ends[1]:
                 # A measure takes 0 in between, for rows that add nothing.
                 value = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
         holds = tuple(self.expression(c) for c in conditions)
@@ -143,13 +152,27 @@ class RowReader:
                 "rename the column.",
             )
 
+    def center(self, weight: BoundExpr) -> float:
+        """Return what averages of an expression take off the value of each row.
+
+        Raises:
+            SqlError: it can't be evaluated row by row, or has no public bounds.
+        """
+        value, ends = self._value(weight)
+        if not _has_middle(*ends):
+            return 0.0
+        step = self._step(value, ends, centered=True)
+        return float(middle_of(ends, step) * step)
+
     def always_holds(self, bound: BoundExpr) -> bool:
         """Whether a condition is that something is there which is there in every row."""
-        return _there(self.expression(bound), self._is_there)
+        return _there(self._plain(bound), self._is_there)
 
     def _is_there(self, value: row.RowExpression) -> bool:
-        """Whether no row lacks a value, or has NaN."""
-        filled = self._table.filled
+        """Whether no row that counts lacks a value, or has NaN."""
+        filled = self._filled
+        if isinstance(value, row.RowColumn) and value.name in filled & self._table.columns.keys():
+            return True  # NaN is in no domain
         if not is_nullable(value, filled) and not may_be_nan(value):
             return True
         return adds_always(value, self._types, filled)
@@ -174,6 +197,10 @@ class RowReader:
         Raises:
             SqlError: it has something in it that can't be evaluated row by row.
         """
+        return self._within(self._plain(bound))
+
+    def _plain(self, bound: BoundExpr) -> row.RowExpression:
+        """Read an expression over columns as they are stored."""
         if bound.sql not in self._read:
             if bound.relations:
                 raise self._source.unsupported(
@@ -196,21 +223,42 @@ class RowReader:
                         self._sandbox.rows(f"SELECT regexp_matches('', {quoted_text(given.text)})")
 
     def _named(self, node: row.RowExpression) -> row.RowExpression:
-        """Put the values of columns in place of their canonical names."""
+        """Put columns in place of their canonical names; what is never NaN isn't asked whether."""
         if isinstance(node, row.RowColumn):
             name = self._canonical[node.name]
-            domain = self._table.columns.get(name)
-            column = row.RowColumn(name)
             if self._types[name] == ZONED:
                 raise UnsupportedSqlError(
                     f"The column {name} has a time zone: what it is in a row can't stand beside "
                     "columns without a domain.",
                     hint="declare the domains of the others.",
                 )
-            if domain is None or name in self._table.enforced:
-                return column
-            return within(column, domain)
-        return row.replaced(node, self._named)
+            return row.RowColumn(name)
+        named = row.replaced(node, self._named)
+        if isinstance(named, row.RowCall) and named.function == "or":
+            kept = tuple(part for part in named.arguments if not self._is_number(part))
+            if 0 < len(kept) < len(named.arguments):
+                return row.RowCall("or", kept) if len(kept) > 1 else kept[0]
+        return named
+
+    def _is_number(self, node: row.RowExpression) -> bool:
+        """Whether a condition is that a value is NaN, which it never is."""
+        if not isinstance(node, row.RowCall) or node.function != "isnan":
+            return False
+        (value,) = node.arguments
+        inner = value.value if isinstance(value, row.RowCast) else value
+        if not isinstance(inner, row.RowColumn):
+            return False
+        declared = inner.name in self._table.columns  # NaN is in no domain
+        return declared or row_type(self._types[inner.name]).is_exact
+
+    def _within(self, node: row.RowExpression) -> row.RowExpression:
+        """Put what SQL sees of columns with a domain in their place."""
+        if isinstance(node, row.RowColumn):
+            domain = self._table.columns.get(node.name)
+            if domain is None:
+                return node
+            return within(node, domain, enforced=node.name in self._table.enforced)
+        return row.replaced(node, self._within)
 
     def known(self, bound: BoundExpr) -> tuple[row.RowExpression, Interval]:
         """Return the tree by which bounds of an expression are found, and what it has without.
@@ -262,47 +310,25 @@ class RowReader:
     ) -> Fraction:
         """Choose to multiples of what values are rounded: exact ones, where they are coarse."""
         largest = (ends[1] - ends[0]) / 2 if centered else max(-ends[0], ends[1])
-        digit = self._last_digit(value)
+        digit = last_digit(value, self._types)
         exact = digit is not None and largest / digit < FINE
-        return digit if digit is not None and exact else _power_of_two(largest / FINE)
+        return digit if digit is not None and exact else power_of_two(largest / FINE)
 
-    def _last_digit(self, node: row.RowExpression) -> Fraction | None:
-        """Return what all values are whole multiples of: a power of ten; None if unknown."""
-        if isinstance(node, row.RowColumn | row.RowCast):
-            type_ = row_type(self._types[node.name]) if isinstance(node, row.RowColumn) else node.to
-            return Fraction(1, 10**type_.scale) if type_.is_exact else None
-        if isinstance(node, row.RowConstant):
-            digits = len(node.text.partition(".")[2])
-            return Fraction(1, 10**digits) if node.kind in {"INTEGER", "DECIMAL"} else None
-        if isinstance(node, row.RowCall) and node.function not in _KEEP_DIGITS | {"*"}:
-            whole = is_whole(node, frozenset(n for n, t in self._types.items() if t in _INTEGERS))
-            return Fraction(1) if whole else None
-        cases = [result for _, result in node.cases] if isinstance(node, row.RowCase) else []
-        parts = [*cases, node.otherwise] if isinstance(node, row.RowCase) else node.arguments
-        known = [self._last_digit(part) for part in parts if part != row.NOTHING]
-        found = [digit for digit in known if digit is not None]
-        if len(found) < len(known) or not found:
-            return None
-        times = isinstance(node, row.RowCall) and node.function == "*"
-        return math.prod(found, start=Fraction(1)) if times else min(found)
-
-    def _squared(
-        self, value: row.RowExpression, ends: tuple[Fraction, Fraction], *, centered: bool
+    def _product(
+        self, weights: Sequence[BoundExpr], centers: Sequence[float]
     ) -> tuple[row.RowExpression, tuple[Fraction, Fraction], Fraction]:
-        """Return the square of a value's distance from what averages take off, and its bounds."""
-        middle = Fraction(0)
-        if _has_middle(*ends):
-            step = self._step(value, ends, centered=True)
-            middle = (int(ends[0] // step) + -int(-ends[1] // step)) // 2 * step
-        half = max(middle - ends[0], ends[1] - middle)
-        inside = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
-        apart = row.RowCall("-", (inside, number(middle)))
-        square = row.RowCall("*", (apart, apart))
-        return (
-            square,
-            (Fraction(0), half**2),
-            _power_of_two(half**2 / (2 if centered else 1) / FINE),
-        )
+        """Return the product of how far two numbers are from their middles."""
+        factors: list[row.RowExpression] = []
+        product = Fraction(1)
+        for weight, center in zip(weights, centers, strict=True):
+            value, (low, high) = self._value(weight)
+            middle = Fraction(center)
+            product *= max(middle - low, high - middle)
+            inside = clamped(row.RowCast(value, DOUBLE), number(low), number(high))
+            factors.append(row.RowCall("-", (inside, number(middle))))
+        least = Fraction(0) if factors[0] == factors[1] else -product
+        step = power_of_two((product - least) / 2 / FINE)
+        return row.RowCall("*", tuple(factors)), (least, product), step
 
     @contextmanager
     def _at(self, span: Span | None) -> Iterator[None]:
@@ -320,7 +346,6 @@ class RowReader:
 
 
 _BY_PATTERN = frozenset({"regexp_matches", "regexp_full_match"})
-_INTEGERS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT"}
 
 
 def _has_middle(low: Fraction, high: Fraction) -> bool:
@@ -345,22 +370,12 @@ def _there(node: row.RowExpression, is_there: Callable[[row.RowExpression], bool
     return inner.function in {"is_null", "isnan"} and is_there(value)
 
 
-_KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})
-
-
 def _have(names: Sequence[str]) -> str:
     """Begin a sentence about some columns."""
     (*others, last) = map(as_sql, names)
     if others:
         return f"the columns {', '.join(others)} and {last} have"
     return f"the column {last} has"
-
-
-def _power_of_two(value: Fraction) -> Fraction:
-    """Return the largest power of two that is at most a positive value: exact in doubles."""
-    exponent = math.floor(math.log2(value.numerator) - math.log2(value.denominator))
-    found = Fraction(2) ** exponent
-    return found / 2 if found > value else found
 
 
 def _all_of(conditions: Sequence[row.RowExpression]) -> row.RowExpression:

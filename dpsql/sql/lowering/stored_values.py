@@ -7,8 +7,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.rows import expression as row
+from dpsql.rows.types import row_type
 from dpsql.schema.domain import Domain, Value
 from dpsql.schema.numbers import FLOATS
+from dpsql.schema.sequences import DecimalRange
 
 
 def stored_type(domain: Domain) -> str:
@@ -27,21 +29,49 @@ def ends_of(domain: Domain) -> tuple[Fraction, Fraction] | None:
     return low, high
 
 
-def within(column: row.RowColumn, domain: Domain) -> row.RowExpression:
-    """Return the value that SQL sees of a column with a domain: NULL outside, or the nearer end."""
+def within(column: row.RowColumn, domain: Domain, *, enforced: bool) -> row.RowExpression:
+    """Return the value that SQL sees of a column with a domain: NULL outside, or the nearer end.
+
+    Of values that are known by ranges it is the value itself, which no cell tells.
+
+    Args:
+        column: the column.
+        domain: its domain.
+        enforced: whether the database sees to it that nothing is outside.
+    """
+    if enforced:
+        return _nearest(column, domain)
     least, most = domain.values[0], (domain.uppers or domain.values)[-1]
     if domain.timed and isinstance(most, date):
         most = datetime.combine(most, time.max)
     ends = [_constant(end) for end in (least, most)]
     if domain.outside == "clamp":
         floats = domain.column_type in FLOATS or domain.type == "DOUBLE"
-        return clamped(column, *ends, floats=floats)
+        return _nearest(clamped(column, *ends, floats=floats), domain)
     if isinstance(domain.values, tuple) and domain.uppers is None:
         inside: row.RowExpression = row.RowCall("in", (column, *map(_constant, domain.values)))
     else:
         inside = row.RowCall("between", (column, *ends))
     other = row.NOTHING if domain.other is None else _constant(domain.other)
-    return row.RowCase(((inside, column),), other)
+    return row.RowCase(((inside, _nearest(column, domain)),), other)
+
+
+def _nearest(value: row.RowExpression, domain: Domain) -> row.RowExpression:
+    """Return the nearest value of a grid that is coarser than the column."""
+    values = domain.values
+    if not isinstance(values, DecimalRange):
+        return value
+    type_, step = row_type(stored_type(domain)), Fraction(values.step, 10**values.scale)
+    if type_.is_exact and step == Fraction(1, 10**type_.scale):
+        return value
+    low, apart = _constant(values[0]), _decimal(step, values.scale)
+    steps = row.RowCall("/", (row.RowCall("-", (value, low)), apart))
+    nearest = row.RowCall("floor", (row.RowCall("+", (steps, row.RowConstant("DECIMAL", "0.5"))),))
+    return row.RowCall("+", (low, row.RowCall("*", (nearest, apart))))
+
+
+def _decimal(value: Fraction, scale: int) -> row.RowConstant:
+    return _constant(Decimal(f"{int(value * 10**scale)}E-{scale}"))
 
 
 def clamped(

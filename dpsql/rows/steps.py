@@ -1,0 +1,50 @@
+"""Steps: to whole multiples of which the values of an expression are rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+from dpsql.rows.expression import (
+    NOTHING,
+    RowCall,
+    RowCase,
+    RowCast,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    columns,
+)
+from dpsql.rows.known import is_whole
+from dpsql.rows.types import row_type
+
+_KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})
+
+
+def power_of_two(value: Fraction) -> Fraction:
+    """Return the largest power of two that is at most a positive value: exact in doubles."""
+    exponent = math.floor(math.log2(value.numerator) - math.log2(value.denominator))
+    found = Fraction(2) ** exponent
+    return found / 2 if found > value else found
+
+
+def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None:
+    """Return what all values are whole multiples of: a power of ten; None if unknown."""
+    if isinstance(node, RowColumn | RowCast):
+        type_ = row_type(types[node.name]) if isinstance(node, RowColumn) else node.to
+        return Fraction(1, 10**type_.scale) if type_.is_exact else None
+    if isinstance(node, RowConstant):
+        digits = len(node.text.partition(".")[2])
+        return Fraction(1, 10**digits) if node.kind in {"INTEGER", "DECIMAL"} else None
+    if isinstance(node, RowCall) and node.function not in _KEEP_DIGITS | {"*"}:
+        whole = is_whole(node, frozenset(n for n in columns(node) if row_type(types[n]).is_integer))
+        return Fraction(1) if whole else None
+    cases = [result for _, result in node.cases] if isinstance(node, RowCase) else []
+    parts = [*cases, node.otherwise] if isinstance(node, RowCase) else node.arguments
+    known = [last_digit(part, types) for part in parts if part != NOTHING]
+    found = [digit for digit in known if digit is not None]
+    if len(found) < len(known) or not found:
+        return None
+    times = isinstance(node, RowCall) and node.function == "*"
+    return math.prod(found, start=Fraction(1)) if times else min(found)

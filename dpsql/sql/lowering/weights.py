@@ -1,0 +1,96 @@
+"""What the rows of a cell add to a statistic: its weights, less what is taken off them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.sql.binding.core import Linear
+from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.text.spans import SourceText
+
+MAX_WEIGHT = 1e12
+"""What one row may add to a sum, or to a sum of products."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedTerm:
+    """What is added up over a sandbox table whose columns w0 and w1 are the weights of its rows."""
+
+    term: str
+    """As SQL."""
+    scale: float
+    """Its largest absolute value."""
+    center: float
+    """What was taken off the weight."""
+
+    @classmethod
+    def of(
+        cls,
+        sandbox: Sandbox,
+        source: SourceText,
+        part: str,
+        linear: Linear,
+        weights: Sequence[BoundExpr],
+        centers: Sequence[float],
+    ) -> AddedTerm:
+        """Choose what to take off, by the values that are possible.
+
+        Args:
+            sandbox: has the table.
+            source: the statement's text.
+            part: the table.
+            linear: the statistic.
+            weights: those of its weights that are columns of the table: all, or none.
+            centers: what is taken off each of two weights that are multiplied.
+
+        Raises:
+            SqlError: a weight is not finite, or too large.
+        """
+        if not weights:
+            return cls("1.0::DOUBLE", 1.0, 0.0)
+        squared = linear.times is not None
+        ranges = [
+            _range(sandbox, source, part, number, weight, squared=squared)
+            for number, weight in enumerate(weights)
+        ]
+        if not squared:
+            (low, high) = ranges[0]
+            center = (low + high) / 2 if linear.center else 0.0
+            largest = max(abs(low - center), abs(high - center)) or 1.0
+            return cls(f"(w0 - ({center!r}))", largest, center)
+        places = (0, len(weights) - 1)
+        factors = [f"(w{i} - ({c!r}))" for i, c in zip(places, centers, strict=True)]
+        term = " * ".join(factors)
+        ((largest,),) = sandbox.rows(f"SELECT max(abs({term})) FROM {part}")
+        return cls(term, largest or 1.0, 0.0)
+
+
+def _range(
+    sandbox: Sandbox,
+    source: SourceText,
+    part: str,
+    number: int,
+    weight: BoundExpr,
+    *,
+    squared: bool,
+) -> tuple[float, float]:
+    """Return the least and the largest value of a weight."""
+    ((low, high),) = sandbox.rows(f"SELECT min(w{number}), max(w{number}) FROM {part}")
+    low, high = (0.0, 0.0) if low is None else (low, high)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise source.error(
+            weight.span,
+            "This is infinite, or not a number, for some values of the columns.",
+            "leave those values out by WHERE or FILTER.",
+        )
+    largest = MAX_WEIGHT**0.5 if squared else MAX_WEIGHT
+    if max(abs(low), abs(high)) > largest:
+        raise source.error(
+            weight.span,
+            "The values of this are too large to be added up.",
+            f"they may reach {largest:.0e} here; add up thousands or millions instead.",
+        )
+    return low, high
