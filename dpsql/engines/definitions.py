@@ -114,7 +114,7 @@ def read_definition(sql: str, parse: Parse) -> ViewDefinition:
         raise
     except DpsqlError as error:
         raise RefusedViewError(f"in its definition, {error.message}".rstrip(".")) from None
-    except (KeyError, TypeError, AttributeError, IndexError):
+    except (KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise RefusedViewError("its definition isn't understood") from None
     listed = re.findall(_NAME, head["columns"] or "")
     return ViewDefinition(items, relation, condition, tuple(map(_bare, listed)))
@@ -136,7 +136,7 @@ def _select(text: str) -> Tree:
         node: Tree = statement["node"]
         plain = not found["error"] and set(statement) <= {"node", "named_param_map"}
         plain = plain and not statement.get("named_param_map")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         plain = False
     if not plain or node.get("type") != "SELECT_NODE":
         raise RefusedViewError("its definition isn't a plain SELECT")

@@ -24,6 +24,7 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpsql.engines.definitions import ReadFiles, RefusedViewError
 from dpsql.errors import SchemaError, StaleSchemaError
@@ -57,8 +58,9 @@ _ENDS = {
     ),
 }
 """Type → the least and the largest value that is neither infinite nor none at all."""
-COARSE = " in milliseconds"
+_COARSE = " in milliseconds"
 """What stands behind the type of a column that is never read: see `types_of`."""
+_NESTED = re.compile(r"STRUCT\(|MAP\(|UNION\(|VARIANT|GEOMETRY|.*\]$", re.DOTALL)
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
@@ -133,7 +135,13 @@ def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
                 "it reads from another machine, where one state of all files can't be had",
                 hint="copy the files to a folder here, and make the view of that.",
             )
-        listed = fetch(f"SELECT file FROM system.main.glob({quoted_text(pattern)})")
+        try:
+            listed = fetch(f"SELECT file FROM system.main.glob({quoted_text(pattern)})")
+        except SchemaError:
+            raise RefusedViewError(
+                "the connection can't look for its files",
+                hint="files are read where enable_external_access is true.",
+            ) from None
         found += [str(row[0]) for row in listed]
     if not found or len(found) > _MOST_FILES:
         what = "no file" if not found else f"more than {_MOST_FILES:,} files"
@@ -235,7 +243,7 @@ def types_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> dict[str, str]
         )
     except SchemaError:
         raise RefusedViewError("DuckDB can't read its files as Parquet") from None
-    columns: dict[object, list[tuple[object, ...]]] = {}
+    columns: dict[object, list[tuple[Any, ...]]] = {}
     for file, *column in rows:
         columns.setdefault(file, []).append(tuple(column))
     schemas = {repr(found[1:]) for found in columns.values()}  # the first is the file itself
@@ -244,11 +252,34 @@ def types_of(fetch: Fetch, frozen: FrozenFiles, *, hive: bool) -> dict[str, str]
             "its files don't have the same columns, in the same order and of the same types",
             hint="SELECT file_name, name, duckdb_type FROM parquet_schema('…'); shows them.",
         )
-    coarse = {row[1] for row in rows if "MILLI" in f"{row[5]}" or "MilliSeconds" in f"{row[8]}"}
+    coarse = _coarse(next(iter(columns.values()))[1:])
     return {
-        str(name): f"{type_}{COARSE}" if name in coarse else str(type_)
+        str(name): f"{type_}{_COARSE}" if name in coarse else str(type_)
         for name, type_, *_ in described
     }
+
+
+def _coarse(rows: Sequence[tuple[Any, ...]]) -> set[str]:
+    """Name the columns that are times in milliseconds, of a schema as `parquet_schema` gives it.
+
+    What is within a column comes after it.
+    """
+    found, within = set(), 0
+    for name, _, _, children, converted, _, _, logical, _ in rows:
+        if not within and ("MILLI" in f"{converted}" or "MilliSeconds" in f"{logical}"):
+            found.add(name)
+        within += (children or 0) - (within > 0)
+    return found
+
+
+def is_read(type_: str) -> bool:
+    """Whether a column of some type may stand in a scan.
+
+    Those that nothing is ever done with may not, because DuckDB looks at what a file says of a
+    column, and may fail there, also where the column is dropped again: neither times in
+    milliseconds, nor what may have such a time in it.
+    """
+    return not type_.endswith(_COARSE) and not _NESTED.match(type_)
 
 
 def guarded(scan: str, types: dict[str, str]) -> str:
@@ -260,7 +291,7 @@ def guarded(scan: str, types: dict[str, str]) -> str:
     """
     items = []
     for name, type_ in types.items():
-        if type_.endswith(COARSE):
+        if not is_read(type_):
             continue
         column, ends = quoted_name(name), _ends(type_)
         if ends is not None:

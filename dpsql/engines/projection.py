@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from dpsql.engines.files import COARSE, FrozenFiles
+from dpsql.engines.files import FrozenFiles, is_read
 from dpsql.rows.expression import (
     NOTHING,
     RowCast,
@@ -119,8 +119,8 @@ class Projection:
     def sql(self) -> str:
         """What stands after FROM: a SELECT in brackets.
 
-        Columns that nothing ever reads are left out: generated ones, which may call anything, and
-        those of files that may make DuckDB fail.
+        Columns with which nothing is ever done are left out: generated ones, which may call
+        anything, and those that may make DuckDB fail on a file.
         """
         items = []
         for name, expression in self.columns.items():
@@ -158,7 +158,7 @@ class Projection:
 
 
 def _is_read(type_: str) -> bool:
-    return not type_.startswith(GENERATED) and not type_.endswith(COARSE)
+    return is_read(type_) and not type_.startswith(GENERATED)
 
 
 def _put(

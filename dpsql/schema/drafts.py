@@ -148,12 +148,15 @@ def _words(name: str) -> frozenset[str]:
 # ── how to declare it ──────────────────────────────────────────────────────────────────────
 
 
-def declaration_hint(table: str, column: str, type_: str) -> Hint:
-    """Word the declaration that would give a column of this type a public domain."""
+def declaration_hint(table: str, column: str, type_: str, *, view: bool = False) -> Hint:
+    """Word the declaration that would give a column of this type a public domain.
+
+    A view has no constraints.
+    """
     domain = drafted(column, type_)
     if domain is None:
         return Hint(unsuitable(column, type_))
-    check = _CHECKS.get(type_, _check_of)(column, domain)
+    check = "" if view else _CHECKS.get(type_, _check_of)(column, domain)
     code, entry = as_code(domain), as_entry(column, domain)
     schema = f"dpsql.Schema({{{as_text(table)}: {{{as_text(column)}: {code}}}}})"
     line = f"{toml_key(table)}.columns.{entry}"

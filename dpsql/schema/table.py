@@ -147,7 +147,7 @@ class Table:
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
                     "so it can't be grouped by or filtered on.",
-                    hint=declaration_hint(self.name, known, type_),
+                    hint=declaration_hint(self.name, known, type_, view=self.origin is not None),
                 )
         raise unknown(
             f"There is no column {printable(name)} in {self.name}.",

@@ -233,6 +233,14 @@ def test_files_of_other_columns_are_refused(con, folder, columns):
         describe_table(con, ("v",), SCHEMA)
 
 
+def test_a_connection_that_may_not_read_files(con, folder):
+    view(con, quoted(folder / "*.parquet"))
+    con.execute("SET enable_external_access = false").fetchall()
+    with pytest.raises(SchemaError, match="can't look for its files") as caught:
+        describe_table(con, ("v",), SCHEMA)
+    assert "enable_external_access" in caught.value.hint
+
+
 def test_what_is_not_parquet_is_refused(con, folder):
     view(con, quoted(folder / "*.parquet"))
     (folder / "c.parquet").write_text("secret")
@@ -309,6 +317,8 @@ def test_hostile_bits_are_values_of_their_types_or_null(con, tmp_path):
         m=pa.array(ends, pa.timestamp("ms")),
         n=pa.array(ends, pa.timestamp("ns")),
         c=decimals,
+        nested=pa.array([{"t": end} for end in ends], pa.struct([("t", pa.timestamp("ms"))])),
+        several=pa.array([[end] for end in ends], pa.list_(pa.timestamp("ms"))),
     )
     items = (
         "*, date_trunc('month', t) AS month, d > DATE '1969-12-31' AS late, lower(s) AS low, "

@@ -94,6 +94,18 @@ def test_columns_that_are_shown_as_they_are_keep_what_is_known_of_them(con):
     assert table.filled == {"b"}
 
 
+def test_hints_for_columns_of_a_view_can_be_typed(con):
+    make(con, "SELECT age + 1 AS hour, town FROM t")
+    table = describe_table(con, ("v",))
+    with pytest.raises(SchemaError) as caught:
+        table.column("hour")
+    hint = str(caught.value.hint)
+    assert hint.startswith("pass schema=dpsql.Schema")
+    declared = Schema({"v": {"hour": Domain.integers(0, 23, nullable=True, outside="clamp")}})
+    assert repr(declared["v"]["hour"].values) == "range(0, 24)"
+    assert "hour" in describe_table(con, ("v",), declared).columns
+
+
 def test_comments_on_a_view_declare_its_columns(con):
     make(con, "SELECT age, age + 1 AS next, paid FROM t")
     con.execute(

@@ -110,4 +110,5 @@ def _bounds(known: Mapping[str, NumberBounds]) -> list[dict[str, object]]:
 def _hint(table: Table, name: str, type_: str) -> str:
     from dpsql.schema.drafts import declaration_hint
 
-    return for_command(declaration_hint(table.name, name, type_))
+    view = table.origin is not None
+    return for_command(declaration_hint(table.name, name, type_, view=view))
