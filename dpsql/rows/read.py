@@ -22,6 +22,7 @@ from dpsql.rows.expression import (
     unlisted,
 )
 from dpsql.rows.functions import ALIASES, FUNCTIONS, PARTS
+from dpsql.rows.times import meant
 from dpsql.rows.types import RowType, row_type
 
 Tree = Mapping[str, Any]
@@ -138,7 +139,8 @@ def _case(tree: Tree, level: int) -> RowExpression:
 def _cast(tree: Tree, level: int) -> RowExpression:
     to, value = _type(tree["type_expr"]), read_expression(tree["child"], level)
     if isinstance(value, RowConstant) and value.kind == "VARCHAR" and to.is_time:
-        return RowConstant(to.name, value.text)
+        value = meant(value.text, to)  # a day stands for its first moment
+        return value if value.kind == to.name else RowCast(value, to)
     return RowCast(value, to)
 
 

@@ -51,6 +51,8 @@ ACCEPTED = {
     "FROM t WHERE town LIKE '%x%' OR day BETWEEN DATE '2020-01-05' AND '2020-02-01'",
     "cases": "SELECT CASE WHEN age > 4 THEN 'old' ELSE town END AS c, "
     "date_trunc('month', day) AS m FROM t",
+    "times": "SELECT age FROM t WHERE day >= TIMESTAMP '2020-01-05' "
+    "AND CAST(day AS TIMESTAMP) < DATE '2020-02-01' AND day <> DATE '2020-01-06 10:00:00'",
     "hostile names": 'SELECT age AS "x"" FROM y; --", town AS "select" FROM t',
 }
 
