@@ -37,14 +37,14 @@ def meant(text: str, type_: RowType) -> RowConstant:
     Raises:
         UnsupportedSqlError: the string stands for none.
     """
-    kinds = [type_.name]
+    kinds, spelled = [type_.name], text.strip()
     if type_.is_number:
         kinds = ["INTEGER", "DECIMAL", "DOUBLE"]
     elif type_.is_time:
         kinds = ["DATE", "TIMESTAMP"]
     for kind in kinds:
         try:
-            return RowConstant(kind, text.strip().lower())
+            return RowConstant(kind, spelled if type_.is_time else spelled.lower())
         except UnsupportedSqlError:
             continue
     raise UnsupportedSqlError(

@@ -91,7 +91,9 @@ def test_random_expressions_are_as_in_duckdb(con, hostile, seed):
         "q IN (0.05, 0.06)", "f = 0.125", "s < 'b'", "least(greatest(floor(x / 10), -5), 5)",
         "q BETWEEN 0.06 - 0.01 AND 0.06 + 0.01", "date_trunc('week', d)", "x IS NULL", "i != 3",
         "round(x / 3, 2)", "a ** 2", "yearweek(d)", "p::INTEGER", "trunc(p)",
-        "t::DATE > '2001-01-01'",
+        "t::DATE > '2001-01-01'", "t < TIMESTAMP '2021-03-04'", "t >= '2020-02-29'",
+        "t >= TIMESTAMP '2020-02-29 12:30'", "t <= '2021-03-04T05:06:07'",
+        "d < TIMESTAMP '2021-03-04 12:00'", "t > DATE '2020-02-29'",
     ],
 )  # fmt: skip
 def test_expressions_people_write(con, hostile, text):
