@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 
@@ -63,38 +64,46 @@ def open_ledger(database: Path | str | None, given: Path | str | None = None) ->
     return ledger if ledger.path == agreed else Ledger.open(agreed, dataset=ledger.dataset)
 
 
-def join(data: Path | str, ledger: Ledger) -> str:
-    """See to it that a folder of files is charged for in a ledger that is open, and in no other.
+def join(folders: Sequence[Path], ledger: Ledger) -> tuple[str, ...]:
+    """See to it that folders of files are charged for in a ledger that is open, and in no other.
 
-    As for a database, the first ledger that is at the folder's usual place, or that a pointer there
+    As for a database, the first ledger that is at a folder's usual place, or that a pointer there
     leads to, is the only one: it is asked again after the pointer was left, so two processes can't
-    both have their way.
+    both have their way. No pointer is left if one of the folders has another ledger already.
 
     Args:
-        data: the folder.
-        ledger: where it shall be charged for.
+        folders: the folders.
+        ledger: where they shall be charged for.
 
     Returns:
-        What tells the folder from other data sets of the ledger; see `data_id`.
+        What tells each of them from other data sets of the ledger; see `data_id`.
 
     Raises:
-        LedgerError: it is charged for elsewhere, or the ledger is in memory only.
+        LedgerError: one is charged for elsewhere, or the ledger is in memory only.
     """
-    usual = usual_place(data)
+    places = [usual_place(folder) for folder in folders]
     if ledger.path is None:
+        raise _forgotten(places)
+    for usual in places:
+        _check_joined(usual, ledger.path)
+    for usual in places:
         with ledger_errors(usual):
-            found = pointer.followed(usual)
-        raise LedgerError(
-            "The rows are in files, and the account of this session is in memory only: what is "
-            "spent on them would be forgotten.",
-            hint="pass " + option("ledger", str(found)) + ".",
-        )
-    _check_joined(usual, ledger.path)
+            if ledger.path != usual:
+                pointer.leave(usual, ledger.path)
+        _check_joined(usual, ledger.path)
+    return tuple(map(data_id, folders))
+
+
+def _forgotten(places: Sequence[Path]) -> LedgerError:
+    """Refuse an account in memory, and name the one that there is, or would be."""
+    usual = next((place for place in places if os.path.exists(place)), places[0])
     with ledger_errors(usual):
-        if ledger.path != usual:
-            pointer.leave(usual, ledger.path)
-    _check_joined(usual, ledger.path)
-    return data_id(data)
+        found = pointer.followed(usual)
+    return LedgerError(
+        "The rows are in files, and the account of this session is in memory only: what is spent "
+        "on them would be forgotten.",
+        hint="pass " + option("ledger", str(found)) + ".",
+    )
 
 
 def _check_joined(usual: Path, path: Path) -> None:

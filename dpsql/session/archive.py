@@ -42,7 +42,7 @@ class Archive:
         """
         if table.origin is None or not table.origin.roots:
             return self.state
-        joined = [join(root, self._ledger) for root in table.origin.roots]
+        joined = join(table.origin.roots, self._ledger)
         times = "" if self.state.vintage else digest([_PROCESS, table.origin.state])
         return DataState(self.state.vintage, digest(["files", joined, times]))
 

@@ -73,7 +73,9 @@ class Session:
             and not limited.
         schema: domains that go before DuckDB's catalog.
         ledger: the ledger's file; by default beside the database, as `<database>.ledger`. An
-            in-memory database has its ledger in memory, for as long as the session lives.
+            in-memory database has its ledger in memory, for as long as the session lives. Files
+            that a view reads have their account beside their folder, or here, if it was the first;
+            another one than theirs is refused.
         public: tables that hold no private row and may be joined: names of tables or views of
             the database, or name → frame. All of their content is taken to be public.
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.

@@ -495,19 +495,19 @@ class TestFolders:
 
     def test_a_ledger_at_the_usual_place(self, folder: Path) -> None:
         ledger = open_ledger(None, folder.with_name("trips.ledger"))
-        assert [join(folder, ledger), join(str(folder), ledger)] == ["", ""]
+        assert join([folder, folder], ledger) == ("", "")
         assert sorted(p.name for p in folder.parent.iterdir()) == ["trips", "trips.ledger"]
 
     def test_a_ledger_elsewhere_leaves_a_pointer(self, folder: Path, database: Path) -> None:
         ledger = open_ledger(database)
-        found = join(folder, ledger)
+        (found,) = join([folder], ledger)
         assert len(found) == 32
-        assert join(folder, ledger) == found
+        assert join([folder], ledger) == (found,)
         assert pointer.followed(folder.with_name("trips.ledger")) == ledger.path
         other = open_ledger(None, folder.with_name("other.ledger"))
         before = sorted(folder.parent.iterdir())
         with pytest.raises(LedgerError, match="have their account in") as caught:
-            join(folder, other)
+            join([folder], other)
         assert str(ledger.path) in str(caught.value.hint)
         assert sorted(folder.parent.iterdir()) == before
 
@@ -519,25 +519,36 @@ class TestFolders:
 
         def leave(path: Path, target: Path) -> None:
             monkeypatch.setattr(pointer, "leave", real)
-            join(folder, first)
+            join([folder], first)
             real(path, target)
 
         monkeypatch.setattr(pointer, "leave", leave)
         with pytest.raises(LedgerError, match="have their account in"):
-            join(folder, second)
-        join(folder, first)
+            join([folder], second)
+        join([folder], first)
+
+    def test_all_of_several_or_none(self, folder: Path, database: Path) -> None:
+        other = folder.parent / "others"
+        other.mkdir()
+        join([other], open_ledger(None, other.with_name("others.ledger")))
+        with pytest.raises(LedgerError, match="have their account in"):
+            join([folder, other], open_ledger(database))
+        assert not folder.with_name("trips.ledger").exists()
+        with pytest.raises(LedgerError, match="in memory only") as caught:
+            join([folder, other], open_ledger(None))
+        assert "others.ledger" in str(caught.value.hint)
 
     def test_memory_is_no_place(self, folder: Path) -> None:
         with pytest.raises(LedgerError, match="in memory only") as caught:
-            join(folder, open_ledger(None))
+            join([folder], open_ledger(None))
         assert "trips.ledger" in str(caught.value.hint)
         assert list(folder.parent.iterdir()) == [folder]
 
     def test_links_and_damage(self, folder: Path, database: Path) -> None:
         ledger = open_ledger(database)
-        found = join(folder, ledger)
+        found = join([folder], ledger)
         (folder.parent / "link").symlink_to(folder)
-        assert join(folder.parent / "link", ledger) == found
+        assert join([folder.parent / "link"], ledger) == found
         folder.with_name("trips.ledger").write_text("nothing")
         with pytest.raises(LedgerError, match="neither a ledger nor a pointer"):
-            join(folder, ledger)
+            join([folder], ledger)
