@@ -97,7 +97,8 @@ class RowCall:
         if not least <= len(self.arguments) <= most:
             raise UnsupportedSqlError(
                 f"{self.function} can't have {len(self.arguments)} arguments in an expression of "
-                "rows."
+                "rows.",
+                hint=f"it takes from {least} to {most}." if least < most else f"it takes {least}.",
             )
 
 
@@ -130,8 +131,8 @@ def unlisted(name: str) -> UnsupportedSqlError:
     """Return the error for what is in no list of what may run on rows."""
     return UnsupportedSqlError(
         f"{printable(name)[:60]} can't run on rows.",
-        hint="it can on columns with a small declared domain; for rows there is a list of "
-        "functions that can't fail.",
+        hint="declare domains of its columns: over these any function can be evaluated. What may "
+        "run on rows is listed in docs/reference/sql.md.",
     )
 
 

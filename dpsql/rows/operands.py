@@ -87,7 +87,10 @@ def cast(value: RowSql, to: RowType) -> RowSql:
     if value.type == to:
         return value
     if not _may_cast(value.type, to):
-        raise UnsupportedSqlError(f"{value.type.sql} can't be cast to {to.sql} on rows.")
+        raise UnsupportedSqlError(
+            f"{value.type.sql} can't be cast to {to.sql} on rows.",
+            hint="use date_diff for times, and CASE for truth values.",
+        )
     limits = to.limits
     if limits is not None and value.limits is not None:
         low, high = max(limits[0], value.limits[0]), min(limits[1], value.limits[1])
@@ -253,7 +256,10 @@ def literal(node: RowExpression, what: str) -> str:
         UnsupportedSqlError: it isn't.
     """
     if not (isinstance(node, RowConstant) and node.kind == "VARCHAR"):
-        raise UnsupportedSqlError(f"{what} needs a constant string here to run on rows.")
+        raise UnsupportedSqlError(
+            f"{what} needs a constant string here to run on rows.",
+            hint="write the text itself, in single quotes.",
+        )
     return node.text
 
 
@@ -265,4 +271,7 @@ def small(node: RowExpression, most: int, what: str) -> int:
     """
     if isinstance(node, RowConstant) and node.kind == "INTEGER" and abs(int(node.text)) <= most:
         return int(node.text)
-    raise UnsupportedSqlError(f"{what} needs a constant integer of at most {most} on rows.")
+    raise UnsupportedSqlError(
+        f"{what} needs a constant integer of at most {most} on rows.",
+        hint="write the number itself.",
+    )

@@ -28,7 +28,8 @@ def check_pattern(pattern: str, options: str) -> None:
     if len(pattern) > _LONGEST_PATTERN or set(options) - set("ceilmnps"):
         raise UnsupportedSqlError(
             f"A regular expression on rows has at most {_LONGEST_PATTERN} characters, and options "
-            "of c, e, i, l, m, n, p and s."
+            "of c, e, i, l, m, n, p and s.",
+            hint="write several conditions, joined by OR.",
         )
     added = copies(pattern)
     if added > _MOST_COPIES:

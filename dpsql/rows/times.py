@@ -48,5 +48,6 @@ def meant(text: str, type_: RowType) -> RowConstant:
         except UnsupportedSqlError:
             continue
     raise UnsupportedSqlError(
-        f"{printable(text)[:60]!r} is no {type_.sql}, so rows can't be compared with it."
+        f"{printable(text)[:60]!r} is no {type_.sql}, so rows can't be compared with it.",
+        hint=f"write a {type_.sql}, or cast what it is compared with to VARCHAR.",
     )

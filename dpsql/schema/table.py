@@ -146,7 +146,7 @@ class Table:
             if known.lower() == name.lower():
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
-                    "so it can't be grouped by or filtered on.",
+                    "so it can't be grouped by.",
                     hint=declaration_hint(self.name, known, type_, view=self.origin is not None),
                 )
         raise unknown(

@@ -291,7 +291,12 @@ class RowReader:
             )
 
     def _unbounded(self, bound: BoundExpr, value: row.RowExpression) -> SqlError:
-        """Say which column needs bounds; or that no bounds of columns are enough."""
+        """Say which column needs bounds; or that no bounds of columns are enough.
+
+        What can't run on rows would need none, and is refused for that.
+        """
+        with self._at(bound.span):
+            RowWriter(self._types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
         known = [n for n in lacking if row_type(self._types[n]).is_number] if lacking else []
         if lacking and len(known) == len(lacking):
