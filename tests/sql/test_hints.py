@@ -43,7 +43,7 @@ def refusal(con, sql) -> dpsql.DpsqlError:
         (
             'SELECT ARG_MAX("Household Size", age) FROM lfs',
             "ARG_MAX",
-            'DISC("Household Size", 0.01)',
+            'SELECT "Household Size", COUNT(*) … GROUP BY "Household Size"',
         ),
         ("SELECT * FROM lfs LIMIT 5", "single rows", "COUNT(*)"),
         ("SELECT sex, age FROM lfs", "grouped", "GROUP BY sex, age"),
