@@ -69,6 +69,19 @@ STATEMENTS = [
     "SELECT h, COUNT(*) AS n FROM (SELECT hour(ts) AS h, price FROM t WHERE s LIKE 'A%') "
     "WHERE price > 10 GROUP BY h",
     "SELECT id % 2 = 0 AS even, COUNT(*) AS n FROM t GROUP BY even",
+    "SELECT s, COUNT(*) AS n FROM t WHERE s IN ('Bob', 'Anna', 'nobody', NULL) GROUP BY s",
+    "SELECT s, k, COUNT(*) AS n, AVG(price) AS p FROM t WHERE s IN ('Anna', 'Bob') AND k < 2 AND "
+    "x > 3 GROUP BY ALL",
+    "SELECT year(ts) AS y, COUNT(*) AS n FROM t WHERE year(ts) BETWEEN 2019 AND 2020 GROUP BY y",
+    "SELECT upper(s) AS u, COUNT(*) AS n FROM t WHERE s IN ('Anna', 'Bob') GROUP BY u",
+    "SELECT id AS i, COUNT(*) AS n FROM t WHERE id IN (3, -1, 2999, 3000) GROUP BY i",
+    "SELECT x AS v, COUNT(*) AS n FROM t WHERE x IN (0.5, 1) GROUP BY v",
+    "SELECT s, COUNT(*) AS n FROM t WHERE 'Anna' = s AND s LIKE '%n%' GROUP BY ROLLUP (s)",
+    "SELECT MEDIAN(year(ts)) AS m FROM t WHERE year(ts) IN (2019, 2020)",
+    "SELECT left(s, 1) AS l, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY left(s, 1)) AS m FROM t "
+    "WHERE left(s, 1) IN ('A', 'B', 'Z') GROUP BY l",
+    "SELECT s, COUNT(*) AS n, COUNT(*) FILTER (s = 'Bob') AS m FROM t WHERE s IN "
+    "('Anna', 'Bob') GROUP BY s",
     'SELECT "K"" LIKE" > 50 AS v, COUNT(*) AS n FROM t GROUP BY v',
 ]
 
@@ -137,6 +150,17 @@ def test_conditions_are_the_same_in_any_order(con):
     asked = session(con)
     asked.query("SELECT COUNT(*) AS n FROM t WHERE x > 3 AND s LIKE 'A%'", budget=BUDGET)
     asked.query("SELECT COUNT(*) AS n FROM t WHERE s LIKE 'A%' AND x > 3", budget=0)
+
+
+def test_values_that_a_condition_lists_are_the_groups(con):
+    """Those, in their order, and no others: also where no row has them."""
+    sql = "SELECT s, COUNT(*) AS n FROM t WHERE s IN ('Zoë', 'nobody', 'Anna') GROUP BY s"
+    asked = session(con)
+    frame = asked.query(sql, budget=BUDGET)
+    assert frame["s"].to_list() == ["Zoë", "nobody", "Anna"]
+    assert asked.query(sql.replace("AS n", "AS m"), budget=0).height == 3
+    with pytest.raises(UndeterminedError):
+        asked.query(sql.replace("nobody", "Bob"), budget=0)
 
 
 @pytest.mark.parametrize("other", [
@@ -215,6 +239,11 @@ def test_many_cells_leave_a_condition_to_a_measure(con):
     ("SELECT year(ts) AS y, COUNT(*) AS n FROM t GROUP BY y", "ts"),
     ("SELECT upper(s) AS u, COUNT(*) AS n FROM t GROUP BY ALL", "s"),
     ("SELECT floor(x) AS f, COUNT(*) AS n FROM t GROUP BY ALL", "x"),
+    ("SELECT s, COUNT(*) AS n FROM t WHERE s IN ('a', 'b') OR k = 1 GROUP BY s", "s"),
+    ("SELECT s, COUNT(*) AS n FROM t WHERE s NOT IN ('a', 'b') GROUP BY s", "s"),
+    ("SELECT s, COUNT(*) AS n FROM t WHERE s IN (1, 2) GROUP BY s", "s"),
+    ("SELECT x, COUNT(*) AS n FROM t WHERE x BETWEEN 0 AND 3 GROUP BY x", "x"),
+    ("SELECT id, COUNT(*) AS n FROM t WHERE id BETWEEN 0 AND 9999 GROUP BY id", "id"),
     ("SELECT COUNT(*) AS n FROM t JOIN shifts ON s = shift", "s"),
     ("SELECT MEDIAN(x) AS m FROM t", "x"),
 ])  # fmt: skip

@@ -189,7 +189,7 @@ class CoreBinder(RowBinder):
         if isinstance(node, exp.Alias):
             return check_name(node.alias, node.args["alias"], self.source)
         if isinstance(inner, exp.Column):
-            found = self.scope.resolve(inner)
+            found = self.scope.resolve(inner, by_row=True)
             return found.name if isinstance(found, PrivateColumn | RowQueryColumn) else inner.name
         if isinstance(inner, exp.Count) and (inner.this is None or inner.this.is_star):
             return "count"

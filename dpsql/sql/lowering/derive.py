@@ -30,9 +30,10 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, SqlError
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, Frame, Linear, Statistic, Windowed
+from dpsql.sql.binding.core import Core, Frame, Linear, Quantile, Statistic, Windowed
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
 from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.lowering.restrict import Restricted, restrictions
 from dpsql.sql.text.spans import SourceText
 
 MOST_CELLS = 2**20
@@ -89,9 +90,16 @@ class _Statement:
     ) -> None:
         self._keys, self._table = keys, table
         self._reader, self._source = reader, source
+        self._restricted: dict[str, Restricted] = {}
+        self._used: dict[str, Expr] = {}
+        """SQL of a restricted expression → the key in its place."""
 
     def core(self, core: Core) -> Core:
+        self._restricted, self._used = restrictions(core.by_row), {}
         keys = tuple(map(self._needed, core.keys))
+        values = [s.value for s in core.statistics if isinstance(s, Quantile)]
+        for value in values:  # before conditions: these say which conditions are used up
+            self._needed(value)
         relations = tuple(
             replace(relation, on=tuple(map(self._needed, relation.on)))
             for relation in core.relations
@@ -148,6 +156,10 @@ class _Statement:
         left, alone = [], []
         for condition in conditions:
             kind = self._kind(condition)
+            used = self._restricting(condition)
+            if used is not None:
+                left.append(used)
+                continue
             if condition.relations:
                 left.append(self._needed(condition))
             elif as_keys and kind == "key":
@@ -162,6 +174,14 @@ class _Statement:
             derived = self._derived(joint)
             left += alone if derived is None else [derived]
         return tuple(left)
+
+    def _restricting(self, condition: BoundExpr) -> BoundExpr | None:
+        """Return a condition over the key whose values it lists; None if there is no such key."""
+        for of, key in self._used.items():
+            if self._restricted[of].condition is condition:
+                node = _put(condition.node, self._restricted[of].of, key)
+                return self._over_keys(condition, node)
+        return None
 
     def _kind(self, condition: BoundExpr) -> str:
         """Say whether a condition is always true, can be a key, or is for others to look at."""
@@ -194,6 +214,10 @@ class _Statement:
             return bound
         fine = not bound.by_row.isdisjoint(self._table.columns)
         node = (self._key(bound.node) if fine else None) or self._replaced(bound.node)
+        return self._over_keys(bound, node)
+
+    def _over_keys(self, bound: BoundExpr, node: Expr) -> BoundExpr | None:
+        """Return an expression of which some parts are keys now; None if not all could be."""
         named = [_CANONICAL.fullmatch(part.name) for part in node.find_all(exp.Column)]
         numbers = {(place[1], int(place[2])) for place in named if place is not None}
         if any(kind == "w" for kind, _ in numbers):
@@ -207,7 +231,7 @@ class _Statement:
         """Replace the largest parts that can be keys."""
         if not _by_row(node):
             return node
-        key = self._key(node) or self._branch(node)
+        key = self._key(node) or self._listed(node) or self._branch(node)
         if key is not None:
             return key
         if isinstance(node, exp.Case):  # its branches are no expressions
@@ -220,9 +244,8 @@ class _Statement:
         """Return the column of the key that an expression is, in the expression's own type."""
         if any(isinstance(part, exp.Query) or _is_public(part) for part in node.walk()):
             return None
-        bound = BoundExpr(node, render(node), frozenset(), frozenset(), self._source.node(node))
         try:
-            key = self._reader.key(bound)
+            key = self._reader.key(self._alone(node))
         except SqlError:
             return None
         if key is None:
@@ -231,6 +254,33 @@ class _Statement:
         if key.type.sql == key.domain.type:
             return place
         return exp.Cast(this=place, to=exp.DataType.build(key.type.sql, dialect="duckdb"))
+
+    def _alone(self, node: Expr) -> BoundExpr:
+        """Return a part of a bound expression as one of its own."""
+        span = self._source.node(node)
+        return BoundExpr(node, render(node), frozenset(), frozenset(), span)
+
+    def _listed(self, node: Expr) -> Expr | None:
+        """Make a key of an expression whose values a condition lists."""
+        of = render(node.unnest())
+        if of in self._used:
+            return self._used[of].copy()
+        restricted = self._restricted.get(of)
+        if restricted is None:
+            return None
+        try:
+            type_ = self._reader.type_of(self._alone(restricted.of))
+        except SqlError:
+            return None
+        instead = restricted.replacement(type_)
+        if instead is None:
+            return None
+        key = self._key(instead)
+        if key is None and not restricted.is_range:
+            key = self._branch(instead)
+        if key is not None:
+            self._used[of] = key
+        return key
 
     def _branch(self, node: Expr) -> Expr | None:
         """Make a key of which result a CASE takes, if the results themselves aren't known."""
@@ -270,6 +320,13 @@ class _Statement:
 def _branch_of(branch: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Return WHEN … THEN … with its two expressions changed."""
     return exp.If(this=change(branch.this), true=change(branch.args["true"]))
+
+
+def _put(node: Expr, of: Expr, key: Expr) -> Expr:
+    """Put a key in place of an expression wherever it stands in another one."""
+    if node == of:
+        return key.copy()
+    return rebuild(node, lambda part: _put(part, of, key))
 
 
 def _by_row(node: Expr) -> bool:

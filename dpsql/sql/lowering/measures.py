@@ -22,7 +22,7 @@ from dpsql.rows.known import adds_always, is_nullable, may_be_nan
 from dpsql.rows.measure import RowMeasure, measure, middle_of
 from dpsql.rows.read import read_expression
 from dpsql.rows.steps import last_digit, power_of_two
-from dpsql.rows.types import DOUBLE, row_type
+from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.drafts import bounds_hint, expression_hint
@@ -190,6 +190,16 @@ class RowReader:
         if found is not None:
             self._check_name(found.name, bound.span)
         return found
+
+    def type_of(self, bound: BoundExpr) -> RowType:
+        """Return the type of an expression.
+
+        Raises:
+            SqlError: it has something in it that can't be evaluated row by row.
+        """
+        expression = self.expression(bound)
+        with self._at(bound.span):
+            return RowWriter(self._types).write(expression).type
 
     def expression(self, bound: BoundExpr) -> row.RowExpression:
         """Read a bound expression as one of a row.

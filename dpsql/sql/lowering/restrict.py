@@ -1,0 +1,103 @@
+"""Values to which WHERE restricts an expression, which are then its groups.
+
+Of a column without a domain nobody knows which groups there are. But `WHERE s IN ('a', 'b') GROUP
+BY s` says it: only rows with one of these values count. In place of `s` the statement can have
+
+    CASE WHEN s = 'a' THEN 'a' WHEN s = 'b' THEN 'b' END
+
+which is the same for all rows that count, NULL for the others, and has known values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.rows.types import VARCHAR, RowType
+from dpsql.sql.binding.expressions import BoundExpr, Expr, render
+
+MOST_LISTED = 500
+"""Values in a list. A range may have as many as a key can have."""
+_NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Restricted:
+    """An expression that a condition restricts to a list of values, or to a range."""
+
+    condition: BoundExpr
+    of: Expr
+    values: tuple[Expr, ...]
+    """Constants; of a range its two ends."""
+    is_range: bool
+
+    def replacement(self, type_: RowType) -> Expr | None:
+        """Return what may stand for the expression; None if the constants are of another type.
+
+        Args:
+            type_: that of the expression.
+        """
+        texts = [value.is_string for value in self.values]
+        good = all(texts) if type_ == VARCHAR else type_.is_number and not any(texts)
+        if not good or (self.is_range and not type_.is_integer):
+            return None
+        to = exp.DataType.build(type_.sql, dialect="duckdb")
+        if self.is_range:
+            low, high = (value.copy() for value in self.values)
+            inside = exp.Between(this=self.of.copy(), low=low, high=high)
+            value = exp.Least(
+                this=exp.Greatest(this=self.of.copy(), expressions=[low.copy()]),
+                expressions=[high.copy()],
+            )
+            return exp.Case(ifs=[exp.If(this=inside, true=exp.Cast(this=value, to=to))])
+        branches = [
+            exp.If(
+                this=exp.EQ(this=self.of.copy(), expression=value.copy()),
+                true=exp.Cast(this=value.copy(), to=to.copy()),
+            )
+            for value in self.values
+        ]
+        return exp.Case(ifs=branches)
+
+
+def restrictions(conditions: Iterable[BoundExpr]) -> dict[str, Restricted]:
+    """Return for the SQL of each expression that is restricted the first condition that does so."""
+    found: dict[str, Restricted] = {}
+    for condition in conditions:
+        restricted = _of(condition) if not condition.relations else None
+        if restricted is not None:
+            found.setdefault(render(restricted.of), restricted)
+    return found
+
+
+def _of(condition: BoundExpr) -> Restricted | None:
+    node = condition.node.unnest()
+    if isinstance(node, exp.In) and node.expressions and node.args.get("query") is None:
+        of, values, is_range = node.this, tuple(node.expressions), False
+    elif isinstance(node, exp.EQ):
+        sides = [node.this.unnest(), node.expression.unnest()]
+        constants = [side for side in sides if _is_constant(side)]
+        if len(constants) != 1:
+            return None
+        (of,) = (side for side in sides if side is not constants[0])
+        values, is_range = (constants[0],), False
+    elif isinstance(node, exp.Between):
+        of, values, is_range = node.this, (node.args["low"], node.args["high"]), True
+    else:
+        return None
+    if not is_range:  # NULL is equal to nothing
+        listed = {render(value): value for value in values if not isinstance(value, exp.Null)}
+        values = tuple(listed.values())
+    if not values or not all(map(_is_constant, values)) or len(values) > MOST_LISTED:
+        return None
+    return Restricted(condition, of.unnest(), values, is_range)
+
+
+def _is_constant(node: Expr) -> bool:
+    """Whether a node is a string or a number without an exponent."""
+    if isinstance(node, exp.Neg):
+        return isinstance(node.this, exp.Literal) and bool(_NUMBER.fullmatch(node.this.name))
+    return isinstance(node, exp.Literal) and (node.is_string or bool(_NUMBER.fullmatch(node.name)))
