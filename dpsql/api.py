@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack, overload
 
@@ -13,7 +14,7 @@ import polars as pl
 from dpsql.calls import check_above, checked
 from dpsql.errors import MechanismError, SqlError, WorkloadError
 from dpsql.hints import option
-from dpsql.linalg.threads import one_thread
+from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner import registry as mechanisms
 from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.comparison.compare import compare as compare_workload
@@ -21,6 +22,7 @@ from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.reuse.planning import Past, plan_given, source_of
 from dpsql.privacy import Budget
+from dpsql.progress import watched
 from dpsql.release import Before, Release
 from dpsql.release.assumed import assuming
 from dpsql.request import (
@@ -45,7 +47,7 @@ from dpsql.schema.units import neighbours_of
 from dpsql.session import Session, answered
 from dpsql.session.checks import check_amount, check_budget
 from dpsql.session.data import DeclaredData
-from dpsql.session.planning import Compiled, options_for, options_of, plan_of
+from dpsql.session.planning import Compiled, options_for, options_of, plan_of, tell_effort
 from dpsql.sql.text.script import read_text, split_script
 from dpsql.workload import Workload
 
@@ -171,16 +173,23 @@ def plan(
         check_budget(budget)
     check_above(groups_above=request.groups_above)
     declared = Declared(**part(options, TableOptions))
-    workload, how, asked = _asked(source, statements, request, declared)
-    _check_given(source, workload, given, request.mechanism)
-    if asked is not None:
-        alone = assuming(asked.script, plan_of(asked), request.assume)
-    elif request.assume is None:
-        alone = mechanisms.plan(workload, budget, request.mechanism, how)
-    else:
-        raise WorkloadError(
-            "A workload has no columns.", hint="leave " + option("assume") + " out."
-        )
+    with watched(options.get("progress")) as watch:
+        watch("planning", 0, 1)
+        request = replace(request, progress=watch)
+        workload, how, asked = _asked(source, statements, request, declared)
+        _check_given(source, workload, given, request.mechanism)
+        if asked is not None:
+            tell_effort(asked)
+            found = interruptibly(partial(plan_of, asked))
+            alone = assuming(asked.script, found, request.assume)
+        elif request.assume is None:
+            alone = interruptibly(
+                partial(mechanisms.plan, workload, budget, request.mechanism, how)
+            )
+        else:
+            raise WorkloadError(
+                "A workload has no columns.", hint="leave " + option("assume") + " out."
+            )
     if not given:
         return alone
     past = Past(tuple(source_of(plan) for plan in given))
@@ -231,8 +240,11 @@ def compare(
     check_budget(budget)
     declared = Declared(**part(options, TableOptions))
     request = Request((), budget, **part(options, PlanningOptions))
-    workload, how, _ = _asked(source, statements, request, declared)
-    return compare_workload(workload, budget, options.get("mechanisms"), how)
+    with watched(options.get("progress")) as watch:
+        watch("planning by each mechanism", 0, 1)
+        workload, how, _ = _asked(source, statements, request, declared)
+        names = options.get("mechanisms")
+        return interruptibly(partial(compare_workload, workload, budget, names, how))
 
 
 def _asked(

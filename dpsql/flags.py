@@ -82,6 +82,7 @@ FLAGS: Mapping[str, Flag] = {
         "number",
         "K",
     ),
+    "progress": Flag("Don't show how far long work is.", "off"),
     "nonnegative": Flag("Add columns without negative counts (biased).", "switch"),
     "integers": Flag("Add columns of whole numbers (biased).", "switch"),
 }

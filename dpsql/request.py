@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 from dpsql.errors import SqlError
 from dpsql.planner.plans.traits import QUERYSMASHER
+from dpsql.progress import Progress, Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +37,6 @@ T = TypeVar("T")
 Statements = str | Sequence[str] | Mapping[str, str]
 Free = Literal[0]
 """In place of a budget: answer from earlier measurements alone."""
-Progress = Callable[[str, int, int], None]
-"""Called with a phase (`planning`, `counting`, `measuring`), steps done and steps in all."""
 
 
 class SchemaOption(TypedDict, total=False):
@@ -113,7 +112,13 @@ class SearchOptions(TypedDict, total=False):
     residuals: Residuals
 
 
-class AnswerOptions(MechanismOptions, ReuseOption, total=False):
+class ProgressOption(TypedDict, total=False):
+    """Who is told how far the work is."""
+
+    progress: Progress | bool | None
+
+
+class AnswerOptions(MechanismOptions, ReuseOption, ProgressOption, total=False):
     """Options of `Session.query`, besides its budget."""
 
     confidence: float | None
@@ -135,7 +140,6 @@ class FrameOptions(FrameSessionOptions, WeightsOption, AnswerOptions, total=Fals
 class ReleaseOptions(AnswerOptions, WeightsOption, AimOptions, total=False):
     """Options of `Session.release`, besides its budget."""
 
-    progress: Progress | None
     nonnegative: bool
     integers: bool
     out: str | Path | None
@@ -143,7 +147,13 @@ class ReleaseOptions(AnswerOptions, WeightsOption, AimOptions, total=False):
 
 
 class SessionPlanOptions(
-    AimOptions, WeightsOption, SearchOptions, MechanismOptions, ReuseOption, total=False
+    AimOptions,
+    WeightsOption,
+    SearchOptions,
+    MechanismOptions,
+    ReuseOption,
+    ProgressOption,
+    total=False,
 ):
     """Options of `Session.plan`, besides its budget."""
 
@@ -155,13 +165,13 @@ class PlanningOptions(AimOptions, WeightsOption, SearchOptions, MechanismOptions
     loss: Loss | None
 
 
-class PlanOptions(PlanningOptions, TableOptions, total=False):
+class PlanOptions(PlanningOptions, TableOptions, ProgressOption, total=False):
     """Options of `dpsql.plan`, besides its budget."""
 
     given: Sequence[Plan]
 
 
-class SessionCompareOptions(WeightsOption, total=False):
+class SessionCompareOptions(WeightsOption, ProgressOption, total=False):
     """Options of `Session.compare`, besides its budget."""
 
     mechanisms: Sequence[str] | None
@@ -203,7 +213,7 @@ class Request:
     nonnegative: bool = False
     integers: bool = False
     out: str | Path | None = None
-    progress: Progress | None = None
+    progress: Progress | bool | None = None
 
     @property
     def free(self) -> bool:
@@ -235,8 +245,13 @@ class Request:
 
     def tell(self, phase: str, done: int, of: int) -> None:
         """Say how far the work is, to whoever wants to know."""
-        if self.progress is not None:
+        if callable(self.progress):
             self.progress(phase, done, of)
+
+    def note(self, text: str) -> None:
+        """Say something about the work, where somebody looks on."""
+        if isinstance(self.progress, Watch):
+            self.progress.note(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ PERFECT_HASH_BITS = 20
 SETTINGS = """
     SELECT system.main.current_setting('lock_configuration'),
         system.main.current_setting('enable_profiling'),
-        system.main.current_setting('perfect_ht_threshold')
+        system.main.current_setting('perfect_ht_threshold'),
+        system.main.current_setting('enable_progress_bar')
 """
 
 
@@ -125,12 +126,13 @@ class DuckDBEngine(Engine):
 
     @contextmanager
     def _quiet_and_fast(self) -> Iterator[None]:
-        """Switch profiling off, and let DuckDB count a block in a plain array.
+        """Switch profiling and progress bars off, and let DuckDB count a block in a plain array.
 
-        By default it does so up to 12 bits only. The settings are the connection's own and are
-        put back. Where the configuration is locked, trying would abort an open transaction.
+        By default it does so up to 12 bits only. A bar would be drawn over the library's own
+        line. The settings are the connection's own and are put back. Where the configuration is
+        locked, trying would abort an open transaction.
         """
-        ((locked, profiling, bits),) = fetch(self.con, SETTINGS)
+        ((locked, profiling, bits, bar),) = fetch(self.con, SETTINGS)
         if locked and profiling is not None:
             raise ResourceLimitError(
                 "Profiling is on, which would print exact counts, and the configuration is locked.",
@@ -144,6 +146,9 @@ class DuckDBEngine(Engine):
         if profiling is not None:
             changed.append("PRAGMA disable_profiling")
             back.append(f"PRAGMA enable_profiling = '{profiling}'")
+        if bar:
+            changed.append("SET enable_progress_bar = false")
+            back.append("SET enable_progress_bar = true")
         for statement in changed:
             fetch(self.con, statement)
         try:

@@ -1,18 +1,29 @@
-"""BLAS threads: planning takes one, whatever the environment says.
+"""Threads: planning takes one of BLAS, whatever the environment says, and one of Python's.
 
 A plan makes many factorizations of matrices of up to 2,500 rows. Several threads make those 2 to
 30 times dearer in CPU time, the more so the busier the machine is, and hardly ever faster; and
 with one, equal requests get equal plans to the last digit, however many cores there are.
+
+Python hears of Ctrl-C between two steps of its own, so not while LAPACK factorizes, which takes
+seconds. So what plans runs in a thread beside the main one, which waits, and hears at once.
 """
 
 from __future__ import annotations
 
+import contextvars
+import ctypes
 import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
 from functools import cache
+from typing import TypeVar
 
 import scipy.linalg  # noqa: F401  (loads SciPy's own OpenBLAS, so that it is limited as well)
 from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+_EVERY_SECONDS, _AGAIN_SECONDS = 0.1, 1.0
 
 
 class _Here(threading.local):
@@ -65,3 +76,48 @@ nothing, so that every entrance may have it."""
 def _controller() -> ThreadpoolController:
     # It takes milliseconds to find the libraries that are loaded.
     return ThreadpoolController()
+
+
+def interruptibly(work: Callable[[], T]) -> T:
+    """Return what some work gives, and let Ctrl-C end the waiting for it at once.
+
+    Work that is left alone ends at its next step in Python. Outside of the main thread, which
+    alone hears of signals, it is done right here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    found: list[T] = []
+    raised: list[BaseException] = []
+    done, context = threading.Event(), contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            found.append(context.run(work))
+        except BaseException as error:  # whatever it is, the main thread raises it
+            raised.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    try:
+        thread.start()  # it waits, too, so Ctrl-C may end that
+        while not done.wait(_EVERY_SECONDS):  # a signal that another thread got wakes nobody
+            pass
+    except BaseException:
+        threading.Thread(target=_end, args=(thread,), daemon=True).start()
+        raise
+    if raised:
+        raise raised.pop()
+    return found.pop()
+
+
+def _end(thread: threading.Thread) -> None:
+    """Have a thread that nobody waits for any more raise at its next step, until it has ended.
+
+    It may be about to begin, and a callback of a library may hold back what was raised first.
+    """
+    time.sleep(_EVERY_SECONDS)
+    while thread.is_alive() and thread.ident is not None:
+        number, error = ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, error)
+        thread.join(_AGAIN_SECONDS)

@@ -37,7 +37,7 @@ from dpsql.session.planning import (
     planned,
 )
 from dpsql.session.purpose import purpose
-from dpsql.session.tasks import AdaptiveTask, PlannedTask, Task
+from dpsql.session.tasks import AdaptiveTask, MeasuredPlan, MeasuredRounds, PlannedTask, Task
 
 
 def answer(data: PrivateData, request: Request) -> Release:
@@ -97,7 +97,7 @@ def answer(data: PrivateData, request: Request) -> Release:
                 measured = task.measure(charged, counting.run())
                 _keep(data.ledger, receipt, measured.content)
                 request.tell("measuring", 1, 1)
-                release = measured.release(receipt)
+                release = _made(measured, receipt, request)
             except (KeyboardInterrupt, SystemExit) as error:
                 failure = type(error)()
             except BaseException:  # whatever it was, its text and frames may hold counts
@@ -121,6 +121,7 @@ def answer_free(data: PrivateData, request: Request) -> Release:
         StaleSchemaError: the connection or the table is not the one it was.
     """
     data.check_database()
+    request.tell("planning", 0, 1)
     own = compiled(data, request)
     rehearse(own.script)
     sources = own.before.sources
@@ -176,6 +177,17 @@ def _charge(data: PrivateData, task: Task) -> Receipt:
         accept_schema=data.archive.accepts(table, wanted),
         each_row=table.each_row,
     )
+
+
+def _made(measured: MeasuredPlan | MeasuredRounds, receipt: Receipt, request: Request) -> Release:
+    """Make a release of what was measured; to fit one table to it all may take long."""
+    adjusts = request.nonnegative or request.integers
+    if adjusts:
+        request.tell("adjusting", 0, 1)
+    release = measured.release(receipt)
+    if adjusts:
+        request.tell("adjusting", 1, 1)
+    return release
 
 
 def _keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:

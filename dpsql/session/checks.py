@@ -28,7 +28,8 @@ def check_request(request: Request) -> None:
         integers=request.integers,
         accept_gap=request.accept_gap,
     )
-    check_callable(progress=request.progress)
+    if not isinstance(request.progress, bool):
+        check_callable(progress=request.progress)
     check_path(out=request.out)
     _check_mechanism(request)
     if request.out is not None:

@@ -9,12 +9,14 @@ from functools import partial
 
 from dpsql.errors import BudgetError, ResourceLimitError
 from dpsql.hints import spend
+from dpsql.linalg.threads import interruptibly
 from dpsql.planner import registry as mechanisms
 from dpsql.planner.comparison.compare import Comparison, compare
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.base import Options
+from dpsql.planner.plans.effort import expected_effort
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.planner.reuse.planning import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
@@ -109,17 +111,33 @@ def planned(data: PrivateData, asked: Compiled) -> tuple[Compiled, Plan]:
     Raises:
         ResourceLimitError, WorkloadError, MechanismError: that can't be done.
     """
+    tell_effort(asked)
     try:
-        plan = plan_of(asked)
-        plan.check_variances()  # nothing that can fail by its size is left for after the charge
+        plan = interruptibly(partial(_checked_plan, asked))
         return asked, plan
     except ResourceLimitError:
         if not asked.before.sources:
             raise
     alone = compiled(data, asked.request).without_past
-    plan = replace(plan_of(alone), aside=True)
+    return alone, interruptibly(partial(_checked_plan, alone, aside=True))
+
+
+def _checked_plan(asked: Compiled, *, aside: bool = False) -> Plan:
+    """Plan, so that nothing that can fail by its size is left for after the charge."""
+    plan = plan_of(asked)
+    plan = replace(plan, aside=True) if aside else plan
     plan.check_variances()
-    return alone, plan
+    return plan
+
+
+def tell_effort(asked: Compiled) -> None:
+    """Say beforehand if planning will take long."""
+    mechanism = asked.request.mechanism
+    if not isinstance(mechanism, str) or mechanism != QUERYSMASHER:  # it may be anything yet
+        return
+    effort = expected_effort(asked.script.workload)
+    if effort is not None:
+        asked.request.note(str(effort))
 
 
 def plan_of(asked: Compiled) -> Plan:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from copy import copy
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Unpack
 
 import duckdb
@@ -15,10 +17,11 @@ from dpsql.calls import checked
 from dpsql.engines.interrupts import interruptible
 from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
-from dpsql.linalg.threads import one_thread
+from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget, Ledger, data_id, open_ledger
+from dpsql.progress import watched
 from dpsql.release import Release
 from dpsql.release.assumed import assuming
 from dpsql.request import (
@@ -200,8 +203,11 @@ class Session:
                 hint=call("session.release", FREE) + " answers from earlier ones, without a plan.",
             )
         check_request(request)
-        with self._lock:  # a release in another thread must not have its rows read as a catalog
+        # A release in another thread must not have its rows read as a catalog.
+        with self._lock, watched(request.progress) as watch:
+            request = replace(request, progress=watch)
             self._data.check_database()
+            request.tell("planning", 0, 1)
             asked, plan = planned(self._data, compiled_on_past(self._data, request))
             return assuming(asked.script, plan, request.assume, counts_before(asked))
 
@@ -220,9 +226,11 @@ class Session:
         """
         check_budget(budget)
         request = Request(named(statements), budget, reuse=False, **part(options, PlanningOptions))
-        with self._lock:
+        with self._lock, watched(options.get("progress")) as watch:
             self._data.check_database()
-            return compared(compiled_on_past(self._data, request), options.get("mechanisms"))
+            watch("planning by each mechanism", 0, 1)
+            asked = compiled_on_past(self._data, request)
+            return interruptibly(partial(compared, asked, options.get("mechanisms")))
 
     @checked
     @spelled_out(AnswerOptions)
@@ -256,7 +264,8 @@ class Session:
             weights: statement → importance, 1 by default; goes before `/*+ weight(5) */`.
             confidence: if given, the columns `<alias>_lower` and `<alias>_upper` bound each
                 value with this probability, for example 0.95.
-            progress: called as the work goes on, with public information only.
+            progress: called as the work goes on, with public information only. By default work
+                of some seconds is shown on a terminal and in notebooks; with False it is not.
             reuse: whether earlier measurements of the same table, unit and vintage are used.
             nonnegative: adds columns `<alias>_adjusted`, computed from one table of numbers
                 that aren't negative and fit all measurements. They are biased, and consistent
@@ -297,5 +306,11 @@ def answered(session: Session, request: Request) -> Release:
     """
     check_request(request)
     check_most(request, session.ledger)
-    with one_thread, session._lock, interruptible(session._con):
+    with (
+        one_thread,
+        session._lock,
+        watched(request.progress) as watch,
+        interruptible(session._con),
+    ):
+        request = replace(request, progress=watch)
         return (answer_free if request.free else answer)(session._data, request)

@@ -20,6 +20,7 @@ RANKS = {
     "hints": 0,
     "linalg": 1,
     "calls": 1,
+    "progress": 2,
     "markup": 2,
     "schema": 2,
     "privacy": 2,

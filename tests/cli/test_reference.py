@@ -86,7 +86,7 @@ def test_every_exit_code_is_on_the_page():
 
 LIGHT = (
     "dpsql.cli", "dpsql.engines.interrupts", "dpsql.errors", "dpsql.flags", "dpsql.hints",
-    "dpsql.markup", "dpsql.planner.plans.traits", "dpsql.request",
+    "dpsql.markup", "dpsql.planner.plans.traits", "dpsql.progress", "dpsql.request",
 )  # fmt: skip
 
 

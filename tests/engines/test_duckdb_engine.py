@@ -142,6 +142,15 @@ def test_the_callers_settings_are_put_back(con):
     assert con.execute("SELECT current_setting('perfect_ht_threshold')").fetchall() == before
 
 
+@pytest.mark.parametrize("bar", [True, False])
+def test_no_bar_is_drawn_while_rows_are_counted_and_the_setting_is_kept(con, bar):
+    con.execute(f"SET enable_progress_bar = {bar}").fetchall()
+    shown = "SELECT current_setting('enable_progress_bar')"
+    with DuckDBEngine(con).snapshot():
+        assert con.execute(shown).fetchall() == [(False,)]
+    assert con.execute(shown).fetchall() == [(bar,)]
+
+
 def test_a_locked_configuration_is_counted_all_the_same(con):
     con.execute("SET lock_configuration = true").fetchall()
     assert DuckDBEngine(con).marginals(TABLE, [("e",)])["e",].sum() == len(ROWS)

@@ -11,6 +11,9 @@ from nbclient import NotebookClient
 
 from tests.docs.pages import ROOT
 
+QUIET = "import dpsql.progress; dpsql.progress.AFTER = float('inf')"
+"""However long the work is, it is not shown: outputs must not depend on the time that it took."""
+
 
 def run_notebook(
     notebook: nbformat.NotebookNode, folder: Path, *, allow_errors: bool = False
@@ -21,6 +24,7 @@ def run_notebook(
         timeout=120,
         kernel_name="python3",
         allow_errors=allow_errors,
+        extra_arguments=[f"--IPKernelApp.exec_lines={QUIET}"],
         resources={"metadata": {"path": str(folder)}},
     )
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -34,7 +34,7 @@ TAKERS = {
     PrivateFrame.session: "FrameSessionOptions",
 }
 """Function → which options it takes."""
-PYTHON_ONLY = {"progress", "out", "tolerance", "residuals", "mechanisms", "given", "bases", "loss"}
+PYTHON_ONLY = {"out", "tolerance", "residuals", "mechanisms", "given", "bases", "loss"}
 """Functions and matrices can't be typed; `--out` and `--mechanism` mean something else there."""
 
 

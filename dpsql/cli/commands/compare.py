@@ -9,7 +9,7 @@ import click
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
-from dpsql.cli.progress import working
+from dpsql.cli.progress import progress_on_terminal
 from dpsql.flags import FLAGS
 from dpsql.request import SessionCompareOptions
 
@@ -47,7 +47,8 @@ def compare(
     budget = amounts.needed()
     asked["mechanisms"] = list(mechanisms) or None
     statements = opening.script(script)
-    with working("planning by each mechanism"):
+    with progress_on_terminal(asked["progress"]) as watch:
+        asked["progress"] = watch
         made = opening.compare(source, statements, budget, asked)
     if as_json:
         output.say_json(_document(made, amounts))

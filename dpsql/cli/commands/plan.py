@@ -11,7 +11,7 @@ from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.exits import Exit
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
-from dpsql.cli.progress import working
+from dpsql.cli.progress import progress_on_terminal
 from dpsql.request import SessionPlanOptions
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def plan(
     budget = amounts.budget()
     options.check_budget(budget, targets="targets" in asked)
     statements = opening.script(script)
-    with working("planning"):
+    with progress_on_terminal(asked["progress"]) as watch:
+        asked["progress"] = watch
         made = opening.plan(source, statements, budget, asked)
     if as_json:
         output.say_json(_document(made, amounts, explain=explain))

@@ -9,7 +9,7 @@ import click
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
-from dpsql.cli.progress import working
+from dpsql.cli.progress import progress_on_terminal
 from dpsql.request import AnswerOptions
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def query(
     amount: Budget | Literal[0] = 0 if free else amounts.needed()
     with opening.session(source) as session:
         text = opening.statement(sql)
-        with working("planning and answering"):
+        with progress_on_terminal(asked["progress"]) as watch:
+            asked["progress"] = watch
             frame = session.query(text, budget=amount, **asked)
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
     if as_json:

@@ -54,8 +54,8 @@ def release(
         asked["at_most"] = budget
     statements = opening.script(script)
     with opening.session(source) as session:
-        with progress_on_terminal() as tell:
-            asked["out"], asked["progress"] = out, tell
+        with progress_on_terminal(asked["progress"]) as watch:
+            asked["out"], asked["progress"] = out, watch
             amount: Budget | Free | None = 0 if free else None if at_most else budget
             made = session.release(statements, budget=amount, **asked)
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
