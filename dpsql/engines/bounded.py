@@ -46,7 +46,7 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
         raise InternalError("a table without a unit has no bound on its rows")
     names = list(columns)
     rest = _readable(table) if any(name not in table.columns for name in names) else []
-    own = _unused([*table.columns, *table.undeclared])
+    own = unused([*table.columns, *table.undeclared])
     shown = "".join(f"{quoted_name(name)}, " for name in names)
     chosen = "".join(f"t0.{quoted_name(name)}, " for name in names)
     holder = f"t{len(unit.joins)}"
@@ -108,7 +108,7 @@ def _text(column: str) -> str:
     return f"CASE WHEN {column} IS NULL THEN '-' ELSE {written} END"
 
 
-def _unused(columns: Collection[str]) -> str:
+def unused(columns: Collection[str]) -> str:
     """Return a beginning that no column has."""
     prefix = "u_"
     while any(name.lower().startswith(prefix) for name in columns):

@@ -12,7 +12,7 @@ take the place of an operator; there are none for comparisons, casts and CASE.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.errors import InternalError
+from dpsql.rows.types import RowType
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name, quoted_text
 from dpsql.schema.numbers import decimal_scale
@@ -71,11 +72,13 @@ class CellSql:
     placed: Text
     stored: Text
     code: Code
+    after: str = ""
+    """What could be stored in place of a value without a cell: its code is that after the last."""
 
     @classmethod
-    def plain(cls, placed: str, stored: str, code: Code) -> CellSql:
+    def plain(cls, placed: str, stored: str, code: Code, after: str = "") -> CellSql:
         """Make them of texts that name no parameter."""
-        return cls(lambda _: placed, lambda _: stored, code)
+        return cls(lambda _: placed, lambda _: stored, code, after)
 
 
 class CodedColumn:
@@ -117,9 +120,12 @@ class CodedColumn:
         stored = self._cells.stored(parameters)
         if not self._every:
             return stored
-        stored = f"CASE WHEN {self._cells.placed(parameters)} THEN {stored} END"
+        stored = f"CASE WHEN {self._cells.placed(parameters)} THEN {stored}"
         if not self._both:
-            return stored
+            # DuckDB groups by a plain array only where no constant NULL hides the least and the
+            # largest value: twice as fast.
+            return f"{stored} ELSE {self._cells.after or 'NULL'} END"
+        stored += " END"
         # No stored value could tell NULL from what is outside.
         rest = f"CASE WHEN {self._column} IS NULL THEN {self._last} ELSE {self._last + 1} END"
         return f"coalesce(({self._cells.code(f'({stored})')})::BIGINT, {rest})"
@@ -147,7 +153,10 @@ def _cells(column: str, domain: Domain) -> CellSql:
     if isinstance(values, range):
         low, high = (whole(v, domain.type) for v in (values.start, values.stop - 1))
         start = whole(values.start)
-        return _span(column, low, high, clamps, lambda x: call("-", f"{x}::HUGEINT", start))
+        limits = RowType(domain.type).limits
+        after = whole(values.stop, domain.type) if limits and values.stop <= limits[1] else ""
+        cells = _span(column, low, high, clamps, lambda x: call("-", f"{x}::HUGEINT", start))
+        return replace(cells, after=after)
     if isinstance(values, DateRange):
         return _periods(column, domain, values)
     if isinstance(values, TimeRange):

@@ -30,7 +30,7 @@ from dpsql.engines.base import (
     Step,
     cells_counted,
 )
-from dpsql.engines.bounded import KEPT, kept_rows
+from dpsql.engines.bounded import KEPT, kept_rows, unused
 from dpsql.engines.columns import CodedColumn, Parameters, call, source_of, whole
 from dpsql.engines.cover import MOST_SUM, cover, roll_up, tally
 from dpsql.errors import InternalError, ResourceLimitError
@@ -329,9 +329,15 @@ def _count(
     source: str,
     parameters: Parameters,
 ) -> str:
-    """Write the query for a block: its number, its keys, its measures, and how many others have."""
+    """Write the query for a block: its number, its keys, its measures, and how many others have.
+
+    A subquery computes of each row what is grouped by and what is added up, so that nothing is
+    computed twice.
+    """
     number, keys, measures, width = block
-    columns = {a: coding.column(a, f"k{i}") for i, a in enumerate(keys)}
+    # In the subquery columns of the table stand beside ours.
+    own = unused([*coding.table.columns, *coding.table.undeclared])
+    columns = {a: coding.column(a, f"{own}k{i}") for i, a in enumerate(keys)}
     key = whole(0, "BIGINT")
     for attribute in keys:
         size = whole(coding.size(attribute), "BIGINT")
@@ -341,24 +347,34 @@ def _count(
             place = call("+", code, whole(1, "BIGINT"))
             code = call("list_extract", f"{classes}::BIGINT[]", place)
         key = call("+", call("*", key, size), code)
-    grouped = "".join(f"{columns[a].stored(parameters)} AS {columns[a].alias}, " for a in keys)
     inside = " AND ".join(column.inside(parameters) for column in columns.values()) or "true"
-    by = "GROUP BY " + ", ".join(str(i + 1) for i in range(len(keys))) if keys else ""
-    sums = "".join(f", {_sum(value)} AS m{i}" for i, value in enumerate(measures.values()))
-    shown = "".join(f", {f'm{i}' if i < len(measures) else 0} AS m{i}" for i in range(width))
+    stored = [f"{columns[a].stored(parameters)} AS {columns[a].alias}" for a in keys]
+    places = [f"{own}x{i}" for i in range(len(measures))]
+    computed = [value.computed(x) for x, value in zip(places, measures.values(), strict=True)]
+    again = {name for value in measures.values() if value.again for name in value.columns}
+    aliases = [columns[a].alias for a in keys]
+    added = [
+        f"system.main.sum({value.added(x)}) AS m{i}"
+        for i, (x, value) in enumerate(zip(places, measures.values(), strict=True))
+    ]
+    totals = [_total(value, f"m{i}") for i, value in enumerate(measures.values())]
+    shown = "".join(f", {total} AS m{i}" for i, total in enumerate(totals))
+    shown += "".join(f", 0 AS m{i}" for i in range(len(totals), width))
+    rows = f"SELECT {', '.join([*stored, *computed, *map(quoted_name, sorted(again))]) or '0'}"
+    by = f"GROUP BY {', '.join(aliases)}" if keys else ""
     return (
         f"SELECT {number} AS block, ({key})::BIGINT AS key, n{shown} FROM "
-        f"(SELECT {grouped}system.main.count(*) AS n{sums} FROM {source} WHERE {inside} {by})"
+        f"(SELECT {', '.join([*aliases, 'system.main.count(*) AS n', *added])} FROM "
+        f"({rows} FROM {source} WHERE {inside}) {by})"
     )
 
 
-def _sum(value: RowMeasure) -> str:
+def _total(value: RowMeasure, summed: str) -> str:
     """Write the sum of a measure over the rows of a cell, which never fails.
 
-    Of integers that fit 32 bits it is a HUGEINT, which no table is long enough to overflow. It is
-    brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs accuracy
-    and not privacy, because two sums that differ by d differ by d at most then (see `cover.py`).
+    It is brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs
+    accuracy and not privacy, because two sums that differ by d differ by d at most then (see
+    `cover.py`).
     """
     low, high = whole(-MOST_SUM), whole(MOST_SUM)
-    summed = f"coalesce(system.main.sum({value.sql}), {whole(0)})"
-    return f"{call('least', call('greatest', summed, low), high)}::BIGINT"
+    return f"{call('least', call('greatest', value.total(summed, 'n'), low), high)}::BIGINT"

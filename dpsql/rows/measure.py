@@ -1,42 +1,59 @@
 """What a row adds to a sum: an integer that is never larger than was paid for.
 
 Guarantees:
-    `measure` writes an integer v with low ≤ v ≤ high for the two integers that it names, and
-    |v| <= `bound` = max(−low, high), whatever a row holds. NULL, NaN and whatever can't be
-    computed give 0. It never fails.
+    A row adds an integer v with low ≤ v ≤ high for the two integers that a `RowMeasure` names, and
+    |v| <= `bound` = max(−low, high), whatever it holds. NULL, NaN and whatever can't be computed
+    give 0. It never fails.
 
-    *Proof.* Let e be the expression as a DOUBLE, which is total (`write.py`); x = e·s − K is
-    total, as sums and products of doubles are, and w = TRY_CAST(x AS …) an integer. The last CASE
-    gives w only where low ≤ w ≤ high, compared as integers, and else one of the constants low,
-    high and 0, all of which lie in [low, high], since low ≤ 0 ≤ high. Its conditions and results
-    are total, so it is. The bound rests on nothing else: not on the rounding of doubles or casts,
-    and not on the bounds of a column being true. ∎
+    *Proof.* What a scan adds up is w = v + `offset`, of an exact type T. `added` writes it as a
+    CASE: each result is one of the constants lo, hi and zero, which are low, high and 0 plus
+    `offset`, so from [lo, hi] since low ≤ 0 ≤ high; or it is a value of T, in a branch that is
+    taken only where that value is compared with lo and hi in T, and lies between them. (Where T
+    is INTEGER and lo is its least value, only with hi: no INTEGER is below.) Of n rows `total`
+    takes n·offset off: Σ w − n·offset = Σ v, in HUGEINTs, which hold far more than n·(2^51 + 2^31)
+    for all n < 2^63. The expressions that are compared are total (`write.py`), so nothing fails.
+    The bound rests on nothing else: not on the rounding of doubles or casts, and not on the bounds
+    of a column being true. ∎
 
-    A sum of v over n rows is at most n·bound, so for n <= 2^31 and bound <= 2^31 at most 2^62.
+    A sum of v over n rows is at most n·bound, so for n <= 2^31 and bound < 2^31 below 2^62.
 
 What v means: with k = `step`, the value is near k·(v + `middle`), and between the bounds no further
-from it than k/2, but for the rounding of doubles (a relative 2^-52 for each operation).
+from it than k/2, but for the rounding of doubles (a relative 2^-52 for each operation). A value
+whose last digit is the step is added up as it is, in its own type, which takes a third of the time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.expression import RowExpression, columns
-from dpsql.rows.operands import call, cast, real, whole
-from dpsql.rows.types import BIGINT, BOOLEAN, NULL, RowType
+from dpsql.rows.operands import RowSql, call, cast, joint_room, real, text_of, whole
+from dpsql.rows.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    HUGEINT,
+    MOST_DIGITS,
+    NULL,
+    RowType,
+    decimal,
+    lossless,
+)
 from dpsql.rows.write import RowWriter
 
-MOST = 2**31
+MOST = 2**31 - 1
 """The largest |v|."""
 _MOST_STEPS = 2**50
 """From zero to the bounds: doubles have more places than that, so that rounding is exact."""
 _LEAST_STEP = Fraction(1, 10**300)
 _INFINITE = real(math.inf)
+_INTEGER = RowType("INTEGER")
+_LEAST = -(2**31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +61,14 @@ class RowMeasure:
     """An integer of a row that is added up.
 
     Args:
-        value: the DOUBLE x of the proof.
+        value: what is computed of a row: of `type`, or the double that is rounded to it.
         step: what 1 stands for.
         middle: how many steps 0 stands for.
         low: the least integer.
         high: the largest.
         columns: what is read of a row.
+        type: T of the proof.
+        again: the expression as a double, where `value` is NULL for what T can't compute.
     """
 
     value: str
@@ -58,25 +77,72 @@ class RowMeasure:
     low: int
     high: int
     columns: frozenset[str] = frozenset()
+    type: RowType = _INTEGER
+    again: str = ""
+    exact: bool = False
+    """Whether `value` is of T; otherwise it is a double, in steps from the end that fits T."""
 
     @property
-    def sql(self) -> str:
-        """What is added up: an integer that is never NULL."""
-        return self.clamped(self.value)
+    def offset(self) -> int:
+        """How much larger than v what is added up is, in steps."""
+        return self.middle if self.exact else _LEAST - self.low
 
-    def clamped(self, value: str) -> str:
-        """Write what is added up, given the text or the column of a subquery that has `value`.
+    def computed(self, name: str) -> str:
+        """Write what a subquery computes of each row, in columns that begin with a name.
 
-        A scan that computes `value` in a subquery does so once, and takes a third less time.
+        In the same SELECT, so that DuckDB computes once what they share.
         """
-        type_ = RowType("INTEGER") if self.bound < 2**31 else BIGINT
-        low, high, zero = (whole(v, type_) for v in (self.low, self.high, 0))
-        rounded = f"TRY_CAST({value} AS {type_.sql})"
+        if self.exact:
+            return f"{self.value} AS {name}"
+        return f"{self.value} AS {name}, TRY_CAST({self.value} AS {self.type.sql}) AS {name}r"
+
+    def added(self, name: str) -> str:
+        """Write what is added up, given what is `computed`.
+
+        The columns of the row stand beside it, if there is something to compute `again`.
+        """
+        low, high, zero = (self._written(v) for v in (self.low, self.high, 0))
+        if not self.exact:
+            most = self._real(self.high)
+            return (
+                f"CASE WHEN {name}r <= {high} THEN {name}r "
+                f"WHEN {name} BETWEEN {most} AND {_INFINITE} THEN {high} "
+                f"WHEN {name} < {most} THEN {low} ELSE {zero} END"
+            )
+        first = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {name}"
+        if not self.again:
+            above, below = f"{name} > {high}", f"{name} < {low}"
+            return f"{first} WHEN {above} THEN {high} WHEN {below} THEN {low} ELSE {zero} END"
+        rounded = f"TRY_CAST({self.again} AS {self.type.sql})"
+        least, most = self._real(self.low), self._real(self.high)
         return (
-            f"CASE WHEN {rounded} BETWEEN {low} AND {high} THEN {rounded} "
-            f"WHEN {value} BETWEEN {real(0)} AND {_INFINITE} THEN {high} "
-            f"WHEN {value} < {real(0)} THEN {low} ELSE {zero} END"
+            f"{first} WHEN {rounded} BETWEEN {low} AND {high} THEN {rounded} "
+            f"WHEN {self.again} BETWEEN {most} AND {_INFINITE} THEN {high} "
+            f"WHEN {self.again} < {least} THEN {low} ELSE {zero} END"
         )
+
+    def total(self, summed: str, rows: str) -> str:
+        """Write the sum of v over some rows, as a HUGEINT.
+
+        Args:
+            summed: the sum of what is `added`; NULL of no row.
+            rows: how many rows.
+        """
+        if self.type.name == "DECIMAL":
+            # A DECIMAL's text has all its digits, so without the point it is the integer meant.
+            summed = call("replace", f"CAST({summed} AS VARCHAR)", text_of("."), text_of(""))
+        more = call("*", f"CAST({rows} AS HUGEINT)", whole(self.offset, HUGEINT))
+        sum_of_v = call("-", f"CAST({summed} AS HUGEINT)", more)
+        return f"COALESCE({sum_of_v}, {whole(0, HUGEINT)})"
+
+    def _written(self, v: int) -> str:
+        """Write v as what is added up."""
+        digits = Decimal(v + self.offset).scaleb(-self.type.scale)
+        return f"CAST('{digits:f}' AS {self.type.sql})"
+
+    def _real(self, v: int) -> str:
+        """Write the double that is rounded to what stands for v."""
+        return real(float(Fraction(v + self.offset, 10**self.type.scale)))
 
     @property
     def typical(self) -> float:
@@ -124,12 +190,35 @@ def measure(
             "The bounds of a sum are too far apart for its step.",
             hint=f"between them there may be at most {2 * MOST} steps.",
         )
-    value = RowWriter(types).write_double(expression)
+    made = RowMeasure("", step, middle, low, high, columns(expression))
+    writer = RowWriter(types)
+    written, double = writer.write(expression), writer.write_double(expression)
+    type_ = _room(written, step, (low + middle, high + middle))
+    if type_ is not None:
+        again = "" if double == cast(written, DOUBLE).sql else double
+        value = cast(written, type_).sql
+        return replace(made, value=value, type=type_, again=again, exact=True)
     if step != 1:
-        value = call("*", value, real(float(1 / step)))
-    if middle:
-        value = call("-", value, real(middle))
-    return RowMeasure(value, step, middle, low, high, columns(expression))
+        double = call("*", double, real(float(1 / step)))
+    if middle - made.offset:
+        double = call("-", double, real(middle - made.offset))
+    return replace(made, value=double)
+
+
+def _room(written: RowSql, step: Fraction, ends: tuple[int, int]) -> RowType | None:
+    """Return the type in which a value whose last digit is the step is added up, ends and all.
+
+    None if it has another last digit, or no type has room.
+    """
+    type_ = written.type
+    if not type_.is_exact or step != Fraction(1, 10**type_.scale):
+        return None
+    if type_.name == "DECIMAL":
+        digits = max(type_.width, *(len(str(abs(end))) for end in ends))
+        return decimal(digits, type_.scale) if digits <= MOST_DIGITS else None
+    room, fails = joint_room(type_.limits or ends, ends)
+    small = room == BIGINT and lossless(type_, _INTEGER) and max(map(abs, ends)) < 2**31
+    return None if fails else _INTEGER if small else room
 
 
 def middle_of(bounds: tuple[Fraction, Fraction], step: Fraction) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import duckdb
@@ -10,13 +11,15 @@ import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import InternalError
-from dpsql.rows.measure import RowMeasure
+from dpsql.rows.measure import RowMeasure, measure
 from dpsql.schema import Domain, Table
 from dpsql.schema.units import ResolvedUnit
+from tests.rows.tools import parse
 
 
 def value(sql, columns):
-    return RowMeasure(sql, Fraction(1), 0, -(2**31), 2**31, columns)
+    most = 2**31 - 1
+    return RowMeasure(f"({sql})::INTEGER", Fraction(1), 0, -most, most, columns, exact=True)
 
 
 K, L = Domain("INTEGER", range(3)), Domain("INTEGER", range(4))
@@ -136,3 +139,66 @@ def test_what_is_added_up_is_told_by_one_name():
 def test_what_counted_says_how_much_a_row_may_add(rows):
     counted = DuckDBEngine(stored(rows)).marginals(table(), WANTED, measures=MEASURES)
     assert dict(counted.bounds) == {name: value.bound for name, value in MEASURES.items()}
+
+
+SHIFTS = {
+    "as it is": (Fraction(-5), Fraction(10), Fraction(1, 100), True),
+    "far from zero": (Fraction(900), Fraction(1000), Fraction(1, 100), True),
+    "from zero": (Fraction(0), Fraction(1000), Fraction(1, 100), False),
+    "in binary steps": (Fraction(-3), Fraction(1000), Fraction(1, 2**18), True),
+    "wide": (Fraction(-(10**6)), Fraction(10**6), Fraction(1, 1024), False),
+}
+
+
+@pytest.mark.parametrize("how", SHIFTS)
+@pytest.mark.parametrize(
+    "text", ["p", "p * (1 - q)", "x", "p * p * p", "i", "CASE WHEN i > 1 THEN p END"]
+)
+def test_what_is_taken_off_of_each_row_is_put_back_in_sums(text, how):
+    """Whatever a row holds: nothing, too much, or what its type can't compute."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (k INTEGER, p DECIMAL(15,2), q DECIMAL(15,2), x DOUBLE, i INTEGER)")
+    con.execute("""
+        INSERT INTO t SELECT i % 3, (i * 7919 % 120000 - 10000) / 100, i % 10 / 100,
+            i * 31 % 1100 - 50.5, i % 1200 - 100 FROM range(600) r(i)
+    """)
+    con.execute("""
+        INSERT INTO t VALUES (0, NULL, NULL, NULL, NULL), (1, 9999999999999.99, -1, 'nan', 7),
+            (2, -9999999999999.99, 2, 'inf', 0), (2, 0, 0, '-inf', 0), (7, 1, 1, 1, 1),
+            (1, 0, 0, 0, 0)
+    """)
+    low, high, step, centered = SHIFTS[how]
+    types = {"p": "DECIMAL(15,2)", "q": "DECIMAL(15,2)", "x": "DOUBLE", "i": "INTEGER"}
+    made = measure(parse(con, text), types, (low, high), step, centered=centered)
+    known = Table("t", {"k": K}, types, ("memory", "main", "t"))
+    found = DuckDBEngine(con).marginals(known, [("k", "s"), ("s",), ("k",)], measures={"s": made})
+    assert found["k", "s"].shape == (4, 1)
+    summed = [0] * 4
+    exact = text.replace("p", "p::DOUBLE").replace("i", "i::DOUBLE") if "p *" in text else text
+    for key, value in con.execute(f"SELECT k, ({exact})::DOUBLE FROM t").fetchall():
+        if value is None or math.isnan(value):
+            continue
+        least, most = made.low + made.middle, made.high + made.middle
+        steps = min(max(value / float(step), least), most)
+        summed[key if key < 3 else 3] += round(steps) - made.middle
+    # A step for each row, where doubles are rounded to it from a half.
+    np.testing.assert_allclose(found["k", "s"].ravel(), summed, atol=300, rtol=0)
+    assert found["s",].sum() == found["k", "s"].sum()
+
+
+def test_names_of_columns_do_not_meet_those_of_the_scan():
+    con = duckdb.connect()
+    names = ["u_k0", "u_x0", "u_x0r", "n", "m0", "k0", "kept", "uu_x0"]
+    listed = ", ".join(f"{name} INTEGER" for name in names)
+    con.execute(f"CREATE TABLE t ({listed})")
+    con.execute(f"INSERT INTO t VALUES ({', '.join(str(i % 3) for i in range(len(names)))})")
+    known = Table("t", dict.fromkeys(names[:5], K), dict.fromkeys(names[5:], "INTEGER"),
+                  ("memory", "main", "t"))  # fmt: skip
+    for step in (Fraction(1), Fraction(1, 4)):
+        made = measure(parse(con, "u_x0 + n + kept"), dict.fromkeys(names, "INTEGER"),
+                       (Fraction(-9), Fraction(9)), step)  # fmt: skip
+        wanted = [("u_k0", "n", "s"), ("u_x0r",), ("m0", "u_x0", "s")]
+        found = DuckDBEngine(con).marginals(known, wanted, measures={"s": made})
+        assert found["u_k0", "n", "s"].ravel().nonzero()[0].tolist() == [0 * 4 + 0]
+        assert found["u_k0", "n", "s"].sum() == 1 / step
+        assert found["m0", "u_x0", "s"].sum() == 1 / step

@@ -98,6 +98,13 @@ def written(con, text):
     return RowWriter(TYPES).write(parse(con, text))
 
 
+def of_each(measure, table, columns=""):
+    """Write a query for v of each row of a table, and the columns `columns` beside it."""
+    total = measure.total(f"({measure.added('x_')})", "1")
+    rows = f"SELECT *, {measure.computed('x_')} FROM {table}"
+    return f"SELECT {total} AS v{columns} FROM ({rows})"
+
+
 def same(first, second):
     """Whether two values are equal, doubles up to rounding."""
     if first is None or second is None:
