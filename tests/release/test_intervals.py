@@ -77,8 +77,8 @@ def test_extremes_are_read_off_from_the_rows_outwards():
     assert 78 <= found["a"].median() <= 82  # seldom, noise of more than 2 standard errors decides
     assert 118 <= found["b"].median() <= 122
     assert (found["a"] == found["c"]).all()
-    assert (found["a_lower"] == 0).all()
-    assert (found["b_upper"] == 200).all()
+    assert (found["a_lower"] < 50).all()
+    assert (found["b_upper"] > 150).all()
 
 
 @pytest.mark.parametrize("value", ["QUANTILE_CONT(age, 0.9)", "QUANTILE_DISC(age, 0.9)"])
