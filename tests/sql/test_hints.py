@@ -70,7 +70,7 @@ def refusal(con, sql) -> dpsql.DpsqlError:
         ("SELECT COUNT(*) FROM lfs WHERE household_size > 2", "", '"Household Size"'),
         ('SELECT "body weight", COUNT(*) FROM lfs GROUP BY 1', "", 'CHECK ("Body Weight" BETWEEN'),
         ("SELECT COUNT(*) FROM lfs WHERE age = ?", "parameter", "the value itself"),
-        ("SELECT AVG(age), AVG(age) FROM lfs", "Two columns", "COUNT(*) AS n"),
+        ("SELECT AVG(age) AS a, SUM(age) AS a FROM lfs", "Two columns", "COUNT(*) AS n"),
         ("SELECT MEDIAN(sex) FROM lfs", "", "QUANTILE_DISC"),
         ("SELECT COUNT(*) FROM lfs TABLESAMPLE 10%", "Sampling", "noise already protects"),
     ],

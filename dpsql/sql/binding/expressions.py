@@ -176,6 +176,11 @@ def _or(one: Expr, other: Expr) -> Expr:
     return exp.Or(this=_wrapped(one, exp.Or()), expression=_wrapped(other, exp.Or()))
 
 
+def is_constant(key: BoundExpr) -> bool:
+    """Whether an expression is the same for all rows."""
+    return not key.nodes and not key.by_row
+
+
 def is_star(node: Expr) -> bool:
     """Whether a node is `*` or `t.*`, and not a query that has one."""
     return isinstance(node, exp.Star) or (

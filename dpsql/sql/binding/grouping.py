@@ -37,7 +37,8 @@ def sets_of(
     Args:
         select: the SELECT.
         source: its text.
-        numbers: for the identity of every node that is grouped by, the number of its key.
+        numbers: for the identity of every node that is grouped by, the number of its key; those
+            of constants have none.
 
     Raises:
         SqlError: there are too many of them.
@@ -53,7 +54,7 @@ def sets_of(
             "name the sets that you need: GROUPING SETS ((sex, age), (sex), ()).",
         )
     return tuple(
-        tuple(dict.fromkeys(numbers[id(node)] for group in chosen for node in group))
+        tuple(dict.fromkeys(numbers[i] for g in chosen for i in map(id, g) if i in numbers))
         for chosen in product(*elements)
     )
 

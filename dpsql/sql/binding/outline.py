@@ -29,6 +29,7 @@ from dpsql.sql.binding.items import (
     given_names,
 )
 from dpsql.sql.binding.joins import JoinedItem, check_sides, has_column, joins_of, name_parts
+from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
@@ -104,7 +105,11 @@ class _Visitor:
             for key in keys:
                 for name in ensure_list(node.args.get(key)):
                     check_name(name.name, name, self._source)
-        return self._query(query, {}, _Kinds())
+        found = self._query(query, {}, _Kinds())
+        if isinstance(found, exp.Select):
+            items = told_apart(query.expressions, found.expressions, self._source)
+            found.set("expressions", items)
+        return found
 
     def _query(self, node: Expr, names: Names, kinds: _Kinds) -> exp.Query:
         """Rewrite a query; `kinds` takes note of what it is over."""

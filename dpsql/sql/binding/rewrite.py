@@ -6,13 +6,13 @@ FROM are used up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
 from dpsql.errors import SqlError, printable
 from dpsql.sql.binding.aggregates import aggregate, linear
-from dpsql.sql.binding.bind import MAX_NAME_CHARACTERS, RowBinder, Visit, VisitPublic, check_name
+from dpsql.sql.binding.bind import RowBinder, Visit, VisitPublic
 from dpsql.sql.binding.core import (
     ROW,
     Core,
@@ -31,6 +31,7 @@ from dpsql.sql.binding.expressions import (
     column,
     has_aggregate,
     is_aggregate,
+    is_constant,
     is_star,
     over_groups,
     quoted,
@@ -40,8 +41,8 @@ from dpsql.sql.binding.expressions import (
     with_named,
 )
 from dpsql.sql.binding.grouping import key_nodes, lists_values, sets_of
+from dpsql.sql.binding.output_names import output_name, told_apart
 from dpsql.sql.binding.row_queries import Home
-from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn
 from dpsql.sql.binding.summands import together
 from dpsql.sql.text.spans import SourceText
 
@@ -94,7 +95,7 @@ class CoreBinder(RowBinder):
         where = self._select.args.get("where")
         written = self.conditions(where.this) if where is not None else ()
         found = (*joined, *written)
-        nodes = key_nodes(self._select, self.source)
+        nodes = self._without_constants(key_nodes(self._select, self.source))
         self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
         places = {key.sql: i for i, key in enumerate(self._keys)}
         numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
@@ -133,9 +134,14 @@ class CoreBinder(RowBinder):
         left.where(exp.GTE(this=Role.STATISTIC.column(count), expression=least), copy=False)
         return Floor(count, errors)
 
+    def _without_constants(self, nodes: Mapping[int, Expr]) -> dict[int, Expr]:
+        """Leave out keys that are the same for all rows, beside others: they tell no groups."""
+        found = {i: node for i, node in nodes.items() if not is_constant(self.bind(node))}
+        return found or dict(nodes)
+
     def _key(self, node: Expr) -> BoundExpr:
         key = self.bind(node)
-        if not key.nodes and not key.by_row:
+        if is_constant(key):
             raise self.source.error(
                 node, "GROUP BY a constant makes one group.", "leave it out of GROUP BY."
             )
@@ -144,7 +150,8 @@ class CoreBinder(RowBinder):
     def _rest(self, name: str) -> exp.Select:
         """Rewrite SELECT, HAVING, ORDER BY, … to work on the table of the answers."""
         args = self._select.args
-        items = [self._item(node) for node in self._select.expressions]
+        written = self._select.expressions
+        items = told_apart(written, [self._item(node) for node in written], self.source)
         left = exp.Select(
             expressions=items, from_=exp.From(this=exp.Table(this=exp.Identifier(this=name)))
         )
@@ -181,22 +188,8 @@ class CoreBinder(RowBinder):
                 "SELECT * is not supported: single rows are never returned.",
                 "name the columns to group by, and COUNT(*).",
             )
-        alias = self._alias(node, inner)
+        alias = output_name(node, inner, self.scope, self.source)
         return exp.Alias(this=self.rewrite(inner), alias=quoted(alias))
-
-    def _alias(self, node: Expr, inner: Expr) -> str:
-        """Return the name of an output column."""
-        if isinstance(node, exp.Alias):
-            return check_name(node.alias, node.args["alias"], self.source)
-        if isinstance(inner, exp.Column):
-            found = self.scope.resolve(inner, by_row=True)
-            return found.name if isinstance(found, PrivateColumn | RowQueryColumn) else inner.name
-        if isinstance(inner, exp.Count) and (inner.this is None or inner.this.is_star):
-            return "count"
-        if isinstance(inner, exp.Window) and isinstance(inner.this, exp.Sum):
-            return "cumulative_count"
-        text = " ".join(self.source.text(self.source.node(inner)).split())
-        return printable(text[:MAX_NAME_CHARACTERS])
 
     def _sorted(self, node: Expr) -> Expr:
         """Rewrite what is sorted by: a number, an alias, or an expression."""

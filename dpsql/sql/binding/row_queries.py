@@ -11,8 +11,9 @@ INNER, LEFT, SEMI and ANTI joins to the right of A.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
 from sqlglot import exp
 
@@ -189,13 +190,16 @@ def columns_of(
     for node in select.expressions:
         for name, meant in _named(node, items, source):
             _check_columns(meant, binder)
-            unique, number = name, 0
-            while unique.lower() in taken:
-                number += 1
-                unique = f"{name}_{number}"
+            unique = unused(name, taken)
             taken.add(unique.lower())
             found.append(RowQueryColumn(unique, meant, binder))
     return tuple(found)
+
+
+def unused(name: str, taken: Set[str]) -> str:
+    """Return a name, with a number behind it if others have it, in small letters."""
+    numbered = (f"{name}_{number}" for number in count(1))
+    return next(new for new in chain([name], numbered) if new.lower() not in taken)
 
 
 def _named(
