@@ -178,7 +178,8 @@ def unmeasured(
     """
     held = {name: (f"its target holds for {said}",) for name, said in held_for.items()}
     notes = {
-        s.name: (*(note.text for note in s.notes), *held.get(s.name, ())) for s in script.statements
+        s.name: (*(note.text for note in s.notes), *script.sums(s), *held.get(s.name, ()))
+        for s in script.statements
     }
     return Facts(
         table=script.table,

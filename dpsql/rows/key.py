@@ -22,6 +22,7 @@ from fractions import Fraction
 
 from dpsql.rows.expression import RowColumn, RowExpression, canonical, columns
 from dpsql.rows.operands import cast
+from dpsql.rows.spelled import spelled
 from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR, RowType, row_type
 from dpsql.rows.values import KnownValues, known_values
 from dpsql.rows.write import RowWriter
@@ -51,6 +52,8 @@ class RowKey:
     value: str
     type: RowType
     columns: frozenset[str]
+    label: str = ""
+    """What a reader calls it."""
 
     @property
     def digest(self) -> str:
@@ -85,7 +88,7 @@ def row_key(
     read = columns(expression)
     over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
     name = f"{canonical(expression)} of {over} in {_shown(domain)}"
-    return RowKey(name, domain, value, known.type, read)
+    return RowKey(name, domain, value, known.type, read, spelled(expression))
 
 
 def _domain(known: KnownValues) -> Domain | None:

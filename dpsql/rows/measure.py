@@ -145,6 +145,13 @@ class RowMeasure:
         return real(float(Fraction(v + self.offset, 10**self.type.scale)))
 
     @property
+    def described(self) -> str:
+        """Which values it can have, and how they are rounded, in words."""
+        ends = (f"{float((end + self.middle) * self.step):.6g}" for end in (self.low, self.high))
+        step = f"{float(self.step):.3g}"
+        return f"values from {' to '.join(ends)}, each rounded to a multiple of {step}"
+
+    @property
     def typical(self) -> float:
         """The v in the middle between the bounds."""
         return (self.low + self.high) / 2

@@ -148,7 +148,8 @@ def plan_of(asked: Compiled) -> Plan:
     """
     request = asked.request
     planner, counts = partial(_on_the_past, asked), partial(counts_before, asked)
-    return plan_for(asked.script, request.targets, request.assume, request.amount, planner, counts)
+    found = plan_for(asked.script, request.targets, request.assume, request.amount, planner, counts)
+    return replace(found, labels=asked.script.labels)
 
 
 def counts_before(asked: Compiled) -> Counts | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -92,7 +92,19 @@ def assemble(
     workload = _normalized(builder.workload, builder.weights)
     if not workload.families:  # all that is returned is public
         workload = Workload.of({}, [_nothing(lowered[0].name)])
-    return Script(table, statements, workload, builder.classes.of, measures, keys)
+    labels = _labels(a for item in lowered for a in item.added_up)
+    labels |= {name: f"({key.label})" for name, key in keys.items()}
+    return Script(table, statements, workload, builder.classes.of, measures, keys, labels)
+
+
+def _labels(measures: Iterable[AddedUp]) -> dict[str, str]:
+    """Return what readers call measures; those with other bounds or steps have another number."""
+    found: dict[str, str] = {}
+    for measure in measures:
+        if measure.name not in found:
+            same = sum(label.partition(" [")[0] == measure.label for label in found.values())
+            found[measure.name] = f"{measure.label} [{same + 1}]" if same else measure.label
+    return found
 
 
 def _check_entries(entries: int) -> None:

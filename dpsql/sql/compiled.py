@@ -107,3 +107,15 @@ class Script:
     """What is added up row by row: measure, an attribute of the workload → what each row adds."""
     keys: Mapping[str, RowKey] = field(default_factory=dict)
     """Attributes that are no columns of the table → how they are computed of each row."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Measure, or key → what a reader calls it."""
+
+    def sums(self, statement: Statement) -> tuple[str, ...]:
+        """Say of what a statement adds up row by row how it is bounded and rounded."""
+        families = (self.workload.families[number] for number in statement.families)
+        names = [family.measure.attributes[0] for family in families if family.measure is not None]
+        return tuple(
+            f"{self.labels[name]} is of {self.measures[name].described}"
+            for name in dict.fromkeys(names)
+            if self.measures[name].bound > 1
+        )

@@ -287,3 +287,19 @@ def test_values_between_those_of_a_grid_count_as_the_nearest(sales):
     found = Session(sales, schema=schema).query("SELECT SUM(coarse) AS s FROM sales", budget=HUGE)
     nearest = "SELECT SUM(5 * floor(coarse / 5 + 0.5)) FROM sales"
     assert found["s"][0] == pytest.approx(sales.execute(nearest).fetchone()[0], rel=1e-9)
+
+
+def test_a_plan_and_a_release_call_sums_as_people_do(con):
+    sql = "SELECT k, SUM(price * (1 - x)) AS v, STDDEV(x) AS s FROM t WHERE price > 3 GROUP BY k"
+    release = Session(con, schema=SCHEMA).release(sql, budget=BUDGET)
+    explained = release.plan.explain()
+    assert "k x (price > 3) x SUM(price * (1 - x)): " in explained
+    assert "SUM((x - 5) * (x - 5))" in explained
+    assert "sum of" not in explained
+    notes = release.facts.notes["query"]
+    assert (
+        "SUM(price * (1 - x)) is of values from -9000 to 1000, each rounded to a multiple of "
+        "3.05e-05"
+    ) in notes
+    assert any(note.startswith("SUM(x) is of values from 0 to 10,") for note in notes)
+    assert " ".join(release.summary().split()).count("each rounded to a multiple of") == 3

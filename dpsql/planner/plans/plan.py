@@ -134,6 +134,8 @@ class Plan:
     that for counts. Their budgets are shares of the plan's."""
     bound: int = 1
     """Of such a part, the largest magnitude of what a row adds to a cell."""
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Attribute → what a reader calls it, if that isn't its name."""
 
     def __repr__(self) -> str:
         return (
@@ -316,8 +318,13 @@ class Plan:
             f"{'residual space' if self.references else 'marginal'}: solver",
         ]
         lines += [self._explain_block(block) for block in self.planned]
-        lines += ["", "marginals needed: " + _listed(self.marginals)]
+        needed = "; ".join(map(self._named, self.marginals)) or "none"
+        lines += ["", f"marginals needed: {needed}"]
         return "\n".join(lines)
+
+    def _named(self, attributes: Sequence[str]) -> str:
+        """Write an attribute set as readers call it."""
+        return " x ".join(self.labels.get(name, name) for name in attributes) or "total"
 
     def _explain_gap(self) -> str:
         known = math.isfinite(self.gap)
@@ -342,7 +349,7 @@ class Plan:
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
         noise = math.sqrt(strategy.law.variance) / strategy.sensitivity
         rows = len(strategy.spaces) * strategy.measurements
-        space = " x ".join(strategy.spaces[0]) or "total"
+        space = self._named(strategy.spaces[0])
         if len(strategy.spaces) > 1:
             space += f" and {len(strategy.spaces) - 1:,} like it"
         return f"{share:7.2%}  {rows:12,}  {noise:9.4g}  {space}: {block.solver}"
@@ -382,7 +389,3 @@ def _largest(spaces: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
         if not any(space < other for other in largest):
             largest.append(space)
     yield from (space for space in spaces if frozenset(space) in largest)
-
-
-def _listed(marginals: tuple[tuple[str, ...], ...]) -> str:
-    return "; ".join(" x ".join(m) or "total" for m in marginals) or "none"

@@ -21,6 +21,7 @@ from dpsql.rows.key import RowKey, row_key
 from dpsql.rows.known import adds_always, is_nullable, may_be_nan
 from dpsql.rows.measure import RowMeasure, measure, middle_of
 from dpsql.rows.read import read_expression
+from dpsql.rows.spelled import sum_spelled
 from dpsql.rows.steps import last_digit, power_of_two
 from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.rows.write import RowWriter
@@ -49,6 +50,9 @@ class AddedUp:
     """A measure, and what it means in units of answers."""
 
     name: str
+    """All of it, so that two measures of one name are the same, whenever they were measured."""
+    label: str
+    """What a reader calls it."""
     row: RowMeasure
     restored: bool = False
     """Whether what was taken off the value of each row is put back in answers."""
@@ -141,7 +145,12 @@ class RowReader:
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
         name = f"sum of {row.canonical(value)} in {steps}"
         self._check_name(name, linear.weight.span if linear.weight is not None else None)
-        return AddedUp(name, made, restored=restored)
+        label = sum_spelled(
+            [self._plain(factor) for factor in (linear.weight, linear.times) if factor is not None],
+            [number(Fraction(f"{center:.6g}")) for center in centers],
+            [self._plain(condition) for condition in conditions],
+        )
+        return AddedUp(name, label, made, restored=restored)
 
     def _check_name(self, name: str, span: Span | None) -> None:
         """Refuse a measure, or a key, that would be taken for a column."""
