@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dpsql.rows.expression import (
     RowCall,
@@ -14,7 +14,7 @@ from dpsql.rows.expression import (
     nodes,
 )
 from dpsql.rows.functions import PARTS
-from dpsql.rows.types import VARCHAR, row_type
+from dpsql.rows.types import DOUBLE, VARCHAR, row_type
 from dpsql.rows.write import RowWriter
 
 _STRICT_NAMES = """
@@ -162,3 +162,20 @@ def is_whole(expression: RowExpression, integers: frozenset[str]) -> bool:
     inner = all(is_whole(part, integers) for part in expression.arguments)
     # Of integers, // is the quotient without its fraction; of other numbers it has one.
     return inner and expression.function in _KEEPS_WHOLE
+
+
+def says_there(node: RowExpression, is_there: Callable[[RowExpression], bool]) -> bool:
+    """Whether a condition says that a value is not NULL, or not NaN, which it never is."""
+    if not isinstance(node, RowCall) or node.function not in {"not", "and"}:
+        return False
+    if node.function == "and":
+        return all(says_there(part, is_there) for part in node.arguments)
+    (inner,) = node.arguments
+    if not isinstance(inner, RowCall):
+        return False
+    if inner.function == "or":
+        return all(says_there(RowCall("not", (part,)), is_there) for part in inner.arguments)
+    (value, *_) = inner.arguments
+    if isinstance(value, RowCast) and value.to == DOUBLE:
+        value = value.value
+    return inner.function in {"is_null", "isnan"} and is_there(value)

@@ -7,7 +7,7 @@ a condition is a measure, too, to which a row adds 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +18,7 @@ from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import Interval, RowBounds
 from dpsql.rows.key import RowKey, row_key
-from dpsql.rows.known import adds_always, is_nullable, may_be_nan
+from dpsql.rows.known import adds_always, is_nullable, may_be_nan, says_there
 from dpsql.rows.measure import RowMeasure, measure, middle_of
 from dpsql.rows.read import read_expression
 from dpsql.rows.spelled import sum_spelled
@@ -175,7 +175,7 @@ class RowReader:
 
     def always_holds(self, bound: BoundExpr) -> bool:
         """Whether a condition is that something is there which is there in every row."""
-        return _there(self._plain(bound), self._is_there)
+        return says_there(self._plain(bound), self._is_there)
 
     def _is_there(self, value: row.RowExpression) -> bool:
         """Whether no row that counts lacks a value, or has NaN."""
@@ -375,23 +375,6 @@ _BY_PATTERN = frozenset({"regexp_matches", "regexp_full_match"})
 def _has_middle(low: Fraction, high: Fraction) -> bool:
     """Whether the middle of some bounds is not nearly zero, so that it makes values smaller."""
     return abs(low + high) > (high - low) / 1000
-
-
-def _there(node: row.RowExpression, is_there: Callable[[row.RowExpression], bool]) -> bool:
-    """Whether a condition says that a value is not NULL, or not NaN, which it never is."""
-    if not isinstance(node, row.RowCall) or node.function not in {"not", "and"}:
-        return False
-    if node.function == "and":
-        return all(_there(part, is_there) for part in node.arguments)
-    (inner,) = node.arguments
-    if not isinstance(inner, row.RowCall):
-        return False
-    if inner.function == "or":
-        return all(_there(row.RowCall("not", (part,)), is_there) for part in inner.arguments)
-    (value, *_) = inner.arguments
-    if isinstance(value, row.RowCast) and value.to == DOUBLE:
-        value = value.value
-    return inner.function in {"is_null", "isnan"} and is_there(value)
 
 
 def _have(names: Sequence[str]) -> str:
