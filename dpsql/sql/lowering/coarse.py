@@ -281,7 +281,8 @@ class CoarseColumns:
             if self._ranges(name) == "days":
                 hint = (
                     f"write {as_sql(name)}::DATE, of which all is known, or compare with midnights "
-                    f"by >= and <, for example {as_sql(name)} >= DATE '{values[0]}'."
+                    f"by >= and <, for example {as_sql(name)} >= DATE '{values[0]}'; or declare "
+                    'the column by "hour" or "minute".'
                 )
         return self._source.error(bound.span, message, hint)
 

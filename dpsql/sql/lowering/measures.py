@@ -249,7 +249,9 @@ class RowReader:
                 raise UnsupportedSqlError(
                     f"The column {name} has a time zone: what it is in a row can't stand beside "
                     "columns without a domain.",
-                    hint="declare the domains of the others.",
+                    hint="declare the domains of the others."
+                    if name in self._table.columns
+                    else 'declare it: Domain.dates("2020-01-01", "2029-12-31", zone="UTC").',
                 )
             return row.RowColumn(name)
         named = row.replaced(node, self._named)
