@@ -6,11 +6,12 @@ Guarantees:
 
     *Proof.* The key's SQL is what `write.py` writes, which never raises, and is a function of the
     columns of its own row. The values of the domain are found from the expression and the types
-    of its columns, so they are the same for all tables that have these. The engine places the
-    value in the domain as it does with a stored one (`engines/columns.py`): in the cell that is
-    equal to it, or in the one for NULL; a value that is neither would be in no cell, and has none
-    in any table. Adding or removing a row therefore changes one count of each marginal by one, as
-    if the key had been stored with the row. ∎
+    of its columns, or, for a column that is looked up, from a public table; so they are the same
+    for all private tables that have these columns. The engine places the value in the domain as it
+    does with a stored one (`engines/columns.py`): in the cell that is equal to it, or in the one
+    for NULL; a value that is neither would be in no cell, and has none in any table. Adding or
+    removing a row therefore changes one count of each marginal by one, as if the key had been
+    stored with the row. ∎
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.errors import SchemaError
 from dpsql.rows.expression import RowColumn, RowExpression, canonical, columns
 from dpsql.rows.operands import cast
 from dpsql.rows.spelled import spelled
@@ -30,6 +32,8 @@ from dpsql.schema.domain import Domain
 
 MOST_VALUES = 1_000
 """Values of a key. Where there are more, a column should be declared."""
+MOST_LOOKED_UP = 1_000_000
+"""Values of a column that are looked for in public tables."""
 _SHOWN = 100
 """Characters of a list of texts that a name spells out."""
 
@@ -89,6 +93,39 @@ def row_key(
     over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
     name = f"{canonical(expression)} of {over} in {_shown(domain)}"
     return RowKey(name, domain, value, known.type, read, spelled(expression))
+
+
+def looked_up_key(
+    column: RowColumn, types: Mapping[str, str], values: Sequence[str] | Sequence[int]
+) -> RowKey | None:
+    """Make a key of a column that is only compared with public values: any other is like NULL.
+
+    The domain is of these values and NULL. A row with another one is in the cell for NULL, as
+    `Domain.outside` says of it; so every row has one cell, by its own value.
+
+    Args:
+        column: the column.
+        types: the columns' types.
+        values: all that it is looked for, each once.
+
+    Returns:
+        None if the values aren't of the column's type, or can't be a domain.
+    """
+    type_ = row_type(types[column.name])
+    texts = all(isinstance(value, str) for value in values)
+    if not values or len(values) > MOST_LOOKED_UP or (type_ == VARCHAR) != texts:
+        return None
+    if not texts and not type_.is_integer:
+        return None
+    try:
+        domain = _domain(KnownValues(tuple(values), type_, nullable=True))
+    except SchemaError:  # a text that can't be a label
+        return None
+    if domain is None:
+        return None
+    value = cast(RowWriter(types).write(column), row_type(domain.type)).sql
+    name = f"{canonical(column)} {types[column.name]} looked up in {_shown(domain)}"
+    return RowKey(name, domain, value, type_, frozenset({column.name}))
 
 
 def _domain(known: KnownValues) -> Domain | None:

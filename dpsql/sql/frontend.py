@@ -74,7 +74,7 @@ def compile_script(
         declared = declared_expressions(table, sandbox)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
         stored = table.without_keys
-        keys = DerivedKeys(stored)
+        keys = DerivedKeys(stored, sandbox)
         readers = [RowReader(sandbox, stored, p.source, declared) for _, p, _ in outlined]
         derived = [
             naming(name, several, _derived, tree, outline, keys, reader)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.rows.key import MOST_VALUES, row_key
+from dpsql.rows.expression import RowColumn
+from dpsql.rows.key import MOST_VALUES, looked_up_key, row_key
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
@@ -166,3 +167,42 @@ def test_a_name_says_all_that_a_key_is(con):
     names += [name("CASE WHEN o THEN 'a' ELSE 'b, c' END"), name("hour(t)"), name("minute(t)")]
     assert len(set(names)) == len(names)
     assert name("(i) > 3") == name("i > 3")
+
+
+LOOKED_UP = [name for name, type_ in TYPES.items() if type_ == "VARCHAR" or type_.endswith("INT")]
+
+
+@pytest.mark.parametrize("others", [0, 200])
+@pytest.mark.parametrize("name", [*LOOKED_UP, "i"])
+def test_values_that_are_looked_up_have_cells_and_all_others_that_of_null(con, rows, name, others):
+    column = RowColumn(name)
+    stored = con.execute(f"SELECT {name}, count(*) FROM r GROUP BY 1 ORDER BY 1").fetchall()
+    known = [v for v, _ in stored if isinstance(v, int) or (v and v.isprintable())]
+    values = [v for v in known[::2] if isinstance(v, str) or -(2**63) <= v < 2**63]
+    texts = isinstance(values[0], str)
+    values += [f"other {i}" if texts else 10**7 + 3 * i for i in range(others)]
+    key = looked_up_key(column, TYPES, sorted(set(values)))
+    assert key is not None
+    counts = np.zeros(key.domain.size, dtype=np.int64)
+    for value, n in stored:
+        counts[list(key.domain.values).index(value) if value in key.domain.values else -1] += n
+    found = counted(con, {key.name: key}, [(key.name,)])[key.name,]
+    assert found.sum() == len(rows)
+    assert found.tolist() == counts.tolist()
+
+
+def test_keys_that_are_looked_up_among_other_values_are_others():
+    column, values = RowColumn("i"), list(range(0, 900, 3))
+    one = looked_up_key(column, TYPES, values)
+    other = looked_up_key(column, TYPES, [*values[:-1], 10**6])
+    assert one is not None
+    assert other is not None
+    assert one.name != other.name
+    assert one.digest != other.digest
+
+
+def test_values_of_another_type_are_not_looked_up():
+    assert looked_up_key(RowColumn("i"), TYPES, ["1", "2"]) is None
+    assert looked_up_key(RowColumn("s"), TYPES, [1, 2]) is None
+    assert looked_up_key(RowColumn("x"), TYPES, [1, 2]) is None
+    assert looked_up_key(RowColumn("i"), TYPES, []) is None

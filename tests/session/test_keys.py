@@ -244,7 +244,7 @@ def test_many_cells_leave_a_condition_to_a_measure(con):
     ("SELECT s, COUNT(*) AS n FROM t WHERE s IN (1, 2) GROUP BY s", "s"),
     ("SELECT x, COUNT(*) AS n FROM t WHERE x BETWEEN 0 AND 3 GROUP BY x", "x"),
     ("SELECT id, COUNT(*) AS n FROM t WHERE id BETWEEN 0 AND 9999 GROUP BY id", "id"),
-    ("SELECT COUNT(*) AS n FROM t JOIN shifts ON s = shift", "s"),
+    ("SELECT COUNT(*) AS n FROM t JOIN shifts ON s < shift", "s"),
     ("SELECT MEDIAN(x) AS m FROM t", "x"),
 ])  # fmt: skip
 def test_what_has_no_known_values_is_refused(con, sql, marked):

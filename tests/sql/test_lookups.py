@@ -111,6 +111,54 @@ def test_joins_are_those_of_duckdb(sql, seed):
         assert error.message.endswith("so there is no group to return.")  # noqa: PT017
 
 
+UNDECLARED = """
+    d.w, COUNT(*) AS n, SUM(d.m) AS s FROM facts f JOIN dim d ON f.k = d.k
+    d.m, COUNT(*) AS n FROM facts JOIN dim d USING (k, t)
+    d.w, f.v, COUNT(*) AS n FROM facts f, dim d WHERE d.k = f.k AND d.t = f.t
+    d.w, COUNT(*) AS n, COUNT(d.m) AS c FROM facts f LEFT JOIN dim d ON f.k = d.k
+    d.w, COUNT(*) AS n FROM facts f LEFT JOIN dim d ON f.k = d.k AND d.m > f.v
+    v, COUNT(*) AS n FROM facts f SEMI JOIN dim d ON f.k = d.k AND d.m > f.v
+    v, COUNT(*) AS n FROM facts f ANTI JOIN dim d ON f.k = d.k
+    v, COUNT(*) AS n FROM facts WHERE k IN (SELECT k FROM dim WHERE m > 1)
+    v, COUNT(*) AS n FROM facts f, dim d WHERE f.k = d.k AND (v = 1 OR f.t = d.t) AND f.k < 5
+    u, COUNT(*) AS n FROM facts f JOIN dim d ON f.k = d.k JOIN sub s ON s.w = d.w
+    w, COUNT(v) AS n FROM dim d LEFT JOIN facts f ON f.k = d.k
+    w, SUM(free) AS s FROM facts f JOIN dim d ON f.t = d.t AND f.k = d.k + 1
+"""
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("line", [line for line in UNDECLARED.split("\n") if line])
+def test_keys_without_a_domain_have_the_values_of_the_public_table(line, seed):
+    con = connect(seed)
+    columns = {name: COLUMNS[name] for name in ("v", "free")}
+    session = dpsql.Session(con, schema=dpsql.Schema({"facts": columns}), public=["dim", "sub"])
+    try:
+        assert not differences(con, f"SELECT {line} GROUP BY ALL", session)
+    except dpsql.SqlError as error:
+        assert error.message.endswith("so there is no group to return.")  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "NOT (f.k = d.k)",
+        "f.k = d.k OR f.k IS NOT DISTINCT FROM d.w",
+        "f.k < d.k",
+        "f.k = d.t::INT",
+        "f.t = d.k",
+        "f.k NOT IN (SELECT k FROM dim)",
+    ],
+)
+def test_what_more_is_asked_of_such_a_key_needs_its_domain(condition):
+    columns = {name: COLUMNS[name] for name in ("v", "free")}
+    session = dpsql.Session(
+        connect(0), schema=dpsql.Schema({"facts": columns}), public=["dim", "sub"]
+    )
+    with pytest.raises(dpsql.SqlError):
+        session.plan(f"SELECT COUNT(*) FROM facts f, dim d WHERE {condition}", budget=BUDGET)
+
+
 def test_a_sum_over_no_public_row_is_zero():
     con = connect(0)
     session = dpsql.Session(con, schema=dpsql.Schema({"facts": COLUMNS}), public=["dim", "sub"])

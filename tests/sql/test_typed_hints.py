@@ -100,11 +100,10 @@ TYPED: dict[str, Typist] = {
         r"SELECT COUNT(*) AS n FROM people WHERE age \1"
     ),
     r"list the values: (IN \(.*\))\.": alone(r"SELECT COUNT(*) AS n FROM people WHERE age \1"),
-    r"the other way round: (FROM people LEFT JOIN bands);": alone(
-        r"SELECT COUNT(*) AS n \1 ON age = lo"
+    r"^use (LEFT JOIN)\.": replaced("(RIGHT|FULL)( OUTER)? JOIN", r"\1"),
+    r"use (JOIN): groups without rows": replaced(
+        "(LEFT|RIGHT|FULL|SEMI|ANTI)( OUTER)? JOIN", r"\1"
     ),
-    r"use JOIN, or (LEFT JOIN) from": replaced("FULL (OUTER )?JOIN", r"\1"),
-    r"^use (JOIN): groups without rows": replaced("(LEFT|SEMI|ANTI) JOIN", r"\1"),
     r"join two noisy answers: WITH": alone(
         "WITH a AS (SELECT sex, COUNT(*) AS n FROM people GROUP BY sex), b AS (SELECT sex, "
         "COUNT(*) AS m FROM people GROUP BY sex) SELECT sex, n, m FROM a JOIN b USING (sex)"

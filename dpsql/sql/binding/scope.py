@@ -104,7 +104,7 @@ class Scope:
     def merge(self, names: Sequence[str]) -> None:
         """Let a name after USING mean the private table's column, if it has one."""
         for name in names:
-            if any(name.lower() == known.lower() for known in self._table.columns):
+            if self._is_private(name):
                 self._merged.add(name.lower())
 
     def has(self, name: str) -> bool:

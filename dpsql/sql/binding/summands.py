@@ -23,6 +23,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from sqlglot import exp
+
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Statistic, Windowed, measured_columns
 from dpsql.sql.binding.expressions import BoundExpr
@@ -49,7 +51,7 @@ def summands(
     names = frozenset[str]().union(*(e.attributes for e in given))
     if any(e.by_row for e in given):  # both are: what is taken off them must be the same everywhere
         return tuple(replace(e, by_row=e.by_row | e.attributes) for e in given)
-    if not names or any(e.relations for e in given):
+    if not names or any(map(_is_joined, given)):
         return tuple(given)
     domains = [table.columns[name] for name in names]
     ranges = any(d.type == "DOUBLE" and d.uppers is not None for d in domains)
@@ -74,6 +76,11 @@ def together(statistics: Sequence[Statistic], told: Collection[str]) -> tuple[St
     return tuple(_by_row(s, shared) if isinstance(s, Linear) else s for s in statistics)
 
 
+def _is_joined(bound: BoundExpr) -> bool:
+    """Whether an expression needs public rows, which aren't where the private ones are."""
+    return bool(bound.relations) or bound.node.find(exp.Query) is not None
+
+
 def _base(statistic: Statistic) -> Linear | Quantile:
     return statistic.of if isinstance(statistic, Windowed) else statistic
 
@@ -88,7 +95,7 @@ def _told_apart(statistic: Statistic) -> frozenset[str]:
 
 def _by_row(linear: Linear, shared: Collection[str]) -> Linear:
     weight = linear.weight
-    if weight is None or weight.by_row or weight.relations or not weight.attributes:
+    if weight is None or weight.by_row or _is_joined(weight) or not weight.attributes:
         return linear
     if not weight.attributes.isdisjoint(shared):
         return linear

@@ -14,6 +14,9 @@ key it is better: counts stay counts, which are planned with all others, and wha
 answers more. So that is done unless the cells become very many. What is added up stays a measure
 where it can: a sum of it needs no cells.
 
+A column that has to equal values of public tables is looked up: its own values are then those, and
+one cell has all other rows, which meet none of them, as NULL does not.
+
 Two keys of one column are taken for independent ones, though some of their joint cells can't occur.
 That costs no accuracy where only one of them is asked about at a time.
 """
@@ -28,12 +31,15 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
-from dpsql.rows.key import RowKey
+from dpsql.rows.expression import RowColumn
+from dpsql.rows.key import MOST_LOOKED_UP, RowKey, looked_up_key
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Core, Frame, Linear, Quantile, Statistic, Windowed
+from dpsql.sql.binding.core import Core, Frame, Linear, Quantile, Relation, Statistic, Windowed
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
+from dpsql.sql.lowering.lookups import values_of
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.restrict import Restricted, restrictions
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
 MOST_CELLS = 2**20
@@ -46,10 +52,11 @@ class DerivedKeys:
 
     Args:
         table: the table, with the columns that are stored in it.
+        sandbox: where public tables are.
     """
 
-    def __init__(self, table: Table) -> None:
-        self.stored = table
+    def __init__(self, table: Table, sandbox: Sandbox) -> None:
+        self.stored, self.sandbox = table, sandbox
         self.keys: dict[str, RowKey] = {}
         """Name → key, in the order of their numbers, which come after those of the columns."""
 
@@ -90,18 +97,20 @@ class _Statement:
     ) -> None:
         self._keys, self._table = keys, table
         self._reader, self._source = reader, source
+        self._relations: dict[int, Relation] = {}
         self._restricted: dict[str, Restricted] = {}
         self._used: dict[str, Expr] = {}
         """SQL of a restricted expression → the key in its place."""
 
     def core(self, core: Core) -> Core:
+        self._relations = {relation.number: relation for relation in core.relations}
         self._restricted, self._used = restrictions(core.by_row), {}
         keys = tuple(map(self._needed, core.keys))
         values = [s.value for s in core.statistics if isinstance(s, Quantile)]
         for value in values:  # before conditions: these say which conditions are used up
             self._needed(value)
         relations = tuple(
-            replace(relation, on=tuple(map(self._needed, relation.on)))
+            replace(relation, on=tuple(map(self._condition, relation.on)))
             for relation in core.relations
         )
         cells = math.prod(
@@ -160,8 +169,8 @@ class _Statement:
             if used is not None:
                 left.append(used)
                 continue
-            if condition.relations:
-                left.append(self._needed(condition))
+            if condition.relations or condition.node.find(exp.Query):
+                left.append(self._condition(condition))
             elif as_keys and kind == "key":
                 alone.append(condition)
             elif kind != "true":
@@ -185,7 +194,7 @@ class _Statement:
 
     def _kind(self, condition: BoundExpr) -> str:
         """Say whether a condition is always true, can be a key, or is for others to look at."""
-        if condition.relations:
+        if condition.relations or condition.node.find(exp.Query):
             return ""
         try:
             if self._reader.always_holds(condition):
@@ -194,6 +203,57 @@ class _Statement:
         except SqlError:
             return ""
         return "key" if key is not None and key.domain.type == "BOOLEAN" else ""
+
+    # ── lookups ────────────────────────────────────────────────────────────────────────────
+
+    def _condition(self, bound: BoundExpr) -> BoundExpr:
+        """Derive a condition on joined rows, or one with a subquery.
+
+        A column without a domain that has to equal one of public values has these as its own: no
+        other one meets the condition, as NULL doesn't.
+
+        Raises:
+            SqlError: something else in it has no domain.
+        """
+        node = self._with_lookups(bound.node) if bound.by_row else bound.node
+        return self._needed(replace(bound, node=node, sql=render(node)))
+
+    def _with_lookups(self, node: Expr) -> Expr:
+        """Put keys in place of columns that are looked up, wherever the whole is true only then."""
+        if isinstance(node, exp.Paren | exp.And | exp.Or):
+            return rebuild(node, self._with_lookups)
+        if isinstance(node, exp.In) and isinstance(node.args.get("query"), exp.Expr):
+            listed = node.args["query"].unnest()
+            correlated = any(c.name.startswith("__") for c in listed.find_all(exp.Column))
+            place = None if correlated else self._looked_up(node.this, render(listed))
+            return node if place is None else exp.In(this=place, query=node.args["query"].copy())
+        if not isinstance(node, exp.EQ):
+            return node
+        sides = [node.this, node.expression]
+        for i, own in enumerate(sides):
+            other = sides[1 - i]
+            places = list(other.find_all(exp.Column))
+            names = {place.name.rpartition("_")[0] for place in places}
+            if len(names) == 1 and all(map(_is_public, places)) and not other.find(exp.Query):
+                table = self._relations[int(names.pop().removeprefix("__r"))].table
+                found = self._looked_up(own, f"SELECT {render(other)} FROM {table}")
+                sides[i] = own if found is None else found
+        return exp.EQ(this=sides[0].copy(), expression=sides[1].copy())
+
+    def _looked_up(self, node: Expr, query: str) -> Expr | None:
+        """Return the key that a column is whose values are looked for among those of a query."""
+        node = node.unnest()
+        if not isinstance(node, exp.Column) or not _by_row(node):
+            return None
+        name = list(self._table.undeclared)[int(node.name[3:])]
+        try:
+            values = values_of(self._keys.sandbox, query, MOST_LOOKED_UP + 1)
+            key = looked_up_key(RowColumn(name), self._table.undeclared, values)
+        except (SqlError, SandboxError):  # which will be told when the condition is evaluated
+            return None
+        if key is None or key.name in {*self._table.columns, *self._table.undeclared}:
+            return None
+        return column(f"__a{self._keys.number(key)}")
 
     # ── expressions ────────────────────────────────────────────────────────────────────────
 

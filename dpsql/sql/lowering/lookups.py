@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import polars as pl
 from sqlglot import exp
 
 from dpsql.errors import ResourceLimitError
@@ -214,6 +215,15 @@ class JoinedRows:
             f"{self._size:,} pairs to look at, more than {MAX_JOINED:,}.",
             hint=hint,
         )
+
+
+def values_of(sandbox: Sandbox, query: str, most: int) -> list[str] | list[int]:
+    """Return at most so many of the texts or integers that a query returns, each once, in order."""
+    found = sandbox.frame(
+        f"SELECT DISTINCT v FROM ({query}) AS x(v) WHERE v IS NOT NULL ORDER BY 1 LIMIT {most}"
+    )["v"]
+    values = found.cast(pl.String) if found.dtype == pl.Enum else found
+    return values.to_list() if values.dtype.is_integer() or values.dtype == pl.String else []
 
 
 def multiplied(node: Expr) -> Iterator[tuple[frozenset[str], list[str]]]:

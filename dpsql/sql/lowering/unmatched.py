@@ -75,7 +75,8 @@ class UnmatchedRows:
             raise self.source.unsupported(
                 private.span,
                 f"Rows of {printable(kept.alias)} that no row meets have no value of this.",
-                f"group by columns of {printable(kept.alias)} alone, or use JOIN.",
+                f"group by columns of {printable(kept.alias)} alone, or use JOIN: groups "
+                "without rows are in the answer anyway.",
             )
         for statistic in core.statistics:
             if self._counts(core, statistic):
