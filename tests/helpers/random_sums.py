@@ -73,12 +73,25 @@ class RandomSums:
 
     def statement(self) -> str:
         """Write one statement over the table `r`, with one to three values."""
-        key = self.rng.choice(["", "", "e", "a", "o", "e, a"])
+        stored = [[], [], ["e"], ["a"], ["o"], ["e", "a"]]
+        keys = self.rng.choice([*stored, [self.key()], [self.key()], ["a", self.key()]])
         values = [f"{self.value()[0]} AS v{n}" for n in range(self.rng.randint(1, 3))]
-        listed = ", ".join([*([key] if key else []), *values])
+        listed = ", ".join([*(f"{key} AS k{n}" for n, key in enumerate(keys)), *values])
         where = f" WHERE {self._condition()}" if self.rng.random() < 0.4 else ""
-        by = f" GROUP BY {key}" if key else ""
+        by = f" GROUP BY {', '.join(f'k{n}' for n in range(len(keys)))}" if keys else ""
         return f"SELECT {listed} FROM r{where}{by}"
+
+    def key(self) -> str:
+        """Write an expression that is computed of each row, and has known values."""
+        part = self.rng.choice(["hour(t)", "month(d)", "dayname(t)", "length(left(s, 2))"])
+        number = self._random.number(self.rng.randint(0, 3))
+        return self.rng.choice([
+            part,
+            self._condition(),
+            f"CASE WHEN {self._condition()} THEN 'x' WHEN {self._condition()} THEN 'y' END",
+            f"CASE WHEN {self._condition()} THEN DATE '2020-01-01' END",
+            f"least(greatest(floor({number}), -3), 3)",
+        ])  # fmt: skip
 
     def number(self) -> tuple[str, float]:
         """Write a number that has bounds, by its columns or because they are written.
