@@ -73,7 +73,8 @@ def recorded(con, asked, **how) -> Recorded:
     with patch.object(tasks, "measure", look), patch.object(Scan, "run", scanned):
         release = dpsql.Session(con, schema=asked["schema"]).release(asked["script"], **how)
     found.frames = {name: release[name] for name in asked["script"]}
-    found.seen += [release.neighbours, release.receipt.mu_squared, release.plan.explain()]
+    found.seen += [release.neighbours, release.receipt and release.receipt.mu_squared]
+    found.seen += [release.plan.explain()]
     return found
 
 
@@ -143,6 +144,9 @@ def test_neighbors_differ_in_noisy_integers_alone_and_as_little_as_is_charged(se
         answered.append(False)
         return
     answered.append(True)
+    if whole.certified is None:  # what is asked follows from the statement: nothing is read
+        assert not whole.statements
+        return
     for apart, other in neighbors(rng, rows, max_rows):
         fill(con, other)
         replayed = recorded(con, asked, **how)

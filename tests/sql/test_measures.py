@@ -303,3 +303,14 @@ def test_a_plan_and_a_release_call_sums_as_people_do(con):
     ) in notes
     assert any(note.startswith("SUM(x) is of values from 0 to 10,") for note in notes)
     assert " ".join(release.summary().split()).count("each rounded to a multiple of") == 3
+
+
+def test_booleans_are_zero_or_one():
+    """Whatever the type to which they are cast could hold."""
+    con = duckdb.connect()
+    rows = "SELECT CASE WHEN i % 3 > 0 THEN i % 2 = 0 END AS f FROM range(99) r(i)"
+    con.execute(f"CREATE TABLE t AS {rows}")
+    sql = "SELECT SUM(f::INTEGER) AS v, AVG(f::BIGINT) AS m FROM t WHERE f OR NOT f"
+    found = Session(con, schema=Schema({"t": {}})).query(sql, budget=HUGE)
+    assert found["v"][0] == pytest.approx(33, abs=1e-3)
+    assert found["m"][0] == pytest.approx(0.5, abs=1e-3)

@@ -24,6 +24,7 @@ from dpsql.rows.read import read_expression
 from dpsql.rows.spelled import sum_spelled
 from dpsql.rows.steps import last_digit, power_of_two
 from dpsql.rows.types import DOUBLE, RowType, row_type
+from dpsql.rows.values import type_bounds
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.drafts import bounds_hint, expression_hint
@@ -96,7 +97,8 @@ class RowReader:
         self._types = dict(table.undeclared) | {n: stored_type(d) for n, d in table.columns.items()}
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
-        known = {name: (b.low, b.high) for name, b in table.bounds.items()}
+        known = type_bounds({n: type_ for n, type_ in self._types.items() if type_ == "BOOLEAN"})
+        known |= {name: (b.low, b.high) for name, b in table.bounds.items()}
         known |= {
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
