@@ -66,6 +66,8 @@ ADDED_UP = """
     SUM((SELECT MIN(m) FROM dim d WHERE d.k = f.k)) AS s FROM facts f
     v, AVG((SELECT MAX(m) FROM dim d WHERE d.k = f.k AND d.t = f.t)) AS s FROM facts f
     v, COUNT(*) FILTER (WHERE EXISTS (SELECT 1 FROM dim d WHERE d.k = f.k)) AS n FROM facts f
+    EXISTS (SELECT 1 FROM dim d WHERE d.k = f.k AND d.m > 1) AS e, COUNT(*) AS n FROM facts f
+    v, (SELECT MAX(m) FROM dim d WHERE d.k = f.k) AS m, COUNT(*) AS n FROM facts f
 """
 
 

@@ -209,7 +209,8 @@ class CoreBinder(RowBinder):
         if isinstance(node, exp.Paren):
             return exp.Paren(this=self.rewrite(node.this))
         if isinstance(node, (exp.Query, exp.Subquery)):
-            return self._noisy(node)
+            key = self._as_key(node)
+            return self._noisy(node) if key is None else Role.KEY.column(key)
         if isinstance(node, exp.Grouping):
             return self._grouping(node)
         if isinstance(node, exp.Window):
@@ -242,6 +243,10 @@ class CoreBinder(RowBinder):
 
     def _as_key(self, node: Expr) -> int | None:
         """Return the number of the key that an expression is; None if it is not one."""
+        if self._keys and node.find(exp.Query):  # bound a second time, it would have new names
+            text = self.source.text(self.source.node(node))
+            spelled = (self.source.text(key.span) for key in self._keys)
+            return next((i for i, key in enumerate(spelled) if key == text), None)
         if not self._keys or isinstance(node, _NO_VALUES) or self._aggregates(node):
             return None
         sql = self.bind(node).sql
