@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from dpsql.engines.columns import call, source_of
+from dpsql.engines.columns import call, clock, source_of
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import row_type
 from dpsql.schema import Table
@@ -51,7 +51,8 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     chosen = "".join(f"t0.{quoted_name(name)}, " for name in names)
     holder = f"t{len(unit.joins)}"
     id_column = f"{holder}.{quoted_name(unit.column)}"
-    text = call("concat", "''", *(_text(f"t0.{quoted_name(name)}") for name in table.columns))
+    shows = (clock(f"t0.{quoted_name(n)}", domain) for n, domain in table.columns.items())
+    text = call("concat", "''", *map(_text, shows))
     others = call("concat", "''", *(_text(f"t0.{quoted_name(name)}") for name in rest))
     other = f", {others} AS {own}rest" if rest else ""
     # Three steps: the unit and the text of each row; a number for each copy of a row; the order.
@@ -61,13 +62,14 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
         f"FROM {_source(table)} WHERE {id_column} IS NOT NULL"
     )
     row_text, number = call("encode", f"{own}text"), call("row_number")
-    apart = f" ORDER BY {call('encode', f'{own}rest')}" if rest else ""
+    apart = f" ORDER BY {call('encode', f'{own}rest')} ASC" if rest else ""
     copies = (
         f"SELECT *, {number} OVER (PARTITION BY {own}id, {row_text}{apart}) AS {own}copy "
         f"FROM ({rows})"
     )
     hashed = call("concat", f"{own}name", "'|'", f"{own}copy", "'|'", f"{own}text")
-    order = f"{call('encode', call('md5', hashed))}, {row_text}, {own}copy"
+    # Nothing here is NULL, and ASC is written: a setting could turn the order round.
+    order = f"{call('encode', call('md5', hashed))} ASC, {row_text} ASC, {own}copy ASC"
     placed = (
         f"SELECT {shown}{number} OVER (PARTITION BY {own}id ORDER BY {order}) AS {own}place "
         f"FROM ({copies})"

@@ -42,19 +42,22 @@ class Parameters:
     """
 
     values: list[Any] = field(default_factory=list)
-    _places: dict[tuple[str, str], str] = field(default_factory=dict)
+    _places: dict[tuple[str, str], list[tuple[object, str]]] = field(default_factory=dict)
 
     def bind(self, key: tuple[str, str], value: object) -> str:
         """Return the name of a value, for example `$3`.
 
         Args:
-            key: which value it is: the same key always comes with an equal value.
-            value: what is bound the first time.
+            key: what it is for: equal values of one key are bound once.
+            value: what is bound.
         """
-        if key not in self._places:
-            self.values.append(value)
-            self._places[key] = f"${len(self.values)}"
-        return self._places[key]
+        known = self._places.setdefault(key, [])
+        for other, place in known:
+            if other == value:
+                return place
+        self.values.append(value)
+        known.append((value, f"${len(self.values)}"))
+        return known[-1][1]
 
 
 Text = Callable[[Parameters], str]
@@ -252,7 +255,7 @@ def _periods(column: str, domain: Domain, values: DateRange) -> CellSql:
 
 def _hours(column: str, domain: Domain, values: TimeRange) -> CellSql:
     """Hours or minutes of a TIMESTAMP column, counted in microseconds."""
-    shown = _clock(column, domain)
+    shown = clock(column, domain)
     first, last = (f"'{end.isoformat(' ')}'::TIMESTAMP" for end in (values.first, values.end))
     bounded = _between(shown, first, last)
     since = call("-", call("epoch_us", bounded), call("epoch_us", first))
@@ -266,7 +269,7 @@ def _hours(column: str, domain: Domain, values: TimeRange) -> CellSql:
 _ERAS = (" (BC)", "")
 
 
-def _clock(column: str, domain: Domain) -> str:
+def clock(column: str, domain: Domain) -> str:
     """Write what the clock shows in the declared zone, whatever zone the session is set to.
 
     At the ends of the type there is no such time: instants are first brought to a span that has
@@ -344,7 +347,7 @@ def _literal(value: Any, domain: Domain) -> str:
 
 def _as_date(column: str, domain: Domain) -> str:
     timestamp = domain.type == "DATE" and domain.column_type in TIMES
-    return f"{_clock(column, domain)}::DATE" if timestamp else column
+    return f"{clock(column, domain)}::DATE" if timestamp else column
 
 
 def _position(column: str, domain: Domain, parameters: Parameters) -> str:

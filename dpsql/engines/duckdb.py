@@ -149,9 +149,9 @@ class DuckDBEngine(Engine):
         if bar:
             changed.append("SET enable_progress_bar = false")
             back.append("SET enable_progress_bar = true")
-        for statement in changed:
-            fetch(self.con, statement)
         try:
+            for statement in changed:
+                fetch(self.con, statement)
             yield
         finally:
             for statement in back:

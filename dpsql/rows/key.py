@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import SchemaError
@@ -85,10 +85,13 @@ def row_key(
     known = known_values(expression, types, filled)
     if known is None or isinstance(expression, RowColumn) or len(known.values) > MOST_VALUES:
         return None
+    written = RowWriter(types).write(expression)
+    if "TRY_CAST" in written.sql:  # what is compared may have no value of a common type
+        known = replace(known, nullable=True)
     domain = _domain(known)
     if domain is None:
         return None
-    value = cast(RowWriter(types).write(expression), row_type(domain.type)).sql
+    value = cast(written, row_type(domain.type)).sql
     read = columns(expression)
     over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
     name = f"{canonical(expression)} of {over} in {_shown(domain)}"

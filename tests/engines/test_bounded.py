@@ -346,3 +346,18 @@ def test_progress_is_told():
 def test_a_table_without_a_unit_has_no_bounded_rows():
     with pytest.raises(InternalError):
         kept_rows(read_table(connect([]), ("t",)), ["b"])
+
+
+@pytest.mark.parametrize("setting", ["default_order = 'DESC'", "TimeZone = 'Asia/Tokyo'"])
+def test_settings_of_the_connection_choose_no_other_rows(setting):
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE t AS SELECT i % 20 AS p, i // 20 % 4 AS n, i * 13 % 100 AS w, "
+        "TIMESTAMPTZ '2020-01-01 00:00:00+00' + INTERVAL (i * 7) HOUR AS z FROM range(400) AS r(i)"
+    ).fetchall()
+    zoned = Domain.dates("2020-01-01", "2021-12-31", zone="UTC")
+    schema = Schema({"t": {"n": Domain.integers(0, 3), "z": zoned}})
+    sql = kept_rows(read_table(con, ("t",), schema, Unit("p", 2)), ["n", "w"])
+    before = sorted(con.execute(sql).fetchall())
+    con.execute(f"SET {setting}").fetchall()
+    assert sorted(con.execute(sql).fetchall()) == before

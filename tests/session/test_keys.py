@@ -231,7 +231,7 @@ def test_many_cells_leave_a_condition_to_a_measure(con):
     wide = {"t": {"id": dpsql.Domain.integers(0, 399_999)}}
     asked = dpsql.Session(con, schema=wide)
     plan = asked.plan("SELECT id, COUNT(*) AS n FROM t WHERE s = 'Anna' GROUP BY id", budget=BUDGET)
-    assert "sum of" in plan.explain()
+    assert "id x COUNT(*) WHERE s = 'Anna'" in plan.explain()
 
 
 @pytest.mark.parametrize(("sql", "marked"), [
@@ -259,3 +259,60 @@ def test_a_column_of_the_name_of_a_key_is_not_taken_for_it(con):
     con.execute(f"""ALTER TABLE t ADD COLUMN "{name.replace('"', '""')}" BOOLEAN""").fetchall()
     plan = session(con).plan(sql, budget=BUDGET)
     assert name not in str(plan.explain()).replace("sum of", "")
+
+
+@pytest.fixture
+def listed():
+    """Texts of different frequencies, two public lists of them, and numbers that may be missing."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE t AS SELECT CASE WHEN i < 100 THEN 'a' WHEN i < 300 THEN 'b' WHEN i < 600 "
+        "THEN 'c' ELSE 'd' END AS s, i % 3 AS k, CASE WHEN i % 7 > 0 THEN i % 5 END::DECIMAL(9,1) "
+        "AS d, i % 4 AS w, ['nan', '1'][1 + i % 2] AS l FROM range(1000) AS r(i)"
+    )
+    con.execute("CREATE TABLE p1 AS FROM (VALUES ('a', 'x'), ('b', 'y')) AS v(code, label)")
+    con.execute("CREATE TABLE p2 AS FROM (VALUES ('c', 'u'), ('d', 'v')) AS v(code, label)")
+    return con
+
+
+@pytest.mark.parametrize("unit", [None, "k"])
+def test_two_lists_in_which_one_column_is_looked_up_are_kept_apart(listed, unit):
+    asked = dpsql.Session(listed, public=["p1", "p2"], unit=unit, max_rows=unit and 1000)
+    joined = "SELECT label, COUNT(*) AS n FROM t JOIN {} ON s = code GROUP BY label ORDER BY label"
+    both = "SELECT {} FROM t".format(
+        ", ".join(
+            f"COUNT(*) FILTER (WHERE s IN (SELECT code FROM {p})) AS {p}" for p in ("p1", "p2")
+        )
+    )
+    release = asked.release(
+        {"p1": joined.format("p1"), "p2": joined.format("p2"), "both": both}, budget=HUGE
+    )
+    assert release["p1"]["n"].round().to_list() == [100, 200]
+    assert release["p2"]["n"].round().to_list() == [300, 400]
+    assert release["both"].select("p1", "p2").row(0) == pytest.approx((300, 700), abs=0.1)
+
+
+@pytest.mark.parametrize("condition", [
+    "NOT (isnan(d::DOUBLE) OR w > 2)",
+    "NOT (d IS NULL OR isnan(d::DOUBLE))",
+    "NOT (d IS NULL OR isnan(d::DOUBLE) OR w > 2)",
+    "isnan(CAST(l AS DOUBLE)) OR w > 2",
+    "(isnan(d::DOUBLE) OR w > 2) IS NULL",
+])  # fmt: skip
+@pytest.mark.parametrize("labels", [False, True])
+def test_nan_is_asked_for_where_it_makes_a_difference(listed, condition, labels):
+    schema = {"t": {"l": dpsql.Domain.labels(["nan", "1"])}} if labels else {}
+    sql = f"SELECT COUNT(*) AS n, SUM(least(w, 3)) FILTER (WHERE {condition}) AS s FROM t"
+    sql = f"{sql} WHERE {condition}".replace("least(w, 3)", "least(greatest(w, 0), 3)")
+    answers = dpsql.Session(listed, schema=schema).query(sql, budget=HUGE)
+    ((n, s),) = listed.execute(sql).fetchall()
+    assert answers.select("n", "s").row(0) == pytest.approx((n, s), abs=0.1)
+
+
+def test_what_is_too_large_to_be_compared_is_in_the_cell_for_null():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (h HUGEINT NOT NULL)")
+    con.execute("INSERT INTO t VALUES (1), (2), (170141183460469231731687303715884105727)")
+    sql = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE h > 1.5) AS m FROM t"
+    answers = dpsql.Session(con).query(sql, budget=HUGE)
+    assert answers.select("n", "m").row(0) == pytest.approx((3, 1), abs=0.01)

@@ -244,7 +244,7 @@ class CoreBinder(RowBinder):
     def _as_key(self, node: Expr) -> int | None:
         """Return the number of the key that an expression is; None if it is not one."""
         if self._keys and node.find(exp.Query):  # bound a second time, it would have new names
-            text = self.source.text(self.source.node(node))
+            text = self.source.text(self.source.node(node.unnest()))
             spelled = (self.source.text(key.span) for key in self._keys)
             return next((i for i, key in enumerate(spelled) if key == text), None)
         if not self._keys or isinstance(node, _NO_VALUES) or self._aggregates(node):

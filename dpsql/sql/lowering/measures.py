@@ -7,7 +7,7 @@ a condition is a measure, too, to which a row adds 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -185,7 +185,7 @@ class RowReader:
         if isinstance(value, row.RowColumn) and value.name in filled & self._table.columns.keys():
             return True  # NaN is in no domain
         if not is_nullable(value, filled) and not may_be_nan(value):
-            return True
+            return "TRY_CAST" not in RowWriter(self._types).write_double(value)
         return adds_always(value, self._types, filled)
 
     def key(self, bound: BoundExpr) -> RowKey | None:
@@ -258,21 +258,26 @@ class RowReader:
             return row.RowColumn(name)
         named = row.replaced(node, self._named)
         if isinstance(named, row.RowCall) and named.function == "or":
-            kept = tuple(part for part in named.arguments if not self._is_number(part))
-            if 0 < len(kept) < len(named.arguments):
+            asked = named.arguments
+            kept = tuple(part for part in asked if not self._is_needless(part, asked))
+            if len(kept) < len(asked):
                 return row.RowCall("or", kept) if len(kept) > 1 else kept[0]
         return named
 
-    def _is_number(self, node: row.RowExpression) -> bool:
-        """Whether a condition is that a value is NaN, which it never is."""
+    def _is_needless(self, node: row.RowExpression, beside: Collection[row.RowExpression]) -> bool:
+        """Whether a part of an OR is that a value is NaN, which it never is.
+
+        That it is NULL must be asked beside it: else it would make NULL of the OR.
+        """
         if not isinstance(node, row.RowCall) or node.function != "isnan":
             return False
         (value,) = node.arguments
         inner = value.value if isinstance(value, row.RowCast) else value
-        if not isinstance(inner, row.RowColumn):
+        if row.RowCall("is_null", (inner,)) not in beside or not isinstance(inner, row.RowColumn):
             return False
-        declared = inner.name in self._table.columns  # NaN is in no domain
-        return declared or row_type(self._types[inner.name]).is_exact
+        type_ = row_type(self._types[inner.name])
+        in_domain = inner.name in self._table.columns  # where NaN never is
+        return type_.is_exact or (in_domain and type_.is_number)
 
     def _within(self, node: row.RowExpression) -> row.RowExpression:
         """Put what SQL sees of columns with a domain in their place."""
