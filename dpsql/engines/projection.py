@@ -40,10 +40,8 @@ from dpsql.rows.measure import condition
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
+from dpsql.schema.declared import GENERATED
 from dpsql.schema.names import quoted_name
-
-GENERATED = "GENERATED "
-"""What stands before the type of a generated column."""
 
 
 @dataclass(frozen=True, slots=True)

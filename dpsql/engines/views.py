@@ -23,7 +23,7 @@ from dpsql.engines.definitions import (
     read_definition,
 )
 from dpsql.engines.files import check_options, guarded, list_files, scan_of, types_of
-from dpsql.engines.projection import GENERATED, FileScan, Layer, Projection
+from dpsql.engines.projection import FileScan, Layer, Projection
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
     RowCast,
@@ -42,10 +42,10 @@ from dpsql.schema.catalog import (
     read_table,
     unit_of,
 )
-from dpsql.schema.declared import KnownColumn, fitted
+from dpsql.schema.declared import GENERATED, KnownColumn, fitted
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row, fetch
-from dpsql.schema.lookup import StoredView, find, find_view, is_table, storing
+from dpsql.schema.lookup import StoredView, columns_of, find, find_view, is_table, storing
 from dpsql.schema.names import apart, as_sql, closest
 from dpsql.schema.references import COLUMNS, resolve_unit
 from dpsql.schema.units import ResolvedUnit
@@ -55,14 +55,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _PARSE = "SELECT system.main.json_serialize_sql(?)"
-_COLUMNS = """
-    SELECT column_name, data_type FROM system.main.duckdb_columns()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
-"""
-_COMMENTS = """
-    SELECT column_name, comment FROM system.main.duckdb_columns()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
-"""
 _FILES = "files"
 """The name of what is read from files, which has none."""
 _MOST_VIEWS = 16
@@ -228,7 +220,7 @@ def _typed(
     What is shown as it is keeps its type; but what folders of files say is text, for which DuckDB
     takes another type if it fits all of them.
     """
-    found = {str(row[0]): str(row[1]) for row in fetch(con, _COLUMNS, list(view.path))}
+    found = column_types(con, view.path)
     apart(view.path[-1], list(shown))
     if list(found) != list(shown):
         raise RefusedViewError(
@@ -263,8 +255,7 @@ def _described(
     said = unit_of(con, path, schema, unit, layer.comment)
     inner = _described(con, layer.below, schema, _unit_below(layer, said))
     known = [_known(layer, inner, column) for column in layer.types]
-    comments = fetch(con, _COMMENTS, list(path))
-    declared = declared_for(con, path, schema, [(row[0], row[1]) for row in comments])
+    declared = declared_for(con, path, schema, columns_of(con, path))
     columns, undeclared, bounds = fitted(name, known, declared)
     check_zones(con, columns.values())
     given = {column.lower() for column in declared}

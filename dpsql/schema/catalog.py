@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
 from dpsql.schema.comments import domains_of, expressions_of
-from dpsql.schema.declared import KnownColumn, enum_labels, fitted
+from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import check_expressions
-from dpsql.schema.fetching import Row, fetch
+from dpsql.schema.fetching import fetch
 from dpsql.schema.groups import Groups
-from dpsql.schema.lookup import find, meant, of_table
+from dpsql.schema.lookup import StoredColumn, columns_of, find, meant, of_table
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
@@ -33,11 +33,6 @@ _TABLE = """
     SELECT comment, sql, system.main.current_setting('default_collation')
     FROM system.main.duckdb_tables()
     WHERE database_name = ? AND schema_name = ? AND table_name = ?
-"""
-_COLUMNS = """
-    SELECT column_name, data_type, is_nullable, is_generated, comment
-    FROM system.main.duckdb_columns()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
 _CHECKS = """
     SELECT expression FROM system.main.duckdb_constraints()
@@ -144,14 +139,14 @@ def _public(table: Table) -> object:
 
 
 def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]:
-    """Return the types of a table's columns; `GENERATED` stands before that of a generated one.
+    """Return the types of a table's columns, with `GENERATED` before that of a generated one.
 
     Raises:
         SchemaError: the catalog can't be read.
     """
     return {
-        name: f"GENERATED {type_}" if generated else type_
-        for name, type_, _, generated, _ in fetch(con, _COLUMNS, list(path))
+        column.name: f"{GENERATED}{column.type}" if column.generated else column.type
+        for column in columns_of(con, path)
     }
 
 
@@ -161,14 +156,14 @@ def _describe(
     schema: Schema | None = None,
     unit: Unit | EachRow | None = None,
 ) -> Table:
-    rows = fetch(con, _COLUMNS, list(path))
+    rows = columns_of(con, path)
     found_tables = fetch(con, _TABLE, list(path))
     # A view has columns too: one that took the table's place must not pass for it.
     if not rows or not found_tables:
         raise unknown(f"There is no table {path[-1]}.", "was it dropped?")
     ((comment, definition, collation),) = found_tables
     checks = [row[0] for row in fetch(con, _CHECKS, list(path))]
-    apart(path[-1], [row[0] for row in rows])
+    apart(path[-1], [row.name for row in rows])
     unclear = _collated(rows, definition or "", collation)
     known: list[KnownColumn] = []
     for name, type_, nullable, generated, _ in rows:
@@ -177,7 +172,7 @@ def _describe(
         found = None if says_nothing else _from_catalog(name, type_, nullable, checks)
         shown = COLLATED if name in unclear else type_
         known.append(KnownColumn(name, type_, found, shown, generated=generated))
-    declared = declared_for(con, path, schema, [(row[0], row[4]) for row in rows])
+    declared = declared_for(con, path, schema, rows)
     columns, undeclared, bounds = fitted(path[-1], known, declared)
     check_zones(con, columns.values())
     said = unit_of(con, path, schema, unit, comment)
@@ -197,7 +192,7 @@ def _describe(
         isinstance(said, EachRow),
         bounds,
         frozenset(name for name, _, nullable, made, _ in rows if not nullable and not made),
-        expressions=expressions_for(con, path, schema, comment, [row[0] for row in rows]),
+        expressions=expressions_for(con, path, schema, comment, [row.name for row in rows]),
     )
 
 
@@ -205,7 +200,7 @@ def declared_for(
     con: DuckDBPyConnection,
     path: Sequence[str],
     schema: Schema | None,
-    comments: Sequence[tuple[str, str | None]],
+    columns: Sequence[StoredColumn],
 ) -> dict[str, Domain | NumberBounds]:
     """Return what is declared of columns: by the schema, or else by their comments.
 
@@ -214,7 +209,7 @@ def declared_for(
     """
     given = (of_table(con, schema, path) if schema is not None else None) or {}
     lowered = {column.lower() for column in given}
-    noted = [each for each in comments if each[0].lower() not in lowered]
+    noted = [(one.name, one.comment) for one in columns if one.name.lower() not in lowered]
     return domains_of(path[-1], noted) | dict(given)
 
 
@@ -272,12 +267,12 @@ def groups_of(
     return tuple(each.resolved(path[-1], columns) for each in exist)
 
 
-def _collated(columns: Sequence[Row], definition: str, default: str) -> frozenset[str]:
+def _collated(columns: Sequence[StoredColumn], definition: str, default: str) -> frozenset[str]:
     """Return the columns of texts whose CHECKs also let texts pass that they don't name."""
-    texts = frozenset(name for name, type_, *_ in columns if type_ == "VARCHAR")
+    texts = frozenset(column.name for column in columns if column.type == "VARCHAR")
     if default and default.upper() not in _BYTES:
         return texts  # of this connection, and its CHECKs follow it
-    return texts & collated(definition, [name for name, *_ in columns]) if texts else texts
+    return texts & collated(definition, [column.name for column in columns]) if texts else texts
 
 
 def _from_catalog(

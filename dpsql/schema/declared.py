@@ -26,6 +26,8 @@ from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import as_sql, closest
 from dpsql.schema.values import TIMES, ZONED
 
+GENERATED = "GENERATED "
+"""What stands before the type of a generated column."""
 _OTHER_TIMES = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
 MAX_FLOAT_GRID = 2**40
 """Doubles tell so many steps apart with room to spare."""
@@ -76,7 +78,7 @@ def fitted(
             columns[one.name] = found
             continue
         shown = one.shown or one.type
-        undeclared[one.name] = f"GENERATED {shown}" if one.generated else shown
+        undeclared[one.name] = f"{GENERATED}{shown}" if one.generated else shown
         if found is not None:
             bounds[one.name] = found
     return columns, undeclared, bounds

@@ -39,8 +39,9 @@ _NAMES = """
     WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
     ORDER BY schema_name <> system.main.current_schema(), schema_name, table_name
 """
-_VIEW_COLUMNS = """
-    SELECT column_name FROM system.main.duckdb_columns()
+_COLUMNS = """
+    SELECT column_name, data_type, is_nullable, is_generated, comment
+    FROM system.main.duckdb_columns()
     WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
 """
 _DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
@@ -51,6 +52,16 @@ _SHOWN = 8
 T = TypeVar("T")
 
 
+class StoredColumn(NamedTuple):
+    """A column of a table or a view, as the catalog has it."""
+
+    name: str
+    type: str
+    nullable: bool
+    generated: bool
+    comment: str | None
+
+
 class StoredView(NamedTuple):
     """A view of the current database, as the catalog has it."""
 
@@ -58,6 +69,15 @@ class StoredView(NamedTuple):
     sql: str
     """Its definition, written by DuckDB: CREATE VIEW …"""
     comment: str | None
+
+
+def columns_of(con: DuckDBPyConnection, path: Sequence[str]) -> list[StoredColumn]:
+    """List the columns of a table or a view; none if there is neither at this path.
+
+    Raises:
+        SchemaError: the catalog can't be read.
+    """
+    return [StoredColumn(*row) for row in fetch(con, _COLUMNS, list(path))]
 
 
 def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
@@ -217,7 +237,7 @@ def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple
 
 def storing(con: DuckDBPyConnection, parts: tuple[str, ...], view: tuple[str, str, str]) -> str:
     """Word how the rows of a view are stored in a table."""
-    columns = [row[0] for row in fetch(con, _VIEW_COLUMNS, list(view))]
+    columns = [column.name for column in columns_of(con, view)]
     listed = ", ".join(map(as_sql, columns[:_SHOWN]))
     more = ", …" if len(columns) > _SHOWN else ""
     stored = f"CREATE TABLE {as_sql(f'{view[-1]}_stored')} AS FROM {'.'.join(map(as_sql, parts))};"
