@@ -1,13 +1,14 @@
-"""GROUP BY: which keys there are, and which of them tell the groups of each grouping set."""
+"""GROUP BY: which keys there are, and which tell the groups of each set; names in HAVING."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import chain, combinations, product
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr, has_aggregate
+from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, rebuild
 from dpsql.sql.text.spans import SourceText
 
 MAX_SETS = 256
@@ -66,6 +67,25 @@ def lists_values(select: exp.Select) -> bool:
     places = [select.args.get(key) for key in ("having", "qualify", "order")]
     parts = [*select.expressions, *(place for place in places if place is not None)]
     return not any(has_aggregate(part) or part.find(exp.Window) for part in parts)
+
+
+def in_having(node: Expr, aliases: Mapping[str, Expr], key: Callable[[Expr], int | None]) -> Expr:
+    """Return a condition on groups with what its names stand for, as DuckDB reads them.
+
+    A name that is no key is an alias of the SELECT list, even if a column has it too: that of a
+    single row would mean nothing there. Inside of aggregates it is the column.
+
+    Args:
+        node: the condition, or a part of it.
+        aliases: what the aliases stand for.
+        key: tells which key an expression is, if it is one.
+    """
+    if is_aggregate(node) or isinstance(node, (exp.Query, exp.Subquery)) or key(node) is not None:
+        return node
+    if isinstance(node, exp.Column):
+        meant = None if node.table else aliases.get(node.name.lower())
+        return node if meant is None else exp.Paren(this=meant.copy())
+    return rebuild(node, partial(in_having, aliases=aliases, key=key))
 
 
 def _elements(select: exp.Select, source: SourceText) -> list[Sets]:

@@ -40,7 +40,7 @@ from dpsql.sql.binding.expressions import (
     render,
     with_named,
 )
-from dpsql.sql.binding.grouping import key_nodes, lists_values, sets_of
+from dpsql.sql.binding.grouping import in_having, key_nodes, lists_values, sets_of
 from dpsql.sql.binding.output_names import output_name, told_apart
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.summands import together
@@ -155,7 +155,8 @@ class CoreBinder(RowBinder):
         left = exp.Select(
             expressions=items, from_=exp.From(this=exp.Table(this=exp.Identifier(this=name)))
         )
-        having = [self.rewrite(args["having"].this)] if args.get("having") is not None else []
+        having = [args["having"].this] if args.get("having") is not None else []
+        having = [self.rewrite(in_having(each, self.aliases, self._as_key)) for each in having]
         if having or self._kept:
             left.set("where", exp.Where(this=exp.and_(*having, *self._kept)))
         if args.get("qualify") is not None:
