@@ -50,7 +50,14 @@ def say_frame(frame: pl.DataFrame) -> None:
 
 
 def say_csv(frame: pl.DataFrame) -> None:
-    """Print a frame as CSV; on a terminal without characters that could disguise it."""
+    """Print a frame as CSV; on a terminal without characters that could disguise it.
+
+    CSV has neither lists nor structs: these are written as JSON.
+    """
+    for name, dtype in frame.schema.items():
+        if dtype.is_nested():
+            texts = [None if v is None else json.dumps(_json(v)) for v in frame[name].to_list()]
+            frame = frame.with_columns(type(frame)({name: texts}))
     text = frame.write_csv()
     if sys.stdout.isatty():
         say(text.removesuffix("\n"))

@@ -48,7 +48,7 @@ STRUCTURE: dict[type[exp.Expr], frozenset[str]] = {
     exp.GroupingSets: _LIST,
     exp.Grouping: _LIST,
     exp.Distinct: _LIST,
-    exp.Order: _LIST,
+    exp.Order: _LIST | _ONE,  # of an aggregate it has what is aggregated
     exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
     exp.Limit: frozenset({"expression"}),
     exp.Offset: frozenset({"expression"}),
@@ -70,6 +70,10 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Paren: _ONE,
     exp.Tuple: _LIST,
     exp.Array: frozenset({"expressions", "value_constructor"}),
+    exp.Bracket: frozenset({"this", "expressions", "_type"}),
+    exp.Dot: _PAIR,
+    exp.Struct: _LIST,
+    exp.PropertyEQ: _PAIR,
     exp.Not: _ONE,
     exp.Is: _PAIR,
     exp.Between: frozenset({"this", "low", "high"}),
@@ -153,7 +157,6 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Star, "rename"): ("SELECT * RENAME", "name the columns to group by, and COUNT(*)."),
     (exp.Ordered, "with_fill"): ("WITH FILL", "leave it out: all groups are returned anyway."),
     (exp.DataType, "kind"): ("A type with a name of its own", _TYPES),
-    (exp.Order, "this"): ("ORDER BY in an aggregate", "leave it out."),
     (exp.Table, "ordinality"): ("WITH ORDINALITY", "number the rows in the public table."),
 }
 
@@ -183,6 +186,7 @@ _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
         "compare with the exact values, or make letters small by lower(…).",
     ),
     ((exp.Columns,), "COLUMNS(…)", "name the columns."),
+    ((exp.ToMap,), "MAP", "write a struct: {'n': COUNT(*)}."),
     ((exp.IgnoreNulls, exp.RespectNulls), "IGNORE NULLS", "leave it out."),
     (
         (exp.HexString, exp.BitString, exp.ByteString, exp.National, exp.RawString),
@@ -231,6 +235,8 @@ def _listed(node: exp.Expr) -> bool:
         return True
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in NAMED
+    if isinstance(node, exp.IgnoreNulls):  # the parser adds it to ANY_VALUE
+        return isinstance(node.this, exp.AnyValue)
     if type(node) in WINDOWS:
         return isinstance(node.parent, exp.Window)
     return type(node) in AGGREGATES
@@ -253,8 +259,17 @@ def _check_place(node: exp.Expr, source: SourceText) -> None:
         raise _error(f"The type {node.this.name}", source, place, _TYPES)
     if isinstance(node, exp.GenerateSeries) and not isinstance(node.parent, exp.Table):
         raise _error("A list", source, node, "join it: JOIN generate_series(1, 9) g(i).")
-    if isinstance(node, exp.Array) and not isinstance(node.parent, exp.Unnest):
-        raise _error("A list", source, node, "write IN (1, 2).")
+    if isinstance(node, (exp.PropertyEQ, exp.Dot)) and not _names_field(node):
+        raise _error("This name", source, node, "a struct is written {'n': COUNT(*)}.")
+
+
+def _names_field(node: exp.Expr) -> bool:
+    """Whether a name and what it is beside are a field of a struct."""
+    if isinstance(node, exp.Dot):
+        return isinstance(node.expression, exp.Identifier) and not isinstance(
+            node.this, exp.Identifier
+        )
+    return isinstance(node.this, exp.Identifier) and isinstance(node.parent, exp.Struct)
 
 
 def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:

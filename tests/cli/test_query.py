@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 
@@ -53,6 +54,15 @@ def test_csv_has_all_rows(commands):
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == 200
     assert float(rows[0]["n"]) == pytest.approx(7, abs=2)
+
+
+def test_csv_has_lists_and_structs_as_json(commands):
+    sql = "SELECT sex, {'n': COUNT(*)} AS s, [sex, 'x'] AS l FROM people GROUP BY sex"
+    text = commands.done("query", sql, "--db", commands.db, *LARGE, "--csv")
+    for row in csv.DictReader(io.StringIO(text)):
+        assert json.loads(row["s"])["n"] == pytest.approx(700, abs=300)
+        assert json.loads(row["l"]) == [row["sex"], "x"]
+        assert row["s_variance"] == ""
 
 
 def test_a_long_table_is_cut_and_says_so(commands):

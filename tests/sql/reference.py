@@ -67,6 +67,11 @@ def differences(con, sql, session=None):
 
 
 def plain(value):
+    """Return a value as one that is compared; of a struct its values, as DuckDB returns a row."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(plain, value))
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -75,6 +80,8 @@ def plain(value):
 
 
 def close(a, b):
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(close, a, b))
     if isinstance(a, float) and (b is None or isinstance(b, float)):
         b = 0.0 if b is None else b
         return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-3) or (math.isnan(a) and math.isnan(b))

@@ -68,6 +68,9 @@ LINEAR = {
     "cast": "SELECT COUNT(*)::DOUBLE / 3 AS x FROM t",
     "chosen by a key": "SELECT a, CASE WHEN a > 1 THEN COUNT(*) ELSE SUM(h) END AS x FROM t "
     "GROUP BY a",
+    "first": "SELECT FIRST(n ORDER BY a DESC) - LAST(n ORDER BY a DESC) AS d, SUM(n ORDER BY n) "
+    "AS s, AVG(n ORDER BY a) AS m, FIRST(n ORDER BY a) FILTER (WHERE a > 0) AS f "
+    "FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a)",
     "qualified": "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b "
     "QUALIFY row_number() OVER (PARTITION BY a ORDER BY COUNT(*)) = 1",
 }

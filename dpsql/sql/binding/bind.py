@@ -11,6 +11,7 @@ from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import (
+    NESTED,
     BoundExpr,
     Expr,
     column,
@@ -25,6 +26,7 @@ from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
 from dpsql.sql.binding.subqueries import Outer
 from dpsql.sql.binding.summands import summands
+from dpsql.sql.text.parse import IN_LIST
 from dpsql.sql.text.spans import SourceText
 
 MAX_NAME_CHARACTERS = 128
@@ -103,6 +105,7 @@ class RowBinder:
                 raise self._misplaced(part)
             if isinstance(part, (exp.Query, exp.Subquery)):
                 return self._public(part, partial(self._outside, attributes, relations))
+            self._check_plain(part)
             check_labels(part, self.domain_of, self.source)
             return rebuild(part, change)
 
@@ -218,6 +221,19 @@ class RowBinder:
         if not isinstance(found, PrivateColumn) or found.by_row:
             return None
         return found.name, self._home.table.columns[found.name]
+
+    def _check_plain(self, node: Expr) -> None:
+        """Refuse what has a meaning for answers, and none for the value of a row."""
+        if isinstance(node, exp.Order):
+            raise self.source.unsupported(
+                node.this, "ORDER BY in an aggregate of rows is not supported.", "leave it out."
+            )
+        if isinstance(node, NESTED):
+            what, hint = "list in brackets", IN_LIST
+            if isinstance(node, (exp.Struct, exp.Dot)):
+                what, hint = "struct", "write plain values."
+            message = f"A {what} is not supported here: this is computed for each row."
+            raise self.source.unsupported(node, message, hint)
 
     def _misplaced(self, node: Expr) -> SqlError:
         what = "A window function" if isinstance(node, exp.Window) else "An aggregate"

@@ -19,6 +19,11 @@ from dpsql.schema.checks import operands
 from dpsql.sql.binding.functions import WINDOWS
 
 Expr = exp.Expr
+NESTED = (exp.Struct, exp.Array, exp.Bracket, exp.Dot)
+"""Nodes that make a struct or a list of values, or take one of them."""
+_PARTS = (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval, exp.Identifier, exp.PropertyEQ)
+NO_VALUES = (*_PARTS, *NESTED)
+"""Nodes that are no value of a row, and so neither a key nor computed of keys as a whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ FUNCTIONS: frozenset[type[exp.Expr]] = frozenset((*_NUMBERS, *_TEXT, *_DATES, *_
 _NAMES = """
     century date_part date_sub datepart datesub decade even gcd hamming isfinite isoyear
     jaccard lcm left_grapheme millennium nfc_normalize  ord prefix right_grapheme
-    round_even strip_accents strlen suffix weekday yearweek ifnull julian bit_count
+    round_even row strip_accents strlen suffix weekday yearweek ifnull julian bit_count
 """
 NAMED = frozenset(_NAMES.split())
 """Functions that the parser knows by name only."""

@@ -26,6 +26,7 @@ from dpsql.sql.binding.core import (
 )
 from dpsql.sql.binding.existing import Existing, condition
 from dpsql.sql.binding.expressions import (
+    NO_VALUES,
     BoundExpr,
     Expr,
     column,
@@ -45,8 +46,6 @@ from dpsql.sql.binding.output_names import output_name, told_apart
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.summands import together
 from dpsql.sql.text.spans import SourceText
-
-_NO_VALUES = (exp.Ordered, exp.Order, exp.WindowSpec, exp.Interval)
 
 
 class CoreBinder(RowBinder):
@@ -233,7 +232,7 @@ class CoreBinder(RowBinder):
     def _computed(self, node: Expr) -> Expr:
         """Rewrite a function or an operator; note what depends on keys alone, as a whole."""
         derived = self._derived
-        if derived is None or isinstance(node, _NO_VALUES) or self._aggregates(node):
+        if derived is None or isinstance(node, NO_VALUES) or self._aggregates(node):
             return rebuild(node, self.rewrite)
         derived.append(self.bind(node))
         self._derived = None
@@ -248,7 +247,7 @@ class CoreBinder(RowBinder):
             text = self.source.text(self.source.node(node.unnest()))
             spelled = (self.source.text(key.span) for key in self._keys)
             return next((i for i, key in enumerate(spelled) if key == text), None)
-        if not self._keys or isinstance(node, _NO_VALUES) or self._aggregates(node):
+        if not self._keys or isinstance(node, NO_VALUES) or self._aggregates(node):
             return None
         sql = self.bind(node).sql
         return next((i for i, key in enumerate(self._keys) if key.sql == sql), None)

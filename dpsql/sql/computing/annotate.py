@@ -13,6 +13,7 @@ from dpsql.sql.computing.gradient import Gradient, IsLeaf, NotSmoothError, gradi
 from dpsql.sql.computing.pairs import NONE, UNKNOWN, FromItem, Output, scaled
 
 _SHIFTS = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
+_PICKED = (exp.First, exp.Last)
 
 
 class Annotator(Protocol):
@@ -204,6 +205,11 @@ class AnnotatedSelect:
 
     def _column(self, node: exp.Column) -> str | None:
         qualifier = node.table.lower()
+        if qualifier and all(qualifier != source.alias.lower() for source in self._sources):
+            structs = [s.columns[qualifier][0] for s in self._sources if qualifier in s.columns]
+            if any(output.noisy for output in structs):
+                raise NotSmoothError("a field of a struct has no variance")
+            return None
         for source in self._sources:
             if qualifier and qualifier != source.alias.lower():
                 continue
@@ -220,6 +226,8 @@ class AnnotatedSelect:
 
     def _aggregate(self, node: Expr) -> str | None:
         inner = node.this if isinstance(node, exp.Filter) else node
+        if isinstance(inner, _PICKED):
+            return self._taken(node, inner)
         found = self._argument(node, inner)
         if found is None:
             return None
@@ -229,7 +237,7 @@ class AnnotatedSelect:
 
     def _window(self, node: exp.Window) -> str | None:
         if isinstance(node.this, _SHIFTS):
-            return self._shifted(node)
+            return self._taken(node, node.this)
         found = self._argument(node, node.this)
         if found is None:
             return None
@@ -239,20 +247,23 @@ class AnnotatedSelect:
         over = render(exp.Window(this=exp.Var(this=""), **rest)).strip()
         return self._collected(node, node.this, found, f" {over}")
 
-    def _shifted(self, node: exp.Window) -> str | None:
-        """Take the list of another row, as LAG and the like take its value."""
-        function = node.this
-        others = [n for n in node.iter_expressions() if n is not function]
-        others += [n for n in function.iter_expressions() if n is not function.this]
-        found = gradient(function.this, self._leaf)
-        if any(self._noisy(other) for other in others):
+    def _taken(self, node: Expr, function: Expr) -> str | None:
+        """Take the list of another row, as LAG, FIRST and the like take its value."""
+        ordered = function.this if isinstance(function.this, exp.Order) else function
+        value = ordered.this
+        own = {id(part) for part in (function, ordered, value)}
+        parts = [n for of in (node, function, ordered) for n in of.iter_expressions()]
+        if any(self._noisy(part) for part in parts if id(part) not in own):
             raise NotSmoothError("which row is taken depends on noisy values")
+        found = gradient(value, self._leaf)
         if not found.partial:
             return None
-        shifted = node.copy()
-        shifted.this.set("this", exp.Var(this=self._chain(found)))
-        shifted.this.set("default", None)
-        return self._note(render(node), render(shifted), self._is_exact(found))
+        taken = node.copy()
+        inner = taken if node is function else taken.this
+        inner.set("default", None)
+        place = inner.this if ordered is not function else inner
+        place.set("this", exp.Var(this=self._chain(found)))
+        return self._note(render(node), render(taken), self._is_exact(found))
 
     def _argument(self, node: Expr, function: Expr) -> Gradient | None:
         """Differentiate what an aggregate is over; None if nothing in it is noisy."""
@@ -261,7 +272,7 @@ class AnnotatedSelect:
             others = [part for part in parts if part is not function]
             if any(self._noisy(other) for other in others):
                 raise NotSmoothError("the rows that are added up are chosen by noisy values")
-            found = gradient(function.this, self._leaf)
+            found = gradient(_unordered(function.this), self._leaf)
             return found if found.partial else None
         if any(self._noisy(part) for part in node.iter_expressions()):
             raise NotSmoothError(f"{named(function)} of noisy values has no variance")
@@ -278,7 +289,7 @@ class AnnotatedSelect:
         """Note the list of SUM or AVG: the lists of its rows, one after the other."""
         pairs = f"flatten(list({self._chain(g)}){rest})"
         if isinstance(function, exp.Avg):
-            count = f"(count({render(function.this)}){rest})"
+            count = f"(count({render(_unordered(function.this))}){rest})"
             pairs = f"list_transform({pairs}, lambda __p : {{'i': __p.i, 'c': __p.c / {count}}})"
         return self._note(render(node), pairs, self._is_exact(g))
 
@@ -316,6 +327,11 @@ class AnnotatedSelect:
     def _note(self, name: str, pairs: str, exact: bool) -> str:
         self._lists[name], self._exact[name] = pairs, exact
         return name
+
+
+def _unordered(argument: Expr) -> Expr:
+    """Take ORDER BY off what is added up: it makes no difference to a sum."""
+    return argument.this if isinstance(argument, exp.Order) else argument
 
 
 def _queries(part: Expr) -> Iterator[exp.Query]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr, paren, ratio, times
+from dpsql.sql.binding.expressions import NESTED, Expr, paren, ratio, times
 
 IsLeaf = Callable[[Expr], str | None]
 """Returns the name of a noisy value, None for anything else."""
@@ -127,6 +127,8 @@ def _cast(node: exp.Cast, leaf: IsLeaf) -> Gradient:
 def _function(node: Expr, leaf: IsLeaf) -> Gradient:
     if isinstance(node, (exp.Predicate, exp.Connector, exp.Not)):
         raise NotSmoothError("a truth value has no variance")
+    if isinstance(node, (*NESTED, exp.Tuple)):
+        raise NotSmoothError("a struct or list has no variance")
     x = node.this if isinstance(node.this, exp.Expr) else None
     if x is None:
         raise NotSmoothError(f"{named(node)} has no derivative")

@@ -28,6 +28,10 @@ _STRANGE = frozenset(
     if kind.name.endswith("_STRING") or kind in {TokenType.BLOCK_START, TokenType.BLOCK_END}
 )
 """Strings like $$a$$, E'a' and X'a', which the parser would take for names, too."""
+_MAX_BRACKETS = 2
+"""Lists in lists: the parser may try each opening as a type first, in time exponential in them."""
+IN_LIST = 'a list of values is written IN (1, 2), and a quoted name "age".'
+_COMPARED = (["ANY", "("], ["ALL", "("], ["SOME", "("])
 _EXAMPLE = "SELECT sex, COUNT(*) FROM people GROUP BY sex"
 
 
@@ -138,9 +142,10 @@ def _check_signs(source: SourceText) -> None:
         span = Span(token.start, token.end + 1)
         if token.token_type is TokenType.L_BRACKET:
             brackets += 1
-            if brackets > 1 or source.word(at - 2) != "UNNEST":
-                message = "A list in brackets is not supported, except in unnest([1, 2])."
-                raise source.unsupported(span, message, _list_hint(source, at))
+            hint = _list_hint(source, at) if brackets <= _MAX_BRACKETS else IN_LIST
+            if hint is not None:
+                message = "A list in brackets is not supported here."
+                raise source.unsupported(span, message, hint)
         if token.token_type is TokenType.R_BRACKET:
             brackets -= 1
         if token.token_type in _STRANGE:
@@ -151,9 +156,9 @@ def _check_signs(source: SourceText) -> None:
             if between.strip() or "\n" not in between:  # else they are one string, as in DuckDB
                 hint = "write one string; a quote inside is doubled: 'it''s'."
                 raise source.unsupported(span, "A string beside a string has no meaning.", hint)
-        if token.token_type is TokenType.L_BRACE:
-            raise _braces(source, at)
         after = source.tokens[at + 1].token_type if at + 1 < len(source.tokens) else None
+        if token.token_type is after is TokenType.L_BRACE:
+            raise _template(source, at)
         if source.word(at) == "TOP" and after is TokenType.NUMBER:
             raise _top(source, at)
         if token.text == "`":
@@ -167,8 +172,8 @@ def _check_signs(source: SourceText) -> None:
             raise source.unsupported(span, "The operator ! is not supported.", "write NOT.")
 
 
-def _list_hint(source: SourceText, at: int) -> str:
-    """Say what to write in place of the list that begins at a token."""
+def _list_hint(source: SourceText, at: int) -> str | None:
+    """Say what to write in place of the list that begins at a token; None if it may stand there."""
     tokens, end = source.tokens, at
     while end < len(tokens) - 1 and tokens[end].token_type is not TokenType.R_BRACKET:
         end += 1
@@ -181,23 +186,22 @@ def _list_hint(source: SourceText, at: int) -> str:
         return f"write a column for each: {columns}."
     if word == "COLUMNS":
         return "name the columns, one aggregate for each."
-    return 'a list of values is written IN (1, 2), and a quoted name "age".'
+    words = [source.word(i) for i in range(max(at - 2, 0), at)]
+    of_type = at > 1 and tokens[at - 2].token_type is TokenType.DCOLON
+    return IN_LIST if of_type or words[-1:] == ["IN"] or words in _COMPARED else None
 
 
-def _braces(source: SourceText, at: int) -> SqlError:
-    """Say what to write in place of a template or a struct."""
+def _template(source: SourceText, at: int) -> SqlError:
+    """Say what to write in place of a template."""
     tokens = source.tokens
     last = next(
         (i for i in range(len(tokens) - 1, at, -1) if tokens[i].token_type is TokenType.R_BRACE), at
     )
     span = Span(tokens[at].start, tokens[last].end + 1)
-    if len(tokens) > at + 1 and tokens[at + 1].token_type is TokenType.L_BRACE:
-        names = [t.text for t in tokens[at:last] if t.token_type is TokenType.STRING]
-        name = names[-1] if names else "people"
-        hint = f"write what it stands for, such as {printable(name)}, or pass rendered SQL."
-        return source.unsupported(span, "A template is not SQL.", hint)
-    hint = "write plain values."
-    return source.unsupported(span, "A struct in braces is not supported.", hint)
+    names = [t.text for t in tokens[at:last] if t.token_type is TokenType.STRING]
+    name = names[-1] if names else "people"
+    hint = f"write what it stands for, such as {printable(name)}, or pass rendered SQL."
+    return source.unsupported(span, "A template is not SQL.", hint)
 
 
 def _top(source: SourceText, at: int) -> SqlError:

@@ -33,6 +33,8 @@ _PREFIXES: dict[type[exp.Expr], str] = {
 }
 _OPERATORS = frozenset({"SELECT", "AND", "OR", "NOT", "IN", "BY", "OVER", "ON", "BETWEEN", "IS"})
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "("})
+_BRACKETS = frozenset({TokenType.L_BRACKET, TokenType.L_BRACE})
+_CLOSED = frozenset({TokenType.R_BRACKET, TokenType.R_BRACE})
 _CONSTANTS = frozenset({"TRUE", "FALSE", "NULL", "UNKNOWN"})
 
 
@@ -203,6 +205,31 @@ class SourceText:
         first, last = self._enclosing(first, last)
         return max(first - 1, 0), last
 
+    def _in_brackets(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in the brackets or braces of a list or struct, which may also be a call."""
+        called = self._type(first + 1) is TokenType.L_PAREN
+        opening = (at for at in range(first, -1, -1) if self._type(at) in _BRACKETS)
+        left = None if called else next(opening, None)
+        return (first, last) if left is None else (left, self._closing(left))
+
+    def _to_index(self, node: exp.Expr, first: int, last: int) -> Range:
+        """Take in the `[1]` behind a list, and what a struct in front of `.n` begins with."""
+        if isinstance(node.this, exp.Array | exp.Struct):
+            first, end = self._in_brackets(node.this, first, last)
+            last = max(last, end)
+        indexed = self._type(last + 1) is TokenType.L_BRACKET
+        return first, self._closing(last + 1) if indexed else last
+
+    def _closing(self, left: int) -> int:
+        """Return where the bracket or brace at a place is closed."""
+        depth = 0
+        for at in range(left, len(self.tokens)):
+            depth += self._type(at) in _BRACKETS
+            depth -= self._type(at) in _CLOSED
+            if depth == 0:
+                return at
+        return left
+
     def _to_window(self, node: exp.Expr, first: int, last: int) -> Range:
         return first, last + 2 * (self._type(last + 1) is TokenType.OVER)
 
@@ -298,6 +325,8 @@ _RULES: tuple[
     ((exp.Func,), SourceText._from_name),
     ((exp.SubqueryPredicate,), SourceText._in_parentheses),
     ((exp.Func, exp.Window), SourceText._to_arguments),
+    ((exp.Array, exp.Struct, exp.ToMap), SourceText._in_brackets),
+    ((exp.Bracket, exp.Dot), SourceText._to_index),
     ((exp.Cast,), SourceText._around_cast),
     ((exp.Window,), SourceText._to_window),
     ((exp.Binary,), SourceText._to_constant),
