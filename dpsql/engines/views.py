@@ -45,8 +45,16 @@ from dpsql.schema.catalog import (
 from dpsql.schema.declared import GENERATED, KnownColumn, fitted
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row, fetch
-from dpsql.schema.lookup import StoredView, columns_of, find, find_view, is_table, storing
-from dpsql.schema.names import apart, as_sql, closest
+from dpsql.schema.lookup import (
+    StoredView,
+    attached_file,
+    columns_of,
+    find,
+    find_view,
+    is_table,
+    storing,
+)
+from dpsql.schema.names import apart, closest
 from dpsql.schema.references import COLUMNS, resolve_unit
 from dpsql.schema.units import ResolvedUnit
 from dpsql.schema.zones import check_zones
@@ -122,25 +130,21 @@ def _layer(con: DuckDBPyConnection, view: StoredView, level: int) -> Layer:
 
 
 def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, level: int) -> Layer:
-    """Find what a view reads: names in it are of its own database, and first of its schema."""
+    """Find what a view reads: names in it are of its own database, and first of its schema.
+
+    They are looked up as in a statement there. So a table of another database may be read, by its
+    full name: its account is that of the file which it is in.
+    """
     if isinstance(read.relation, ReadFiles):
         return _files(con, read.relation)
     parts = read.relation.parts
     database, schema, _ = view.path
-    if len(parts) == 3 and parts[0].lower() != database.lower():
-        raise RefusedViewError(
-            "it reads a table of another database",
-            hint=f"USE {as_sql(parts[0])}; and make the view there: an account is for one "
-            "database.",
-        )
-    path = (database, *parts) if len(parts) == 2 else (database, schema, parts[-1])
-    path = parts if len(parts) == 3 else path
-    inner = find_view(con, path)
+    inner = find_view(con, parts, (database, schema))
     if inner is not None:
         return _layer(con, inner, level + 1)
-    if len(parts) == 1 and _is_path(parts[0]) and not is_table(con, path):
+    if len(parts) == 1 and _is_path(parts[0]) and not is_table(con, (database, schema, *parts)):
         return _files(con, ReadFiles("read_parquet", parts, {}))
-    stored = find(con, path)
+    stored = find(con, parts, (database, schema))
     return Layer(stored, column_types(con, stored))
 
 
@@ -274,6 +278,7 @@ def _described(
         frozenset(c for c in layer.columns if layer.plain(c) in inner.filled),
         origin=scan,
         expressions=expressions_for(con, path, schema, layer.comment, layer.types),
+        file=attached_file(con, path),
     )
 
 

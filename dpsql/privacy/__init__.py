@@ -4,7 +4,7 @@ from dpsql.privacy.budget import Budget
 from dpsql.privacy.check import Audit
 from dpsql.privacy.history import Entry
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.place import data_id, join, ledger_path, open_ledger
+from dpsql.privacy.place import data_id, join, join_database, ledger_path, open_ledger
 from dpsql.privacy.purpose import Purpose, Receipt
 from dpsql.privacy.store import MAX_CONTENT
 
@@ -18,6 +18,7 @@ __all__ = [
     "Receipt",
     "data_id",
     "join",
+    "join_database",
     "ledger_path",
     "open_ledger",
 ]

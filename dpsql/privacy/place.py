@@ -10,8 +10,9 @@ Guarantees:
        was asked for at once and wherever a process was killed: a ledger that was created and
        not decided for is left behind empty.
     2. Symbolic links to the database, to its folder or to the ledger lead to the same ledger.
-    3. Files that views read are charged for in one ledger, too: that of their folder's usual
-       place, `<folder>.ledger`, by the same rule.
+    3. Databases that are attached, and files that views read, are charged for in one ledger, too:
+       that of the database's usual place, or of the folder's, `<folder>.ledger`, by the same rule.
+       So it makes no difference whether a database is attached or the connection's own.
     4. Databases that share a ledger have an account in common, and `data_id` tells their rows
        apart, so that nobody is answered from what was measured of another one.
 
@@ -52,16 +53,64 @@ def open_ledger(database: Path | str | None, given: Path | str | None = None) ->
         LedgerError: the data set has its ledger elsewhere, or see `Ledger.open`.
     """
     if database is None:
-        return Ledger.open(given, dataset=IN_MEMORY)
+        return Ledger.open(given, dataset=IN_MEMORY if given is None else _begun_for(given))
     usual, path = usual_place(database), _place(database, given)
     with ledger_errors(usual):
         pointer.text_for(path)  # refused before there is a ledger that it can't point to
-        ledger = Ledger.open(path, dataset=_real(database).name)
+        decided = pointer.read(usual) is not None
+        ledger = Ledger.open(path, dataset=_begun_for(path) if decided else _real(database).name)
         if path != usual:
             pointer.leave(usual, path)
     # Another process may have been first; then its ledger is the one, or this is an error.
     agreed = _place(database, given)
     return ledger if ledger.path == agreed else Ledger.open(agreed, dataset=ledger.dataset)
+
+
+def _begun_for(given: Path | str) -> str:
+    """Say for which data set a ledger was begun, or is to be begun.
+
+    The name keeps an owner from giving a ledger to another database by mistake. It is not asked
+    where there is no such choice: a pointer at the usual place of a database has decided already,
+    maybe when it was charged for as an attached one (`join_database`), and rows in memory have no
+    name. If there is no ledger yet, it may be the usual place of a database, which must be able to
+    go on with it.
+    """
+    path = _real(given)
+    with ledger_errors(path):
+        path = pointer.followed(path)
+    if os.path.lexists(path):
+        return Ledger.existing(path).dataset
+    database = path.with_suffix("")
+    beside = path.suffix == ".ledger" and os.path.isfile(database)
+    return database.name if beside else IN_MEMORY
+
+
+def join_database(database: Path, ledger: Ledger) -> str:
+    """See to it that an attached database is charged for in a ledger that is open, and in no other.
+
+    Args:
+        database: its file.
+        ledger: where it shall be charged for.
+
+    Returns:
+        What tells its rows from those of other data sets of the ledger; see `data_id`.
+
+    Raises:
+        LedgerError: it is charged for elsewhere; the ledger is in memory only; or nothing could be
+            left beside the file that says where its account is, so that the next session would
+            begin another one.
+    """
+    (found,) = join([database], ledger)
+    usual = usual_place(database)
+    if not os.path.exists(usual):
+        raise LedgerError(
+            f"Nothing can be written beside {printable(str(database))}, so nothing would tell "
+            "other sessions where its account is.",
+            hint="make that database the current one by USE, and name its ledger by "
+            + option("ledger")
+            + " each time.",
+        )
+    return found
 
 
 def join(folders: Sequence[Path], ledger: Ledger) -> tuple[str, ...]:

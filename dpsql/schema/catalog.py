@@ -18,7 +18,7 @@ from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import check_expressions
 from dpsql.schema.fetching import fetch
 from dpsql.schema.groups import Groups
-from dpsql.schema.lookup import StoredColumn, columns_of, find, meant, of_table
+from dpsql.schema.lookup import StoredColumn, attached_file, columns_of, find, meant, of_table
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
@@ -135,7 +135,8 @@ def _public(table: Table) -> object:
     """Return what must be as it was when a table was planned for."""
     origin = table.origin
     scanned = None if origin is None else (origin.digest, _public(origin.base))
-    return table.fingerprint, table.without_keys.enforced, table.bounds, table.expressions, scanned
+    known = table.fingerprint, table.without_keys.enforced, table.bounds, table.expressions
+    return known, table.file, scanned
 
 
 def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]:
@@ -192,6 +193,7 @@ def _describe(
         isinstance(said, EachRow),
         bounds,
         frozenset(name for name, _, nullable, made, _ in rows if not nullable and not made),
+        file=attached_file(con, path),
         expressions=expressions_for(con, path, schema, comment, [row.name for row in rows]),
     )
 

@@ -5,6 +5,7 @@ Functions are named with their schema, so that no macro of the database can take
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -46,6 +47,8 @@ _COLUMNS = """
 """
 _DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
 _MAX_PARTS = 3
+_MAIN = "main"
+"""The schema of an attached database that a name means which has none."""
 _TEMPORARY = "temp"
 """The database of what is temporary."""
 _SHOWN = 8
@@ -80,6 +83,12 @@ def columns_of(con: DuckDBPyConnection, path: Sequence[str]) -> list[StoredColum
     return [StoredColumn(*row) for row in fetch(con, _COLUMNS, list(path))]
 
 
+def _current(con: DuckDBPyConnection) -> tuple[str, str]:
+    """Return the names of the current database and schema."""
+    ((database, schema),) = fetch(con, _CURRENT)
+    return str(database), str(schema)
+
+
 def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
     """Return the name of the current database and its file; None if it is in memory.
 
@@ -87,7 +96,7 @@ def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
         SchemaError: the catalog can't be read, or the database is another system's: what DuckDB
             calls its path is then no file, and may hold a password.
     """
-    ((name, _),) = fetch(con, _CURRENT)
+    name, _ = _current(con)
     found = fetch(con, _DATABASE, [name])
     if len(found) != 1 or str(found[0][1]).lower() != "duckdb":
         raise SchemaError(
@@ -99,10 +108,49 @@ def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
     return name, Path(path) if path else None
 
 
-def _is_duckdb(con: DuckDBPyConnection, database: str) -> bool:
-    """Whether a database is DuckDB's own: rows of another system's are nobody's to snapshot."""
+def attached_file(con: DuckDBPyConnection, path: Sequence[str]) -> Path | None:
+    """Return the file that a table or view of an attached database is in; None in the current one.
+
+    The file is what its rows are known by: their account is beside it, whatever the database is
+    called on this connection. So it has to be one, and DuckDB's, of which a transaction sees one
+    state.
+
+    Raises:
+        SchemaError: the database is another system's, in memory, or on another machine.
+    """
+    database = path[0]
+    if database.lower() == _current(con)[0].lower():
+        return None
     found = fetch(con, _DATABASE, [database])
-    return len(found) == 1 and str(found[0][1]).lower() == "duckdb"
+    if len(found) != 1 or str(found[0][1]).lower() != "duckdb":
+        raise _other_system(database, path)
+    file = found[0][0]
+    if not file:
+        raise SchemaError(
+            f"{printable(path[-1])} is in another database in memory, {printable(database)}: "
+            "nothing tells its account from that of the next one of this name.",
+            hint=f"USE {as_sql(database)}; and make a new session.",
+        )
+    if not os.path.isfile(file):
+        raise SchemaError(
+            f"The database {printable(database)} is no file of this machine, so no account can be "
+            "kept beside it.",
+            hint=_stored(path),
+        )
+    return Path(file)
+
+
+def _other_system(database: str, path: Sequence[str]) -> SchemaError:
+    return SchemaError(
+        f"The database {printable(database)} is not DuckDB's own: what one snapshot of it is, and "
+        "which account is for it, isn't known here.",
+        hint=f"store the rows in DuckDB: {_stored(path)}",
+    )
+
+
+def _stored(path: Sequence[str]) -> str:
+    name = as_sql(f"{path[-1]}_stored")
+    return f"CREATE TABLE {name} AS FROM {'.'.join(map(as_sql, path))};"
 
 
 def table_names(con: DuckDBPyConnection, *, views: bool = False) -> list[tuple[str, ...]]:
@@ -111,7 +159,7 @@ def table_names(con: DuckDBPyConnection, *, views: bool = False) -> list[tuple[s
     Raises:
         SchemaError: the catalog can't be read.
     """
-    ((_, current),) = fetch(con, _CURRENT)
+    _, current = _current(con)
     return [
         (table,) if schema == current else (schema, table)
         for schema, table in fetch(con, _VIEW_NAMES if views else _NAMES)
@@ -134,23 +182,32 @@ def meant(con: DuckDBPyConnection, name: str) -> tuple[str, ...]:
     return parts if len(parts) <= _MAX_PARTS else (name,)
 
 
-def find(con: DuckDBPyConnection, parts: tuple[str, ...]) -> tuple[str, str, str]:
-    """Resolve a name to the path of one base table of the current database.
+def find(
+    con: DuckDBPyConnection, parts: tuple[str, ...], within: tuple[str, str] | None = None
+) -> tuple[str, str, str]:
+    """Resolve a name to the path of one base table, of the current or an attached database.
+
+    Args:
+        con: an open DuckDB connection.
+        parts: the name.
+        within: the database and the schema in which a name alone is looked up; if not given, the
+            current ones, after what is temporary.
 
     Raises:
-        SchemaError: there is none, or the name may mean several.
+        SchemaError: there is none, or the name may mean several; or see `attached_file`.
     """
     shown = _checked(parts)
-    ((database, schema),) = fetch(con, _CURRENT)
+    place = within or _current(con)
     tables = fetch(con, _TABLES, [parts[-1]])
     views = fetch(con, _VIEWS, [parts[-1]])
-    wanted = _candidates(parts, database, schema)
+    wanted = _candidates(parts, *place)
     found = _one(shown, [row[:3] for row in tables if not row[3] and _folded(row[:3]) in wanted])
     if found is None:
-        raise _not_found(shown, parts, tables, views, con)
+        raise _not_found(shown, parts, tables, views, place, con)
     hidden = [row for row in tables if row[3]] + views
-    if len(parts) == 1 and any(row[0].lower() == _TEMPORARY for row in hidden):
+    if within is None and len(parts) == 1 and any(row[0].lower() == _TEMPORARY for row in hidden):
         raise _hidden(shown, found, "table")
+    attached_file(con, found)
     return found
 
 
@@ -164,22 +221,28 @@ def is_table(con: DuckDBPyConnection, path: Sequence[str]) -> bool:
     return any(_folded(row[:3]) == _folded(path) for row in found if not row[3])
 
 
-def find_view(con: DuckDBPyConnection, parts: tuple[str, ...]) -> StoredView | None:
-    """Resolve a name to a view of the current database; None if it means no such view.
+def find_view(
+    con: DuckDBPyConnection, parts: tuple[str, ...], within: tuple[str, str] | None = None
+) -> StoredView | None:
+    """Resolve a name to a view of the current or an attached database; None if it means none.
+
+    For the arguments see `find`.
 
     Raises:
-        SchemaError: it is no name, or may mean several.
+        SchemaError: it is no name, or may mean several; or see `attached_file`.
     """
     shown = _checked(parts)
-    ((database, schema),) = fetch(con, _CURRENT)
-    wanted = _candidates(parts, database, schema)
+    wanted = _candidates(parts, *(within or _current(con)))
     views = {tuple(row[:3]): row for row in fetch(con, _VIEWS, [parts[-1]])}
-    found = _one(shown, [path for path in views if _folded(path) in wanted])
+    stored = [path for path in views if path[0].lower() != _TEMPORARY]
+    found = _one(shown, [path for path in stored if _folded(path) in wanted])
     if found is None:
         return None
     others = [*views, *(row[:3] for row in fetch(con, _TABLES, [parts[-1]]))]
-    if len(parts) == 1 and any(row[0].lower() == _TEMPORARY for row in others):
+    hidden = any(row[0].lower() == _TEMPORARY for row in others)
+    if within is None and len(parts) == 1 and hidden:
         raise _hidden(shown, found, "view")
+    attached_file(con, found)
     return StoredView(found, str(views[found][3]), views[found][4])
 
 
@@ -218,8 +281,7 @@ def _hidden(shown: str, found: tuple[str, str, str], kind: str) -> SchemaError:
 
 def is_named(con: DuckDBPyConnection, parts: tuple[str, ...], table: Table) -> bool:
     """Whether a name, with or without its schema and database, means a table."""
-    ((database, schema),) = fetch(con, _CURRENT)
-    return _folded(table.path) in _candidates(parts, database, schema)
+    return _folded(table.path) in _candidates(parts, *_current(con))
 
 
 def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple[str, ...]]:
@@ -227,11 +289,11 @@ def _candidates(parts: tuple[str, ...], database: str, schema: str) -> set[tuple
     paths: list[tuple[str, ...]]
     if len(parts) == 1:
         paths = [(database, schema, name)]
-    elif len(parts) == 2:  # the first is a schema or, as DuckDB allows, the database
-        paths = [(database, parts[0], name)]
-        paths += [(database, schema, name)] * (parts[0].lower() == database.lower())
+    elif len(parts) == 2:  # the first is a schema or, as DuckDB allows, a database
+        own = parts[0].lower() == database.lower()
+        paths = [(database, parts[0], name), (parts[0], schema if own else _MAIN, name)]
     else:
-        paths = [parts] * (parts[0].lower() == database.lower())
+        paths = [parts]
     return {_folded(path) for path in paths}
 
 
@@ -249,6 +311,7 @@ def _not_found(
     parts: tuple[str, ...],
     tables: list[tuple[Any, ...]],
     views: list[tuple[Any, ...]],
+    place: tuple[str, str],
     con: DuckDBPyConnection,
 ) -> SchemaError:
     name = parts[-1]
@@ -261,37 +324,32 @@ def _not_found(
             ".dp.session(); or store its rows: "
             f"CREATE TABLE {as_sql(f'{name}_stored')} AS FROM {as_sql(name)};",
         )
-    if seen:
+    here, current = place
+    wanted = {(_TEMPORARY, _MAIN, name.lower()), *_candidates(parts, here, current)}
+    if any(_folded(view[:3]) in wanted for view in seen):
         return SchemaError(
-            f"{shown} is a view, and not of this database; only base tables and stored views of "
-            "them can be released from.",
-            hint=storing(con, parts, tuple(seen[0][:3])),
+            f"{shown} is a temporary view; only base tables and stored views of them can be "
+            "released from.",
+            hint="create it without TEMP.",
         )
     if any(row[0].lower() == _TEMPORARY for row in tables):
         return SchemaError(
             f"{shown} is a temporary table; only stored base tables can be released from.",
             hint="create it without TEMP.",
         )
-    here, current = fetch(con, _CURRENT)[0]
-    near = [row for row in tables if row[0] == here]
+    found = [row for row in tables if not row[3]] + seen
+    near = [row for row in found if row[0] == here]
     if near:
         typed = " or ".join(f"{as_sql(row[1])}.{as_sql(row[2])}" for row in near)
         return unknown(
             f"There is no table {shown} in the schema {printable(current)}.", f"write {typed}."
         )
-    other = next((row[0] for row in tables if not _is_duckdb(con, row[0])), None)
-    if other is not None:
-        return SchemaError(
-            f"The database {printable(other)} is not DuckDB's own: what one snapshot of it is, and "
-            "which account is for it, isn't known here.",
-            hint=f"store the rows in DuckDB: CREATE TABLE {as_sql(f'{name}_stored')} AS FROM "
-            f"{'.'.join(map(as_sql, parts))};",
-        )
-    if tables:
+    for row in found:
+        attached_file(con, row[:3])
+    if found:
+        typed = " or ".join(".".join(map(as_sql, row[:3])) for row in found)
         return unknown(
-            f"There is no table {shown} in the database {printable(here)}.",
-            f"there is {_listed(tables)}: USE {as_sql(tables[0][0])}; first, since an account "
-            "is for one database.",
+            f"There is no table {shown} in the database {printable(here)}.", f"write {typed}."
         )
     known = [".".join(map(as_sql, parts)) for parts in table_names(con)[:1000]]
     hint = closest(".".join(parts), known) if known else (
@@ -315,8 +373,7 @@ def of_table(con: DuckDBPyConnection, declared: Mapping[str, T], path: Sequence[
 
 def _means(con: DuckDBPyConnection, name: str, path: Sequence[str]) -> bool:
     """Whether a declared name is that of the table at a path."""
-    ((database, schema),) = fetch(con, _CURRENT)
-    return _folded(path) in _candidates(meant(con, name), database, schema)
+    return _folded(path) in _candidates(meant(con, name), *_current(con))
 
 
 def _encodable(text: str) -> bool:

@@ -43,7 +43,7 @@ class Origin(Protocol):
 
     @property
     def base(self) -> Table:
-        """The table whose rows they are, with the unit that the view has."""
+        """The table whose rows they are, with the unit that the view has, and in its own file."""
 
     @property
     def sql(self) -> str:
@@ -99,6 +99,8 @@ class Table:
     """Of a view, where its rows come from; a base table has its own."""
     expressions: Mapping[str, NumberBounds] = field(default_factory=dict)
     """Expressions of a row, as they are written → bounds of their own."""
+    file: Path | None = field(default=None, compare=False, repr=False)
+    """The file of the attached database that it is in; None in the connection's current one."""
     derived: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Keys that statements have computed of each row → a hash of what each is. They have domains
     among `columns`, but no row has them stored; see `dpsql/rows/key.py`."""
@@ -147,7 +149,7 @@ class Table:
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
                     "so it can't be grouped by.",
-                    hint=declaration_hint(self.name, known, type_, view=self.origin is not None),
+                    hint=declaration_hint(self.typed, known, type_, view=self.origin is not None),
                 )
         raise unknown(
             f"There is no column {printable(name)} in {self.name}.",
@@ -162,6 +164,11 @@ class Table:
         rows and go together.
         """
         return name not in self.enforced and not self.columns[name].covers_all
+
+    @property
+    def typed(self) -> str:
+        """How statements and schemas name it: with its database, unless that is the current one."""
+        return self.name if self.file is None else ".".join(self.path)
 
     @property
     def stored(self) -> Table:

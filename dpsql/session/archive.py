@@ -8,7 +8,7 @@ from functools import partial
 
 from dpsql.errors import StaleSchemaError
 from dpsql.planner.reconstruction.sources import Source
-from dpsql.privacy import Entry, Ledger, Purpose, join
+from dpsql.privacy import Entry, Ledger, Purpose, join, join_database
 from dpsql.release import Before
 from dpsql.release.changes import explained, goes_with, only_adds
 from dpsql.release.facts import Earlier
@@ -34,12 +34,16 @@ class Archive:
     def state_of(self, table: Table) -> DataState:
         """Return which rows a table has now, and see to it that they are charged for here.
 
-        Of files nothing tells that they are the same as when another process measured them, but
-        their owner's name for them; as long as this one runs, their times do.
+        Those of an attached database are told apart as in a session of its own. Of files nothing
+        tells that they are the same as when another process measured them, but their owner's name
+        for them; as long as this one runs, their times do.
 
         Raises:
-            LedgerError: files of a view are in another account, or in none that lasts.
+            LedgerError: an attached database, or files of a view, have another account, or none
+                that lasts.
         """
+        if table.stored.file is not None:
+            return DataState(self.state.vintage, join_database(table.stored.file, self._ledger))
         if table.origin is None or not table.origin.roots:
             return self.state
         joined = join(table.origin.roots, self._ledger)

@@ -21,6 +21,7 @@ from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget, Ledger, data_id, open_ledger
+from dpsql.privacy.place import IN_MEMORY
 from dpsql.progress import watched
 from dpsql.release import Release
 from dpsql.release.assumed import assuming
@@ -76,9 +77,10 @@ class Session:
             and not limited.
         schema: domains that go before DuckDB's catalog.
         ledger: the ledger's file; by default beside the database, as `<database>.ledger`. An
-            in-memory database has its ledger in memory, for as long as the session lives. Files
-            that a view reads have their account beside their folder, or here, if it was the first;
-            another one than theirs is refused.
+            in-memory database has its ledger in memory, for as long as the session lives. An
+            attached database has its account beside its file, and files that a view reads have
+            it beside their folder, or here, if it was the first; another one than theirs is
+            refused.
         public: tables that hold no private row and may be joined: names of tables or views of
             the database, or name → frame. All of their content is taken to be public.
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.
@@ -123,9 +125,11 @@ class Session:
 
     def _accounted(self, data: DeclaredData, declared: Declared) -> PrivateData:
         """Join what is declared with the account, and with what it keeps of earlier releases."""
-        in_memory = self._database[1] is None
-        # Of rows in memory nothing is known but the name that their owner gives them.
-        state = DataState(declared.vintage, "" if in_memory and declared.vintage else self._id)
+        known = self._id
+        if self._database[1] is None and declared.vintage:
+            # Of rows in memory nothing is known but the name that their owner gives them.
+            known = "" if self._ledger.dataset == IN_MEMORY else IN_MEMORY
+        state = DataState(declared.vintage, known)
         archive = Archive(self._ledger, state, declared.accept_schema)
         return PrivateData(data, self._ledger, self._database, archive)
 

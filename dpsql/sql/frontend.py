@@ -151,9 +151,13 @@ def _one_table(outlined: Sequence[tuple[str, Parsed, Outlined]], several: bool) 
     for name, parsed, outline in outlined:
         for table, span in outline.tables:
             if (table.path or table.name) != (first.path or first.name):
+                own, other = table.name, first.name
+                if own == other:
+                    own, other = ".".join(table.path), ".".join(first.path)
                 error = parsed.source.error(
                     span,
-                    f"This is over {table.name}, but the first statement is over {first.name}: "
+                    f"This is over {printable(own)}, but the first statement is over "
+                    f"{printable(other)}: "
                     "one script releases from one table.",
                     "release from each table in its own call.",
                 )

@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import Ledger, data_id, join, ledger_path, open_ledger, place, pointer
+from dpsql.privacy import (
+    Ledger,
+    data_id,
+    join,
+    join_database,
+    ledger_path,
+    open_ledger,
+    place,
+    pointer,
+)
 from tests.privacy.ledger_tools import PURPOSE, python, spend
 
 
@@ -552,3 +561,60 @@ class TestFolders:
         folder.with_name("trips.ledger").write_text("nothing")
         with pytest.raises(LedgerError, match="neither a ledger nor a pointer"):
             join([folder], ledger)
+
+
+class TestAttachedDatabases:
+    """They are charged for in the account of a session on another database, or in memory."""
+
+    @pytest.fixture
+    def other(self, tmp_path: Path) -> Path:
+        path = tmp_path / "others" / "hr.duckdb"
+        path.parent.mkdir()
+        path.write_bytes(b"a database")
+        return path
+
+    def test_the_first_account_is_that_of_its_own_sessions(
+        self, database: Path, other: Path
+    ) -> None:
+        ledger = open_ledger(database)
+        found = join_database(other, ledger)
+        assert (len(found), found) == (32, data_id(other))
+        own = open_ledger(other)  # a pointer has decided, so its name is not asked
+        assert (own.id, own.dataset) == (ledger.id, "adult.duckdb")
+        with pytest.raises(LedgerError, match="have their account in"):
+            join_database(other, open_ledger(None, other.with_name("fresh.ledger")))
+
+    def test_its_account_may_begin_in_memory(self, other: Path) -> None:
+        usual = other.with_name("hr.duckdb.ledger")
+        ledger = open_ledger(None, usual)
+        assert ledger.dataset == "hr.duckdb"
+        assert join_database(other, ledger) == ""
+        assert open_ledger(other).id == open_ledger(None, usual).id == ledger.id
+
+    def test_accounts_elsewhere_are_found_by_their_pointers(
+        self, other: Path, elsewhere: Path
+    ) -> None:
+        ledger = open_ledger(other, elsewhere)
+        again = open_ledger(None, other.with_name("hr.duckdb.ledger"))
+        assert again.id == ledger.id
+        assert len(join_database(other, again)) == 32
+
+    def test_without_a_place_nothing_is_charged(
+        self, database: Path, other: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ledger = open_ledger(database)
+        monkeypatch.setattr(pointer.os, "access", lambda *_: False)
+        with pytest.raises(LedgerError, match="Nothing can be written beside"):
+            join_database(other, ledger)
+        monkeypatch.undo()
+        join_database(other, ledger)
+        monkeypatch.setattr(pointer.os, "access", lambda *_: False)
+        join_database(other, ledger)
+
+    def test_a_ledger_is_still_of_one_name_where_nothing_has_decided(
+        self, database: Path, other: Path, elsewhere: Path
+    ) -> None:
+        open_ledger(database, elsewhere)
+        with pytest.raises(LedgerError, match="another data set"):
+            open_ledger(other, elsewhere)
+        assert not other.with_name("hr.duckdb.ledger").exists()

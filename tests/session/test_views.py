@@ -132,18 +132,3 @@ def test_a_declared_view_is_checked_as_a_table_is(con):
         with pytest.raises(dpsql.SchemaError) as caught:
             dpsql.plan(con, BY_SEX, budget=BUDGET, schema=dpsql.Schema(declared))
         assert caught.value.hint
-
-
-def test_attached_databases_of_duckdb_have_accounts_of_their_own(file, tmp_path):
-    with duckdb.connect() as con:
-        con.execute(f"ATTACH '{file}' AS hr").fetchall()
-        with pytest.raises(dpsql.SchemaError, match="USE hr"):
-            dpsql.Session(con).query(by_sex("hr.main.people"), budget=BUDGET)
-        con.execute("CREATE VIEW people AS FROM hr.main.people").fetchall()
-        with pytest.raises(dpsql.SchemaError, match="USE hr"):
-            dpsql.Session(con).query(BY_SEX, budget=BUDGET)
-        con.execute("USE hr").fetchall()
-        for name in ("people", "main.people", "hr.people", "hr.main.people"):
-            dpsql.Session(con).query(by_sex(name), budget=BUDGET)
-    assert dpsql.Session(duckdb.connect(file)).ledger.spent == 4 * BUDGET.mu_squared
-    assert not list(tmp_path.glob("memory*"))

@@ -111,4 +111,4 @@ def _hint(table: Table, name: str, type_: str) -> str:
     from dpsql.schema.drafts import declaration_hint
 
     view = table.origin is not None
-    return for_command(declaration_hint(table.name, name, type_, view=view))
+    return for_command(declaration_hint(table.typed, name, type_, view=view))

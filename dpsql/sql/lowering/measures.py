@@ -328,14 +328,14 @@ class RowReader:
         lacking = self._bounds.lacking(row.ordered(value))
         known = [n for n in lacking if row_type(self._types[n]).is_number] if lacking else []
         if lacking and len(known) == len(lacking):
-            hint = bounds_hint(self._table.name, [(name, self._types[name]) for name in known])
+            hint = bounds_hint(self._table.typed, [(name, self._types[name]) for name in known])
             which = _have(known)
             said = f"This can't be added up: {which} no public bounds."
             return self._source.error(bound.span, said, hint, SqlSchemaError)
         return self._source.unsupported(
             bound.span,
             "This can't be added up: no public bounds follow from those of its columns.",
-            expression_hint(self._table.name, self._source.text(bound.span)),
+            expression_hint(self._table.typed, self._source.text(bound.span)),
         )
 
     def _step(
