@@ -28,7 +28,7 @@ from typing import Any
 
 from dpsql.engines.definitions import ReadFiles, RefusedViewError
 from dpsql.errors import SchemaError, StaleSchemaError
-from dpsql.rows.types import row_type
+from dpsql.rows.types import RowType, row_type
 from dpsql.schema.names import quoted_name, quoted_text
 
 Fetch = Callable[[str], Sequence[tuple[object, ...]]]
@@ -210,7 +210,22 @@ def check_options(read: ReadFiles) -> None:
             )
 
 
-def scan_of(frozen: FrozenFiles, *, hive: bool) -> str:
+def partitions_of(frozen: FrozenFiles) -> tuple[str, ...]:
+    """Name the columns that DuckDB can make of folders called `key=value`."""
+    folders = Path(frozen.paths[0]).parent.parts
+    keys = (folder.split("=")[0] for folder in folders if _PARTITION.fullmatch(folder))
+    return tuple(dict.fromkeys(keys))
+
+
+def partition_types(fetch: Fetch, frozen: FrozenFiles) -> dict[str, RowType]:
+    """Return the types other than text that DuckDB gives to partitions, by their folders' names."""
+    described = fetch(f"DESCRIBE SELECT * FROM {scan_of(frozen, hive=True, autocast=True)}")
+    types = {str(name): str(type_) for name, type_, *_ in described}
+    found = {key: types[key] for key in partitions_of(frozen) if key in types}
+    return {key: row_type(type_) for key, type_ in found.items() if type_ != "VARCHAR"}
+
+
+def scan_of(frozen: FrozenFiles, *, hive: bool, autocast: bool = False) -> str:
     """Write the call that reads files of a list.
 
     What isn't UTF-8 in a text is replaced: DuckDB would fail, for one byte of one row.
@@ -218,7 +233,8 @@ def scan_of(frozen: FrozenFiles, *, hive: bool) -> str:
     paths = ", ".join(map(quoted_text, frozen.paths))
     return (
         f"system.main.read_parquet(system.main.list_value({paths}), "
-        f"hive_partitioning := {str(hive).lower()}, hive_types_autocast := false, "
+        f"hive_partitioning := {str(hive).lower()}, "
+        f"hive_types_autocast := {str(autocast).lower()}, "
         "union_by_name := false, utf8_validation := 'replace', filename := false, "
         "file_row_number := false)"
     )

@@ -37,7 +37,7 @@ from dpsql.rows.expression import (
     replaced,
 )
 from dpsql.rows.measure import condition
-from dpsql.rows.types import row_type
+from dpsql.rows.types import RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.declared import GENERATED
@@ -53,6 +53,10 @@ class FileScan:
     """What stands after FROM."""
     asked: str
     """What the definition says: patterns and options."""
+    cast: Mapping[str, RowType] = field(default_factory=dict)
+    """Columns that are made of the names of folders → the types that a definition has them in."""
+    unread: tuple[str, ...] = ()
+    """Columns that could be made of the names of folders, and aren't."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,15 @@ from dpsql.engines.definitions import (
     ViewDefinition,
     read_definition,
 )
-from dpsql.engines.files import check_options, guarded, list_files, scan_of, types_of
+from dpsql.engines.files import (
+    check_options,
+    guarded,
+    list_files,
+    partition_types,
+    partitions_of,
+    scan_of,
+    types_of,
+)
 from dpsql.engines.projection import FileScan, Layer, Projection
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
@@ -122,7 +130,7 @@ def _layer(con: DuckDBPyConnection, view: StoredView, level: int) -> Layer:
             raise RefusedViewError(f"more than {_MOST_VIEWS} views stand on each other")
         read = read_definition(view.sql, lambda text: str(fetch(con, _PARSE, [text])[0][0]))
         below = _below(con, view, read, level)
-        shown, types = _typed(con, view, _shown(read, below), below.types)
+        shown, types = _typed(con, view, _shown(read, below), below)
         where = None if read.where is None else _resolved(read.where, below)
     except RefusedViewError as error:
         raise _refused(con, view, error.message, error.hint) from None
@@ -157,17 +165,22 @@ def _files(con: DuckDBPyConnection, read: ReadFiles) -> Layer:
     """List files, and look at their columns.
 
     Their table, to which the account binds a unit and a description, is told by its columns: which
-    of the files a view reads, and where the folder is, makes no other table of them.
+    of the files a view reads, and where the folder is, makes no other table of them. What the
+    names of folders say is text there, and in definitions of the type that DuckDB gives it.
     """
     check_options(read)
     run = partial(fetch, con)
-    hive = read.options.get("hive_partitioning") == "true"
+    asked = read.options.get("hive_partitioning")
+    hive = asked == "true"
     frozen = list_files(run, read.patterns)
     types = types_of(run, frozen, hive=hive)
     apart("the files", list(types))
     name = hashlib.sha256(repr(sorted(types.items())).encode()).hexdigest()
     relation = guarded(scan_of(frozen, hive=hive), types)
-    scan = FileScan(frozen, relation, repr((read.patterns, hive)))
+    typed = hive and read.options.get("hive_types_autocast") != "false"
+    cast = partition_types(run, frozen) if typed else {}
+    unread = partitions_of(frozen) if asked is None else ()
+    scan = FileScan(frozen, relation, repr((read.patterns, hive)), cast, unread)
     return Layer(("", _FILES, name), types, files=scan)
 
 
@@ -182,8 +195,9 @@ def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
                     given = item.changed.get(key, RowColumn(name))
                     found.append((item.renamed.get(key, name), _resolved(given, below)))
         else:
-            one = _resolved(item[1], below)
-            found.append((item[0] or (one.name if isinstance(one, RowColumn) else ""), one))
+            name, given = item
+            own = _known_name(given.name, below) if isinstance(given, RowColumn) else ""
+            found.append((name or own, _resolved(given, below)))
     names = [*read.names, *(name for name, _ in found[len(read.names) :])]
     if not all(names):
         raise RefusedViewError(
@@ -193,15 +207,33 @@ def _shown(read: ViewDefinition, below: Layer) -> dict[str, RowExpression]:
 
 
 def _resolved(expression: RowExpression, below: Layer) -> RowExpression:
-    """Write the names of columns as they are below: SQL ignores case."""
-    known = {name.lower(): name for name in below.types}
+    """Write the names of columns as they are below, and their types where they are folders'."""
     if isinstance(expression, RowColumn):
-        if expression.name.lower() not in known:
-            raise RefusedViewError(
-                f"it names {printable(expression.name)}, which is no column below it"
-            )
-        return RowColumn(known[expression.name.lower()])
+        column = RowColumn(_known_name(expression.name, below))
+        type_ = None if below.files is None else below.files.cast.get(column.name)
+        return column if type_ is None else RowCast(column, type_)
     return replaced(expression, lambda part: _resolved(part, below))
+
+
+def _known_name(name: str, below: Layer) -> str:
+    """Return the name of a column as it is below: SQL ignores case."""
+    known = next((column for column in below.types if column.lower() == name.lower()), None)
+    if known is None:
+        raise RefusedViewError(
+            f"it names {printable(name)}, which is no column below it", hint=_partitions(below)
+        )
+    return known
+
+
+def _partitions(below: Layer) -> str | None:
+    """Say that folders aren't read as columns, which DuckDB does by a guess."""
+    if below.files is None or not below.files.unread:
+        return None
+    keys = " and ".join(map(printable, below.files.unread))
+    return (
+        f"if its columns {keys} are the names of folders, say so in its definition: "
+        "read_parquet('…', hive_partitioning = true)."
+    )
 
 
 def _stays(type_: str, shown: str) -> bool:
@@ -217,7 +249,7 @@ def _typed(
     con: DuckDBPyConnection,
     view: StoredView,
     shown: Mapping[str, RowExpression],
-    below: Mapping[str, str],
+    layer: Layer,
 ) -> tuple[dict[str, RowExpression], dict[str, str]]:
     """Give the columns of a view the types that DuckDB says they have, by casts of our own.
 
@@ -229,8 +261,9 @@ def _typed(
     if list(found) != list(shown):
         raise RefusedViewError(
             "its columns aren't those that its definition gives",
-            hint="make it anew: CREATE OR REPLACE VIEW … AS …;",
+            hint=_partitions(layer) or "make it anew: CREATE OR REPLACE VIEW … AS …;",
         )
+    below = layer.types
     columns: dict[str, RowExpression] = {}
     types: dict[str, str] = {}
     for name, expression in shown.items():

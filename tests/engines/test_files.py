@@ -128,8 +128,48 @@ def test_partitions_are_columns_if_the_definition_says_so(con, tmp_path):
     table = describe_table(con, ("v",), schema)
     assert counted(con, table, "month")[:12] == [8, 8, *[0] * 8, 8, 0]
     view(con, files)  # DuckDB finds partitions by itself here
-    with pytest.raises(SchemaError, match="columns aren't those"):
+    with pytest.raises(SchemaError, match="columns aren't those") as caught:
         describe_table(con, ("v",), schema)
+    assert "hive_partitioning = true" in caught.value.hint
+    view(con, f"{files} WHERE month = 1", "h")
+    with pytest.raises(SchemaError, match="names month") as caught:
+        describe_table(con, ("v",), SCHEMA)
+    assert "hive_partitioning = true" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["WHERE month = 2", "WHERE month + 1 BETWEEN 2 AND 3", "WHERE day > DATE '2026-01-01'", ""],
+)
+def test_definitions_have_partitions_in_the_types_of_duckdb(con, tmp_path, rest):
+    for month in (1, 2, 11):
+        write(tmp_path / "f" / f"month={month}" / f"day=2026-0{month % 9}-01" / "x.parquet")
+    files = quoted(tmp_path / "f" / "*" / "*" / "*.parquet")
+    view(con, f"read_parquet({files}, hive_partitioning = true) {rest}", "h, month, day")
+    schema = Schema({"v": CLOCKS | {"month": Domain.integers(1, 12)}})
+    table = describe_table(con, ("v",), schema)
+    expected = dict(con.execute("SELECT month, count(*) FROM v GROUP BY ALL").fetchall())
+    assert {i + 1: n for i, n in enumerate(counted(con, table, "month")) if n} == expected
+    assert table.undeclared["day"] == "DATE"
+    # As text they are what the folders say, and the same table of the same account.
+    asked = f"read_parquet({files}, hive_partitioning = true, hive_types_autocast = false)"
+    view(con, asked, "h, month, day")
+    text = describe_table(con, ("v",), SCHEMA, Unit("month", 1))
+    assert text.undeclared["month"] == "VARCHAR"
+    assert text.stored.path == table.stored.path
+
+
+def test_a_folder_that_is_named_otherwise_makes_partitions_text(con, tmp_path):
+    """Which is another description of the table: what was planned for doesn't go on."""
+    write(tmp_path / "f" / "month=1" / "x.parquet")
+    files = quoted(tmp_path / "f" / "*" / "*.parquet")
+    view(con, f"read_parquet({files}, hive_partitioning = true) WHERE month = 1", "h")
+    table = describe_table(con, ("v",), SCHEMA)
+    write(tmp_path / "f" / "month=none" / "x.parquet")
+    with pytest.raises(SchemaError, match="VARCHAR"):
+        describe_table(con, ("v",), SCHEMA)
+    with pytest.raises(StaleSchemaError):
+        verify_unchanged(con, table, SCHEMA, describe=describe_table)
 
 
 def test_views_of_views_of_files(con, folder):
