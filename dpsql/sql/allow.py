@@ -105,7 +105,6 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
 """Nodes of expressions that are not functions, and their arguments."""
 
 _SAMPLE = "leave it out: the noise already protects each row."
-_FRAME = "pivot the returned frame: frame.pivot(...)"
 _PLAIN = "see the list of functions in the documentation (docs/reference/sql.md)."
 _NOW = frozenset({"now", "get_current_time", "get_current_timestamp", "transaction_timestamp"})
 """Functions that tell the time, which the parser doesn't know."""
@@ -131,7 +130,6 @@ _CLAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "laterals": (("LATERAL",), "LATERAL", "join the table itself."),
     "sample": (("USING", "TABLESAMPLE"), "Sampling", _SAMPLE),
     "locks": (("FOR",), "FOR UPDATE", "leave it out: nothing is ever written."),
-    "pivots": (("PIVOT", "UNPIVOT"), "PIVOT", _FRAME),
 }
 
 _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
@@ -143,8 +141,6 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Subquery, "order"): ("ORDER BY behind parentheses", "leave the parentheses out."),
     (exp.Subquery, "limit"): ("LIMIT behind parentheses", "leave the parentheses out."),
     (exp.Subquery, "offset"): ("OFFSET behind parentheses", "leave the parentheses out."),
-    (exp.Table, "pivots"): ("PIVOT", _FRAME),
-    (exp.Subquery, "pivots"): ("PIVOT", _FRAME),
     (exp.With, "recursive"): ("WITH RECURSIVE", "use generate_series(1, 10) for counting."),
     (exp.Distinct, "on"): ("DISTINCT ON", "use GROUP BY, or QUALIFY row_number() OVER (…) = 1."),
     (exp.Limit, "expressions"): ("LIMIT BY", "use QUALIFY row_number() OVER (…) <= 10."),

@@ -21,6 +21,7 @@ from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.naming import naming
+from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
@@ -67,8 +68,9 @@ def compile_script(
     several = len(statements) > 1
     sandbox = Sandbox()
     try:
-        parsed = [(name, naming(name, several, _read, sql)) for name, sql in statements]
         outliner = Outliner(sandbox, resolve, public, groups_above)
+        values = outliner.tables.values
+        parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         table = _one_table(outlined, several)
         declared = declared_expressions(table, sandbox)
@@ -134,8 +136,8 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
         )
 
 
-def _read(sql: str) -> Parsed:
-    parsed = parse_statement(sql)
+def _read(sql: str, values: Values) -> Parsed:
+    parsed = without_pivots(parse_statement(sql), values)
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed

@@ -107,7 +107,7 @@ def refused(node: Expr, source: SourceText) -> SqlError:
     inner = node
     while isinstance(inner, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
         inner = inner.this
-    span = source.node(node)
+    span = source.node(node.this if isinstance(node, exp.Filter) else node)
     word = source.text(source.node(inner)).split("(")[0].strip().upper()
     if not word.replace("_", "a").isalnum() and isinstance(inner, exp.Func):
         word = inner.sql_name()

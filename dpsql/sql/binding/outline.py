@@ -67,7 +67,8 @@ class Outliner:
         self, sandbox: Sandbox, resolve: Resolve, public: Public, above: float | None = None
     ) -> None:
         self._above = above
-        self._tables = NamedTables(sandbox, resolve, public)
+        self.tables = NamedTables(sandbox, resolve, public)
+        """What the names of tables mean."""
 
     def outline(self, parsed: Parsed) -> Outlined:
         """Outline one statement whose syntax is allowed.
@@ -75,7 +76,7 @@ class Outliner:
         Raises:
             SqlError: it counts nothing, joins private tables, or names something unknown.
         """
-        visitor = _Visitor(self._tables, self._above, parsed)
+        visitor = _Visitor(self.tables, self._above, parsed)
         query = visitor.root(parsed.query)
         if not visitor.cores:
             raise parsed.source.unsupported(

@@ -7,9 +7,12 @@ from collections.abc import Callable
 import polars as pl
 
 from dpsql.schema import Table
+from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.sandbox.database import Sandbox
 
+MAX_VALUES = 10_001
+"""Values of a column that are listed; more are too many for all that is made of them."""
 Resolve = Callable[[tuple[str, ...]], Table]
 Public = Callable[[tuple[str, ...]], pl.DataFrame | None]
 
@@ -42,6 +45,24 @@ class NamedTables:
         if key not in self._tables:
             self._tables[key] = self._resolve(parts)
         return self._tables[key]
+
+    def values(self, parts: tuple[str, ...], column: str) -> list[str] | None:
+        """Return the public values of a column as text, sorted; None if it has none."""
+        name = self.stored(parts)
+        if name is not None:
+            columns = [known for known, _ in self._sandbox.types(f"SELECT * FROM {name}")]
+            found = next((known for known in columns if known.lower() == column.lower()), None)
+            return None if found is None else self._distinct(quoted_name(found), name)
+        table = self.private(parts)
+        for index, (known, domain) in enumerate(table.columns.items()):
+            if known.lower() == column.lower() and domain.uppers is None:
+                return self._distinct("value", self._sandbox.domain(index, domain))
+        return None
+
+    def _distinct(self, column: str, table: str) -> list[str]:
+        listed = f"SELECT DISTINCT {column}::VARCHAR AS text FROM {table} WHERE text IS NOT NULL"
+        rows = self._sandbox.rows(f"{listed} ORDER BY text LIMIT {MAX_VALUES}")
+        return [text for (text,) in rows]
 
     def stored(self, parts: tuple[str, ...]) -> str | None:
         """Return the sandbox table of a public table; None if the name isn't one."""

@@ -116,6 +116,8 @@ class AnnotatedSelect:
 
     def _uses_noise(self, part: Expr, select: Expr) -> bool:
         """Whether an expression, or an item of the list that it names, is noisy."""
+        if self._is_there(part.this):
+            return False
         if self._noisy(part) or any(self._depends(query) for query in _queries(part)):
             return True
         items = select.expressions
@@ -128,6 +130,20 @@ class AnnotatedSelect:
             if meant is not None and self._noisy(meant):
                 return True
         return False
+
+    def _is_there(self, condition: object) -> bool:
+        """Whether a condition is that a value isn't NULL which is so for no noise.
+
+        What is linear in noisy answers, with public factors, is NULL where these are, or where
+        there is no answer.
+        """
+        node = condition.this if isinstance(condition, exp.Not) else None
+        if not isinstance(node, exp.Is) or not isinstance(node.expression, exp.Null):
+            return False
+        try:
+            return self._is_exact(gradient(node.this, self._leaf))
+        except NotSmoothError:
+            return False
 
     def _depends(self, query: exp.Query) -> bool:
         """Whether a subquery returns noisy values, or rows that they choose; in doubt it does."""

@@ -21,6 +21,8 @@ _WORDS = """
     SUMMARIZE TABLE TRUNCATE UNPIVOT UPDATE UPSERT USE VACUUM VALUES
 """
 _OTHER_STATEMENTS = frozenset(_WORDS.split())
+_QUERIES = {"VALUES", "PIVOT", "UNPIVOT"}
+"""Those of them that may stand in parentheses."""
 _HINT = re.compile(r"\+\s*weight\s*\(\s*(\d{1,9}(?:\.\d{1,9})?)\s*\)\s*", re.IGNORECASE)
 _STRANGE = frozenset(
     kind
@@ -60,12 +62,21 @@ def parse_statement(sql: str) -> Parsed:
     _check_first_word(source)
     _check_signs(source)
     tree = parse_tokens(source)
+    if isinstance(tree, exp.Pivot):
+        tree = _selected(tree)
     _check_depth(tree, source)
     if not isinstance(tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         raise source.error(
             source.whole(), "This is not a SELECT statement.", _EXAMPLE, SqlParseError
         )
     return Parsed(tree, source, _weight(source))
+
+
+def _selected(pivot: exp.Pivot) -> exp.Select:
+    """Write the statement `PIVOT q ON …` as `SELECT * FROM (PIVOT q ON …)`."""
+    clause = pivot.args.pop("with_", None)
+    inner = exp.Subquery(this=pivot)
+    return exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner), with_=clause)
 
 
 def _only_statement(sql: str) -> SourceText:
@@ -116,7 +127,7 @@ def _check_first_word(source: SourceText) -> None:
     """Tell other kinds of statements by their first word; the parser accepts too many."""
     word = source.word(0)
     first = Span(source.tokens[0].start, source.tokens[0].end + 1)
-    if word in {"SELECT", "WITH", "("}:
+    if word in {"SELECT", "WITH", "(", "PIVOT", "UNPIVOT"}:
         return
     if word == "FROM":
         raise source.unsupported(
@@ -165,7 +176,7 @@ def _check_signs(source: SourceText) -> None:
             raise _backtick(source, at)
         before = [source.word(i) for i in range(max(at - 2, 0), at)]
         inside = before in (["AS", "("], ["MATERIALIZED", "("])
-        if inside and source.word(at) in _OTHER_STATEMENTS - {"VALUES"}:
+        if inside and source.word(at) in _OTHER_STATEMENTS - _QUERIES:
             message = "A statement that writes is not supported."  # the parser would log its text
             raise source.unsupported(span, message, "only SELECT is supported.")
         if token.token_type is TokenType.NOT and token.text == "!":
