@@ -105,6 +105,7 @@ EXPRESSIONS: dict[type[exp.Expr], frozenset[str]] = {
 """Nodes of expressions that are not functions, and their arguments."""
 
 _SAMPLE = "leave it out: the noise already protects each row."
+_BRACKETS = "leave the parentheses out, or write a query with a name: (SELECT … FROM …) AS t."
 _PLAIN = "see the list of functions in the documentation (docs/reference/sql.md)."
 _NOW = frozenset({"now", "get_current_time", "get_current_timestamp", "transaction_timestamp"})
 """Functions that tell the time, which the parser doesn't know."""
@@ -137,7 +138,8 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Table, "sample"): ("Sampling", _SAMPLE),
     (exp.Subquery, "sample"): ("Sampling", _SAMPLE),
     (exp.Table, "when"): ("Time travel", "release from the table as it is now."),
-    (exp.Table, "joins"): ("A join in parentheses", "leave the parentheses out."),
+    (exp.Table, "joins"): ("This join in parentheses", _BRACKETS),
+    (exp.Subquery, "joins"): ("This join in parentheses", _BRACKETS),
     (exp.Subquery, "order"): ("ORDER BY behind parentheses", "leave the parentheses out."),
     (exp.Subquery, "limit"): ("LIMIT behind parentheses", "leave the parentheses out."),
     (exp.Subquery, "offset"): ("OFFSET behind parentheses", "leave the parentheses out."),
@@ -296,6 +298,8 @@ def _refused_argument(node: exp.Expr, key: str, value: object, source: SourceTex
         name, hint = _ARGUMENTS[type(node), key]
         if isinstance(node, exp.Group):
             span = source.clause("GROUP") or span
+        elif key == "joins":
+            span = source.node(node)
         elif isinstance(node, (exp.Table, exp.TableAlias)):
             span = source.clause("TABLESAMPLE" if key == "sample" else "FROM") or span
         elif isinstance(node, (exp.Between, exp.Window, exp.Star)):

@@ -14,6 +14,7 @@ from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
 from dpsql.sql.binding.outline import Outlined, Outliner
 from dpsql.sql.binding.tables import Public, Resolve
+from dpsql.sql.brackets import without_brackets
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
 from dpsql.sql.lowering.derive import DerivedKeys
@@ -137,7 +138,7 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
 
 
 def _read(sql: str, values: Values) -> Parsed:
-    parsed = without_pivots(parse_statement(sql), values)
+    parsed = without_brackets(without_pivots(parse_statement(sql), values))
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed

@@ -289,7 +289,7 @@ def test_what_hints_propose_for_flights_is_answered(flights, name):
     proposed = typed(error.value)
     if proposed is None:
         declared = "or declare the column by" in (error.value.hint or "")
-        assert declared or name in {"correlated", "now", "skew"}
+        assert declared or name in {"correlated", "now", "pivoted", "skew"}
         return
     example = (error.value.hint or "").startswith("for example SELECT")
     if not example:
