@@ -36,6 +36,20 @@ Fetch = Callable[[str], Sequence[tuple[object, ...]]]
 
 PARQUET = frozenset({"read_parquet", "parquet_scan"})
 """Functions that read Parquet files."""
+READERS = {
+    "parquet": "read_parquet",
+    "parq": "read_parquet",
+    "csv": "read_csv",
+    "tsv": "read_csv",
+    "json": "read_json",
+    "jsonl": "read_json",
+    "ndjson": "read_json",
+}
+"""The end of a name → by which function DuckDB reads a file that stands in the place of a table."""
+_LINES = dict.fromkeys(
+    ["read_csv", "read_csv_auto", "sniff_csv"],
+    ": of CSV, one row can make DuckDB fail for all, or take others out of the table",
+)
 _MOST_FILES = 10_000
 _MOST_ROOTS = 1_000
 _PATTERN = re.compile(r"[*?\[\]{}\x00-\x1f]" if os.sep == "\\" else r"[*?\[\]{}\\\x00-\x1f]")
@@ -194,13 +208,8 @@ def check_options(read: ReadFiles) -> None:
         RefusedViewError: they may be read, but not here.
     """
     if read.function not in PARQUET:
-        csv = "csv" in read.function
         raise RefusedViewError(
-            f"it reads what {read.function} gives"
-            + (": of CSV, one line can change what becomes of others" if csv else ""),
-            hint="write the rows to Parquet: COPY (FROM …) TO 'rows.parquet'; and read these."
-            if csv
-            else None,
+            f"it reads what {read.function} gives{_LINES.get(read.function, '')}"
         )
     for name, value in read.options.items():
         if value not in _SWITCHES.get(name, ()):

@@ -23,6 +23,7 @@ from dpsql.engines.definitions import (
     read_definition,
 )
 from dpsql.engines.files import (
+    READERS,
     check_options,
     guarded,
     list_files,
@@ -110,9 +111,10 @@ def describe_table(
 def _refused(
     con: DuckDBPyConnection, view: StoredView, why: str, hint: str | None = None
 ) -> SchemaError:
+    named = view.path if attached_file(con, view.path) else view.path[1:]
     return SchemaError(
         f"{printable(view.path[-1])} is a view that can't be released from: {why}.",
-        hint=hint or storing(con, view.path[1:], view.path),
+        hint=hint or storing(con, named, view.path),
     )
 
 
@@ -150,15 +152,17 @@ def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, leve
     inner = find_view(con, parts, (database, schema))
     if inner is not None:
         return _layer(con, inner, level + 1)
-    if len(parts) == 1 and _is_path(parts[0]) and not is_table(con, (database, schema, *parts)):
-        return _files(con, ReadFiles("read_parquet", parts, {}))
+    reader = _reader(parts[0]) if len(parts) == 1 else None
+    if reader is not None and not is_table(con, (database, schema, *parts)):
+        return _files(con, ReadFiles(reader, parts, {}))
     stored = find(con, parts, (database, schema))
     return Layer(stored, column_types(con, stored))
 
 
-def _is_path(name: str) -> bool:
-    """Whether DuckDB reads a name as a Parquet file, as it does where no table has it."""
-    return name.lower().endswith((".parquet", ".parq")) or "://" in name
+def _reader(name: str) -> str | None:
+    """Return the function by which DuckDB reads a name as a file, where no table has it."""
+    *_, end = name.lower().removesuffix(".gz").removesuffix(".zst").split(".")
+    return READERS.get(end, "read_parquet" if "://" in name else None)
 
 
 def _files(con: DuckDBPyConnection, read: ReadFiles) -> Layer:

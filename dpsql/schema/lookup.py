@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.fetching import fetch
-from dpsql.schema.names import as_sql, closest, unknown
+from dpsql.schema.names import as_sql, closest, nearest, unknown
 from dpsql.schema.table import Table
 
 if TYPE_CHECKING:
@@ -355,6 +355,11 @@ def _not_found(
     hint = closest(".".join(parts), known) if known else (
         "the database has no table: CREATE TABLE … AS FROM 'file.parquet'; makes one."
     )  # fmt: skip
+    if len(parts) == 1 and nearest(name, known) is None:
+        hint += (
+            f" If it is a frame of Python, store it: CREATE TABLE {as_sql(f'{name}_stored')} AS "
+            f"FROM {as_sql(name)}; or ask it as the table self, by its dp.session()."
+        )
     return unknown(f"There is no table {shown}.", hint)
 
 

@@ -12,6 +12,7 @@ from dpsql.engines.views import describe_table
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import EACH_ROW, Domain, Schema, Unit
 from dpsql.schema.catalog import read_table, verify_unchanged
+from dpsql.schema.lookup import current_database
 
 COLUMNS = """
     id INTEGER, age INTEGER CHECK (age BETWEEN 0 AND 9), "a ""b" BOOLEAN NOT NULL, town VARCHAR,
@@ -282,20 +283,57 @@ class TestNames:
                 describe_table(con, (name,))
             assert caught.value.hint
 
-    def test_databases_of_other_systems_are_refused_by_type(self, con):
-        class Attached:
-            """A connection that says of another database that it is PostgreSQL's."""
-
-            def execute(self, sql, parameters=()):
-                if "duckdb_databases" in sql and list(parameters) == ["pg"]:
-                    return con.execute("SELECT 'host=secret', 'postgres'")
-                return con.execute(sql, parameters)
-
+    @pytest.mark.parametrize(
+        "system",
+        [
+            "sqlite",
+            "postgres",
+            "mysql",
+            "ducklake",
+            "iceberg",
+            "delta",
+            "unity_catalog",
+            "motherduck",
+        ],
+    )
+    def test_databases_of_other_systems_are_refused_by_type(self, con, system):
         con.execute("ATTACH ':memory:' AS pg; CREATE TABLE pg.people (a BOOLEAN)").fetchall()
+        con.execute("CREATE VIEW pg.some AS FROM people").fetchall()
+        make(con, "FROM pg.people")
+        attached = Attached(con, "host=secret", system)
+        names = (("pg", "main", "people"), ("pg", "people"), ("people",), ("pg", "some"), ("v",))
+        for parts in names:
+            with pytest.raises(SchemaError, match="not DuckDB's own") as caught:
+                describe_table(attached, parts)
+            assert "secret" not in str(caught.value)
+            stored = caught.value.hint.split(": ")[-1]
+            con.execute(stored).fetchall()
+            con.execute(f"DROP TABLE {stored.split()[2]}").fetchall()
+        con.execute("USE pg").fetchall()
         with pytest.raises(SchemaError, match="not DuckDB's own") as caught:
-            describe_table(Attached(), ("pg", "main", "people"))
-        assert "CREATE TABLE people_stored" in caught.value.hint
+            current_database(attached)
         assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "path", ["https://example.org/x.duckdb", "s3://bucket/x.duckdb", "md:people", "/nowhere/x"]
+    )
+    def test_databases_of_other_machines_are_refused(self, con, path):
+        con.execute("ATTACH ':memory:' AS pg; CREATE TABLE pg.people (a BOOLEAN)").fetchall()
+        with pytest.raises(SchemaError, match="no file of this machine") as caught:
+            describe_table(Attached(con, path, "duckdb"), ("pg", "people"))
+        con.execute(caught.value.hint).fetchall()
+
+
+class Attached:
+    """A connection that says of its database `pg` what and where it is."""
+
+    def __init__(self, con, path, system):
+        self.con, self.said = con, (path, system)
+
+    def execute(self, sql, parameters=()):
+        if "duckdb_databases" in sql and list(parameters) == ["pg"]:
+            return self.con.execute("SELECT ?, ?", self.said)
+        return self.con.execute(sql, parameters)
 
 
 @pytest.mark.parametrize(

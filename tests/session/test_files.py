@@ -95,6 +95,11 @@ def test_a_second_account_is_refused(folder, tmp_path, first):
     made.query(BY_HOUR, budget=BUDGET)
     made._con.close()
     others = [*asks.values()]
+    if first == "database":  # what is beside the folder leads to the one account
+        through = others.pop()()
+        through.query(BY_HOUR, budget=BUDGET)
+        assert through.ledger.path == tmp_path / "x.duckdb.ledger"
+        assert through.ledger.spent == 2 * BUDGET.mu_squared
     others.append(lambda: session(folder / "a.parquet", tmp_path / "fresh.ledger"))
     others.append(lambda: session(files, database=tmp_path / "y.duckdb"))
     for ask in others:
@@ -103,7 +108,7 @@ def test_a_second_account_is_refused(folder, tmp_path, first):
         assert caught.value.hint
     in_folder = {"ledger": account(folder)}
     again = session(files, **({"database": database} if first == "database" else in_folder))
-    assert again.ledger.spent == BUDGET.mu_squared
+    assert again.ledger.spent == (1 + (first == "database")) * BUDGET.mu_squared
     again.query(BY_HOUR, budget=BUDGET)
 
 
@@ -248,3 +253,56 @@ def test_a_registered_frame_is_refused_with_a_hint_that_works(library):
         asked = polars.DataFrame(frame).dp.session()
         sql = "SELECT even, COUNT(*) AS n FROM self GROUP BY even"
         assert asked.query(sql, budget=BUDGET).height == 3
+
+
+def test_a_frame_that_takes_a_name_between_plan_and_release_is_not_counted(monkeypatch):
+    """The rows are those of the stored table that was planned for, whatever has its name alone."""
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE people AS SELECT i % 2 = 0 AS even FROM range(10) AS r(i)")
+        frame = con.sql("SELECT true AS even FROM range(99)").to_arrow_table()
+        sql = "SELECT even, COUNT(*) AS n FROM people GROUP BY even"
+        asked = dpsql.Session(con)
+        real = querysmasher.plan
+
+        def plan_and_register(*args, **kwargs):
+            planned = real(*args, **kwargs)
+            con.register("people", frame)
+            return planned
+
+        monkeypatch.setattr(querysmasher, "plan", plan_and_register)
+        assert round(asked.query(sql, budget=HUGE)["n"].sum()) == 10
+        # Now the name may mean both, so nothing is charged.
+        for other in (frame, frame.slice(1)):
+            con.register("people", other)
+            with pytest.raises(dpsql.SchemaError, match="hides the stored table") as caught:
+                asked.query(sql, budget=BUDGET)
+            assert "main.people" in str(caught.value.hint)
+        assert asked.ledger.spent == HUGE.mu_squared
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_variables_of_python_are_no_tables(rows):
+    with duckdb.connect() as con:
+        frame = con.sql(f"SELECT true AS even FROM range({rows})").to_arrow_table()
+        assert con.sql("FROM frame").fetchall() == [(True,)] * frame.num_rows
+        for made in ("", "CREATE TABLE unlike (a BOOLEAN)"):
+            con.execute(made or "SELECT 1").fetchall()
+            with pytest.raises(dpsql.SchemaError, match="no table frame") as caught:
+                dpsql.Session(con).query("SELECT COUNT(*) FROM frame", budget=BUDGET)
+            hint = str(caught.value.hint)
+            assert "CREATE TABLE frame_stored AS FROM frame;" in hint
+        con.execute("CREATE TABLE frame_stored AS FROM frame").fetchall()
+        assert dpsql.Session(con).query("SELECT COUNT(*) FROM frame_stored", budget=BUDGET).height
+
+
+def test_why_frames_are_refused_types_and_labels_are_found_in_rows():
+    """If this fails, what is public of a registered frame can be thought of anew."""
+    pandas = pytest.importorskip("pandas")
+    with duckdb.connect() as con:
+        types = []
+        for rows in ([1, 2], [1, "x"]):
+            con.register("frame", pandas.DataFrame({"a": pandas.Series(rows, dtype=object)}))
+            types += con.sql("DESCRIBE frame").fetchall()[0][1:2]
+        assert types == ["INTEGER", "VARCHAR"]
+        con.register("frame", pandas.DataFrame({"a": pandas.Categorical(["x", "y"])}))
+        assert con.sql("DESCRIBE frame").fetchall()[0][1] == "ENUM('x', 'y')"

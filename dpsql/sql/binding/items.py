@@ -80,7 +80,8 @@ class PrivateItems:
             raise self._source.unsupported(
                 span,
                 "Reading a file is not supported.",
-                "load it into a table first, with an ENUM type or CHECK for each column.",
+                "load it into a table, with an ENUM type or CHECK for each column; or make a view "
+                "of it: CREATE VIEW rows AS FROM 'rows.parquet';",
             )
 
     def among(self, joins: list[JoinedItem], names: Names) -> JoinedItem | None:
