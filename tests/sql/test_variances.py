@@ -71,6 +71,10 @@ LINEAR = {
     "first": "SELECT FIRST(n ORDER BY a DESC) - LAST(n ORDER BY a DESC) AS d, SUM(n ORDER BY n) "
     "AS s, AVG(n ORDER BY a) AS m, FIRST(n ORDER BY a) FILTER (WHERE a > 0) AS f "
     "FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a)",
+    "same name inside": "SELECT a, COUNT(*) AS n, (SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM t "
+    "GROUP BY b) q) AS m FROM t GROUP BY a",
+    "public of a key": "SELECT a, COUNT(*) * (SELECT MAX(w) FROM (VALUES (0, 2), (1, 3)) v(k, w) "
+    "WHERE v.k <= t.a) AS n FROM t GROUP BY a",
     "qualified": "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b "
     "QUALIFY row_number() OVER (PARTITION BY a ORDER BY COUNT(*)) = 1",
 }

@@ -141,6 +141,18 @@ def with_named(node: exp.Window, named: Sequence[exp.Window]) -> exp.Window | No
     return found
 
 
+def write_windows_out(select: Expr) -> None:
+    """Write windows out where `OVER w` names them: what they order by may be noisy."""
+    named = select.args.get("windows") or []
+    for node in list(select.find_all(exp.Window)):
+        own = node.find_ancestor(exp.Select) is select and not any(node is n for n in named)
+        whole = with_named(node, named) if own else None
+        if whole is not None and whole is not node:
+            node.replace(whole)
+    if named:
+        select.set("windows", None)
+
+
 def conjunction(parts: list[str]) -> str:
     """Join conditions by AND."""
     return " AND ".join(f"({part})" for part in parts) if parts else "true"

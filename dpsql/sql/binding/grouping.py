@@ -8,6 +8,7 @@ from itertools import chain, combinations, product
 
 from sqlglot import exp
 
+from dpsql.errors import SqlError
 from dpsql.sql.binding.expressions import Expr, has_aggregate, is_aggregate, rebuild
 from dpsql.sql.text.spans import SourceText
 
@@ -139,3 +140,18 @@ def _meant(node: Expr, select: exp.Select, source: SourceText) -> Expr:
             "name the column to group by.",
         )
     return select.expressions[place - 1].unalias().unnest()  # type: ignore[no-any-return]
+
+
+def over_rows(node: exp.Window, source: SourceText) -> SqlError:
+    """Say of a window over single rows what groups it may be over."""
+    order = node.args.get("order")
+    places = [part.this for part in order.expressions] if order is not None else []
+    places += node.args.get("partition_by") or []
+    columns = [part for part in places if isinstance(part, exp.Column)]
+    key = source.text(source.node(columns[0])) if columns else "age"
+    return source.unsupported(
+        node,
+        "A window over single rows is not supported.",
+        f"compute on groups: SUM(COUNT(*)) OVER (ORDER BY {key}), or LAG(COUNT(*)) OVER (ORDER "
+        f"BY {key}), with GROUP BY {key}.",
+    )

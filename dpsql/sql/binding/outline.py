@@ -190,7 +190,7 @@ class _Visitor:
             node,
             home,
             public=lambda part, outer: self._public_subquery(part, outer, names),
-            noisy=lambda part: self._within(part, names, _Kinds()),
+            noisy=lambda part, outer: self._noisy_subquery(part, outer, names),
         )
         check_sides(joins, place, self._source, plain=home.query is None)
         own, joined = self._joined(joins, place, home, binder, names)
@@ -347,6 +347,19 @@ class _Visitor:
                 "statement.",
             )
         return rewritten
+
+    def _noisy_subquery(self, node: Expr, outer: Outer, names: Names) -> Expr:
+        """Rewrite a subquery over answers; columns of what isn't public are taken for its own."""
+        own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
+
+        def shown(item: Expr) -> list[str] | None:
+            private = self._names_private(item, names)
+            return None if private else self._columns(item, names, own)
+
+        columns = OuterColumns(outer, shown)
+        columns.bind(node)
+        self._outside |= columns.bound
+        return self._within(node, names, _Kinds())
 
     def _columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
         """Return the columns of an item after FROM of a public subquery; None if not known."""

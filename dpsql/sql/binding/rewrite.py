@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError, printable
+from dpsql.errors import SqlError, SqlSchemaError, printable
 from dpsql.sql.binding.aggregates import aggregate, linear
-from dpsql.sql.binding.bind import RowBinder, Visit, VisitPublic
+from dpsql.sql.binding.bind import RowBinder, VisitPublic
 from dpsql.sql.binding.core import (
     ROW,
     Core,
@@ -41,7 +41,7 @@ from dpsql.sql.binding.expressions import (
     render,
     with_named,
 )
-from dpsql.sql.binding.grouping import in_having, key_nodes, lists_values, sets_of
+from dpsql.sql.binding.grouping import in_having, key_nodes, lists_values, over_rows, sets_of
 from dpsql.sql.binding.output_names import output_name, told_apart
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.summands import together
@@ -53,7 +53,7 @@ class CoreBinder(RowBinder):
 
     Args:
         source, select, home, public: see `RowBinder`.
-        noisy: rewrites a subquery that may be over noisy answers.
+        noisy: rewrites a subquery that may be over noisy answers, and use keys from outside.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class CoreBinder(RowBinder):
         select: exp.Select,
         home: Home,
         public: VisitPublic,
-        noisy: Visit,
+        noisy: VisitPublic,
     ) -> None:
         super().__init__(source, select, home, public)
         self._noisy = noisy
@@ -210,7 +210,7 @@ class CoreBinder(RowBinder):
             return exp.Paren(this=self.rewrite(node.this))
         if isinstance(node, (exp.Query, exp.Subquery)):
             key = self._as_key(node)
-            return self._noisy(node) if key is None else Role.KEY.column(key)
+            return self._noisy(node, self._key_outside) if key is None else Role.KEY.column(key)
         if isinstance(node, exp.Grouping):
             return self._grouping(node)
         if isinstance(node, exp.Window):
@@ -252,6 +252,21 @@ class CoreBinder(RowBinder):
         sql = self.bind(node).sql
         return next((i for i, key in enumerate(self._keys) if key.sql == sql), None)
 
+    def _key_outside(self, node: exp.Column) -> Expr | None:
+        """Bind a column of a subquery over answers that isn't its own; None if there is none."""
+        try:
+            found = self.scope.resolve(node)
+        except SqlSchemaError as error:
+            if error.unknown and not node.table:
+                return None
+            raise
+        if isinstance(found, exp.Expr):  # of the SELECT list, where DuckDB finds it
+            return None
+        key = self._as_key(node)
+        if key is None:
+            raise self._not_grouped(node)
+        return Role.KEY.column(key)
+
     def _aggregates(self, node: Expr) -> bool:
         """Whether an expression, or an alias in it, computes on groups and not on rows."""
         if has_aggregate(node) or node.find(exp.Window, exp.Query):
@@ -276,7 +291,7 @@ class CoreBinder(RowBinder):
         wanted = ", ".join(map(printable, dict.fromkeys([*keys, *plain, name])))
         window = None if keys else self._row_window()
         if window is not None:
-            return self._over_rows(window)
+            return over_rows(window, self.source)
         counted = any(has_aggregate(item) for item in self._select.expressions)
         return self.source.unsupported(
             node,
@@ -290,19 +305,6 @@ class CoreBinder(RowBinder):
         """Return a window that isn't over groups."""
         found = (w for item in self._select.expressions for w in item.find_all(exp.Window))
         return next((window for window in found if not over_groups(window)), None)
-
-    def _over_rows(self, node: exp.Window) -> SqlError:
-        order = node.args.get("order")
-        places = [part.this for part in order.expressions] if order is not None else []
-        places += node.args.get("partition_by") or []
-        columns = [part for part in places if isinstance(part, exp.Column)]
-        key = self.source.text(self.source.node(columns[0])) if columns else "age"
-        return self.source.unsupported(
-            node,
-            "A window over single rows is not supported.",
-            f"compute on groups: SUM(COUNT(*)) OVER (ORDER BY {key}), or LAG(COUNT(*)) OVER (ORDER "
-            f"BY {key}), with GROUP BY {key}.",
-        )
 
     def _grouping(self, node: exp.Grouping) -> Expr:
         """Write GROUPING(a, b, …) as the number whose bits say which keys are rolled up."""
@@ -337,7 +339,7 @@ class CoreBinder(RowBinder):
         argument = function.this if is_aggregate(function) else None
         of_rows = is_aggregate(function) and not (argument and has_aggregate(argument))
         if of_rows and not (self._keys and isinstance(argument, exp.Star)):
-            raise self._over_rows(node)
+            raise over_rows(node, self.source)
         return rebuild(node, self.rewrite) if not is_aggregate(node.this) else self._over(node)
 
     def _over(self, node: exp.Window) -> Expr:

@@ -8,12 +8,21 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr, is_star, quoted, quoted_column, render, with_named
+from dpsql.sql.binding.core import AnswerColumn, Role
+from dpsql.sql.binding.expressions import (
+    Expr,
+    is_star,
+    quoted,
+    quoted_column,
+    render,
+    write_windows_out,
+)
 from dpsql.sql.computing.gradient import Gradient, IsLeaf, NotSmoothError, gradient, named
 from dpsql.sql.computing.pairs import NONE, UNKNOWN, FromItem, Output, scaled
 
 _SHIFTS = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 _PICKED = (exp.First, exp.Last)
+_OUTSIDE = "a subquery that uses columns from outside has no variance"
 
 
 class Annotator(Protocol):
@@ -26,6 +35,9 @@ class Annotator(Protocol):
 
     def source(self, item: Expr, names: Mapping[str, list[Output]]) -> tuple[Expr, FromItem]:
         """Annotate one item after FROM."""
+
+    def is_answers(self, item: Expr) -> bool:
+        """Whether an item after FROM is a table of answers."""
 
     @property
     def many(self) -> bool:
@@ -49,7 +61,7 @@ class AnnotatedSelect:
     def annotated(self) -> tuple[Expr, list[Output]]:
         """Return the SELECT with its hidden columns, and what its other columns are."""
         select = self._select.copy()
-        _inline_windows(select)
+        write_windows_out(select)
         clause = select.args.get("from_")
         if clause is not None:
             clause.set("this", self._add(clause.this))
@@ -81,7 +93,8 @@ class AnnotatedSelect:
             plain = item.copy()
             for part in list(plain.find_all(exp.Column)):
                 name = part.name.lower()
-                if not part.table and name in known and not self._has(name):
+                here = part.find_ancestor(exp.Query) is None  # else it may be a column there
+                if here and not part.table and name in known and not self._has(name):
                     part.replace(exp.Paren(this=known[name].copy()))
             found.append(plain)
             if isinstance(plain, exp.Alias):
@@ -311,14 +324,24 @@ class AnnotatedSelect:
 
     def _scalar(self, node: exp.Subquery) -> str | None:
         if self._correlated(node):
-            raise NotSmoothError("a subquery that uses columns from outside has no variance")
+            raise NotSmoothError(_OUTSIDE)
         query, outputs = self._propagation.annotate(node.this, self._names)
         if not outputs or not outputs[0].noisy:
             return None
+        if any(map(self._is_key_outside, node.find_all(exp.Column))):
+            raise NotSmoothError(_OUTSIDE)
         if outputs[0].reason is not None:
             raise NotSmoothError(outputs[0].reason)
         pairs = f"(SELECT __e0 FROM ({render(query)}) AS __q)"
         return self._note(render(node), pairs, outputs[0].exact)
+
+    def _is_key_outside(self, node: exp.Column) -> bool:
+        """Whether a column in a subquery is a key of the answers around it."""
+        column, select = AnswerColumn.of(node), node.find_ancestor(exp.Select)
+        if column is None or column.role is not Role.KEY or select is None:
+            return False
+        clause = select.args.get("from_")
+        return clause is None or not self._propagation.is_answers(clause.this)
 
     def _correlated(self, node: exp.Subquery) -> bool:
         """Whether a subquery may use columns of this SELECT; in doubt it does."""
@@ -374,15 +397,3 @@ def _is_of_window(function: Expr) -> bool:
     """Whether a function, maybe with a FILTER, is computed over a window."""
     above = function.parent
     return isinstance(above.parent if isinstance(above, exp.Filter) else above, exp.Window)
-
-
-def _inline_windows(select: Expr) -> None:
-    """Write windows out where `OVER w` names them: what they order by may be noisy."""
-    named = select.args.get("windows") or []
-    for node in list(select.find_all(exp.Window)):
-        own = node.find_ancestor(exp.Select) is select and not any(node is n for n in named)
-        whole = with_named(node, named) if own else None
-        if whole is not None and whole is not node:
-            node.replace(whole)
-    if named:
-        select.set("windows", None)

@@ -48,6 +48,10 @@ class Propagation:
         """Whether the answers have so many rows that lists of all of them would be too long."""
         return self._rows > MAX_COLLECTED
 
+    def is_answers(self, item: Expr) -> bool:
+        """Whether an item after FROM is a table of answers."""
+        return isinstance(item, exp.Table) and item.name in self._answers
+
     def annotate(
         self, query: Expr, names: Mapping[str, list[Output]] | None = None
     ) -> tuple[Expr, list[Output]]:
