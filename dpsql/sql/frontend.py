@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from dpsql.errors import SqlError, SqlLimitError, printable
+from dpsql.errors import ResourceLimitError, SqlError, SqlLimitError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
+from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.outline import Outlined, Outliner
 from dpsql.sql.binding.tables import Public, Resolve
 from dpsql.sql.brackets import without_brackets
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
+from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
 from dpsql.sql.lowering.derive import DerivedKeys
 from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.lower import lower
@@ -83,12 +86,16 @@ def compile_script(
             naming(name, several, _derived, tree, outline, keys, reader)
             for (name, tree, outline), reader in zip(outlined, readers, strict=True)
         ]
-        table = keys.table
-        lowered = [
-            naming(name, several, _lowered, name, item, table, sandbox, reader, importance[name])
-            for (name, _, _), item, reader in zip(outlined, derived, readers, strict=True)
-        ]
-        return assemble(table, lowered, sandbox, split(table), keys.keys)
+
+        def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Script:
+            lowered = [
+                naming(n, several, _lowered, n, item, table, sandbox, reader, importance[n])
+                for (n, _, _), item, reader in zip(outlined, derived, readers, strict=True)
+            ]
+            return assemble(table, lowered, sandbox, told_apart, keys.keys)
+
+        cores = [core for _, outline in derived for core in outline.cores]
+        return _over_cells(keys.table, cores, sandbox, split(keys.table), compiled)
     except SandboxError as error:
         raise SqlError(
             f"DuckDB refuses a public table or a value: {error}",
@@ -99,6 +106,27 @@ def compile_script(
             "A statement is too deeply nested for the stack that is left.",
             hint="call dpsql from less deeply nested code, or write the statement more simply.",
         ) from None
+
+
+def _over_cells(
+    table: Table,
+    cores: Sequence[Core],
+    sandbox: Sandbox,
+    split: Mapping[str, Ints],
+    compiled: Callable[[Table, Mapping[str, Ints]], Script],
+) -> Script:
+    """Compile over all cells; if these are too many, over one for all that are alike."""
+    try:
+        return compiled(table, split)
+    except ResourceLimitError:
+        with suppress(SandboxError, ResourceLimitError):
+            alike = alike_cells(sandbox, table, cores, split)
+            if alike:
+                fewer = with_one_of_each(table, alike)
+                script = compiled(fewer, of_first(table, alike, split))
+                merged = {n: alike[n] for n in alike if n in script.workload.domain}
+                return replace(script, table=table, merged=of_all(table, merged, script.merged))
+        raise
 
 
 def _derived(

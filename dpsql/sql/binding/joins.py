@@ -122,8 +122,9 @@ def public_hint(items: list[Expr]) -> Hint:
     named = list(dict.fromkeys(name for name in others if not _may_be_same(name, first)))
     if not named:
         return Hint("what you need of another row belongs in a column of this one.")
+    have = "has" if len(named) == 1 else "have"
     return (
-        f"if {printable(' and '.join(named))} has no private row, say so: "
+        f"if {printable(' and '.join(named))} {have} no private row, say so: "
         + option("public", named)
         + f". What you need of a private table belongs in a column of {printable(first)}."
     )

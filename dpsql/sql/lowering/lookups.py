@@ -256,7 +256,7 @@ def _steps(
     Inner joins may come in any order. The others stay in theirs, each after what its condition is
     about: an inner join that comes before multiplies the same rows that it would afterwards.
     """
-    implied = _implied(conjuncts)
+    implied = implied_equalities(conjuncts)
     left, found = [r for r in relations if r != before], list[_Step]()
     while left:
         placed = {step.relation.number for step in found}
@@ -285,7 +285,7 @@ def _equal_to(
 ) -> Iterator[_Equality]:
     """Return what has to be equal for rows of a relation to meet what was joined before."""
     if relation.kind != "inner":
-        implied = _implied(relation.on)
+        implied = implied_equalities(relation.on)
     for condition, node in implied.values():
         for own, before in ((node.this, node.expression), (node.expression, node.this)):
             about = _relations(before)
@@ -294,7 +294,7 @@ def _equal_to(
                 break
 
 
-def _implied(conditions: Iterable[BoundExpr]) -> dict[_Text, tuple[BoundExpr, Expr]]:
+def implied_equalities(conditions: Iterable[BoundExpr]) -> dict[_Text, tuple[BoundExpr, Expr]]:
     """Return the equalities that are true wherever all conditions are, with the first to say so."""
     found: dict[_Text, tuple[BoundExpr, Expr]] = {}
     for condition in conditions:
