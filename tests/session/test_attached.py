@@ -12,9 +12,10 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb import Scan
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.privacy import pointer
-from tests.session.tools import BUDGET, BY_SEX, create
+from tests.session.tools import AGES, BUDGET, BY_SEX, create
 
 HUGE = dpsql.Budget(rho=1e8)
 
@@ -250,6 +251,51 @@ def test_what_is_attached_may_not_change_after_planning(file, tmp_path, monkeypa
             session.query(by_sex("hr.people"), budget=BUDGET)
         assert caught.value.hint
         assert session.ledger.spent == 0
+
+
+def test_all_counts_of_an_attached_table_are_of_one_state(file, other, monkeypatch):
+    monkeypatch.setattr("dpsql.engines.cover.MAX_BLOCK_CELLS", 1)
+    real, added = Scan.run, []
+    with connect(other, hr=file) as con, con.cursor() as writer:
+
+        def add_and_run(self, con):
+            added.append(writer.execute("INSERT INTO hr.people FROM hr.people").fetchall())
+            return real(self, con)
+
+        monkeypatch.setattr(Scan, "run", add_and_run)
+        release = dpsql.Session(con).release(
+            {"sex": by_sex("hr.people"), "age": AGES.replace("people", "hr.people")}, budget=HUGE
+        )
+        assert len(added) > 1
+        assert [round(release[name]["n"].sum()) for name in ("sex", "age")] == [300, 300]
+
+
+def test_a_unit_by_way_of_a_foreign_key_is_of_the_attached_database(file, other):
+    with connect(file) as con:
+        con.execute("CREATE TABLE homes (home INTEGER PRIMARY KEY, owner INTEGER)").fetchall()
+        con.execute("INSERT INTO homes SELECT i, i // 2 FROM range(20) AS t(i)").fetchall()
+        con.execute(
+            "CREATE TABLE bills (home INTEGER REFERENCES homes (home), paid BOOLEAN NOT NULL)"
+        ).fetchall()
+        con.execute("INSERT INTO bills SELECT i % 20, true FROM range(200) AS t(i)").fetchall()
+    sql = "SELECT paid, COUNT(*) AS n FROM hr.bills GROUP BY paid"
+    with connect(other, hr=file) as con:
+        session = dpsql.Session(con, unit="homes.owner", max_rows=3)
+        assert round(session.query(sql, budget=HUGE)["n"].sum()) == 30
+
+
+def test_hard_links_and_copies_are_data_sets_of_their_own(file, tmp_path):
+    """As the promise says: nothing in a file tells them from others."""
+    with duckdb.connect(file) as con:
+        dpsql.Session(con, budget=BUDGET).query(BY_SEX, budget=BUDGET)
+    os.link(file, tmp_path / "linked.duckdb")
+    shutil.copy(file, tmp_path / "copied.duckdb")
+    for name in ("linked", "copied"):
+        path = tmp_path / f"{name}.duckdb"
+        with connect(x=path) as con:
+            session = dpsql.Session(con, ledger=f"{path}.ledger")
+            session.query(by_sex("x.people"), budget=BUDGET)
+            assert session.ledger.dataset == f"{name}.duckdb"
 
 
 # ── the account can't be dodged ────────────────────────────────────────────────────────────

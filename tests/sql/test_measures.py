@@ -314,3 +314,40 @@ def test_booleans_are_zero_or_one():
     found = Session(con, schema=Schema({"t": {}})).query(sql, budget=HUGE)
     assert found["v"][0] == pytest.approx(33, abs=1e-3)
     assert found["m"][0] == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "expected"),
+    [
+        ("SUM(x)", 0),
+        ("COUNT(x)", 0),
+        ("SUM(x * d)", 0),
+        ("COUNT_IF(x > 1)", 0),
+        ("SUM(COALESCE(x, 1))", 300),
+        ("AVG(x)", None),
+        ("AVG(i) FILTER (WHERE i > 3)", None),
+        ("STDDEV(d)", None),
+        ("CORR(x, d)", None),
+        ("REGR_SLOPE(x, i)", None),
+    ],
+)
+def test_columns_of_sums_that_are_null_everywhere(statistic, expected):
+    """Nothing tells before the charge; a sum of nothing is 0, a ratio of nothing is noise."""
+    schema = Schema({"t": {"x": Domain.number(0, 10), "d": Domain.number(-5, 5)}})
+    schema = Schema({"t": {**schema["t"], "i": Domain.number(0, 9)}})
+    sql = f"SELECT k, {statistic} AS v FROM t GROUP BY k ORDER BY k"
+    plans = []
+    for value in ("NULL", "1"):
+        with duckdb.connect() as con:
+            con.execute("CREATE TABLE t (k INTEGER CHECK (k < 3 AND k >= 0), x DOUBLE, i INTEGER)")
+            con.execute("ALTER TABLE t ADD COLUMN d DECIMAL(9, 2)")
+            con.execute(
+                f"INSERT INTO t SELECT i % 3, {value}, {value}, {value} FROM range(900) r(i)"
+            )
+            plans.append(plan(con, sql, budget=BUDGET, schema=schema).expected_error().rows())
+            if value == "NULL":
+                found = Session(con, schema=schema).query(sql, budget=HUGE)
+    assert plans[0] == plans[1]
+    assert found.columns == ["k", "v", "v_variance"]
+    if expected is not None:
+        assert found["v"].to_list()[:3] == pytest.approx([expected] * 3, abs=1e-3)
