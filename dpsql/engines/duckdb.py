@@ -9,7 +9,7 @@ own. Nothing comes back but counts and sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -28,13 +28,13 @@ from dpsql.engines.base import (
     Measures,
     Merged,
     Step,
-    cells_counted,
 )
 from dpsql.engines.bounded import KEPT, kept_rows, unused
-from dpsql.engines.columns import CodedColumn, Parameters, call, source_of, whole
+from dpsql.engines.coding import Coding
+from dpsql.engines.columns import Parameters, call, source_of, whole
 from dpsql.engines.cover import MOST_SUM, cover, roll_up, tally
 from dpsql.errors import InternalError, ResourceLimitError
-from dpsql.rows.measure import RowMeasure
+from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
 from dpsql.schema.names import quoted_name
@@ -205,6 +205,9 @@ class Scan:
     shapes: Mapping[Marginal, tuple[int, ...]]
     measures: Mapping[Marginal, tuple[str, ...]] = field(default_factory=dict)
     """Which measures are added up in a block, in the order of m0, m1, …"""
+    truths: Mapping[str, int] = field(default_factory=dict)
+    """Those of them that are keys, with the cell of what is true: of the rows of a block's cell, in
+    how many such a key is true."""
 
     def check(self, con: duckdb.DuckDBPyConnection) -> None:
         """Have DuckDB bind the statement and its parameters.
@@ -238,39 +241,22 @@ class Scan:
                 added = np.ma.filled(found[column], 0).astype(np.int64)
                 of = shape if marginal == block else (*shape, 1)
                 counted[marginal] = tally(of, keys[here], added[here])
+            for name in self.truths.keys() & self.measures.get(block, ()):
+                true = counted[*block, name]
+                both = [counted[block][..., None] - true, true]
+                cells = both if self.truths[name] else both[::-1]
+                counted[*block, name] = np.concatenate(cells, axis=-1)
         return counted
-
-
-@dataclass(frozen=True, slots=True)
-class Coding:
-    """How rows get their cells: columns, classes of cells, and keys that are computed of a row."""
-
-    table: Table
-    merged: Merged = field(default_factory=dict)
-    keys: Keys = field(default_factory=dict)
-
-    def size(self, name: str) -> int:
-        """Return into how many cells, or classes of them, an attribute is counted."""
-        return cells_counted(self.table, name, self.merged)
-
-    def column(self, name: str, alias: str) -> CodedColumn:
-        """Return the SQL for one attribute."""
-        value = f"({self.keys[name].value})" if name in self.keys else quoted_name(name)
-        domain, leaves_out = self.table.columns[name], self.table.leaves_out(name)
-        return CodedColumn(value, alias, domain, leaves_out=leaves_out)
-
-    def read(self, names: Iterable[str], measures: Iterable[RowMeasure]) -> list[str]:
-        """List the columns of the table that attributes and measures are made of."""
-        found = {m for measure in measures for m in measure.columns}
-        for name in names:
-            found |= self.keys[name].columns if name in self.keys else {name}
-        return [n for n in (*self.table.columns, *self.table.undeclared) if n in found]
 
 
 def scans(
     coding: Coding, wanted: Sequence[Marginal], measures: Measures = MappingProxyType({})
 ) -> list[Scan]:
     """Build the statements that count what every wanted marginal is summed from.
+
+    A key of two cells, of which one is of true, needs no groups: of the rows of a block's cell it
+    is added up in how many the key is true, as a measure of 0 and 1 is. The others are in its other
+    cell. So a row changes the number of one of both by one.
 
     Raises:
         InternalError: what is to be added up can't be told.
@@ -280,16 +266,28 @@ def scans(
     if not measures.keys().isdisjoint(coding.table.columns):
         raise InternalError("a measure has the name of a column")
     sizes = {name: coding.size(name) for name in coding.table.columns}
-    keys = [tuple(name for name in marginal if name not in measures) for marginal in wanted]
-    blocks: dict[Marginal, dict[str, RowMeasure]] = {b: {} for b in cover(keys, sizes)}
-    for marginal, own in zip(wanted, keys, strict=True):
-        added = {name: measures[name] for name in marginal if name in measures}
+    places: list[tuple[Marginal, Measures]] = []
+    """What is grouped by, and what is added up in the groups, for each marginal."""
+    truths: dict[str, int] = {}
+    for marginal in wanted:
+        added: Measures = {name: measures[name] for name in marginal if name in measures}
+        if not added and (truth := coding.truth(marginal)) is not None:
+            added = {truth: zero_or_one(coding.keys[truth].value, coding.keys[truth].columns)}
+            truths[truth] = coding.true(truth)
+        places.append((tuple(name for name in marginal if name not in added), added))
+    blocks: dict[Marginal, dict[str, RowMeasure]] = {
+        block: {} for block in cover([own for own, _ in places], sizes)
+    }
+    for own, added in places:
         if added:
-            fitting = (block for block in blocks if set(own) <= set(block))
-            blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))] |= added
+            fitting = [block for block in blocks if set(own) <= set(block)]
+            if not any({*own, *added} <= set(block) for block in fitting):
+                blocks[min(fitting, key=lambda b: math.prod(sizes[a] for a in b))] |= added
     if coding.table.unit is not None:
-        return [bounded_scan(coding, blocks)]
-    return [scan(coding, {block: added}) for block, added in blocks.items()]
+        found = [bounded_scan(coding, blocks)]
+    else:
+        found = [scan(coding, {block: added}) for block, added in blocks.items()]
+    return [replace(each, truths=truths) for each in found]
 
 
 def scan(coding: Coding, blocks: Mapping[Marginal, Measures], source: str | None = None) -> Scan:

@@ -40,7 +40,7 @@ class NoisyMarginals:
         found = self._answers(family)
         if not family.center:
             return found
-        return found + family.center * self._answers(family.counted).reshape(family.shape)
+        return found + family.center * self._answers(family.restored).reshape(family.shape)
 
     def _answers(self, family: Family) -> Array:
         cells = self._marginal(family.names).ravel()

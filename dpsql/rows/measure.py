@@ -228,6 +228,17 @@ def _room(written: RowSql, step: Fraction, ends: tuple[int, int]) -> RowType | N
     return None if fails else _INTEGER if small else room
 
 
+def zero_or_one(condition: str, columns: frozenset[str]) -> RowMeasure:
+    """Return 1 of the rows in which a condition is true, 0 of the others.
+
+    Args:
+        condition: its SQL, a BOOLEAN that `write.py` made.
+        columns: what it reads of a row.
+    """
+    value = f"CASE WHEN {condition} THEN {whole(1)} ELSE {whole(0)} END"
+    return RowMeasure(value, Fraction(1), 0, 0, 1, columns, exact=True)
+
+
 def middle_of(bounds: tuple[Fraction, Fraction], step: Fraction) -> int:
     """Return how many steps are taken off values around whose middle is added up."""
     return (math.floor(bounds[0] / step) + math.ceil(bounds[1] / step)) // 2

@@ -22,8 +22,8 @@ from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import LoweredBlock
-from dpsql.sql.lowering.measures import AddedUp
 from dpsql.sql.lowering.outside import completed, with_outside
+from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
@@ -53,7 +53,8 @@ class LoweredStatement:
     def blocks(self) -> list[LoweredBlock]:
         """All of its matrices."""
         sets = [group for core in self.cores for group in core.sets]
-        return [b for group in sets for s in group.columns for b in s.blocks]
+        statistics = [s for group in sets for s in group.columns]
+        return [b for s in statistics for b in (*s.blocks, *(s.present or ()))]
 
     @property
     def added_up(self) -> list[AddedUp]:
@@ -224,24 +225,17 @@ class _Builder:
         is divided by the square of what one row can add, and the points of a distribution count
         as one.
         """
-        merged = [
-            completed(self.classes.merge(block, self._sizes), self._table)
-            for block in lowered.blocks
-        ]
-        written_out = [b.rows for b in merged if b.rows.is_written]
-        self._entries += sum(rows.rows * rows.cells for rows in written_out)
-        _check_entries(self._entries)
-        blocks = sorted(merged, key=lambda b: min(b.axes, default=len(group.axes) + 1))
+        blocks = self._merged(lowered.blocks)
         share = item.weight / lowered.scale**2
         quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
         if quantile is not None and lowered.values is not None:
             share /= lowered.values.len()
-        self.workload.add(
-            [block.attributes for block in blocks],
-            [block.factor for block in blocks],
-            name=_family_name(item.name, lowered),
-            hidden=[i for i, block in enumerate(blocks) if block.hidden],
-        )
+        name = _family_name(item.name, lowered)
+        present = None
+        if lowered.present is not None:
+            counted = Workload(self.workload.domain)
+            (present,) = _added(counted, self._merged(lowered.present), name).families
+        _added(self.workload, blocks, name, present)
         self.weights.append(share)
         return StatisticColumn(
             len(self.workload.families) - 1,
@@ -250,3 +244,26 @@ class _Builder:
             quantile,
             lowered.values,
         )
+
+    def _merged(self, blocks: Sequence[LoweredBlock]) -> list[LoweredBlock]:
+        """Return blocks over classes of cells, in the order of their groups."""
+        merged = [
+            completed(self.classes.merge(block, self._sizes), self._table) for block in blocks
+        ]
+        written_out = [b.rows for b in merged if b.rows.is_written]
+        self._entries += sum(rows.rows * rows.cells for rows in written_out)
+        _check_entries(self._entries)
+        return sorted(merged, key=lambda b: (not b.axes, min(b.axes, default=0)))
+
+
+def _added(
+    workload: Workload, blocks: Sequence[LoweredBlock], name: str, present: Family | None = None
+) -> Workload:
+    """Add the family of some blocks."""
+    return workload.add(
+        [block.attributes for block in blocks],
+        [block.factor for block in blocks],
+        name=name,
+        hidden=[i for i, block in enumerate(blocks) if block.hidden],
+        present=present,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from types import MappingProxyType
 
 import numpy as np
@@ -33,7 +34,7 @@ class Block:
     bound: int | None = None
     """Of the axis of a measure, which has one cell: the largest magnitude of a row's value."""
     center: float = 0.0
-    """Of such an axis: what a row counts in answers besides its value."""
+    """Of such an axis: what a row that has a value counts in answers besides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class Family:
     hidden: frozenset[int] = frozenset()
     """Numbers of blocks whose last row is asked for the sake of later questions only, and is not
     shown in answers."""
+    present: Family | None = None
+    """Of sums around a center: counts of the rows that have a value, for which the center is put
+    back. Its blocks are those of the sums, in their order, but for blocks of a single row. None:
+    all rows that `counted` counts have one."""
 
     @property
     def shown(self) -> Family:
@@ -58,7 +63,9 @@ class Family:
         if not self.hidden:
             return self
         rows = [slice(0, n - (i in self.hidden)) for i, n in enumerate(self.shape)]
-        return replace(self.box(rows), hidden=frozenset())
+        box = self.box(rows)
+        present = None if box.present is None else replace(box.present, hidden=frozenset())
+        return replace(box, hidden=frozenset(), present=present)
 
     @property
     def measure(self) -> Block | None:
@@ -70,7 +77,8 @@ class Family:
         """The same queries of counts, if a measure is added up, which count in its unit."""
         kept = [i for i, block in enumerate(self.blocks) if block.bound is None]
         hidden = frozenset(place for place, i in enumerate(kept) if i in self.hidden)
-        return replace(self, blocks=tuple(self.blocks[i] for i in kept), hidden=hidden)
+        own = tuple(self.blocks[i] for i in kept)
+        return replace(self, blocks=own, hidden=hidden, present=None)
 
     @property
     def unit(self) -> float:
@@ -79,8 +87,13 @@ class Family:
 
     @property
     def center(self) -> float:
-        """What the answers to `counted` of rows, instead of sums, are multiplied by and added."""
+        """What the answers to `restored` are multiplied by and added."""
         return 0.0 if self.measure is None else self.measure.center
+
+    @property
+    def restored(self) -> Family:
+        """Counts of the rows for which the center is put back, with a row for each of the sums."""
+        return self.counted if self.present is None else self.present
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +130,8 @@ class Family:
             replace(block, queries=block.queries.between(chosen.start, chosen.stop))
             for block, chosen in zip(self.blocks, rows, strict=False)
         ]
-        return replace(self, blocks=(*cut, *self.blocks[len(cut) :]))
+        present = None if self.present is None else self.present.box(rows)
+        return replace(self, blocks=(*cut, *self.blocks[len(cut) :]), present=present)
 
     def parts(self, size: int) -> Iterator[Family]:
         """Split the family into families of at most `size` queries, 1 or more, in C order."""
@@ -152,7 +166,11 @@ class Family:
             if own.max() > own.min() * (1 + EQUAL):
                 queries = Dense(np.sqrt(own / mean)[:, None] * queries.matrix)
             blocks.append(replace(block, queries=queries))
-        return replace(self, blocks=tuple(blocks), weight=weight)
+        present = self.present
+        if present is not None:
+            ones = [np.ones(n) for n in present.shape[len(weights) :]]
+            present = present.emphasised([*weights[: len(present.blocks)], *ones])
+        return replace(self, blocks=tuple(blocks), weight=weight, present=present)
 
     def check_held(self) -> None:
         """Refuse to hold all answers at once, where they are too many.
@@ -259,6 +277,7 @@ class Workload:
         *,
         name: str | None = None,
         hidden: Iterable[int] = (),
+        present: Family | None = None,
     ) -> Workload:
         """Add one family of queries.
 
@@ -269,6 +288,8 @@ class Workload:
             weight: the importance of each query, positive and finite.
             name: a label for reports; the attributes' names by default.
             hidden: the entries of `attributes` whose last row is not shown in answers.
+            present: of a `Measure` with a center, counts of the rows that have a value, see
+                `Family`.
 
         Returns:
             The workload itself, so that calls can be chained.
@@ -287,7 +308,8 @@ class Workload:
         blocks = tuple(
             self._bind(group, factor) for group, factor in zip(groups, factors, strict=True)
         )
-        family = Family(label, blocks, _check_weight(weight), frozenset(hidden))
+        family = Family(label, blocks, _check_weight(weight), frozenset(hidden), present)
+        _check_present(family)
         _check_answers(label, self._count + family.count)
         self._families.append(family)
         self._count += family.count
@@ -332,6 +354,18 @@ def _grouped(
             hint="give one factor per attribute, or a single Matrix over all of them.",
         )
     return groups, factors
+
+
+def _check_present(family: Family) -> None:
+    if family.present is None:
+        return
+    shapes = [f.shape for f in (family, family.present)]
+    pairs = zip_longest(*shapes, fillvalue=1)
+    if not family.center or any(one != other for one, other in pairs):
+        raise WorkloadError(
+            f"The counts that go with the sums {family.name!r} are of other groups.",
+            hint="give them the same blocks, or blocks of one row, in the same order.",
+        )
 
 
 def _check_cells(label: str, count: int) -> None:

@@ -1,11 +1,12 @@
 """CPU seconds of one list of tasks in two checkouts, alternating in one run.
 
-python -m tests.benchmarks.side_by_side OTHER [--runs N] [TASK …]
+python -m tests.benchmarks.side_by_side OTHER [--runs N] [--published] [TASK …]
 
 OTHER is the root of another checkout. Both run this file's tasks, each in a process of its own on
 one BLAS thread: only the package `dpsql` is the other's. Printed are the least CPU seconds of
 planning (or of what the task names) of N runs, three if not said, and what came of it. The tasks
-of `REACH` are those that no change may slow down by more than 5 percent.
+of `REACH` are those that no change may slow down by more than 5 percent; with `--published`, all
+rows of the published tables are planned too, which takes about half an hour a run.
 """
 
 from __future__ import annotations
@@ -120,6 +121,23 @@ def census() -> Outcome:
     return timed(lambda: dpsql.plan(con, task, budget=budget))
 
 
+def census_release() -> Outcome:
+    """The same task, planned and released; what is expected of it, and its empirical error."""
+    import numpy as np
+
+    import dpsql
+    from tests.release.adult import census_task, connect
+
+    con, task = connect(), census_task()
+    exact = dpsql.query(con, task, budget=dpsql.Budget(rho=10**12))
+    budget = dpsql.Budget(epsilon=1, delta=1e-9)
+    start = time.process_time()
+    releases = [dpsql.query(con, task, budget=budget) for _ in range(5)]
+    seconds = (time.process_time() - start) / len(releases)
+    errors = [r[name]["n"] - exact[name]["n"].round() for r in releases for name in task]
+    return seconds, f"empirical rmse {np.sqrt(np.square(np.concatenate(errors)).mean()):.3g}"
+
+
 def marginals() -> Outcome:
     """All marginals of up to three of Adult's columns, planned once before."""
     from itertools import combinations
@@ -218,10 +236,63 @@ def people(sql: str) -> Callable[[], Outcome]:
     return run
 
 
+def published_rows(table: int, kind: str) -> Callable[[], Outcome]:
+    """All rows of one kind of a published table, with uniform and with weighted residuals."""
+
+    def run() -> Outcome:
+        from examples.paper_tables import PUBLISHED, plan_row
+
+        plan_row(6, PUBLISHED["table6"][0])
+        rows = [row for row in PUBLISHED[f"table{table}"] if kind_of(row) == kind]
+        start = time.process_time()
+        planned = [plan_row(table, row) for row in rows]
+        seconds = time.process_time() - start
+        return seconds, "rmse " + " ".join(
+            f"{row[name]:.7g}" for row in planned for name in ("uniform", "weighted") if name in row
+        )
+
+    return run
+
+
+def kind_of(row: dict[str, object]) -> str:
+    """Return what rows of a published table have in common that differ in size."""
+    return str(row.get("schema") or row.get("family") or f"n={row['n']}")
+
+
+def baselines(table: int) -> Callable[[], Outcome]:
+    """One table of ResidualPlanner+ and Fourier factorizations.
+
+    It is computed by the other checkout's own file, since it uses more than public names.
+    """
+
+    def run() -> Outcome:
+        import dpsql
+
+        sys.path.insert(0, str(Path(dpsql.__file__).resolve().parents[1]))
+        from tests.benchmarks.published_tables import PUBLISHED, cells
+
+        start = time.process_time()
+        found = [cell.ours for row in PUBLISHED[f"table{table}"] for cell in cells(table, row)]
+        seconds = time.process_time() - start
+        return seconds, f"rmse {math.fsum(found):.8g} in all"
+
+    return run
+
+
+def published_tasks() -> dict[str, Callable[[], Outcome]]:
+    """Return the tasks of all published tables."""
+    from examples.paper_tables import PUBLISHED, TABLES
+
+    kinds = {(t, kind_of(row)): None for t in TABLES for row in PUBLISHED[f"table{t}"]}
+    rows = {f"table {t} {kind}": published_rows(t, kind) for t, kind in kinds}
+    return rows | {f"baselines table {t}": baselines(t) for t in (2, 3, 4, 5)}
+
+
 REACH: dict[str, Callable[[], Outcome]] = {
     "import": imported,
     "first session": first_session,
     "census task": census,
+    "census release": census_release,
     "adult marginals <= 3": marginals,
     "adult <= 3 uniform": hybrid("uniform"),
     "adult <= 3 weighted": hybrid("weighted"),
@@ -266,16 +337,19 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     parser.add_argument("tasks", nargs="*", metavar="TASK")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--one", choices=TASKS, help=argparse.SUPPRESS)
+    parser.add_argument("--published", action="store_true")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_intermixed_args()
     if arguments.one:
-        seconds, outcome = TASKS[arguments.one]()
+        task = TASKS.get(arguments.one) or published_tasks()[arguments.one]
+        seconds, outcome = task()
         print(f"{seconds:.3f}\t{outcome}")
         return
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         trees = prepared(one, arguments.other.resolve()), prepared(two, HERE)
         print(f"{'':22} {'other':>7} {'here':>7} {'ratio':>6}   (CPU seconds)")
-        for name in arguments.tasks or TASKS:
+        chosen = arguments.tasks or (*TASKS, *(published_tasks() if arguments.published else ()))
+        for name in chosen:
             runs = [[once(tree, name) for tree in trees] for _ in range(arguments.runs)]
             (other, was), (here, outcome) = (min(side) for side in zip(*runs, strict=True))
             was = "" if was == outcome else f" (other: {was})"

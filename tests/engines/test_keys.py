@@ -71,6 +71,34 @@ def test_rows_are_where_their_value_is(con, rows, text):
     assert found.tolist() == expected(con, text, key).tolist()
 
 
+@pytest.mark.parametrize("unit", [None, ResolvedUnit("row_number", "row_number", "INTEGER", (), 3)])
+@pytest.mark.parametrize("classes", [[0, 1, 0], [1, 0, 1], [0, 1, 1], [0, 0, 0], None])
+def test_what_is_true_is_added_up_in_cells_of_others(con, rows, classes, unit):
+    """Beside other truths, and apart; where true has a cell of its own, and where it has not."""
+    texts = ["x > 0.5", "x IS NULL", "i > 3", "sign(f)"]
+    keys = keys_of(con, texts)
+    large, absent, more, sign = keys
+    merged = {} if classes is None else {large: np.array(classes)}
+    wanted = [(large,), (sign, absent), (large, sign), (sign, more), (large, absent), (sign,)]
+    found = DuckDBEngine(con).marginals(table(keys, unit), wanted, merged, keys=keys)
+    values = con.execute(
+        "SELECT "
+        + ", ".join(f"({RowWriter(TYPES).write(parse(con, text)).sql})" for text in texts)
+        + " FROM r"
+    ).fetchall()
+    for marginal in wanted:
+        cells = np.zeros(found[marginal].shape, dtype=np.int64)
+        for row in values:
+            at = []
+            for (name, key), value in zip(keys.items(), row, strict=True):
+                cell = -1 if value is None else list(key.domain.values).index(value)
+                of = merged.get(name, np.arange(key.domain.size))
+                if name in marginal:
+                    at.append((marginal.index(name), int(of[cell])))
+            cells[tuple(place for _, place in sorted(at))] += 1
+        assert found[marginal].tolist() == cells.tolist(), marginal
+
+
 @pytest.mark.sampled(60)
 @pytest.mark.parametrize("seed", range(600))
 def test_random_keys_have_a_cell_for_every_row(con, rows, seed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,12 +17,13 @@ from dpsql.planner import registry
 from dpsql.planner.reconstruction.base import Aligned
 from dpsql.privacy import Budget
 from dpsql.release.marginals import reconstruct
-from dpsql.workload import Identity, Measure, Prefix, Total, Workload
+from dpsql.workload import Identity, Matrix, Measure, Prefix, Total, Workload
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
 
-KEYS = ("city", "day")
-DOMAIN = {"city": 5, "day": 7, "price": 1, "qty": 1}
+KEYS = ("city", "day", "there")
+DOMAIN = {"city": 5, "day": 7, "there": 2, "price": 1, "qty": 1}
+THERE = Matrix([[0.0, 1.0]])
 BUDGET = Budget(rho=0.5)
 BOUNDS = {"price": 1000, "qty": 2**24}
 MECHANISMS = ("querysmasher", "residualplanner+", "fourier", "hdmm", "gaussian")
@@ -36,7 +38,20 @@ def workload():
     w.add(["price", "day"], [Measure(1000, 0.01), Prefix()], weight=0.02, name="price by day")
     w.add(["qty"], [Measure(2**24)], weight=1e-9, name="qty")
     w.add(["price", "city"], [Measure(1000, 0.01, 7.5), Identity()], weight=0.005, name="all")
+    w.add(["there"], [THERE], name="there")
+    w.add(
+        ["day", "price"],
+        [Identity(), Measure(1000, 0.01, -4)],
+        weight=0.003,
+        name="some",
+        present=counts(["day", "there"], [Identity(), THERE]),
+    )
     return w
+
+
+def counts(names, factors):
+    """Return a family of counts over the same domain."""
+    return Workload(DOMAIN).add(names, factors).families[0]
 
 
 def only(w, *numbers):
@@ -47,15 +62,17 @@ def only(w, *numbers):
 def test_each_part_is_planned_as_counts_are_and_shares_are_the_best(mechanism):
     """Total error (Σ M √E)²/C, with E the error of the counts alone at privacy cost 1.
 
-    The last family has a center: it asks for counts, besides sums.
+    Two families have a center: they ask for counts, besides sums; one of them for those of some
+    rows only.
     """
     w = workload()
     roots = 0.0
-    for numbers, bound in (((0, 1, 5), 1), ((2, 3, 5), 1000), ((4,), 2**24)):
+    for numbers, bound in (((0, 1, 5, 6, 7), 1), ((2, 3, 5, 7), 1000), ((4,), 2**24)):
         families = [w.families[i] for i in numbers]
-        counted = [f.counted for f in families]
+        counted = [f.counted if bound > 1 else f.restored for f in families]
         weights = [f.weight * (f.unit if bound > 1 else f.center or 1) ** 2 for f in families]
-        alone = Workload.of({"city": 5, "day": 7}, counted).weighted([1e6 * x for x in weights])
+        keys = {name: DOMAIN[name] for name in KEYS}
+        alone = Workload.of(keys, counted).weighted([1e6 * x for x in weights])
         plan = registry.plan(alone, Budget(mu=1), mechanism)
         roots += bound * np.sqrt(plan.rmse**2 * alone.count / 1e6)
     plan = registry.plan(w, BUDGET, mechanism)
@@ -76,7 +93,7 @@ def test_a_record_costs_what_its_largest_value_does():
 
 
 def summed(tables, space):
-    """Sum a table of city × day over the keys that a space doesn't have; in the space's order."""
+    """Sum a table of all keys over those that a space doesn't have; in the space's order."""
     of = tables[next((name for name in space if name in tables), "n")]
     keys = [name for name in space if name in KEYS]
     projected = LabeledArray(KEYS, of).project(keys)
@@ -89,8 +106,8 @@ def test_answers_are_unbiased_and_vary_as_stated(mechanism):
     """Of 400 releases: means within 5 standard errors, variances within 45 % (6 of theirs)."""
     w, random, bits = workload(), np.random.default_rng(3), SeededBits(11)
     plan = registry.plan(w, BUDGET, mechanism)
-    n = random.integers(0, 40, (5, 7))
-    price, qty = random.integers(-1000, 1000, (5, 7)) * n, random.integers(0, 2**24, (5, 7))
+    n = random.integers(0, 40, (5, 7, 2))
+    price, qty = random.integers(-1000, 1000, n.shape) * n, random.integers(0, 2**24, n.shape)
     tables = {"n": n, "price": price, "qty": qty}
     spaces = [space for block in plan.certified.blocks for space in block.spaces]
     counted = Counted({space: summed(tables, space) for space in spaces}, 1, BOUNDS)
@@ -102,8 +119,8 @@ def test_answers_are_unbiased_and_vary_as_stated(mechanism):
     for family, variances, kept in zip(w.families, plan.variances, drawn, strict=True):
         exact = family.queries @ summed(tables, family.names).ravel().astype(float)
         if family.center:
-            rows = summed(tables, family.counted.names).ravel()
-            exact += family.center * (family.counted.queries @ rows)
+            rows = summed(tables, family.restored.names).ravel()
+            exact += family.center * (family.restored.queries @ rows)
         error = (np.mean(kept, axis=0) - exact.reshape(family.shape)) / np.sqrt(variances / 400)
         assert np.abs(error).max() < 5
         np.testing.assert_allclose(np.var(kept, axis=0), variances, rtol=0.45)
@@ -163,6 +180,49 @@ def test_sums_around_a_center_rest_on_counts_too():
     less = [(centered, np.eye(5)), (price, -np.eye(5)), (n, -7.5 * np.eye(5))]
     left = reconstruction.combined_variances(less, w.domain)
     np.testing.assert_allclose(left, 0, atol=1e-9 * of_both.max())
+
+
+def test_sums_of_some_rows_rest_on_the_counts_of_these():
+    """In every part of it, and beside other answers, they are unit·Σv + center·N."""
+    w = workload()
+    reconstruction = registry.plan(w, BUDGET).reconstruction
+    some = w.families[7]
+    rows = some.present
+    sums = replace(some, present=None, blocks=(some.blocks[0], replace(some.blocks[1], center=0.0)))
+    ours, own, theirs = (Aligned(f, ((0,), ())) for f in (some, sums, rows))
+    of_sums, of_rows = (reconstruction.covariances(a, a, (7,)) for a in (own, theirs))
+    np.testing.assert_allclose(reconstruction.variances(some).ravel(), of_sums + 16 * of_rows)
+    np.testing.assert_allclose(reconstruction.covariances(ours, theirs, (7,)), -4 * of_rows)
+    np.testing.assert_allclose(reconstruction.covariances(own, ours, (7,)), of_sums)
+    np.testing.assert_allclose(
+        reconstruction.extent(some, w.domain)[0], (of_sums + 16 * of_rows).sum()
+    )
+    less = [(some, np.eye(7)), (sums, -np.eye(7)), (rows, 4 * np.eye(7))]
+    np.testing.assert_allclose(reconstruction.combined_variances(less, w.domain), 0, atol=1e-6)
+    for part in some.parts(3):
+        assert part.present.shape == part.shape
+        assert reconstruction.variances(part).shape == part.shape
+    weights = [np.arange(1.0, 8), np.ones(1)]
+    emphasised = some.emphasised(weights)
+    np.testing.assert_allclose(
+        emphasised.present.blocks[0].queries.matrix, emphasised.blocks[0].queries.matrix
+    )
+    assert not reconstruction.missing(some, w.domain)
+    assert some.counted.present is None
+    assert some.shown.present == rows
+
+
+@pytest.mark.parametrize(
+    ("factor", "names", "factors"),
+    [
+        (Measure(5, center=1.0), ["city"], [Identity()]),
+        (Measure(5, center=1.0), ["there", "day"], [Identity(), Identity()]),
+        (Measure(5), ["day", "there"], [Identity(), THERE]),
+    ],
+)
+def test_the_counts_of_sums_are_of_the_same_groups(factor, names, factors):
+    with pytest.raises(WorkloadError, match="are of other groups"):
+        Workload(DOMAIN).add(["day", "price"], [Identity(), factor], present=counts(names, factors))
 
 
 def by_city(*measures):

@@ -67,6 +67,55 @@ def test_sums_and_averages_of_one_expression_share_what_is_measured(con):
     assert both["query: AVG(x) x COUNT"] < 1.1 * alone["query: AVG(x) x COUNT"]
 
 
+def test_sums_averages_and_counts_of_a_column_with_nulls_share_what_is_measured(con):
+    """It is measured once, and the count of its values is that which puts the middle back.
+
+    By Σ M√E: the weights are 1/50² for the sum, 1/25² for that around the middle, and 1 for each
+    of two equal counts; so sums have √(1/4 + 1) parts and counts √(1/4 + 2).
+    """
+    sql = "SELECT k, SUM(y) AS s, AVG(y) AS a, COUNT(y) AS n FROM t GROUP BY k"
+    plan = session(con, 1).plan(sql, budget=dpsql.Budget(rho=0.5))
+    assert len(plan.parts) == 2
+    roots = np.sqrt([1 / 4 + 1, 1 / 4 + 2])
+    counts = (1 / roots[1]) * roots.sum()
+    found = dict(plan.expected_error().select("statement", "rmse").iter_rows())
+    assert found["query"] ** 2 == pytest.approx(counts, rel=1e-3)
+    sums = 25**2 * roots.sum() / roots[0]
+    assert found["query: AVG(y) x COUNT"] ** 2 == pytest.approx(sums, rel=1e-3)
+    assert found["query: SUM(y)"] ** 2 == pytest.approx(sums + 25**2 * counts, rel=1e-3)
+
+
+def test_a_sum_of_a_column_with_nulls_is_as_good_alone_and_better_beside_counts(con):
+    alone = errors(con, "SELECT k, SUM(y) AS s FROM t GROUP BY k")["query: SUM(y)"]
+    assert alone == pytest.approx(50 / np.sqrt(2), rel=1e-3)
+    beside = errors(con, "SELECT k, SUM(y) AS s, COUNT(*) AS n FROM t GROUP BY k")
+    assert beside["query: SUM(y)"] < 0.85 * 50
+    assert beside["query"] < 0.95
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "SUM(y) FILTER (WHERE x > 50)",
+        "SUM(y) FILTER (WHERE k > 1 AND z > 0)",
+        "SUM(SUM(y)) OVER (ORDER BY k)",
+        "AVG(SUM(y)) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+        "SUM(y) FILTER (WHERE NOT y IS NULL) / COUNT(y)",
+        "SUM(CASE WHEN x > 50 THEN y END)",
+        "SUM(CASE WHEN x > 50 THEN y ELSE 3 END)",
+    ],
+)
+def test_the_middle_is_put_back_for_rows_with_a_value(con, item):
+    sql = f"SELECT k, {item} AS s, COUNT(*) AS n FROM t WHERE i > 600000 GROUP BY ROLLUP(k)"
+    if "OVER" in item:
+        sql = sql.replace("ROLLUP(k)", "k")
+    answers = session(con, 1e13).query(sql, budget=dpsql.Budget(rho=1e13)).sort("k")
+    exact = pl.from_arrow(con.sql(sql).to_arrow_table()).sort("k")
+    np.testing.assert_allclose(
+        answers["s"].fill_null(0), exact["s"].cast(pl.Float64).fill_null(0), rtol=1e-6, atol=1e-6
+    )
+
+
 def test_a_product_of_numbers_that_are_there_counts_in_all_rows(con):
     """So its average shares the counts with COUNT(*)."""
     counts = errors(con, "SELECT k, AVG(x * x) AS a FROM t GROUP BY k")["query"]

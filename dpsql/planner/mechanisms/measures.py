@@ -9,7 +9,8 @@ whose √E_p = M_p Σ_A √E_pA, that makes (Σ_p M_p Σ_A √E_pA)²/C: the sam
 measures shared the budget at once.
 
 Values are taken around a center, where rows that have none add nothing: of values in [0, 2h], h
-is taken off, so that M = h, and the answer is Σv + h·N. Alone that is as good as Σ(v + h), whose
+is taken off, so that M = h, and the answer is Σv + h·N, with N the number of rows that have a value
+(`Family.restored`). Alone that is as good as Σ(v + h), whose
 bound is 2h: both terms have the error of counts with the weight h², and (h√E + h√E)² = (2h√E)².
 Counts that are asked besides, and averages, share N then. With COUNT(*) of the same groups, and the
 weight 1/(2h)² of the sum, that is (√(1 + 1/4) + 1/2)²·E = 2.62·E in place of (1 + 1)²·E = 4·E.
@@ -97,8 +98,9 @@ def parts(workload: Workload) -> tuple[Part, ...]:
 
 def _counted(family: Family, of: Measure) -> Family:
     """Return the queries of one part, as of counts, with the weight that they have in answers."""
-    factor = family.unit if of is not None or family.measure is None else family.center
-    return replace(family.counted, weight=family.weight * factor**2)
+    if of is not None or family.measure is None:
+        return replace(family.counted, weight=family.weight * family.unit**2)
+    return replace(family.restored, weight=family.weight * family.center**2)
 
 
 def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:

@@ -2,8 +2,8 @@
 
 A measure is a data vector of its own: what the counts of the same cells are says nothing of its
 sums. So measurements of different ones are independent. An answer rests on one of them; if the
-values have a center, on the counts of the same rows, too: unit·Σv + center·N. What is computed of
-several answers has the sum of the variances that it has from each part.
+values have a center, on the counts of the rows that have a value, too: unit·Σv + center·N. What is
+computed of several answers has the sum of the variances that it has from each part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array
-from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction
+from dpsql.planner.reconstruction.base import Aligned, Axes, Missing, Reconstruction
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
 from dpsql.planner.reconstruction.sources import without_axis
 from dpsql.workload import Family
@@ -60,27 +60,27 @@ class PartedReconstruction(Reconstruction):
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family."""
         found = np.zeros(family.shape)
-        for part, factor in self._terms(family):
-            own = self._parts[part].variances(family.counted)
+        for part, factor, counts in self._terms(family):
+            own = self._parts[part].variances(counts)
             found += own.reshape(family.shape) * factor**2
         return found
 
     def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
         total = largest = 0.0
-        for part, factor in self._terms(family):
-            own = self._parts[part].extent(family.counted, self._keys(domain))
+        for part, factor, counts in self._terms(family):
+            own = self._parts[part].extent(counts, self._keys(domain))
             total, largest = total + own[0] * factor**2, largest + own[1] * factor**2
         return total, largest  # an upper bound, where the largest are at different answers
 
     def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
         """Return the sum of those within parts; what is measured of two is independent."""
         found = np.zeros(sizes)
-        ours, theirs = map(_counted, (first, second))
-        others = dict(self._terms(second.family))
-        for part, factor in self._terms(first.family):
+        others = self._aligned(second)
+        for part, (factor, ours) in self._aligned(first).items():
             if part in others:
+                times, theirs = others[part]
                 own = self._parts[part].covariances(ours, theirs, sizes)
-                found += own * (factor * others[part])
+                found += own * (factor * times)
         return found
 
     def combined_variances(
@@ -89,8 +89,8 @@ class PartedReconstruction(Reconstruction):
         """Return the variance of each combination: the sum of those of its parts."""
         by_part: dict[Measure, list[tuple[Family, Array]]] = {}
         for family, coefficients in terms:
-            for part, factor in self._terms(family):
-                by_part.setdefault(part, []).append((family.counted, coefficients * factor))
+            for part, factor, counts in self._terms(family):
+                by_part.setdefault(part, []).append((counts, coefficients * factor))
         if not by_part:
             raise InternalError("a combination has no terms")
         found = [
@@ -101,8 +101,8 @@ class PartedReconstruction(Reconstruction):
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
         """Return the attribute sets of which too little was measured to answer a family."""
         found: dict[tuple[str, ...], None] = {}
-        for part, _ in self._terms(family):
-            lacking = self._parts[part].missing(family.counted, self._keys(domain))
+        for part, _, counts in self._terms(family):
+            lacking = self._parts[part].missing(counts, self._keys(domain))
             axis = () if part is None else (part,)
             found |= dict.fromkeys((*names, *axis) for names in lacking)
         return tuple(found)
@@ -115,17 +115,33 @@ class PartedReconstruction(Reconstruction):
         """Return the attributes that are not measures."""
         return {name: n for name, n in domain.items() if name not in self._measures}
 
-    def _terms(self, family: Family) -> list[tuple[Measure, float]]:
-        """Return which parts a family rests on, and by what their answers are multiplied."""
-        terms = [(self._of(family.names), family.unit)]
-        return [*terms, (None, family.center)] if family.center else terms
+    def _terms(self, family: Family) -> list[tuple[Measure, float, Family]]:
+        """Return on which parts a family rests, with the factor and the counts of each."""
+        terms = [(self._of(family.names), family.unit, family.counted)]
+        return [*terms, (None, family.center, family.restored)] if family.center else terms
+
+    def _aligned(self, aligned: Aligned) -> dict[Measure, tuple[float, Aligned]]:
+        """Return part → by what its answers are multiplied, and what is asked of it, aligned."""
+        (measure, unit, counts), *more = self._terms(aligned.family)
+        found = {measure: (unit, Aligned(counts, _counted_axes(aligned)))}
+        return found | {
+            part: (factor, Aligned(restored, _restored_axes(aligned)))
+            for part, factor, restored in more
+        }
 
 
-def _counted(aligned: Aligned) -> Aligned:
+def _counted_axes(aligned: Aligned) -> tuple[Axes, ...]:
     """Leave the axis of a measure out, of which one cell is asked."""
-    family = aligned.family
-    pairs = zip(family.blocks, aligned.axes, strict=True)
-    return Aligned(family.counted, tuple(axes for block, axes in pairs if block.bound is None))
+    pairs = zip(aligned.family.blocks, aligned.axes, strict=True)
+    return tuple(axes for block, axes in pairs if block.bound is None)
+
+
+def _restored_axes(aligned: Aligned) -> tuple[Axes, ...]:
+    """Return the same for the counts that go with sums, whose further blocks have one row."""
+    present, axes = aligned.family.present, aligned.axes
+    if present is None:
+        return _counted_axes(aligned)
+    return (*axes, *[()] * len(present.blocks))[: len(present.blocks)]
 
 
 class Follows(Protocol):

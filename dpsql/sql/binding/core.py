@@ -97,6 +97,8 @@ class Linear:
     times: BoundExpr | None = None
     """Take the weight's product with this, after centering both; it may be the weight itself."""
     filters: tuple[BoundExpr, ...] = ()
+    present: tuple[BoundExpr, ...] | None = None
+    """The conditions of a row that has a weight to add, if it is known which cells meet them."""
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:

@@ -205,6 +205,28 @@ def is_star(node: Expr) -> bool:
     )
 
 
+def is_public(node: Expr) -> bool:
+    """Whether a node is a column of a joined relation."""
+    return isinstance(node, exp.Column) and node.name.startswith("__r")
+
+
+def reads_rows(node: Expr) -> bool:
+    """Whether a column without a domain stands in an expression."""
+    return any(part.name.startswith("__w") for part in node.find_all(exp.Column))
+
+
+def rebuilt_branch(branch: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return WHEN … THEN … with its two expressions changed."""
+    return exp.If(this=change(branch.this), true=change(branch.args["true"]))
+
+
+def substituted(node: Expr, of: Expr, by: Expr) -> Expr:
+    """Put something else in place of an expression wherever it stands in another one."""
+    if node == of:
+        return by.copy()
+    return rebuild(node, lambda part: substituted(part, of, by))
+
+
 def column(name: str) -> exp.Column:
     """Refer to a column by its canonical name."""
     return exp.Column(this=exp.Identifier(this=name, quoted=False))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -35,7 +35,18 @@ from dpsql.rows.expression import RowColumn
 from dpsql.rows.key import MOST_LOOKED_UP, RowKey, looked_up_key
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Frame, Linear, Quantile, Relation, Statistic, Windowed
-from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    column,
+    is_public,
+    reads_rows,
+    rebuild,
+    rebuilt_branch,
+    render,
+    substituted,
+)
+from dpsql.sql.binding.moments import present
 from dpsql.sql.lowering.lookups import values_of
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.restrict import Restricted, restrictions
@@ -142,7 +153,11 @@ class _Statement:
         weight = linear.weight
         if weight is not None and weight.relations:  # it is added up over cells of a join
             weight = self._derived(weight) or weight
-        return replace(linear, weight=weight, filters=self._filters(linear.filters, as_keys))
+        filters, there = self._filters(linear.filters, as_keys), None
+        if weight is not None and not linear.center and self._reader.is_restored_for_some(weight):
+            there = self._filters((*linear.filters, present(weight)), as_keys)
+            there = None if any(condition.by_row for condition in there) else there
+        return replace(linear, weight=weight, filters=filters, present=there)
 
     def _frame(self, frame: Frame) -> Frame:
         order = tuple(replace(o, key=self._needed(o.key)) for o in frame.order)
@@ -188,7 +203,7 @@ class _Statement:
         """Return a condition over the key whose values it lists; None if there is no such key."""
         for of, key in self._used.items():
             if self._restricted[of].condition is condition:
-                node = _put(condition.node, self._restricted[of].of, key)
+                node = substituted(condition.node, self._restricted[of].of, key)
                 return self._over_keys(condition, node)
         return None
 
@@ -234,7 +249,7 @@ class _Statement:
             other = sides[1 - i]
             places = list(other.find_all(exp.Column))
             names = {place.name.rpartition("_")[0] for place in places}
-            if len(names) == 1 and all(map(_is_public, places)) and not other.find(exp.Query):
+            if len(names) == 1 and all(map(is_public, places)) and not other.find(exp.Query):
                 table = self._relations[int(names.pop().removeprefix("__r"))].table
                 found = self._looked_up(own, f"SELECT {render(other)} FROM {table}")
                 sides[i] = own if found is None else found
@@ -243,7 +258,7 @@ class _Statement:
     def _looked_up(self, node: Expr, query: str) -> Expr | None:
         """Return the key that a column is whose values are looked for among those of a query."""
         node = node.unnest()
-        if not isinstance(node, exp.Column) or not _by_row(node):
+        if not isinstance(node, exp.Column) or not reads_rows(node):
             return None
         name = list(self._table.undeclared)[int(node.name[3:])]
         try:
@@ -289,20 +304,20 @@ class _Statement:
 
     def _replaced(self, node: Expr) -> Expr:
         """Replace the largest parts that can be keys."""
-        if not _by_row(node):
+        if not reads_rows(node):
             return node
         key = self._key(node) or self._listed(node) or self._branch(node)
         if key is not None:
             return key
         if isinstance(node, exp.Case):  # its branches are no expressions
-            parts = [_branch_of(branch, self._replaced) for branch in node.args["ifs"]]
+            parts = [rebuilt_branch(branch, self._replaced) for branch in node.args["ifs"]]
             others = {k: v for k, v in node.args.items() if isinstance(v, exp.Expr)}
             return exp.Case(**{k: self._replaced(v) for k, v in others.items()}, ifs=parts)
         return rebuild(node, self._replaced)
 
     def _key(self, node: Expr) -> Expr | None:
         """Return the column of the key that an expression is, in the expression's own type."""
-        if any(isinstance(part, exp.Query) or _is_public(part) for part in node.walk()):
+        if any(isinstance(part, exp.Query) or is_public(part) for part in node.walk()):
             return None
         try:
             key = self._reader.key(self._alone(node))
@@ -365,7 +380,7 @@ class _Statement:
 
     def _unknown(self, bound: BoundExpr) -> SqlError:
         """Say what has no domain, and how it could have one."""
-        places = [part for part in bound.node.find_all(exp.Column) if _by_row(part)]
+        places = [part for part in bound.node.find_all(exp.Column) if reads_rows(part)]
         place = places[0] if places else bound.node
         name = sorted(bound.by_row)[0]
         if places:
@@ -375,24 +390,3 @@ class _Statement:
         except SchemaError as error:
             return self._source.located(error, place if places else bound.span)
         return self._source.error(bound.span, "This has no public domain.", None)
-
-
-def _branch_of(branch: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """Return WHEN … THEN … with its two expressions changed."""
-    return exp.If(this=change(branch.this), true=change(branch.args["true"]))
-
-
-def _put(node: Expr, of: Expr, key: Expr) -> Expr:
-    """Put a key in place of an expression wherever it stands in another one."""
-    if node == of:
-        return key.copy()
-    return rebuild(node, lambda part: _put(part, of, key))
-
-
-def _by_row(node: Expr) -> bool:
-    """Whether a column without a domain stands in an expression."""
-    return any(part.name.startswith("__w") for part in node.find_all(exp.Column))
-
-
-def _is_public(node: Expr) -> bool:
-    return isinstance(node, exp.Column) and node.name.startswith("__r")

@@ -20,8 +20,9 @@ from dpsql.sql.binding.moments import present
 from dpsql.sql.lowering.components import CoupledColumns, components
 from dpsql.sql.lowering.evaluate import Evaluator, StoredAxis, WeighedEntries
 from dpsql.sql.lowering.matrices import LoweredBlock
-from dpsql.sql.lowering.measures import AddedUp, RowReader
+from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.quantiles import cumulative
+from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.lowering.windows import over_window
 
 S = TypeVar("S")
@@ -46,6 +47,9 @@ class LoweredStatistic:
     """For a quantile: the DuckDB type of its result."""
     added_up: AddedUp | None = None
     """What is added up row by row; its block is the last."""
+    present: tuple[LoweredBlock, ...] | None = None
+    """Where its center is put back for some of the rows: the blocks that count these. Those along
+    axes are the statistic's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,8 +194,13 @@ class _Set:
         if isinstance(statistic, Quantile):
             return self._quantile(statistic)
         of = self._linear(statistic.of)
-        blocks = over_window(of.blocks, statistic, self._axes, self._core, self._evaluator)
-        return LoweredStatistic(statistic, blocks, of.scale, added_up=of.added_up)
+
+        def windows(blocks: Sequence[LoweredBlock]) -> tuple[LoweredBlock, ...]:
+            return over_window(blocks, statistic, self._axes, self._core, self._evaluator)
+
+        present = None if of.present is None else windows(of.present)
+        blocks = windows(of.blocks)
+        return LoweredStatistic(statistic, blocks, of.scale, added_up=of.added_up, present=present)
 
     def _linear(self, linear: Linear) -> LoweredStatistic:
         if linear not in self._lowered:
@@ -218,11 +227,27 @@ class _Set:
         conditions = [c for c in by_row if not self._reader.always_holds(c)]
         if not conditions and not any(weight.by_row for weight in linear.weights):
             return self._over_cells(replace(linear, filters=filters), centers)
-        counted = self._over_cells(replace(_COUNT, filters=filters))
-        added = self._reader.added_up(linear, conditions, centers)
-        blocks = (*counted.blocks, added.block)
+        counted = self._over_cells(replace(_COUNT, filters=filters)).blocks
+        present = None if conditions else self._present(linear, counted)
+        added = self._reader.added_up(linear, conditions, centers, counted=present is not None)
         center = 0.0 if added.restored else added.center
-        return LoweredStatistic(linear, blocks, added.scale, center, added_up=added)
+        return LoweredStatistic(
+            linear, (*counted, added.block), added.scale, center, added_up=added, present=present
+        )
+
+    def _present(
+        self, linear: Linear, counted: Sequence[LoweredBlock]
+    ) -> tuple[LoweredBlock, ...] | None:
+        """Count the rows that have a weight, as an average does, for the same groups.
+
+        None if that isn't known of cells, or if what tells it is coupled with groups, so that the
+        blocks of counts and of sums differ in more than what they leave out.
+        """
+        if linear.present is None:
+            return None
+        found = self._linear(replace(_COUNT, filters=linear.present)).blocks
+        ours, theirs = ([b.content for b in blocks if b.axes] for blocks in (counted, found))
+        return found if ours == theirs else None
 
     def _centers(self, linear: Linear) -> tuple[float, ...]:
         """Return what is taken off each of two weights that are multiplied.

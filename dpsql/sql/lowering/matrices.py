@@ -28,6 +28,11 @@ class LoweredBlock:
     """Of a measure: what a row counts besides its value."""
 
     @property
+    def content(self) -> tuple[object, ...]:
+        """What is equal for blocks that ask the same of the same groups."""
+        return self.attributes, self.axes, self.rows.rows, self.rows.key
+
+    @property
     def factor(self) -> Factor:
         """The factor with these rows.
 

@@ -8,18 +8,16 @@ a condition is a measure, too, to which a row adds 0 or 1.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError
-from dpsql.linalg.structures import Exchangeable
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import Interval, RowBounds
 from dpsql.rows.key import RowKey, row_key
 from dpsql.rows.known import adds_always, is_nullable, may_be_nan, says_there
-from dpsql.rows.measure import RowMeasure, measure, middle_of
+from dpsql.rows.measure import measure, middle_of
 from dpsql.rows.read import read_expression
 from dpsql.rows.spelled import sum_spelled
 from dpsql.rows.steps import last_digit, power_of_two
@@ -32,8 +30,8 @@ from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
-from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.stored_values import clamped, ends_of, number, stored_type, within
+from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -44,36 +42,6 @@ MAX_MAGNITUDE = 10**30
 """What a row may add, and one over it: squares, products of four and their variances fit doubles.
 """
 _ONE = row.RowConstant("INTEGER", "1")
-
-
-@dataclass(frozen=True, slots=True)
-class AddedUp:
-    """A measure, and what it means in units of answers."""
-
-    name: str
-    """All of it, so that two measures of one name are the same, whenever they were measured."""
-    label: str
-    """What a reader calls it."""
-    row: RowMeasure
-    restored: bool = False
-    """Whether what was taken off the value of each row is put back in answers."""
-
-    @property
-    def center(self) -> float:
-        """What was taken off the value of each row."""
-        return float(self.row.middle * self.row.step)
-
-    @property
-    def block(self) -> LoweredBlock:
-        """The axis of the measure, along which no group runs."""
-        unit, center = float(self.row.step), self.center if self.restored else 0.0
-        one = Exchangeable(1, unit, unit)
-        return LoweredBlock((self.name,), one, (), bound=self.row.bound, center=center)
-
-    @property
-    def scale(self) -> float:
-        """The largest absolute value that one row can add."""
-        return float(self.row.step) * self.row.bound + (abs(self.center) if self.restored else 0)
 
 
 class RowReader:
@@ -109,7 +77,12 @@ class RowReader:
         self._read: dict[str, row.RowExpression] = {}
 
     def added_up(
-        self, linear: Linear, conditions: Sequence[BoundExpr], centers: Sequence[float] = ()
+        self,
+        linear: Linear,
+        conditions: Sequence[BoundExpr],
+        centers: Sequence[float] = (),
+        *,
+        counted: bool = False,
     ) -> AddedUp:
         """Return the measure of a statistic, for rows that meet some conditions besides its own.
 
@@ -117,6 +90,7 @@ class RowReader:
             linear: the statistic.
             conditions: those that are part of what a row adds.
             centers: what is taken off each of two weights that are multiplied.
+            counted: whether rows that have a weight are counted by themselves.
 
         Raises:
             SqlError: something in it can't be evaluated row by row, or has no public bounds.
@@ -131,9 +105,9 @@ class RowReader:
         else:
             value, ends = self._value(linear.weight)
             # Averages put the center back themselves. Elsewhere it is put back for each row that
-            # is counted, so it is taken off only if each of these has a value.
-            there = not conditions and self._is_there(self._plain(linear.weight))
-            restored = not linear.center and there
+            # is counted, so it is taken off only if just those have a value.
+            there = counted or self.is_always_there(linear.weight)
+            restored = not linear.center and not conditions and there
             centered = (linear.center or restored) and _has_middle(*ends)
             step = self._step(value, ends, centered=centered)
             if not centered and not ends[0] <= 0 <= ends[1]:
@@ -174,6 +148,18 @@ class RowReader:
             return 0.0
         step = self._step(value, ends, centered=True)
         return float(middle_of(ends, step) * step)
+
+    def is_restored_for_some(self, weight: BoundExpr) -> bool:
+        """Whether the middle of the values is put back for some rows only: not all have a value."""
+        if not weight.by_row:
+            return False
+        with suppress(SqlError):  # which will be told where it is lowered
+            return not self.is_always_there(weight) and self.center(weight) != 0
+        return False
+
+    def is_always_there(self, weight: BoundExpr) -> bool:
+        """Whether each row that counts has a value of an expression to add."""
+        return self._is_there(self._plain(weight))
 
     def always_holds(self, bound: BoundExpr) -> bool:
         """Whether a condition is that something is there which is there in every row."""

@@ -19,7 +19,7 @@ several columns can be added up to what fewer of them say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,11 +64,15 @@ class _OutsideCells:
         return replace(group, columns=tuple(map(self._statistic, group.columns)))
 
     def _statistic(self, lowered: LoweredStatistic) -> LoweredStatistic:
-        touched = {name for block in lowered.blocks for name in block.attributes}
         statistic = lowered.statistic
         counts = isinstance(statistic, Linear) and statistic.weight is None
+        present = None if lowered.present is None else self._blocks(lowered.present, counts)
+        return replace(lowered, blocks=self._blocks(lowered.blocks, counts), present=present)
+
+    def _blocks(self, blocks: Sequence[LoweredBlock], counts: bool) -> tuple[LoweredBlock, ...]:
+        touched = {name for block in blocks for name in block.attributes}
         inside = [self._inside(name, counts) for name in sorted(self._guards - touched)]
-        return replace(lowered, blocks=(*map(self._block, lowered.blocks), *inside))
+        return (*map(self._block, blocks), *inside)
 
     def _inside(self, name: str, counts: bool) -> LoweredBlock:
         """Count all cells of the domain; and, for counts, what is left."""

@@ -1,4 +1,4 @@
-"""What the rows of a cell add to a statistic: its weights, less what is taken off them."""
+"""What rows add to a statistic: those of a cell its weights, less their middle; or a measure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpsql.linalg.structures import Exchangeable
+from dpsql.rows.measure import RowMeasure
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
 
@@ -94,3 +97,33 @@ def _range(
             f"they may reach {largest:.0e} here; add up thousands or millions instead.",
         )
     return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class AddedUp:
+    """A measure, and what it means in units of answers."""
+
+    name: str
+    """All of it, so that two measures of one name are the same, whenever they were measured."""
+    label: str
+    """What a reader calls it."""
+    row: RowMeasure
+    restored: bool = False
+    """Whether what was taken off the value of each row is put back in answers."""
+
+    @property
+    def center(self) -> float:
+        """What was taken off the value of each row."""
+        return float(self.row.middle * self.row.step)
+
+    @property
+    def block(self) -> LoweredBlock:
+        """The axis of the measure, along which no group runs."""
+        unit, center = float(self.row.step), self.center if self.restored else 0.0
+        one = Exchangeable(1, unit, unit)
+        return LoweredBlock((self.name,), one, (), bound=self.row.bound, center=center)
+
+    @property
+    def scale(self) -> float:
+        """The largest absolute value that one row can add."""
+        return float(self.row.step) * self.row.bound + (abs(self.center) if self.restored else 0)
