@@ -18,7 +18,12 @@ Groups = dict[frozenset[str], list[Family]]
 
 def touched(workload: Workload) -> tuple[str, ...]:
     """Return the attributes that the families touch, in domain order."""
-    used = frozenset().union(*(f.attributes for f in workload.families if f.count))
+    used: set[str] = set()
+    for family in workload.families:
+        if len(used) == len(workload.domain):
+            break  # often the first few of very many touch them all
+        if family.count:
+            used.update(family.names)
     return tuple(name for name in workload.domain if name in used)
 
 

@@ -70,7 +70,10 @@ class Family:
     @property
     def measure(self) -> Block | None:
         """The block of what is added up; None if rows are counted."""
-        return next((block for block in self.blocks if block.bound is not None), None)
+        for block in self.blocks:
+            if block.bound is not None:
+                return block
+        return None
 
     @property
     def counted(self) -> Family:

@@ -63,11 +63,13 @@ def test_what_floats_cannot_hold_once_it_is_squared_is_refused(con, statistic, s
 
 @pytest.mark.parametrize("scale", ["1e25", "1e-25"])
 def test_sums_in_any_unit_share_the_budget_with_counts_as_in_another(con, scale):
-    """One count and one sum: each has half of the budget, so twice the variance it had alone."""
-    sql = f"SELECT COUNT(*) AS n, SUM(x * {scale}) AS v FROM t"
-    found = answer(con, sql, BUDGET).row(0, named=True)
-    assert found["n_variance"] == pytest.approx(2, rel=1e-3)
-    assert found["v_variance"] == pytest.approx(2 * (10 * float(scale)) ** 2, rel=1e-3)
+    """One count and one sum: each has less than twice the variance it had alone, as they share."""
+    sql = "SELECT COUNT(*) AS n, SUM(x * {}) AS v FROM t"
+    found, same = (answer(con, sql.format(s), BUDGET).row(0, named=True) for s in (scale, "1"))
+    assert found["n_variance"] == pytest.approx(same["n_variance"], rel=1e-3)
+    assert same["n_variance"] < 1.75
+    assert found["v_variance"] == pytest.approx(same["v_variance"] * float(scale) ** 2, rel=1e-3)
+    assert same["v_variance"] < 1.75 * 10**2
 
 
 def test_counts_under_a_condition_and_sums_around_a_middle_are_measured_apart(con):
@@ -299,7 +301,7 @@ def test_a_plan_and_a_release_call_sums_as_people_do(con):
     notes = release.facts.notes["query"]
     assert (
         "SUM(price * (1 - x)) is of values from -9000 to 1000, each rounded to a multiple of "
-        "3.05e-05"
+        "1.53e-05"
     ) in notes
     assert any(note.startswith("SUM(x) is of values from 0 to 10,") for note in notes)
     assert " ".join(release.summary().split()).count("each rounded to a multiple of") == 3

@@ -67,6 +67,8 @@ def parts(workload: Workload) -> tuple[Part, ...]:
     Raises:
         WorkloadError: two families give a measure different bounds, or one has two measures.
     """
+    if workload.families and all(family.measure is None for family in workload.families):
+        return (Part(None, 1, workload),)
     found: dict[tuple[Measure, int], list[int]] = {}
     bounds: dict[str, int] = {}
     for place, family in enumerate(workload.families):
