@@ -362,8 +362,7 @@ def _grouped(
 def _check_present(family: Family) -> None:
     if family.present is None:
         return
-    shapes = [f.shape for f in (family, family.present)]
-    pairs = zip_longest(*shapes, fillvalue=1)
+    pairs = zip_longest(family.shape, family.present.shape, fillvalue=1)
     if not family.center or any(one != other for one, other in pairs):
         raise WorkloadError(
             f"The counts that go with the sums {family.name!r} are of other groups.",
