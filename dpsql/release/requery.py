@@ -142,8 +142,7 @@ def _counted(table: Table, sources: Sequence[Source]) -> Table:
 
 def _only(table: Table, parts: tuple[str, ...]) -> Table:
     """Resolve the name of the one table that was measured."""
-    full = (table.path or (table.name,))[-len(parts) :]
-    if tuple(map(str.lower, parts)) in (tuple(map(str.lower, full)), (table.name.lower(),)):
+    if table.is_called(parts):
         return table
     raise SchemaError(
         f"This release has no table {printable('.'.join(parts))}.",

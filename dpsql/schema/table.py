@@ -165,6 +165,12 @@ class Table:
         """
         return name not in self.enforced and not self.columns[name].covers_all
 
+    def is_called(self, parts: Sequence[str]) -> bool:
+        """Whether a name, with or without its schema and database, means this table."""
+        path = tuple(part.lower() for part in self.path or (self.name,))
+        name = tuple(part.lower() for part in parts)
+        return name == path[-len(name) :] or (len(path) > 1 and name == (path[0], path[-1]))
+
     @property
     def typed(self) -> str:
         """How statements and schemas name it: with its database, unless that is the current one."""

@@ -406,3 +406,25 @@ def test_a_frame_of_the_rows_is_no_table(file):
         for name in ("v", "temp.main.v", "temp.v"):
             with pytest.raises(dpsql.SchemaError, match="registered frame"):
                 dpsql.Session(con).query(by_sex(name), budget=BUDGET)
+
+
+def test_columns_and_earlier_releases_know_the_table_by_all_of_its_names(file, other):
+    with connect(other, hr=file) as con:
+        release = dpsql.Session(con).release(by_sex("hr.people"), budget=HUGE)
+        for name in ("hr.people", "HR.main.people", "main.people", "people"):
+            assert release.query(by_sex(name))["n"].round().sum() == 300
+        for name in ("hr.people", "hr.main.people", "people"):
+            sql = f"SELECT {name}.sex, COUNT(*) AS n FROM hr.people GROUP BY {name}.sex"
+            assert dpsql.Session(con).query(sql, budget=0).height == 2
+        for name in ("other.people", "hr.persons", "hr.other.people"):
+            with pytest.raises(dpsql.SchemaError):
+                release.query(by_sex(name))
+
+
+def test_hints_for_views_of_attached_databases_can_be_typed(file, other):
+    with connect(other, hr=file) as con:
+        con.execute("CREATE VIEW hr.few AS FROM people LIMIT 3").fetchall()
+        with pytest.raises(dpsql.SchemaError, match="LIMIT") as caught:
+            dpsql.plan(con, by_sex("hr.few"), budget=BUDGET)
+        con.execute(str(caught.value.hint).split(": ")[-1]).fetchall()
+        assert dpsql.plan(con, by_sex("few_stored"), budget=BUDGET).workload.count

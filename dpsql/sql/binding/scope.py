@@ -167,10 +167,9 @@ class Scope:
         return any(name.lower() == column.lower() for column in known)
 
     def _is_table(self, qualifier: tuple[str, ...]) -> bool:
-        path = tuple(part.lower() for part in self._table.path or (self._table.name,))
-        # An alias hides the table's own name, as everywhere in SQL.
-        good = (self._alias.lower(),) if self._alias else path[-len(qualifier) :]
-        return not qualifier or qualifier == good
+        if self._alias and qualifier:  # it hides the table's own name, as everywhere in SQL
+            return qualifier == (self._alias.lower(),)
+        return not qualifier or self._table.is_called(qualifier)
 
     def _private(
         self, node: exp.Column, name: str, qualifier: tuple[str, ...], *, by_row: bool
