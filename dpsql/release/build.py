@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -14,6 +14,7 @@ from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import error_table
+from dpsql.planner.reconstruction.lines import along, lies_on
 from dpsql.planner.reconstruction.sources import Source, without_axis
 from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt
@@ -25,6 +26,7 @@ from dpsql.release.measurements import encode
 from dpsql.release.release import Release
 from dpsql.release.requery import answers_of
 from dpsql.request import Request
+from dpsql.schema.cuts import Cuts
 from dpsql.sql.compiled import Script
 
 
@@ -45,6 +47,11 @@ class Before:
             sources=tuple(self.sources[i] for i in kept),
             earlier=tuple(self.earlier[i] for i in kept if i < len(self.earlier)),
         )
+
+    def along(self, cuts: Mapping[str, Cuts]) -> Before:
+        """Look at the sources along the same cuts of each line."""
+        usable = self.where(lambda source: lies_on(source, cuts))
+        return replace(usable, sources=tuple(along(source, cuts) for source in usable.sources))
 
 
 def measured_source(

@@ -19,12 +19,14 @@ rows out, which name these columns as `guards`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dpsql.errors import StaleSchemaError, printable
+from dpsql.linalg.arrays import Ints
+from dpsql.planner.reconstruction.lines import lines
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.schema import Table
-from dpsql.schema.table import DERIVED
+from dpsql.schema.cuts import DERIVED, lines_of
 
 LISTED = 5
 """Columns of one kind that a message names."""
@@ -40,13 +42,20 @@ def goes_with(source: Source, table: Table, *, same_schema: bool) -> bool:
     """
     if source.guards or not (same_schema or unchanged(source, table)):
         return False
-    if not all(table.derived.get(n, of) == of for n, of in _derived(source.described).items()):
+    then, cut = _derived(source.described), lines(source)
+    if not all(_alike(table.derived.get(n, of), of) for n, of in then.items()):
+        return False
+    now = {name: cuts for name, cuts in table.lines.items() if name in cut}
+    if not all(
+        table.cells(name) - len(cuts) == len(_cells(source, name)) - len(cut[name])
+        for name, cuts in now.items()
+    ):
         return False
     return all(
         len(source.merged.get(name, ())) in {0, table.cells(name)}
         and (name in source.merged or n == table.cells(name))
         for name, n in source.sizes.items()
-        if name in table.columns
+        if name in table.columns and name not in now
     )
 
 
@@ -55,8 +64,18 @@ def unchanged(source: Source, table: Table) -> bool:
     then, now = source.described, dict(table.described)
     # A derived key of which nobody asks now is what it was: its name says all that it is.
     now = {n: of for n, of in then.items() if of.startswith(DERIVED)} | now
-    alike = all(now.get(name) and then.get(name) == now[name] for name in source.sizes)
+    alike = all(now.get(name) and _alike(then.get(name, ""), now[name]) for name in source.sizes)
     return table.unit is None and alike and not source.measures
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two descriptions are of the same cells, but for where a line is cut."""
+    return one == other or len(lines_of({"one": one, "other": other})) == 2
+
+
+def _cells(source: Source, name: str) -> Sequence[int] | Ints:
+    """Return the measured cell of each cell of an attribute."""
+    return source.merged.get(name, range(source.sizes[name]))
 
 
 def only_adds(before: Mapping[str, str], table: Table) -> bool:

@@ -4,10 +4,10 @@ A row is one of: a `space` that was measured (its attributes, the noise and the 
 `factor` of the strategy of a block, the `reference` of an attribute, whose name may be followed by
 a context, the `pivots` that tell contexts apart, the `cells` into which the values of an attribute
 were merged, which `rows` counted: those with a value of the domain in every
-named column, what was `described`: a hash of the domain of every column of the table, or the
-`reading`: how answers follow. Rows of one release have one number `source`; but sums of a measure
-have numbers of their own, after that of the release, and a row `measure` with the measure and the
-largest magnitude of what a row adds.
+named column, what was `described`: a hash of the domain of every column of the table, or where it
+is cut, or the `reading`: how answers follow. Rows of one release have one number `source`; but
+sums of a measure have numbers of their own, after that of the release, and a row `measure` with the
+measure and the largest magnitude of what a row adds.
 All is read back with suspicion: files come from strangers.
 """
 
@@ -34,7 +34,7 @@ from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 from dpsql.release.parquet import read_parquet
-from dpsql.schema.table import DERIVED
+from dpsql.schema.cuts import CUT_AT, DERIVED, lines_of
 
 SCHEMA: dict[str, pl.DataType] = {
     "source": pl.Int64(),
@@ -70,7 +70,7 @@ MAX_DIGITS = 100
 """Of a number in decimal text: noise variances are below 2^300."""
 
 
-_HASH = re.compile(f"(?:{DERIVED})?[0-9a-f]{{64}}")
+_HASH = re.compile(f"(?:{DERIVED})?[0-9a-f]{{64}}|{DERIVED}{CUT_AT}")
 
 
 class _ParquetRow(NamedTuple):
@@ -92,7 +92,7 @@ def encode(sources: Sequence[Source]) -> bytes:
     """
     rows: list[_ParquetRow] = []
     numbers = itertools.count()
-    for source in sources:
+    for source in (looked_at.kept or looked_at for looked_at in sources):
         rows += _rows(next(numbers), source)
         for measure, sums in source.measures.items():
             number, nothing = next(numbers), np.zeros(0, dtype=np.int64)
@@ -223,6 +223,7 @@ def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
     guards = frozenset(counted["names"])
     rests_on = tuple(rested["names"])
     described = dict(_described(row) for row, _ in kinds["described"])
+    lines_of(described)  # which raises where cuts don't ascend
     source = Source(blocks, references, sizes, merged, values, guards, described, rests_on, reading)
     _check(source)
     if "measure" not in kinds:

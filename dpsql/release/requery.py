@@ -10,13 +10,16 @@ import polars as pl
 
 from dpsql.errors import ReleaseFormatError, SchemaError, SqlError, UndeterminedError, printable
 from dpsql.hints import spend
+from dpsql.linalg.arrays import Ints
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.reconstruction.base import Missing
+from dpsql.planner.reconstruction.lines import along, common_cuts, lies_on
 from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.planner.reuse.planning import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.schema import Table
+from dpsql.schema.cuts import Cuts
 from dpsql.schema.table import closest
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import compile_script
@@ -114,20 +117,30 @@ def requery(
         raise SqlError("A query is one SQL text.", hint='for example release.query("SELECT …").')
     frames = {name.lower(): frame for name, frame in public.items()}
     try:
+        cuts = common_cuts(sources, {})
+
+        def split(known: Table) -> Mapping[str, Ints]:
+            return splits(_along(sources, common_cuts(sources, known.lines)))
+
         script = compile_script(
             [("query", sql)],
             lambda parts: _only(_counted(table, sources), parts),
             lambda parts: frames.get(".".join(part.lower() for part in parts)),
-            split=lambda _: splits(sources),
+            split=split,
             groups_above=groups_above,
+            cuts=cuts,
         )
-        answers = answers_of(script, sources)
+        answers = answers_of(script, _along(sources, common_cuts(sources, script.table.lines)))
         return AnsweredFrames(script.statements, answers, confidence).frame("query")
     except (np.linalg.LinAlgError, ValueError):  # parts that don't fit each other: it was forged
         raise ReleaseFormatError(
             "The measurements can't be read: they don't fit the table, or each other.",
             hint="get the release again from whoever published it.",
         ) from None
+
+
+def _along(sources: Sequence[Source], cuts: Mapping[str, Cuts]) -> list[Source]:
+    return [along(source, cuts) for source in sources if lies_on(source, cuts)]
 
 
 def _counted(table: Table, sources: Sequence[Source]) -> Table:

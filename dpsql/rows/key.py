@@ -44,7 +44,7 @@ class RowKey:
 
     Args:
         name: what it is, in full: the expression, the types of what it reads, and the domain. So
-            two keys of one name are the same, whenever they were measured.
+            two keys of one name are the same, whenever they were measured; but for lines.
         domain: its values. It has a cell for NULL unless the expression never is.
         value: its SQL, of the domain's type.
         type: the type that the expression has in SQL, to which values are brought back.
@@ -58,10 +58,14 @@ class RowKey:
     columns: frozenset[str]
     label: str = ""
     """What a reader calls it."""
+    cut: str = ""
+    """Of the line of a column, where it is cut (`schema/cuts.py`): its name doesn't say that."""
 
     @property
     def digest(self) -> str:
-        """A hash of what it is."""
+        """What it is: where it is cut, or a hash."""
+        if self.cut:
+            return self.cut
         return hashlib.sha256(f"{self.name}: {self.domain!r}".encode()).hexdigest()
 
 

@@ -183,7 +183,8 @@ def _call(name: str, arguments: tuple[RowExpression, ...]) -> RowExpression:
         return RowCase((arguments[:2],), arguments[2])
     if name == "log" and len(arguments) == 1:
         return RowCall("log10", arguments)
-    if ALIASES.get(name) in PARTS and len(arguments) == 1 and len(name) > 3:
+    named = len(name) > 3 or name in {"day", "era"}  # shorter ones are no functions of DuckDB
+    if ALIASES.get(name) in PARTS and len(arguments) == 1 and named:
         return RowCall("date_part", (RowConstant("VARCHAR", ALIASES[name]), arguments[0]))
     known = _NAMES.get(name, "" if name in _HIDDEN else name)
     if known not in FUNCTIONS:

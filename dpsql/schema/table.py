@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
+from dpsql.schema.cuts import DERIVED, Cuts, lines_of
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import declaration_hint
 from dpsql.schema.expressions import read_expressions
@@ -27,8 +28,6 @@ from dpsql.schema.units import EachRow, ResolvedUnit, Unit
 T = TypeVar("T")
 
 
-DERIVED = "row:"
-"""How the hash of a derived key begins where columns are described."""
 COLLATED = "VARCHAR with a collation"
 """The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
 
@@ -125,6 +124,11 @@ class Table:
             enforced=self.enforced.union(domains),
             derived={**self.derived, **derived},
         )
+
+    @property
+    def lines(self) -> dict[str, Cuts]:
+        """The derived keys that are lines of columns, and where these are cut."""
+        return lines_of(self.derived)
 
     @property
     def without_keys(self) -> Table:

@@ -240,7 +240,7 @@ def _rounds_again(
 ) -> Release | None:
     before = Before(tuple(sources))
     asked = compiled_over(data, asked, before)
-    plan = adaptive_plan(asked)
+    sources, plan = asked.before.sources, adaptive_plan(asked)
     if plan.digest != receipt.plan or not adaptive.fits(asked.script, sources):
         return None
     return adaptive.again(asked.script, plan, sources, receipt, data.archive.state.vintage)

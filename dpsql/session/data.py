@@ -17,12 +17,14 @@ from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, verify_unchanged
+from dpsql.schema.cuts import Cuts
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import compile_script, no_split
+from dpsql.sql.lowering.keys import NO_CUTS
 
 Split = Mapping[str, Ints]
 
@@ -53,12 +55,18 @@ class DeclaredData:
         unit = Unit.given(declared.unit, declared.max_rows)
         return cls(con, schema, unit, PublicReader(con, declared.public))
 
-    def compile(self, request: Request, split: Callable[[Table], Split] = no_split) -> Script:
+    def compile(
+        self,
+        request: Request,
+        split: Callable[[Table], Split] = no_split,
+        cuts: Mapping[str, Cuts] = NO_CUTS,
+    ) -> Script:
         """Compile statements against the catalog and what is declared.
 
         Args:
             request: the statements.
             split: for the table, column → classes of cells that are told apart in any case.
+            cuts: line of a column → where it is cut in any case.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
@@ -71,6 +79,7 @@ class DeclaredData:
             request.weights,
             split,
             request.groups_above,
+            cuts,
         )
 
     def private(self, parts: tuple[str, ...]) -> Table:

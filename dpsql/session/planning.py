@@ -17,6 +17,7 @@ from dpsql.planner.mechanisms.base import Options
 from dpsql.planner.plans.effort import expected_effort
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
+from dpsql.planner.reconstruction.lines import common_cuts
 from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.planner.reuse.planning import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
@@ -57,15 +58,22 @@ def compiled(data: PrivateData, request: Request) -> Compiled:
         LedgerError: the ledger can't be read.
     """
     script = data.declared.compile(request)
-    return Compiled(request, script, data.archive.measured(request, script.table))
+    before, lines = data.archive.measured(request, script.table), script.table.lines
+    cuts = common_cuts(before.sources, lines)
+    if any(cuts[name] != own for name, own in lines.items()):
+        script = data.declared.compile(request, cuts=cuts)
+    return Compiled(request, script, before.along(cuts))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
     """Compile statements again, over cells as fine as those of some earlier measurements."""
+    cuts = common_cuts(before.sources, own.script.table.lines)
+    before = before.along(cuts)
     split = splits(before.sources)
     if not split:  # the same would come out, after as long a time again
         return replace(own, before=before)
-    script = data.declared.compile(own.request, partial(split_of, own.script.table, split))
+    split_up = partial(split_of, own.script.table, split)
+    script = data.declared.compile(own.request, split_up, cuts)
     return replace(own, script=script, before=before)
 
 

@@ -10,6 +10,7 @@ from dpsql.errors import ResourceLimitError, SqlError, SqlLimitError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
+from dpsql.schema.cuts import Cuts
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
@@ -20,8 +21,9 @@ from dpsql.sql.brackets import without_brackets
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
 from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
-from dpsql.sql.lowering.derive import DerivedKeys
+from dpsql.sql.lowering.derive import derived_core
 from dpsql.sql.lowering.evaluate import Evaluator
+from dpsql.sql.lowering.keys import NO_CUTS, DerivedKeys
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.naming import naming
@@ -49,6 +51,7 @@ def compile_script(
     weights: Mapping[str, float] | None = None,
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
     groups_above: float | None = None,
+    cuts: Mapping[str, Cuts] = NO_CUTS,
 ) -> Script:
     """Compile named statements over one private table to a workload; no row is touched.
 
@@ -62,6 +65,7 @@ def compile_script(
             statement does.
         groups_above: leave groups out whose noisy count is below so many of its standard errors,
             before anything else is computed on the answers.
+        cuts: line of a column → where it is cut although no statement asks for that.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -80,12 +84,19 @@ def compile_script(
         declared = declared_expressions(table, sandbox)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
         stored = table.without_keys
-        keys = DerivedKeys(stored, sandbox)
+        keys = DerivedKeys(stored, sandbox, cuts)
         readers = [RowReader(sandbox, stored, p.source, declared) for _, p, _ in outlined]
-        derived = [
-            naming(name, several, _derived, tree, outline, keys, reader)
-            for (name, tree, outline), reader in zip(outlined, readers, strict=True)
-        ]
+
+        def derive(keys: DerivedKeys) -> list[tuple[Parsed, Outlined]]:
+            return [
+                naming(name, several, _derived, tree, outline, keys, reader)
+                for (name, tree, outline), reader in zip(outlined, readers, strict=True)
+            ]
+
+        derived = derive(keys)
+        if keys.has_lines:
+            keys = keys.settled()
+            derived = derive(keys)
 
         def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Script:
             lowered = [
@@ -132,7 +143,7 @@ def _over_cells(
 def _derived(
     parsed: Parsed, outline: Outlined, keys: DerivedKeys, reader: RowReader
 ) -> tuple[Parsed, Outlined]:
-    cores = tuple(keys.core(core, reader, parsed.source) for core in outline.cores)
+    cores = tuple(derived_core(keys, core, reader, parsed.source) for core in outline.cores)
     return parsed, replace(outline, cores=cores)
 
 

@@ -164,7 +164,7 @@ def test_values_that_a_condition_lists_are_the_groups(con):
 
 
 @pytest.mark.parametrize("other", [
-    "x > 4", "x >= 3", "price > 3", "x > 3 AND k > 0 AND s LIKE 'A%'", "s LIKE 'a%'", "x > 3.0",
+    "x > 4", "x >= 3", "price > 3", "x > 3 AND k > 0 AND s LIKE 'A%'", "s LIKE 'a%'", "x > 3.01",
     "x > 3 OR s LIKE 'A%'", "NOT x > 3",
 ])  # fmt: skip
 def test_another_key_is_not_taken_for_it(con, other):

@@ -65,6 +65,8 @@ class Source:
     """Measure → what was measured of its sums, as if they were counts: without its axis."""
     bound: int = 1
     """Of a measure's sums, the largest magnitude of what a row adds; 1 for counts."""
+    kept: Source | None = None
+    """What is kept of it in ledgers, folders, if it is looked at along more cuts, see `lines`."""
 
     @property
     def measured(self) -> tuple[BlockStrategy, ...]:

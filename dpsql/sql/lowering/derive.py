@@ -17,22 +17,25 @@ where it can: a sum of it needs no cells.
 A column that has to equal values of public tables is looked up: its own values are then those, and
 one cell has all other rows, which meet none of them, as NULL does not.
 
-Two keys of one column are taken for independent ones, though some of their joint cells can't occur.
-That costs no accuracy where only one of them is asked about at a time.
+Expressions of one column that change at a few of its values lie on one axis, see `keys`. Others of
+one column are taken for independent ones, though some of their joint cells can't occur. That costs
+no accuracy where only one of them is asked about at a time.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
-from dpsql.rows.expression import RowColumn
-from dpsql.rows.key import MOST_LOOKED_UP, RowKey, looked_up_key
+from dpsql.rows.cuts import Range
+from dpsql.rows.expression import RowColumn, RowExpression
+from dpsql.rows.key import MOST_LOOKED_UP, looked_up_key
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Core, Frame, Linear, Quantile, Relation, Statistic, Windowed
 from dpsql.sql.binding.expressions import (
@@ -47,10 +50,11 @@ from dpsql.sql.binding.expressions import (
     substituted,
 )
 from dpsql.sql.binding.moments import present
+from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import values_of
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.restrict import Restricted, restrictions
-from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions
+from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 
 MOST_CELLS = 2**20
@@ -58,46 +62,13 @@ MOST_CELLS = 2**20
 _CANONICAL = re.compile(r"__([aw])([0-9]+)")
 
 
-class DerivedKeys:
-    """The keys of one table that the statements of a script derive.
+def derived_core(keys: DerivedKeys, core: Core, reader: RowReader, source: SourceText) -> Core:
+    """Return a core in which such expressions are columns.
 
-    Args:
-        table: the table, with the columns that are stored in it.
-        sandbox: where public tables are.
+    Raises:
+        SqlError: something that needs a domain has none.
     """
-
-    def __init__(self, table: Table, sandbox: Sandbox) -> None:
-        self.stored, self.sandbox = table, sandbox
-        self.keys: dict[str, RowKey] = {}
-        """Name → key, in the order of their numbers, which come after those of the columns."""
-
-    @property
-    def table(self) -> Table:
-        """The table with a domain for each of the keys."""
-        domains = {name: key.domain for name, key in self.keys.items()}
-        return self.stored.deriving(domains, {n: key.digest for n, key in self.keys.items()})
-
-    def core(self, core: Core, reader: RowReader, source: SourceText) -> Core:
-        """Return a core in which such expressions are columns.
-
-        Raises:
-            SqlError: something that needs a domain has none.
-        """
-        return _Statement(self, self.stored, reader, source).core(core)
-
-    def number(self, key: RowKey) -> int:
-        """Return the number under which expressions name a key."""
-        self.keys.setdefault(key.name, key)
-        return len(self.stored.columns) + list(self.keys).index(key.name)
-
-    def domain_size(self, name: str) -> int:
-        """Return how many values a column or a key has."""
-        known = self.keys[name].domain if name in self.keys else self.stored.columns[name]
-        return known.size
-
-    def name(self, number: int) -> str:
-        """Return the column or the key that expressions name by a number."""
-        return [*self.stored.columns, *self.keys][number]
+    return _Statement(keys, keys.stored, reader, source).core(core)
 
 
 class _Statement:
@@ -112,10 +83,16 @@ class _Statement:
         self._restricted: dict[str, Restricted] = {}
         self._used: dict[str, Expr] = {}
         """SQL of a restricted expression → the key in its place."""
+        self._ranges: dict[str, Range] = {}
+        """Column → the places to which conditions restrict it."""
+        self._grouped: frozenset[str] = frozenset()
+        """The attributes of the groups."""
 
     def core(self, core: Core) -> Core:
         self._relations = {relation.number: relation for relation in core.relations}
         self._restricted, self._used = restrictions(core.by_row), {}
+        self._ranges = ranges(self._read(core.by_row), self._table.undeclared)
+        self._grouped = frozenset()
         keys = tuple(map(self._needed, core.keys))
         values = [s.value for s in core.statistics if isinstance(s, Quantile)]
         for value in values:  # before conditions: these say which conditions are used up
@@ -124,9 +101,8 @@ class _Statement:
             replace(relation, on=tuple(map(self._condition, relation.on)))
             for relation in core.relations
         )
-        cells = math.prod(
-            self._keys.domain_size(name) for name in {a for key in keys for a in key.attributes}
-        )
+        self._grouped = frozenset(a for key in keys for a in key.attributes)
+        cells = math.prod(map(self._keys.domain_size, self._grouped))
         as_keys = 3 * cells <= MOST_CELLS
         where = self._conditions(core.by_row, as_keys=as_keys)
         return replace(
@@ -175,7 +151,8 @@ class _Statement:
         """Derive conditions that are evaluated row by row; the others stay as they are.
 
         Those on private rows alone become one key together: of the joint cells of several, only
-        one would ever be asked for.
+        one would ever be asked for. But those that lie on an axis of which more is asked are
+        functions of that.
         """
         left, alone = [], []
         for condition in conditions:
@@ -186,6 +163,8 @@ class _Statement:
                 continue
             if condition.relations or condition.node.find(exp.Query):
                 left.append(self._condition(condition))
+            elif kind != "true" and self._is_lined(condition, as_keys=as_keys):
+                left.append(self._derived(condition) or condition)
             elif as_keys and kind == "key":
                 alone.append(condition)
             elif kind != "true":
@@ -198,6 +177,29 @@ class _Statement:
             derived = self._derived(joint)
             left += alone if derived is None else [derived]
         return tuple(left)
+
+    def _is_lined(self, condition: BoundExpr, *, as_keys: bool) -> bool:
+        """Whether a condition is best asked along the line of its column, as others are."""
+        place = self._on_axis(condition)
+        if place is None or place.cuts is None:
+            return False
+        grouped = self._keys.line_of(place.column) in self._grouped
+        return grouped or (as_keys and place.column in self._keys.lined)
+
+    def _read(self, conditions: Sequence[BoundExpr]) -> Iterator[RowExpression]:
+        """Read those conditions that can be read as expressions of a row."""
+        for condition in conditions:
+            with suppress(SqlError):
+                yield self._reader.expression(condition)
+
+    def _on_axis(self, bound: BoundExpr) -> OnAxis | None:
+        """Say on which axis an expression of private rows alone lies."""
+        if bound.relations or bound.node.find(exp.Query):
+            return None
+        try:
+            return self._keys.on_axis(self._reader.expression(bound), self._ranges)
+        except SqlError:
+            return None
 
     def _restricting(self, condition: BoundExpr) -> BoundExpr | None:
         """Return a condition over the key whose values it lists; None if there is no such key."""
@@ -319,8 +321,14 @@ class _Statement:
         """Return the column of the key that an expression is, in the expression's own type."""
         if any(isinstance(part, exp.Query) or is_public(part) for part in node.walk()):
             return None
+        alone = self._alone(node)
         try:
-            key = self._reader.key(self._alone(node))
+            where = self._on_axis(alone)
+            if where is not None:
+                over = self._keys.over(self._reader.expression(alone), where)
+                if over is not None:
+                    return over
+            key = self._reader.key(alone)
         except SqlError:
             return None
         if key is None:

@@ -6,17 +6,24 @@ BY s` says it: only rows with one of these values count. In place of `s` the sta
     CASE WHEN s = 'a' THEN 'a' WHEN s = 'b' THEN 'b' END
 
 which is the same for all rows that count, NULL for the others, and has known values.
+
+And of numbers and times WHERE may say between which places they lie: `WHERE t >= '2024-01-01' AND
+t < '2025-01-01' GROUP BY date_trunc('month', t)` has twelve groups.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.rows.types import VARCHAR, RowType
+from dpsql.errors import UnsupportedSqlError
+from dpsql.rows.cuts import Cutter, Range
+from dpsql.rows.expression import RowColumn, RowExpression, columns
+from dpsql.rows.places import has_places
+from dpsql.rows.types import VARCHAR, RowType, row_type
 from dpsql.sql.binding.expressions import BoundExpr, Expr, render
 
 MOST_LISTED = 500
@@ -70,6 +77,30 @@ def restrictions(conditions: Iterable[BoundExpr]) -> dict[str, Restricted]:
         restricted = _of(condition) if not condition.relations else None
         if restricted is not None:
             found.setdefault(render(restricted.of), restricted)
+    return found
+
+
+def ranges(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> dict[str, Range]:
+    """Return between which places columns lie where all of some conditions are true.
+
+    Args:
+        conditions: these conditions.
+        types: the columns that are looked at, and their types.
+    """
+    found: dict[str, Range] = {}
+    for condition in conditions:
+        for name in columns(condition) & types.keys():
+            try:
+                type_ = row_type(types[name])
+            except UnsupportedSqlError:
+                continue
+            if has_places(type_):
+                cutter = Cutter(RowColumn(name), type_)
+                (low, high), (least, most) = (
+                    cutter.extent(condition),
+                    found.get(name, cutter.everything),
+                )
+                found[name] = max(low, least), min(high, most)
     return found
 
 

@@ -1,0 +1,258 @@
+"""The keys that the statements of a script derive, and the axes on which they lie.
+
+Expressions of one column that are known by where its value lies aren't keys of their own: the
+column's line is, which is cut where one of them changes, and each is a function of it (see
+`rows/line.py`). So there are no joint cells in which no row can be, and a strategy for fewer cells
+is never worse: of any that measures them as attributes of their own, the columns of the cells that
+rows can be in do the same on the line, at no larger sensitivity. And how a column is cut is a sum
+of how it was cut before, with all these cuts, so that what was measured then goes together with it.
+
+Where the line is cut is found first, in all statements, and in measurements of the past that are
+to be used; then the statements are gone through once more, and expressions are written over it.
+What each of them is in an interval is what its own SQL gives, evaluated by DuckDB in the sandbox
+for values of the interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from dpsql.errors import UnsupportedSqlError
+from dpsql.rows.cuts import Cutter, Range
+from dpsql.rows.expression import RowColumn, RowExpression, columns
+from dpsql.rows.key import RowKey
+from dpsql.rows.line import MOST_INTERVALS, Axis, cycle, line, line_name
+from dpsql.rows.operands import RowSql, text_of
+from dpsql.rows.periods import only_cycle
+from dpsql.rows.places import ends, has_places
+from dpsql.rows.types import BOOLEAN, VARCHAR, RowType, row_type
+from dpsql.rows.write import RowWriter
+from dpsql.schema import Table
+from dpsql.schema.cuts import Cuts
+from dpsql.schema.names import quoted_name
+from dpsql.sql.binding.expressions import Expr, column
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
+
+NO_CUTS: Mapping[str, Cuts] = MappingProxyType({})
+Ranges = Mapping[str, Range]
+"""Column → the places to which conditions restrict it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnAxis:
+    """An expression that is a function of an axis, in some of its cells."""
+
+    column: str
+    cuts: frozenset[int] | None
+    """Where the column's line is cut for it; None if it is a part of a time that comes again."""
+    within: Range | None = None
+    """The places of which it is known; None if it is known of all."""
+    part: str = ""
+    """The part of a time."""
+
+
+class DerivedKeys:
+    """The keys of one table that the statements of a script derive.
+
+    Args:
+        table: the table, with the columns that are stored in it.
+        sandbox: where public tables are.
+        cuts: line → where it is cut besides.
+        lined: columns of which something is asked along their line, if that was found before.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        sandbox: Sandbox,
+        cuts: Mapping[str, Cuts] = NO_CUTS,
+        lined: frozenset[str] | None = None,
+    ) -> None:
+        self.stored, self.sandbox = table, sandbox
+        self.keys: dict[str, RowKey] = {}
+        """Name → key, in the order of their numbers, which come after those of the columns."""
+        self.lined = lined or frozenset()
+        self._settled = lined is not None
+        self._used: set[str] = set()
+        self._cuts = {name: set(known) for name, known in cuts.items()}
+        self._axes: dict[str, Axis] = {}
+
+    @property
+    def table(self) -> Table:
+        """The table with a domain for each of the keys."""
+        domains = {name: key.domain for name, key in self.keys.items()}
+        return self.stored.deriving(domains, {n: key.digest for n, key in self.keys.items()})
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether something is asked along the line of a column."""
+        return bool(self._used)
+
+    def settled(self) -> DerivedKeys:
+        """Return that nothing is derived yet, and all cuts are known."""
+        cuts = {name: tuple(sorted(known)) for name, known in self._cuts.items()}
+        return DerivedKeys(self.stored, self.sandbox, cuts, frozenset(self._used))
+
+    def number(self, key: RowKey) -> int:
+        """Return the number under which expressions name a key."""
+        self.keys.setdefault(key.name, key)
+        return len(self.stored.columns) + list(self.keys).index(key.name)
+
+    def domain_size(self, name: str) -> int:
+        """Return how many values a column or a key has."""
+        known = self.keys[name].domain if name in self.keys else self.stored.columns[name]
+        return known.size
+
+    def name(self, number: int) -> str:
+        """Return the column or the key that expressions name by a number."""
+        return [*self.stored.columns, *self.keys][number]
+
+    # ── axes ───────────────────────────────────────────────────────────────────────────────
+
+    def on_axis(self, expression: RowExpression, ranges: Ranges) -> OnAxis | None:
+        """Say on which axis an expression lies; None if on none.
+
+        Args:
+            expression: what is computed of a row.
+            ranges: to which conditions restrict columns.
+        """
+        read = columns(expression)
+        if len(read) != 1:
+            return None
+        (name,) = read
+        declared = self.stored.undeclared.get(name)
+        if declared is None or self._is_taken(self.line_of(name)):
+            return None
+        try:
+            type_ = row_type(declared)
+        except UnsupportedSqlError:
+            return None
+        own = RowColumn(name)
+        if has_places(type_):
+            found = self._on_line(expression, own, type_, ranges)
+            if found is not None:
+                return found
+        part = only_cycle(expression, own) if type_.is_time else ""
+        return OnAxis(name, None, part=part) if part else None
+
+    def line_of(self, name: str) -> str:
+        """Return the name of the line of a column."""
+        return line_name(name, self.stored.undeclared[name])
+
+    def over(self, expression: RowExpression, place: OnAxis) -> Expr | None:
+        """Write an expression over its axis; None if that doesn't determine it after all."""
+        axis = self._axis(place)
+        if axis is None:
+            return None
+        written = RowWriter(self.stored.undeclared).write(expression)
+        here = column(f"__a{self.number(axis.key)}")
+        if place.cuts is not None:
+            self._used.add(place.column)
+        if not self._settled and place.cuts is not None:
+            return exp.Cast(this=here, to=_sql_type(written.type))  # only where it is cut matters
+        values = self._values(written, place, axis)
+        return None if values is None else _chosen(here, axis, values, written.type)
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether a column has a name."""
+        return name in self.stored.columns or name in self.stored.undeclared
+
+    def _on_line(
+        self, expression: RowExpression, own: RowColumn, type_: RowType, ranges: Ranges
+    ) -> OnAxis | None:
+        cutter = Cutter(own, type_)
+        within: Range | None = None
+        found = cutter.cuts_of(expression, cutter.everything)
+        if found is None and own.name in ranges:
+            within = ranges[own.name]
+            found = cutter.cuts_of(expression, within)
+            if found is not None:  # it is known in this range only
+                found |= {end for end in within if ends(type_)[0] < end <= ends(type_)[1]}
+        if found is None:
+            return None
+        known = self._cuts.setdefault(self.line_of(own.name), set())
+        if len(known | found) >= MOST_INTERVALS or (self._settled and not found <= known):
+            return None
+        known |= found
+        return OnAxis(own.name, found, within)
+
+    def _axis(self, place: OnAxis) -> Axis | None:
+        """Return an axis with all of its cells, or as many as are known yet."""
+        declared, filled = self.stored.undeclared, self.stored.filled
+        if place.cuts is None:
+            found = cycle(place.column, declared, place.part, filled)
+            return None if found is None or self._is_taken(found.key.name) else found
+        name = self.line_of(place.column)
+        if name not in self._axes or not self._settled:
+            nullable = place.column not in filled
+            cuts = sorted(self._cuts[name])
+            self._axes[name] = line(place.column, declared[place.column], cuts, nullable=nullable)
+        return self._axes[name]
+
+    def _values(self, written: RowSql, place: OnAxis, axis: Axis) -> list[str | None] | None:
+        """Evaluate an expression for values of each cell.
+
+        Returns:
+            For each cell its value, as text; None if some values of one cell differ.
+        """
+        tried = [(i, value) for i, values in enumerate(axis.cells) for value in values]
+        listed = ", ".join(f"({i}, {'NULL' if v is None else text_of(v)})" for i, v in tried)
+        type_ = row_type(self.stored.undeclared[place.column]).sql
+        query = (
+            f"SELECT i, CAST({written.sql} AS VARCHAR) FROM (SELECT i, CAST(v AS {type_}) AS "
+            f"{quoted_name(place.column)} FROM (VALUES {listed}) AS x(i, v))"
+        )
+        found: list[set[str | None]] = [set() for _ in axis.cells]
+        try:
+            for i, value in self.sandbox.rows(query):
+                found[int(i)].add(value)
+        except SandboxError:
+            return None
+        for i in self._outside(place, axis):
+            found[i] = {None}
+        if any(len(values) != 1 for values in found):
+            return None
+        return [values.pop() for values in found]
+
+    def _outside(self, place: OnAxis, axis: Axis) -> list[int]:
+        """Return the intervals in which an expression isn't known, and not asked for."""
+        if place.within is None:
+            return []
+        low, high = place.within
+        least, _ = ends(row_type(self.stored.undeclared[place.column]))
+        firsts = [least, *sorted(self._cuts[axis.key.name])]
+        return [i for i, first in enumerate(firsts) if not low <= first < high]
+
+
+def _chosen(here: Expr, axis: Axis, values: Sequence[str | None], type_: RowType) -> Expr:
+    """Write which value there is in each cell."""
+    domain = axis.key.domain
+    cells = [str(cell) for cell in domain.values]
+    branches = []
+    if domain.nullable:
+        is_null = exp.Is(this=here.copy(), expression=exp.Null())
+        branches.append(exp.If(this=is_null, true=_constant(values[-1], type_)))
+    for i, cell in enumerate(cells[:-1]):
+        if values[i] != values[i + 1]:
+            until = exp.LTE(this=here.copy(), expression=exp.Literal.number(cell))
+            branches.append(exp.If(this=until, true=_constant(values[i], type_)))
+    last = _constant(values[len(cells) - 1], type_)
+    return exp.Case(ifs=branches, default=last) if branches else last
+
+
+def _constant(value: str | None, type_: RowType) -> Expr:
+    if value is None:
+        return exp.Cast(this=exp.Null(), to=_sql_type(type_))
+    if type_ == BOOLEAN:
+        return exp.Boolean(this=value == "true")
+    text = exp.Literal.string(value)
+    return text if type_ == VARCHAR else exp.Cast(this=text, to=_sql_type(type_))
+
+
+def _sql_type(type_: RowType) -> exp.DataType:
+    name = "INTEGER" if type_.name == "NULL" else type_.sql
+    return exp.DataType.build(name, dialect="duckdb")

@@ -1,0 +1,114 @@
+"""Keys of one column on one axis: equal to DuckDB, of fewer cells, and together with the past."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import UndeterminedError
+from tests.rows.test_lines import OneColumn
+from tests.rows.test_total import hostile_rows
+from tests.rows.tools import benign, connect, create, written
+
+HUGE, BUDGET = dpsql.Budget(rho=1e12), dpsql.Budget(rho=0.5)
+SCHEMA = {"t": {"k": dpsql.Domain.integers(0, 3), "price": dpsql.Domain.number(0, 1000)}}
+ROWS = """CREATE TABLE t AS SELECT i % 4 AS k, ((i * 7919 % 100001) / 100)::DECIMAL(9, 2) AS price,
+CASE WHEN i % 9 > 0 THEN (i * 31 % 977) / 97.7 END AS x, ['Anna', 'Bob', 'Al'][1 + i % 3] AS s,
+TIMESTAMP '2023-11-05' + INTERVAL (i * 3571 % 40000) MINUTE AS ts FROM range(3000) AS r(i)"""
+
+
+@pytest.fixture
+def con(tmp_path):
+    con = duckdb.connect(tmp_path / "t.duckdb")
+    con.execute(ROWS).fetchall()
+    return con
+
+
+def rows(found):
+    def text(v):
+        return f"{float(v):.1f}" if isinstance(v, float | Decimal) else str(v)
+
+    return sorted(tuple(map(text, row)) for row in found)
+
+
+def answer(con, asked, sql):
+    """Groups with rows, of an answer without standard errors; and those of DuckDB."""
+    names = [c for c, *_ in con.execute(sql).description]
+    frame = asked.query(sql, budget=HUGE).select(names)
+    counts = [c for c in names if c.startswith("n")]
+    frame = frame.with_columns(frame[c].round().cast(int) for c in counts)
+    return rows(r for r in frame.rows() if any(r[names.index(c)] for c in counts))
+
+
+@pytest.mark.parametrize(("sql", "cells"), [
+    ("SELECT CASE WHEN price < 10 THEN 'cheap' WHEN price < 500 THEN 'mid' ELSE 'dear' END AS c, "
+     "COUNT(*) AS n, COUNT(*) FILTER (price >= 50) AS n2 FROM t GROUP BY c", 5),
+    ("SELECT COUNT(*) FILTER (price > 10) AS n1, COUNT(*) FILTER (price > 20) AS n2, "
+     "COUNT(*) FILTER (price BETWEEN 15 AND 30) AS n3, COUNT(*) AS n FROM t", 6),
+    ("SELECT x > 5 AS a, x IS NULL AS b, x > 7 AS c, COUNT(*) AS n FROM t GROUP BY ALL", 4),
+    ("SELECT date_trunc('month', ts) AS m, COUNT(*) AS n FROM t WHERE ts >= '2023-11-10' AND "
+     "ts < '2023-12-20' GROUP BY m", 5),
+    ("SELECT year(ts) AS y, quarter(ts) AS q, month(ts) AS m, COUNT(*) AS n FROM t WHERE ts >= "
+     "TIMESTAMP '2023-11-10' AND ts < TIMESTAMP '2024-03-01' AND s LIKE 'A%' GROUP BY ALL", 7),
+    ("SELECT month(ts) AS m, quarter(ts) AS q, monthname(ts) AS e, COUNT(*) AS n FROM t "
+     "GROUP BY ALL", 13),
+    ("SELECT dayname(ts) AS d, isodow(ts) > 5 AS w, COUNT(*) AS n FROM t GROUP BY ALL", 8),
+    ("SELECT hour(ts) AS h, CASE WHEN hour(ts) < 12 THEN 'am' ELSE 'pm' END AS p, COUNT(*) AS n "
+     "FROM t GROUP BY ALL", 25),
+    ("SELECT ts::DATE AS d, COUNT(*) AS n FROM t WHERE ts BETWEEN '2023-11-20' AND '2023-11-25' "
+     "GROUP BY d", 8),
+    ("SELECT k, COUNT(*) AS n, COUNT(*) FILTER (price > 10 AND s = 'Bob') AS n2 FROM t "
+     "WHERE price > 5 GROUP BY k", 3),
+    ("SELECT COUNT(*) AS n, AVG(price) FILTER (price > 10) AS a FROM t WHERE price > 5", 3),
+    ("SELECT CASE WHEN price < 10 THEN DATE '2020-01-01' ELSE DATE '2021-01-01' END AS d, "
+     "COUNT(*) AS n FROM t GROUP BY d HAVING COUNT(*) > 5", 2),
+    ("SELECT price > 10 AS a, price > 20 AS b, COUNT(*) AS n, SUM(price) AS p FROM t "
+     "GROUP BY GROUPING SETS ((a, b), (a), ())", 4),
+    ("SELECT price AS p, COUNT(*) AS n FROM t WHERE price BETWEEN 10 AND 11 GROUP BY p", 103),
+])  # fmt: skip
+def test_answers_are_duckdbs_and_cells_are_few(con, sql, cells):
+    asked = dpsql.Session(con, schema=SCHEMA)
+    expected = con.execute(sql).fetchall()
+    assert answer(con, asked, sql) == rows(r for r in expected)
+    domain = asked.plan(sql, budget=BUDGET).workload.domain
+    own = [n for name, n in domain.items() if name != "k" and not name.startswith("sum of")]
+    assert max(own) <= cells
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("seed", range(200))
+def test_random_keys_of_one_column_on_hostile_rows(seed):
+    con = connect()
+    create(con, hostile_rows() + benign(100, seed=seed))
+    made = OneColumn(seed, "xtibdpqa"[seed % 8])
+    keys = [made.condition(seed % 3) for _ in range(2 + seed % 2)]
+    listed = ", ".join(f"{key} AS k{i}" for i, key in enumerate(keys))
+    asked = dpsql.Session(con, schema={"r": {"o": dpsql.Domain.boolean(nullable=True)}})
+    sql = f"SELECT {listed}, COUNT(*) AS n FROM r GROUP BY ALL"
+    exact = ", ".join(f"{written(con, key).sql} AS k{i}" for i, key in enumerate(keys))
+    frame = asked.query(sql, budget=HUGE)
+    found = {tuple(r[: len(keys)]): round(r[len(keys)]) for r in frame.rows()}
+    query = f"SELECT {exact}, COUNT(*) AS n FROM r GROUP BY ALL"
+    expected = {tuple(r[:-1]): r[-1] for r in con.execute(query).fetchall()}
+    assert {group: n for group, n in found.items() if n} == expected
+
+
+def test_what_was_measured_along_some_cuts_goes_with_other_cuts(con):
+    asked = dpsql.Session(con, schema=SCHEMA)
+    asked.query("SELECT COUNT(*) FILTER (price > 10) AS a, COUNT(*) FILTER (price > 20) AS b, "
+                "COUNT(*) AS n FROM t", budget=BUDGET)  # fmt: skip
+    free = "SELECT COUNT(*) FILTER (price > 10 AND price <= 20) AS a FROM t"
+    first = asked.query(free, budget=0)
+    with pytest.raises(UndeterminedError):
+        asked.query("SELECT COUNT(*) FILTER (price > 15) AS a FROM t", budget=0)
+    sql = "SELECT COUNT(*) FILTER (price > 10) AS a, COUNT(*) FILTER (price > 15) AS c FROM t"
+    assert "measurements of 1 earlier release" in str(asked.plan(sql, budget=BUDGET).explain())
+    asked.query(sql, budget=BUDGET)
+    again = asked.query(free, budget=0)
+    assert again[again.columns[1]][0] <= first[first.columns[1]][0] * 1.0001
+    assert asked.query("SELECT COUNT(*) FILTER (price > 15) AS a FROM t", budget=0).height == 1
+    assert asked.query("SELECT COUNT(*) AS n FROM t WHERE price > 15 AND price <= 20",
+                       budget=0).height == 1  # fmt: skip
