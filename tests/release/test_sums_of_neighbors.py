@@ -160,6 +160,29 @@ def test_most_random_statements_are_answered():
     assert not answered or sum(answered) >= len(answered) / 2
 
 
+UNIONS = {
+    "counts": "SELECT a, COUNT(*) AS n FROM (SELECT a FROM r WHERE x > 3 UNION ALL SELECT a FROM r "
+    "UNION ALL SELECT 2 FROM r WHERE q IS NULL) AS s GROUP BY a",
+    "sums": "SELECT k, SUM(x) AS s, COUNT(q) AS n FROM (SELECT 'all' AS k, x, q FROM r UNION ALL "
+    "SELECT 'some', x, q FROM r WHERE i > 5 OR a = 1) AS s GROUP BY k",
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_that_several_queries_return_are_paid_for_as_often(seed):
+    rng, rows, max_rows, asked, how = case(seed)
+    con = connect()
+    fill(con, rows)
+    asked["script"] = UNIONS
+    whole = recorded(con, asked, **how)
+    for apart, other in neighbors(rng, rows, max_rows):
+        fill(con, other)
+        replayed = recorded(con, asked, **how)
+        check_alike(whole, replayed)
+        steps = apart if whole.certified.budget.pure else apart**2
+        assert spent(whole, replayed) <= steps * charged(whole)
+
+
 @pytest.mark.parametrize("max_rows", [None, 3])
 @pytest.mark.parametrize("mechanism", ["querysmasher", "laplace"])
 def test_what_is_charged_is_reached_by_rows_at_the_bounds(max_rows, mechanism):

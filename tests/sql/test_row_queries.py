@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpsql
+from tests.sql import reference
 from tests.sql.test_predicates import predicates
 from tests.sql.test_queries import SETTINGS, check, con, one_of
 
@@ -69,8 +71,10 @@ def row_queries(draw, columns, rows, joined):
 @st.composite
 def statements(draw):
     columns, rows, joined, ctes = KINDS, "t", False, []
-    if draw(st.integers(0, 3)) == 0:
-        rows = f"(SELECT * FROM t WHERE {draw(predicates)}) AS first"
+    parts = draw(st.sampled_from([0, 0, 0, 1, 2, 3]))
+    if parts:
+        written = (f"SELECT * FROM t WHERE {draw(predicates)}" for _ in range(parts))
+        rows = f"({' UNION ALL '.join(written)}) AS first"
     for level in range(draw(st.integers(1, 3))):
         sql, columns, joined = draw(row_queries(columns, rows, joined))
         if draw(st.booleans()):
@@ -95,6 +99,26 @@ def statements(draw):
 @given(sql=statements())
 def test_random_row_queries(con, sql):
     check(con, sql)
+
+
+UNIONS = {
+    "SELECT * FROM people UNION ALL SELECT * FROM people": 4,
+    "SELECT age FROM people WHERE member UNION ALL SELECT hours FROM people WHERE NOT member": 1,
+    "SELECT age FROM people UNION ALL SELECT age FROM people UNION ALL SELECT age FROM people": 9,
+    "SELECT sex FROM people WHERE starts_with(name, 'A') UNION ALL SELECT sex FROM people": 4,
+}
+"""Queries of rows → the square of how often the same row may be in them."""
+
+
+@pytest.mark.parametrize("union", UNIONS)
+def test_a_row_that_several_queries_return_costs_so_often(union):
+    budget = dpsql.Budget(rho=1)
+    once, often = (
+        dpsql.query(reference.connect(), f"SELECT COUNT(*) AS n FROM {rows}", budget=budget)
+        for rows in ("people", f"({union}) AS s")
+    )
+    variance = once["n_variance"].item() * UNIONS[union]
+    assert often["n_variance"].item() == pytest.approx(variance, rel=0.02)
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts, public_hint
 from dpsql.sql.binding.row_queries import check_filters, inner_query, is_by_row
 from dpsql.sql.binding.tables import NamedTables
+from dpsql.sql.binding.unions import is_union_all, parts_of
 from dpsql.sql.text.spans import SourceText
 
 PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
@@ -22,7 +23,8 @@ PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
 class WrittenRows:
     """A query of private rows, as it is written."""
 
-    query: exp.Select
+    query: exp.Select | exp.SetOperation
+    """A SELECT, or UNION ALL of such queries."""
     names: Names
     """What names mean around it."""
     columns: tuple[str, ...]
@@ -123,18 +125,42 @@ class PrivateItems:
 
     def rows_of(self, query: Expr, names: Names, alias: Expr | None) -> WrittenRows | None:
         """Return a query that only projects and filters private rows; None if it is another."""
-        if not isinstance(query, exp.Select) or not is_by_row(query):
+        if not isinstance(query, exp.Select | exp.SetOperation) or not is_by_row(query):
             return None
         inside, clause = dict(names), query.args.get("with_")
         for cte in clause.expressions if clause is not None else []:
             rows = self.rows_of(cte.this, inside, cte.args["alias"])
             inside[cte.alias.lower()] = Name(NOISY if rows is None else PRIVATE, "", rows)
+        if isinstance(query, exp.SetOperation):
+            return self._put_together(query, names, inside, alias)
         items = [join.item for join in joins_of(query, self._source)]
         place = next((item for item in items if self.is_private(item, inside)), None)
         if place is None:
             return None
         check_filters(query, self._source)
         return WrittenRows(query, dict(names), given_names(alias), place, inside)
+
+    def _put_together(
+        self, query: exp.SetOperation, names: Names, inside: Names, alias: Expr | None
+    ) -> WrittenRows | None:
+        """Return a UNION ALL of queries of private rows; None if there are no private rows in it.
+
+        Raises:
+            UnsupportedSqlError: private rows are compared, or put together with others.
+        """
+        found = [self.rows_of(part, inside, None) for part in parts_of(query)]
+        first = next((rows for rows in found if rows is not None), None)
+        if first is None:
+            return None
+        if not is_union_all(query):
+            message = f"{query.key.upper()} of single rows is not supported: it compares them."
+            raise self._source.unsupported(query, message, "use conditions, or UNION ALL.")
+        if None in found:
+            message = "UNION ALL of single rows and of other rows is not supported."
+            hint = "count in each part, and add the counts up in a query around them."
+            raise self._source.unsupported(query, message, hint)
+        check_filters(query, self._source)
+        return WrittenRows(query, dict(names), given_names(alias), first.item, first.inside)
 
     def base(self, item: Expr, names: Names) -> Expr:
         """Return where the private table is named whose rows an item after FROM has."""

@@ -35,6 +35,7 @@ from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
 from dpsql.sql.binding.subqueries import Outer, OuterColumns
 from dpsql.sql.binding.tables import NamedTables, Public, Resolve
+from dpsql.sql.binding.unions import check_alike, parts_of, union_of
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.parse import Parsed
 
@@ -214,6 +215,8 @@ class _Visitor:
     def _row_query(self, rows: WrittenRows) -> tuple[Home, RowQuery]:
         """Bind a query of private rows; return what it is over, and what it consists of."""
         select = rows.query
+        if isinstance(select, exp.SetOperation):
+            return self._union(select, rows)
         names, _ = self._with(select, rows.names)
         joins = joins_of(select, self._source)
         place = self._items.among(joins, names) or joins[0]
@@ -231,6 +234,14 @@ class _Visitor:
         columns = columns_of(select, binder, list(zip(joins, sides, strict=True)), self._source)
         relations = (*home.relations, *own)
         return home, RowQuery(columns, relations, tuple(joined), binder.named, span)
+
+    def _union(self, query: exp.SetOperation, rows: WrittenRows) -> tuple[Home, RowQuery]:
+        """Bind UNION ALL of queries of private rows; see `unions`."""
+        names, _ = self._with(query, rows.names)
+        written = (self._items.rows_of(part, names, None) for part in parts_of(query))
+        homes, queries = zip(*map(self._row_query, filter(None, written)), strict=True)
+        check_alike(homes, queries, query, self._source)
+        return homes[0], union_of(queries, query, self._sandbox, self._source)
 
     def _joined(
         self,

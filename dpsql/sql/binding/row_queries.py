@@ -137,14 +137,16 @@ class _RowQueryScope(Scope):
         return found
 
 
-def is_by_row(select: Expr) -> bool:
-    """Whether a SELECT, if it is over rows, returns a row for each of them."""
-    if not isinstance(select, exp.Select) or any(select.args.get(key) for key in _OF_GROUPS):
+def is_by_row(query: exp.Select | exp.SetOperation) -> bool:
+    """Whether a query, if it is over rows, returns a row for each of them."""
+    if isinstance(query, exp.SetOperation):  # of which the parts tell
+        return True
+    if any(query.args.get(key) for key in _OF_GROUPS):
         return False
-    return not any(has_aggregate(item) for item in select.expressions)
+    return not any(has_aggregate(item) for item in query.expressions)
 
 
-def check_filters(select: exp.Select, source: SourceText) -> None:
+def check_filters(select: exp.Query, source: SourceText) -> None:
     """Refuse a query of private rows that does more than to project and filter them.
 
     Its order is of no account.

@@ -1,0 +1,151 @@
+"""UNION ALL of queries of private rows: a join with the numbers of the queries.
+
+With A and B conditions on rows of one table T, a row of
+
+    SELECT e FROM T WHERE A UNION ALL SELECT f FROM T WHERE B
+
+is a row of T × {0, 1} that meets (i = 0 AND A) OR (i = 1 AND B), of which CASE i WHEN 0 THEN e
+ELSE f END is shown: each row of T meets as many numbers as there are queries that return it, and
+counts once for each. So it is a join with a public table, and the sensitivity that of one: a row
+that two queries return counts twice, and costs accordingly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeGuard
+
+from sqlglot import exp
+
+from dpsql.errors import Span
+from dpsql.schema import Domain
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, quoted_column, render
+from dpsql.sql.binding.relations import materialize
+from dpsql.sql.binding.row_queries import Home, RowQuery
+from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
+from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.text.spans import SourceText
+
+_NUMBER = column("__r0_0")
+"""The number of the query that a row is of: the first column of the first relation."""
+
+
+def parts_of(query: exp.SetOperation) -> list[Expr]:
+    """Return the queries that are put one below the other, without parentheses."""
+    return [part for side in (query.this, query.expression) for part in _flattened(side)]
+
+
+def _flattened(side: Expr) -> list[Expr]:
+    while isinstance(side, exp.Subquery):
+        side = side.this
+    plain = not any(side.args.get(key) for key in ("with_", "limit", "offset"))
+    return parts_of(side) if plain and is_union_all(side) else [side]
+
+
+def is_union_all(query: Expr) -> TypeGuard[exp.Union]:
+    """Whether a query has all rows of both of its sides."""
+    return isinstance(query, exp.Union) and query.args.get("distinct") is False
+
+
+def check_alike(
+    homes: Sequence[Home], queries: Sequence[RowQuery], union: Expr, source: SourceText
+) -> None:
+    """Refuse a union of rows that aren't of one table alone, or have other columns.
+
+    Raises:
+        UnsupportedSqlError: they are of several tables, or joined with others.
+        SqlError: one query has more columns than another.
+    """
+    tables = {home.table.path or (home.table.name,) for home in homes}
+    if len(tables) > 1 or any(query.relations for query in queries):
+        message = "UNION ALL of rows of several tables, or of joins, is not supported."
+        hint = "join what the UNION ALL returns, or count in each part, and add the counts up."
+        raise source.unsupported(union, message, hint)
+    widths = {len(query.columns) for query in queries}
+    if len(widths) > 1:
+        message = "The queries that UNION ALL puts together have different numbers of columns."
+        raise source.error(union, message, "select as many columns in each.")
+
+
+def union_of(
+    queries: Sequence[RowQuery], union: Expr, sandbox: Sandbox, source: SourceText
+) -> RowQuery:
+    """Return the query whose rows are those of all queries.
+
+    Args:
+        queries: these; they have the same number of columns, and join nothing.
+        union: where it stands.
+        sandbox: where the numbers of the queries are stored.
+        source: the statement's text.
+    """
+    span, table = source.node(union), sandbox.new_name("relation")
+    numbers = f"SELECT range FROM range({len(queries)})"
+    names, rows = materialize(sandbox, source, table, numbers, [], 0, union)
+    number = Relation(0, table, names, table, rows, "inner", (), span)
+    columns = tuple(
+        RowQueryColumn(several[0].name, quoted_column(several[0].name), _UnionColumn(several))
+        for several in zip(*(query.columns for query in queries), strict=True)
+    )
+    common = [c for c in queries[0].conjuncts if all(c in query.conjuncts for query in queries)]
+    rests = [[c for c in query.conjuncts if c not in common] for query in queries]
+    either = [_either(rests, span)] if any(rests) else []
+    named = frozenset[str]().union(*(query.named for query in queries))
+    return RowQuery(columns, (number,), (*common, *either), named, span)
+
+
+def _either(rests: Sequence[Sequence[BoundExpr]], span: Span) -> BoundExpr:
+    """Return the condition that a row meets that of its query."""
+    branches = []
+    for i, rest in enumerate(rests):
+        own: Expr = exp.EQ(this=_NUMBER.copy(), expression=exp.Literal.number(i))
+        parts = [own, *(paren(part.node) for part in rest)]
+        branches.append(reduce(lambda a, b: exp.And(this=a, expression=b), parts))
+    node = reduce(lambda a, b: exp.Or(this=a, expression=b), map(paren, branches))
+    return _bound(node, [part for rest in rests for part in rest], span)
+
+
+def _bound(node: Expr, parts: Sequence[BoundExpr], span: Span) -> BoundExpr:
+    return BoundExpr(
+        node,
+        render(node),
+        frozenset[str]().union(*(part.attributes for part in parts)),
+        frozenset({0}).union(*(part.relations for part in parts)),
+        span,
+        frozenset[str]().union(*(part.by_row for part in parts)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _UnionColumn:
+    """What a column of a union is: the column of the query that the row is of."""
+
+    several: tuple[RowQueryColumn, ...]
+
+    @property
+    def scope(self) -> Scope:
+        """What names mean in the first query."""
+        return self.several[0].inside.scope
+
+    def bind(self, node: Expr) -> BoundExpr:
+        """Bind it where it stands."""
+        found = [binder.bind(part) for binder, part in self._parts(node)]
+        if len({one.sql for one in found}) == 1:
+            return found[0]
+        ifs = [
+            exp.If(this=exp.Literal.number(i), true=one.node.copy()) for i, one in enumerate(found)
+        ]
+        return _bound(exp.Case(this=_NUMBER.copy(), ifs=ifs), found, found[0].span)
+
+    def domain_of(self, node: Expr) -> tuple[str, Domain] | None:
+        """Return name and domain of a private column; None if the queries have several."""
+        found = {binder.domain_of(part) for binder, part in self._parts(node)}
+        return found.pop() if len(found) == 1 else None
+
+    def _parts(self, node: Expr) -> list[tuple[Binder, Expr]]:
+        """Return what the column is in each query, and what binds it there."""
+        first = quoted_column(self.several[0].name)
+        place = node if isinstance(node, exp.Column) else first
+        return [(one.inside, one.at(place)) for one in self.several]
