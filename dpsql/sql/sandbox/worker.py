@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import threading
+from collections import deque
 from typing import Any, BinaryIO
 
 import duckdb
@@ -57,6 +58,8 @@ _LIMITS = (
 """Errors that say nothing about the values of a statement."""
 _KIND = re.compile(r"^[A-Za-z ]*Error: ")
 _PLACE = re.compile(r"\n.*", re.DOTALL)
+_REMEMBERED = 16
+"""A statement is described, rehearsed and run: its tree is looked at once."""
 _DEPTH = 20_000
 """Of Python's recursion: DuckDB's trees have some levels for each operator."""
 
@@ -82,6 +85,7 @@ class Worker:
         self._con = con
         self._cursors: dict[int, Con] = {}
         self._running: Con | None = None
+        self._permitted: deque[str] = deque(maxlen=_REMEMBERED)
 
     def stop(self) -> None:
         """Stop the running statement; called by another thread."""
@@ -126,20 +130,21 @@ class Worker:
             statement = f"CREATE OR REPLACE TEMP {kind} {_own(name)} AS {query}"
             con.execute(statement, parameters)
             return {}, b""
-        types: list[tuple[str, ...]] = []
-        if kind in {"types", "frame"}:
-            types = [row[:2] for row in con.execute(f"DESCRIBE {query}", parameters).fetchall()]
-        if kind == "types":
-            return {"types": types}, b""
-        found = con.sql(query, params=parameters or None).to_arrow_table()
-        return {"types": types}, _packed(found)
+        found = con.sql(query, params=parameters or None)
+        types = list(zip(found.columns, map(str, found.types), strict=True))
+        # Without parameters nothing has run yet.
+        return {"types": types}, b"" if kind == "types" else _packed(found.to_arrow_table())
 
     def _check(self, con: Con, query: str) -> None:
+        """Refuse what may not run. It depends on the text alone, so the same one passes again."""
+        if query in self._permitted:
+            return
         ((text,),) = con.execute(_TREE, [query]).fetchall()
         tree = json.loads(text)
         if tree.get("error_type") == "parser":
             raise ValueError(str(tree.get("error_message")))
         check_permitted(tree)
+        self._permitted.append(query)
 
     def _store(self, con: Con, name: str, block: bytes) -> tuple[dict[str, object], bytes]:
         con.register(_INCOMING, pa.ipc.open_stream(block).read_all())
