@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import sqlglot
@@ -192,9 +193,15 @@ def _read(text: str, column: str, type_: str) -> _Limits:
     if len(text) > MAX_CHECK_CHARACTERS:
         return _UNKNOWN
     try:
-        return _conjunction(sqlglot.parse_one(text, read="duckdb"), column, type_)
+        return _conjunction(_parsed(text), column, type_)
     except (SqlglotError, RecursionError):
         return _UNKNOWN  # a constraint that isn't understood gives no domain
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> exp.Expr:
+    """Parse a constraint once for all columns, and whenever the table is described. Only to read."""
+    return sqlglot.parse_one(text, read="duckdb")
 
 
 def operands(node: exp.Expr, connector: type[exp.Expr]) -> list[exp.Expr]:
