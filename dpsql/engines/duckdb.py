@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.engines.base import (
     Counted,
@@ -40,6 +41,7 @@ from dpsql.schema.fetching import fetch
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Origin
 
+_FEW_RUNS = 32
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
 
@@ -341,9 +343,7 @@ def _count(
         size = whole(coding.size(attribute), "BIGINT")
         code = columns[attribute].code
         if attribute in coding.merged:
-            classes = parameters.bind(("classes", attribute), coding.merged[attribute].tolist())
-            place = call("+", code, whole(1, "BIGINT"))
-            code = call("list_extract", f"{classes}::BIGINT[]", place)
+            code = _class_of(code, attribute, coding.merged[attribute], parameters)
         key = call("+", call("*", key, size), code)
     inside = " AND ".join(column.inside(parameters) for column in columns.values()) or "true"
     stored = [f"{columns[a].stored(parameters)} AS {columns[a].alias}" for a in keys]
@@ -365,6 +365,22 @@ def _count(
         f"(SELECT {', '.join([*aliases, 'system.main.count(*) AS n', *added])} FROM "
         f"({rows} FROM {source} WHERE {inside}) {by})"
     )
+
+
+def _class_of(code: str, name: str, classes: NDArray[np.int64], parameters: Parameters) -> str:
+    """Write the class of a cell, by the ends of runs of one class where these are few.
+
+    Else by a list, which for millions of cells takes seconds to bind, and as many to search.
+    """
+    ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
+    if len(ends) > _FEW_RUNS:
+        listed = parameters.bind(("classes", name), classes.tolist())
+        return call("list_extract", f"{listed}::BIGINT[]", call("+", code, whole(1, "BIGINT")))
+    runs = (
+        f"WHEN {code} <= {whole(end, 'BIGINT')} THEN {whole(int(classes[end]), 'BIGINT')}"
+        for end in ends
+    )
+    return f"CASE {' '.join(runs)} END"
 
 
 def _total(value: RowMeasure, summed: str) -> str:

@@ -200,7 +200,7 @@ def _read(text: str, column: str, type_: str) -> _Limits:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> exp.Expr:
-    """Parse a constraint once for all columns, and whenever the table is described. Only to read."""
+    """Parse a constraint once for all columns, and for the next time. The tree is only read."""
     return sqlglot.parse_one(text, read="duckdb")
 
 
