@@ -244,21 +244,6 @@ def middle_of(bounds: tuple[Fraction, Fraction], step: Fraction) -> int:
     return (math.floor(bounds[0] / step) + math.ceil(bounds[1] / step)) // 2
 
 
-def present(expression: RowExpression, types: Mapping[str, str]) -> str:
-    """Write 1 where an expression has a value that is added up, 0 where it is NULL or NaN.
-
-    NaN is above infinity in DuckDB, and a comparison with NULL is not true.
-    """
-    value = RowWriter(types).write_double(expression)
-    return f"CASE WHEN {value} <= {_INFINITE} THEN {whole(1)} ELSE {whole(0)} END"
-
-
-def given(expression: RowExpression, types: Mapping[str, str]) -> str:
-    """Write 1 where an expression of any type is not NULL, else 0: what COUNT counts."""
-    written = RowWriter(types).write(expression)
-    return f"CASE WHEN {written.sql} IS NULL THEN {whole(0)} ELSE {whole(1)} END"
-
-
 def condition(expression: RowExpression, types: Mapping[str, str]) -> str:
     """Write TRUE where a condition is true, else FALSE.
 
