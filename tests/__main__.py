@@ -19,7 +19,7 @@ CHECKS = (
     ("ruff", "check", "--quiet", "."),
     ("ruff", "format", "--check", "--quiet", "."),
     ("mypy",),
-    ("pytest", "-q", "-n", "auto"),
+    ("pytest", "-q", "-n", "auto", "--dist", "worksteal"),
 )
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -25,7 +25,7 @@ def stitched(workload: Workload, found: References):
     return stitch(workload, Cost(BUDGET), divide_by(workload, found, 1e-3))
 
 
-@some(40)
+@some(25)
 @given(st.data(), workloads())
 def test_unbiased_with_the_stated_variances(data, workload):
     planned = stitched(workload, data.draw(references(workload.domain)))

@@ -30,7 +30,7 @@ from tests.oracle import generalized_least_squares
 from tests.planner.random_workloads import RESIDUALS, some, workloads
 
 BUDGET = Budget(mu=1)
-SETTINGS = some(70)
+SETTINGS = some(45)
 pytestmark = pytest.mark.usefixtures("quick_cells")
 
 

@@ -17,7 +17,7 @@ from dpsql.workload import AllRange, CircularRange, Identity, Matrix, Prefix, Wo
 from tests.planner.random_workloads import RESIDUALS, some, workloads
 
 BUDGET = dpsql.Budget(mu=1)
-SETTINGS = some(60)
+SETTINGS = some(40)
 pytestmark = pytest.mark.usefixtures("quick_cells")
 
 

@@ -62,8 +62,12 @@ def test_a_pipe_gets_no_progress_and_no_escape_codes(piped):
     assert "planning" not in piped
 
 
+@pytest.mark.long
 def test_a_terminal_gets_a_progress_display():
-    """From the file in the repository, which is the same demo."""
+    """From the file in the repository, which is the same demo.
+
+    By default `tests/cli/test_processes.py` looks at a terminal, with a release that takes less.
+    """
     parent, child = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     command = [sys.executable, str(EXAMPLES / "demo.py")]

@@ -24,7 +24,7 @@ def con():
     return coverage.groups()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize(
     "name", ["DISC(age, .5)", "CONT(age, .1)", "DISC(hours, .25)", "DISC(hours, .9)"]
@@ -91,7 +91,7 @@ def test_a_quantile_is_inside_its_interval(con, value):
         assert (frame["v"] <= frame["v_upper"]).all()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize(
     "name", ["AVG(age)", "STDDEV(age)", "percent", "sqrt(COUNT(*))", "AVG by rich"]

@@ -100,12 +100,13 @@ def test_combined_answers_are_unbiased_and_vary_as_stated(con, session, name):
 
 
 @pytest.mark.statistical
-def test_merged_cells_over_many_releases(con, monkeypatch):
+@pytest.mark.parametrize("runs", [16, pytest.param(24, marks=pytest.mark.long)])
+def test_merged_cells_over_many_releases(con, monkeypatch, runs):
     """Age bands, then single ages, then bands again: their errors have the stated size."""
     bits = SeededBits(7)
     monkeypatch.setattr(measuring, "fresh_bits", lambda: bits)
     errors = []
-    for _ in range(24):
+    for _ in range(runs):
         session = dpsql.Session(con)
         for sql in (BANDS, AGES, BANDS):
             frame = session.query(sql, budget=BUDGET)

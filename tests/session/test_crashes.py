@@ -184,7 +184,7 @@ def check_kills(template: Path, folder: Path, count: int, seed: int) -> None:
 
 
 def test_kill(template, tmp_path):
-    check_kills(template, tmp_path, 12, seed=1)
+    check_kills(template, tmp_path, 6, seed=1)
 
 
 @pytest.mark.long
@@ -257,7 +257,7 @@ unraisable = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 @unraisable
 def test_interrupts(tmp_path):
-    check_interrupts(tmp_path, 16, seed=3)
+    check_interrupts(tmp_path, 8, seed=3)
 
 
 @unraisable

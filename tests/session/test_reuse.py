@@ -208,7 +208,7 @@ def check_equal_to_the_last_bit(session, times):
 
 
 def test_free_answers_are_the_same_to_the_last_bit(session):
-    check_equal_to_the_last_bit(session, 8)
+    check_equal_to_the_last_bit(session, 4)
 
 
 @pytest.mark.long

@@ -101,7 +101,7 @@ def con():
     return con
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@settings(max_examples=40, derandomize=True, deadline=None, database=None)
 @given(predicate=predicates)
 def test_random_predicates(con, predicate):
     """Every joint cell is in the table once: the answer shows which cells are counted."""

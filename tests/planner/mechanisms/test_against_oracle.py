@@ -67,7 +67,7 @@ def test_variances_are_those_of_the_integers(name, workload):
     check(planned_by(name, workload, Budget(rho=Fraction(1, 3))))
 
 
-@some(40)
+@some(25)
 @given(workloads(), st.sampled_from(["residualplanner+", "fourier"]))
 def test_random_workloads_are_answered_as_stated(workload, name):
     planned = planned_by(name, workload, Budget(mu=1))

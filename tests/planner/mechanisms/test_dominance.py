@@ -24,7 +24,7 @@ from tests.planner.random_workloads import some, workloads
 
 BUDGET = Budget(mu=1)
 TOLERANCE = 1e-4
-FEW, MANY = some(40), some(500)
+FEW, MANY = some(25), some(500)
 
 
 @st.composite

@@ -47,7 +47,7 @@ def strategy_by_definition(gram, shape) -> tuple[np.ndarray, float]:
     return x, float(np.trace(gram @ np.linalg.pinv(x, rcond=1e-10, hermitian=True)))
 
 
-@some(40)
+@some(25)
 @given(workloads())
 def test_strategies_and_errors_are_those_of_the_definition(workload):
     coloring = by_size(workload)

@@ -32,7 +32,7 @@ def classes(draw, cells):
 
 
 @given(st.data())
-@some(60)
+@some(40)
 def test_split_references_agree_with_the_coarse_ones(data):
     coarse = classes(data.draw, data.draw(st.integers(1, 12)))
     n = int(coarse.max()) + 1
@@ -49,7 +49,7 @@ def test_split_references_agree_with_the_coarse_ones(data):
 
 
 @given(st.data())
-@some(60)
+@some(40)
 def test_refinements(data):
     cells = data.draw(st.integers(1, 10))
     one, other = classes(data.draw, cells), classes(data.draw, cells)

@@ -35,7 +35,7 @@ TABLE = np.random.default_rng(0).integers(0, 50, int(np.prod(list(SIZES.values()
 
 
 @given(rounds())
-@some(40)
+@some(25)
 def test_answers_without_noise_are_exact(given_rounds):
     for _, plan, _ in plan_rounds(given_rounds, TABLE):
         if not plan.planned:
@@ -48,7 +48,7 @@ def test_answers_without_noise_are_exact(given_rounds):
 
 
 @given(rounds())
-@some(40)
+@some(25)
 def test_no_variance_is_below_least_squares_and_the_total_is_never_above_the_plan_alone(rounds_):
     for alone, plan, sources in plan_rounds(rounds_, TABLE):
         if not plan.planned:
@@ -75,7 +75,7 @@ def with_contexts(first, second, found, residuals):
 
 @pytest.mark.parametrize("quick", [0, 400])
 @given(st.data(), rounds(most=2))
-@some(40)
+@some(25)
 def test_a_plan_rests_on_residual_spaces_of_several_contexts(quick, data, rounds_):
     (first, _, _), (second, _, residuals) = rounds_
     with pytest.MonkeyPatch.context() as patch:

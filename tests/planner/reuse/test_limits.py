@@ -18,7 +18,7 @@ from tests.planner.reuse.test_combining import TABLE
 
 
 @given(rounds())
-@some(40)
+@some(25)
 def test_answers_are_exact_also_where_little_can_be_joined(given_rounds):
     small = {"DENSE_CELLS": 0, "JOINT_CELLS": 6, "MOST_ROWS": 4}
     with mock.patch.multiple(combine, **small):
