@@ -313,14 +313,16 @@ def scan(coding: Coding, blocks: Mapping[Marginal, Measures], source: str | None
 def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Measures]) -> Scan:
     """Build one statement for all blocks, over the rows that count of each privacy unit.
 
-    They are found once: that takes far longer than to count them. Keys are computed of those that
-    are kept, so that they have no say in which these are.
+    They are found once: that takes far longer than to count them, and for a single block they need
+    not be stored. Keys are computed of those that are kept, so that they have no say in which these
+    are.
     """
     names = {name for block in blocks for name in block}
     used = coding.read(names, [value for added in blocks.values() for value in added.values()])
     counts = scan(coding, blocks, KEPT)
     kept = kept_rows(coding.table.without_keys, used)
-    return replace(counts, sql=f"WITH {KEPT} AS MATERIALIZED ({kept}) {counts.sql}")
+    once = "MATERIALIZED" if len(blocks) > 1 else "NOT MATERIALIZED"
+    return replace(counts, sql=f"WITH {KEPT} AS {once} ({kept}) {counts.sql}")
 
 
 def _count(

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from dpsql.engines.bounded import rule_of
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import Gaussian
 from dpsql.planner.mechanisms.aim.estimates import block_of
@@ -93,6 +94,7 @@ def sources_of(script: Script, estimates: Estimates) -> Iterator[Source]:
             {frozenset(m.attributes): m.values for m in measured},
             reading="adaptive",
             described=script.table.described,
+            kept_by=rule_of(script.table),
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from dpsql.engines.bounded import rule_of
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import is_laplace, privacy_cost
 from dpsql.measurement.measure import NoisyMeasurements
@@ -69,6 +70,7 @@ def measured_source(
         described=script.table.described,
         rests_on=tuple(entry.request for entry in used(plan, before).earlier),
         measures=sums,
+        kept_by=rule_of(script.table),
     )
 
 

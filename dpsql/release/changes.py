@@ -13,14 +13,15 @@ was measured goes together with what is measured under another description, if t
 the columns that were measured.
 
 With a privacy unit, that isn't so: which rows of a unit are kept is decided by all columns that
-have a domain (see `dpsql/engines/bounded.py`), and by `max_rows`. Nor is it in releases that left
-rows out, which name these columns as `guards`.
+have a domain, by `max_rows`, and by the rule (see `dpsql/engines/bounded.py`), which is noted with
+what was measured. Nor is it in releases that left rows out, which name these columns as `guards`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dpsql.engines.bounded import rule_of
 from dpsql.errors import StaleSchemaError, printable
 from dpsql.linalg.arrays import Ints
 from dpsql.planner.reconstruction.lines import lines
@@ -40,7 +41,9 @@ def goes_with(source: Source, table: Table, *, same_schema: bool) -> bool:
         table: as it is described now.
         same_schema: whether it was described by the same schema then.
     """
-    if source.guards or not (same_schema or unchanged(source, table)):
+    if source.guards or source.kept_by != rule_of(table):
+        return False
+    if not (same_schema or unchanged(source, table)):
         return False
     then, cut = _derived(source.described), lines(source)
     if not all(_alike(table.derived.get(n, of), of) for n, of in then.items()):

@@ -5,9 +5,9 @@ A row is one of: a `space` that was measured (its attributes, the noise and the 
 a context, the `pivots` that tell contexts apart, the `cells` into which the values of an attribute
 were merged, which `rows` counted: those with a value of the domain in every
 named column, what was `described`: a hash of the domain of every column of the table, or where it
-is cut, or the `reading`: how answers follow. Rows of one release have one number `source`; but
-sums of a measure have numbers of their own, after that of the release, and a row `measure` with the
-measure and the largest magnitude of what a row adds.
+is cut, by which rule rows of units were `kept`, or the `reading`: how answers follow. Rows of one
+release have one number `source`; but sums of a measure have numbers of their own, after that of the
+release, and a row `measure` with the measure and the largest magnitude of what a row adds.
 All is read back with suspicion: files come from strangers.
 """
 
@@ -64,6 +64,7 @@ KINDS = frozenset(
         "rests_on",
         "reading",
         "measure",
+        "kept",
     }
 )
 MAX_DIGITS = 100
@@ -128,6 +129,8 @@ def _rows(number: int, source: Source) -> Iterator[_ParquetRow]:
     yield _ParquetRow(number, "rows", -1, sorted(source.guards), [], [], "", nothing)
     for name, domain in source.described.items():
         yield _ParquetRow(number, "described", -1, [name], [], [], domain, nothing)
+    if source.kept_by:
+        yield _ParquetRow(number, "kept", -1, [source.kept_by], [], [], "", nothing)
     yield _ParquetRow(number, "reading", -1, [source.reading], [], [], "", nothing)
     yield _ParquetRow(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
     for name, n in source.sizes.items():
@@ -224,7 +227,19 @@ def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
     rests_on = tuple(rested["names"])
     described = dict(_described(row) for row, _ in kinds["described"])
     lines_of(described)  # which raises where cuts don't ascend
-    source = Source(blocks, references, sizes, merged, values, guards, described, rests_on, reading)
+    (kept,) = [name for row, _ in kinds.get("kept", ()) for name in row["names"]] or [""]
+    source = Source(
+        blocks,
+        references,
+        sizes,
+        merged,
+        values,
+        guards,
+        described,
+        rests_on,
+        reading,
+        kept_by=kept,
+    )
     _check(source)
     if "measure" not in kinds:
         return None, source

@@ -51,21 +51,30 @@ def kept(rows, k):
     for row in rows:
         if row[0] is not None:
             units[row[0]].append(row[1:])
+    return [row for name, owned in units.items() for row in kept_of(name, owned, k)]
+
+
+def kept_of(name, owned, k):
+    """Keep k rows of one unit."""
+    n = len(owned)
+    if n <= k:
+        return owned
+    lined_up = sorted(owned, key=lambda row: [(v is not None, key(v)) for v in row])
+    id_ = "".join(chr(c) if 32 <= c < 127 else f"\\x{c:02X}" for c in name.encode())
+    m = int.from_bytes(hashlib.md5(id_.encode()).digest(), "little")  # noqa: S324
+    s, a, b = m % 2**62 % n, m // 2**64 % 2**31, m // 2**96 % 2**31
     result = []
-    for name, owned in units.items():
-        copies, order = defaultdict(int), []
-        for row in owned:
-            text = "".join("-" if v is None else f"{len(t(v))}:{t(v).decode()}" for v in row)
-            copies[text] += 1
-            number = copies[text]
-            digest = hashlib.md5(f"{name}|{number}|{text}".encode()).hexdigest()  # noqa: S324
-            order.append((digest, text.encode(), number, row))
-        result += [entry[-1] for entry in sorted(order, key=lambda entry: entry[:3])[:k]]
+    for r, row in enumerate(lined_up):
+        q = (r + s) % n
+        j = q * k // n
+        first, after = -(-j * n // k), -(-(j + 1) * n // k)
+        if q == first + (a * j + b) % (2**31 - 1) % (after - first):
+            result.append(row)
     return result
 
 
-def t(value):
-    return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
+def key(value):
+    return b"" if value is None else value.encode() if isinstance(value, str) else value
 
 
 def expected(rows, k):
@@ -174,6 +183,50 @@ def test_copies_of_a_row_count_for_themselves():
     assert abs(other - 200) < 4.5 * np.sqrt(180)
 
 
+def test_every_row_of_a_unit_is_kept_with_the_same_chance():
+    """Wherever it stands among the others: at the ends, and where k doesn't divide the rows."""
+    n, k, units = 7, 3, 3000
+    con = connect([], "p VARCHAR, v INTEGER CHECK (v BETWEEN 0 AND 6)")
+    con.execute(
+        f"INSERT INTO t SELECT i // {n}, i % {n} FROM range({n * units}) AS r(i)"
+    ).fetchall()
+    counts = marginals(con, k, [("v",)], schema=None)["v",][:n]
+    assert counts.sum() == k * units
+    chance = k / n
+    assert np.abs(counts - units * chance).max() < 4.5 * np.sqrt(units * chance * (1 - chance))
+
+
+def test_rows_in_pairs_are_not_kept_by_their_place_in_the_pair():
+    """As would be if the same place was taken in each stretch."""
+    units, days = 200, 40
+    con = connect([], "p VARCHAR, d UTINYINT CHECK (d < 40), evening BOOLEAN NOT NULL")
+    con.execute(
+        f"INSERT INTO t SELECT i // {2 * days}, i // 2 % {days}, i % 2 = 1 "
+        f"FROM range({units * 2 * days}) AS r(i)"
+    ).fetchall()
+    evenings = marginals(con, days, [("evening",)], schema=None)["evening",][1]
+    assert abs(evenings - units * days / 2) < 4.5 * np.sqrt(units * days / 4)
+
+
+def test_values_that_are_equal_and_not_the_same_are_told_apart():
+    """Texts under a collation, the zeros of floats: who comes first must not be open."""
+    con = connect([], "p INTEGER, s VARCHAR COLLATE NOCASE, x FLOAT, y DOUBLE")
+    table = read_table(con, ("t",), Schema({"t": {"s": Domain.labels(["a"])}}), Unit("p", 3))
+    shown = f"SELECT p, encode(s), x::VARCHAR, y::VARCHAR FROM ({kept_rows(table, 'psxy')})"
+    found = []
+    for order in ("ASC", "DESC"):
+        con.execute("DELETE FROM t").fetchall()
+        con.execute(
+            "INSERT INTO t SELECT i, ['a', 'A'][1 + j % 2], ['0.0', '-0.0'][1 + j // 2 % 2], "
+            "['0.0', '-0.0'][1 + j // 4] FROM range(300) AS r(i), range(8) AS q(j) "
+            f"ORDER BY j {order}"
+        ).fetchall()
+        found.append(sorted(con.execute(shown).fetchall()))
+    assert found[0] == found[1]
+    assert len(found[0]) == 900
+    assert len({row[1:] for row in found[0]}) == 8
+
+
 def test_a_unit_with_a_thousand_rows_counts_k_times():
     rows = [("u", "a", 1, True)] * 1000 + [(str(i), "ab", 2, False) for i in range(5)]
     for k in (1, 3, 999, 1000, 1001):
@@ -254,6 +307,18 @@ def test_units_in_other_tables(key, k, total):
     con = duckdb.connect()
     con.execute(SHOP).fetchall()
     assert marginals(con, k, [("s",)], key)["s",].sum() == total
+
+
+def test_a_table_on_the_way_may_have_any_names():
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE crowded (u_id INTEGER PRIMARY KEY, u_n BIGINT, u_s BIGINT, u_a BIGINT, "
+        "u_b BIGINT, u_q BIGINT, n INTEGER)"
+    ).fetchall()
+    con.execute("CREATE TABLE t (c INTEGER REFERENCES crowded(u_id), s VARCHAR)").fetchall()
+    con.execute("INSERT INTO crowded SELECT i, 0, 0, 0, 0, 0, 0 FROM range(3) AS r(i)").fetchall()
+    con.execute("INSERT INTO t SELECT i % 3, 'a' FROM range(20) AS r(i)").fetchall()
+    assert marginals(con, 4, [("s",)], "crowded")["s",].sum() == 12
 
 
 def test_removing_a_customer_with_all_orders_and_items():

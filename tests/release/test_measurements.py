@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.engines.bounded import RULE
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.release.measurements import SCHEMA, decode, encode
@@ -77,6 +78,7 @@ def parts(source: Source) -> list[Any]:
         values,
         source.guards,
         dict(source.described),
+        source.kept_by,
     ]
 
 
@@ -87,6 +89,17 @@ def test_round_trip(names):
     again = decode(encode(sources))
     assert [parts(source) for source in again] == [parts(source) for source in sources]
     assert encode(again) == encode(sources)
+
+
+def test_by_which_rule_rows_of_units_were_kept():
+    con = duckdb.connect()
+    con.execute(TABLE).fetchall()
+    session = dpsql.Session(con, unit="age", max_rows=2)
+    sources = session.release(SCRIPTS["total"], budget=BUDGET).sources
+    (again,) = decode(encode(sources))
+    assert again.kept_by == sources[0].kept_by == RULE
+    twice = pl.read_parquet(io.BytesIO(encode(sources)))
+    refused(written(pl.concat([twice, twice.filter(pl.col("kind") == "kept")])))
 
 
 def test_nothing_at_all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from unittest.mock import patch
 
 import duckdb
 import numpy as np
@@ -282,6 +283,21 @@ def test_another_number_of_rows_is_not_combined(file):
         undetermined(five, AGES)
         five.query(AGES, budget=BUDGET)
         assert five.ledger.spent == 2 * BUDGET.mu_squared
+
+
+@pytest.mark.parametrize("reader", [{}, {"accept_schema": True}])
+def test_rows_kept_by_an_earlier_rule_are_not_combined(file, reader):
+    """Releases before a rule had a name counted other rows of the same persons."""
+    with duckdb.connect(file) as con:
+        with patch("dpsql.engines.bounded.RULE", ""):
+            before = dpsql.Session(con, unit="person", max_rows=3).release(AGES, budget=BUDGET)
+        session = dpsql.Session(con, unit="person", max_rows=3, **reader)
+        undetermined(session, AGES)
+        after = session.release(AGES, budget=BUDGET)
+        assert len(before.sources) == len(after.sources) == 1
+        assert session.ledger.spent == 2 * BUDGET.mu_squared
+        same(session.query(AGES, budget=0), after["query"])
+        same(before.query(AGES), before["query"])
 
 
 def test_another_schema_has_to_be_accepted_and_keeps_untouched_columns(file):

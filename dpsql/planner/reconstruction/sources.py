@@ -67,6 +67,9 @@ class Source:
     """Of a measure's sums, the largest magnitude of what a row adds; 1 for counts."""
     kept: Source | None = None
     """What is kept of it in ledgers, folders, if it is looked at along more cuts, see `lines`."""
+    kept_by: str = ""
+    """By which rule rows of privacy units were kept, see `dpsql/engines/bounded.py`; empty where
+    each row counts, and in releases before that rule had a name."""
 
     @property
     def measured(self) -> tuple[BlockStrategy, ...]:

@@ -1,0 +1,84 @@
+"""Many units with many rows, on several threads: no unit has a say in what is kept of another."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from dpsql.engines.bounded import kept_rows
+from dpsql.schema import Domain, Schema, Unit
+from dpsql.schema.catalog import read_table
+
+SCHEMA = Schema(
+    {
+        "t": {
+            "s": Domain.labels(["a", "b"]),
+            "z": Domain.dates("2020-01-01", "2020-12-31", zone="UTC"),
+        }
+    }
+)
+UNITS, ROWS = 20_000, 30
+COLUMNS = "p", "n", "s", "x", "w"
+FILL = f"""
+    INSERT INTO t SELECT i // {ROWS}, h % 3, ['a', 'A', 'b', 'é'][1 + h // 3 % 4],
+        TIMESTAMPTZ '2020-01-01 00:00:00+00' + INTERVAL (h // 12 % 5) DAY,
+        ['0.0', '-0.0', '1.5', 'nan'][1 + h // 60 % 4], h // 240 % 2
+    FROM (SELECT i, (hash(i) % 480)::INTEGER AS h FROM range({UNITS * ROWS}) AS r(i))
+"""
+LARGE = "INSERT INTO t SELECT -1, i % 3, 'a', NULL, i % 7, i % 2 FROM range(1000) AS r(i)"
+
+
+@pytest.fixture
+def con():
+    with duckdb.connect(config={"threads": 2}) as con:
+        con.execute(
+            "CREATE TABLE t (p BIGINT, n INTEGER CHECK (n BETWEEN 0 AND 2), s VARCHAR, "
+            "z TIMESTAMPTZ, x DOUBLE, w BIGINT)"
+        ).fetchall()
+        yield con
+
+
+def digests(con, k, columns=COLUMNS):
+    """Return of each unit a hash of the rows that are kept, in any order, and their number."""
+    rows = kept_rows(read_table(con, ("t",), SCHEMA, Unit("p", k)), columns)
+    text = ", '|', ".join(f"coalesce({name}::VARCHAR, 'NULL')" for name in columns)
+    each = f"md5(list_sort(list(md5(concat({text}))))::VARCHAR)"
+    found = con.execute(f"SELECT p, {each}, count(*) FROM ({rows}) GROUP BY p").fetchall()
+    return {p: (digest, count) for p, digest, count in found}
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_removing_a_large_unit_changes_no_other(con, k):
+    """With columns that have no domain, and rows stored otherwise."""
+    for statement in (LARGE, FILL):
+        con.execute(statement).fetchall()
+    before = digests(con, k)
+    assert digests(con, k) == before
+    assert before.pop(-1)[1] == k
+    assert {count for _, count in before.values()} == {k}
+    con.execute("DELETE FROM t WHERE p = -1").fetchall()
+    assert digests(con, k) == before
+    con.execute("CREATE TABLE other AS FROM t ORDER BY hash(rowid)").fetchall()
+    con.execute("DELETE FROM t").fetchall()
+    con.execute("INSERT INTO t FROM other").fetchall()
+    con.execute("SET threads = 1").fetchall()
+    assert digests(con, k) == before
+
+
+def test_rows_of_all_are_kept_where_no_unit_is_crowded(con):
+    con.execute(FILL).fetchall()
+    con.execute(f"UPDATE t SET p = NULL WHERE p >= {UNITS // 2}").fetchall()
+    found = digests(con, ROWS)
+    assert len(found) == UNITS // 2
+    assert {count for _, count in found.values()} == {ROWS}
+
+
+def test_with_little_memory(con, tmp_path):
+    """What doesn't fit is written to files."""
+    con.execute(FILL).fetchall()
+    before = digests(con, 7, ("p", "s"))
+    con.execute(f"SET temp_directory = '{tmp_path / 'spilled'}'").fetchall()
+    con.execute("SET memory_limit = '64MB'").fetchall()
+    counted = kept_rows(read_table(con, ("t",), SCHEMA, Unit("p", 7)), ["s"])
+    ((rows,),) = con.execute(f"SELECT count(*) FROM ({counted})").fetchall()
+    assert rows == sum(count for _, count in before.values())
