@@ -84,6 +84,17 @@ def test_an_average_of_constants_beside_a_count_of_them(con):
     assert answer(con, sql).row(0)[::2] == pytest.approx((1000, 1), abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    "counted", ["COUNT(*) AS n FROM t WHERE {}", "COUNT(*) FILTER (WHERE {}) AS n FROM t"]
+)
+@pytest.mark.parametrize("wrong", ["color = 5", "lower(color) > 7"])
+def test_a_condition_of_the_wrong_types_is_shown_where_it_stands(con, counted, wrong):
+    sql = f"SELECT {counted.format(wrong)}"
+    with pytest.raises(UnsupportedSqlError, match="one type on rows") as found:
+        plan(con, sql, budget=BUDGET, schema=SCHEMA)
+    assert sql[found.value.span.start : found.value.span.end] == wrong
+
+
 @pytest.mark.parametrize("pattern", ["[", "a{2,1}", "(?P<"])
 def test_a_pattern_that_is_none_is_refused_before_the_charge(con, pattern):
     sql = f"SELECT COUNT(*) AS n FROM t WHERE regexp_matches(color, '{pattern}')"

@@ -229,7 +229,8 @@ class _Set:
             return self._over_cells(replace(linear, filters=filters), centers)
         counted = self._over_cells(replace(_COUNT, filters=filters)).blocks
         present = None if conditions else self._present(linear, counted)
-        added = self._reader.added_up(linear, conditions, centers, counted=present is not None)
+        holds = self._readable(conditions)
+        added = self._reader.added_up(linear, holds, centers, counted=present is not None)
         center = 0.0 if added.restored else added.center
         return LoweredStatistic(
             linear, (*counted, added.block), added.scale, center, added_up=added, present=present
@@ -248,6 +249,12 @@ class _Set:
         found = self._linear(replace(_COUNT, filters=linear.present)).blocks
         ours, theirs = ([b.content for b in blocks if b.axes] for blocks in (counted, found))
         return found if ours == theirs else None
+
+    def _readable(self, conditions: Sequence[BoundExpr]) -> Sequence[BoundExpr]:
+        """Return conditions; what can't be evaluated in one of them is shown there."""
+        for condition in conditions:
+            self._reader.type_of(condition)
+        return conditions
 
     def _centers(self, linear: Linear) -> tuple[float, ...]:
         """Return what is taken off each of two weights that are multiplied.
@@ -319,7 +326,7 @@ class _Set:
             block = LoweredBlock(component.attributes, counted.entries, (*axes, extra))
             found.append(cumulative(block, axis.rows))
         by_row = [*self._core.by_row, *(f for f in quantile.filters if f.by_row)]
-        added = self._reader.added_up(_COUNT, by_row) if by_row else None
+        added = self._reader.added_up(_COUNT, self._readable(by_row)) if by_row else None
         blocks = (*_without_totals(found), *([] if added is None else [added.block]))
         result = "DOUBLE" if quantile.continuous else type_
         return LoweredStatistic(quantile, blocks, values=values, value_type=result, added_up=added)
