@@ -13,7 +13,7 @@ quotient by zero or a logarithm of zero is infinite, NULL or an error. They are 
 same for all rows of a statement; TRY makes NULL of the error.
 
 What is not listed, for example: repeat, lpad, replace, concat (results may be much larger than what
-they are made of); levenshtein, jaccard (quadratic time); strftime, printf (formats that fail);
+they are made of); levenshtein, jaccard (quadratic time); printf, strptime (formats that fail);
 regexp_replace, regexp_extract; now, random, current_setting, getvariable, nextval, error,
 write_log, sleep_ms, query; anything of lists, JSON, BLOB, TIMESTAMPTZ.
 """
@@ -78,6 +78,10 @@ _CALENDAR = (
     "of a list; infinite times give NULL, and so do the ends of the type, where weeks overflow"
 )
 _SPAN = "the unit is a constant of a list; far times overflow: in a TRY"
+_SHOWN = (
+    "the format is a constant of at most 100 characters, with signs of a list, which DuckDB writes "
+    "in English, whatever the locale; infinite times give NULL; in a TRY"
+)
 _CHOICE = "chooses among its arguments, which are of one type"
 
 _TWO, _ONE = (2, 2), (1, 1)
@@ -146,6 +150,7 @@ FUNCTIONS: dict[str, RowFunction] = {
     "date_part": RowFunction("part", _TWO, _CALENDAR, name="date_part"),
     "dayname": RowFunction("named_part", _ONE, _CALENDAR, name="dayname", gives="VARCHAR"),
     "monthname": RowFunction("named_part", _ONE, _CALENDAR, name="monthname", gives="VARCHAR"),
+    "strftime": RowFunction("shown", _TWO, _SHOWN, name="strftime", gives="VARCHAR"),
     "date_trunc": RowFunction("truncated", _TWO, _SPAN, name="date_trunc"),
     "date_diff": RowFunction("span", (3, 3), _SPAN, name="date_diff", gives="BIGINT"),
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.errors import UnsupportedSqlError
+from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.rows.expression import RowConstant, RowExpression
 from dpsql.rows.types import (
     BIGINT,
@@ -23,6 +24,10 @@ from dpsql.rows.types import (
 )
 
 Limits = tuple[int, int]
+LONGEST_TWICE = 20_000
+"""Characters of what is written twice."""
+_FORMAT = re.compile(r"(?=.{1,100}\Z)(?:[^%]|%[YymbBdjaAwuUWHIpMSf%]|%-[ymdjHIMS])+", re.DOTALL)
+"""What strftime may show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +252,23 @@ def moved(function: str, left: RowSql, right: RowSql) -> RowSql:
         )
     days = cast(right, RowType("INTEGER"))
     return tried(function, left.sql, days.sql, type_=DATE)
+
+
+def shown(value: RowSql, text: str) -> RowSql:
+    """Write a time as text; NULL if it is infinite.
+
+    Raises:
+        UnsupportedSqlError: the format has something in it that isn't listed, or is too long.
+    """
+    if _FORMAT.fullmatch(text) is None or len(value.sql) > LONGEST_TWICE:
+        raise UnsupportedSqlError(
+            f"The format {printable(text)[:60]!r} can't be shown on rows.",
+            hint="formats have from 1 to 100 characters, with % before one of Y, y, m, b, B, d, j, "
+            "a, A, w, u, U, W, H, I, p, M, S, f and %.",
+        )
+    finite = tried("isfinite", value.sql, type_=BOOLEAN).sql
+    written = tried("strftime", value.sql, text_of(text), type_=VARCHAR).sql
+    return RowSql(f"CASE WHEN {finite} THEN {written} END", VARCHAR)
 
 
 def literal(node: RowExpression, what: str) -> str:

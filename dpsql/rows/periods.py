@@ -39,6 +39,10 @@ _SHOWN = {
     **dict.fromkeys("Yy", "year"), **dict.fromkeys("mbB", "month"),
     **dict.fromkeys("djaAwuUWVG", "day"), **dict.fromkeys("HIp", "hour"), "M": "minute",
 }  # fmt: skip
+_CYCLES_SHOWN = {
+    **dict.fromkeys("mbB", "month"), **dict.fromkeys("aAwu", "dayofweek"),
+    **dict.fromkeys("HIp", "hour"), "d": "day", "M": "minute", "S": "second",
+}  # fmt: skip
 _FORMAT = re.compile(r"%-?(.)|[^%]", re.DOTALL)
 _ORDER = ("year", "quarter", "month", "day", "hour", "minute")
 """Periods, of which each begins where the one before does, or within."""
@@ -69,6 +73,9 @@ def cycle_of(node: RowExpression, column: RowColumn) -> str:
     Returns:
         Its name; empty if there is none.
     """
+    found = {_CYCLES_SHOWN.get(letter, "") for letter in _letters(node, column)}
+    if found:
+        return found.pop() if len(found) == 1 else ""
     if not isinstance(node, RowCall) or node.arguments[-1:] != (column,):
         return ""
     named = _part(node) if node.function == "date_part" else node.function
@@ -107,15 +114,17 @@ def _part(node: RowCall) -> str:
 
 
 def _of_shown(node: RowExpression, column: RowColumn) -> str:
-    if not isinstance(node, RowCall) or node.function != "strftime":
-        return ""
-    value, shown = node.arguments
-    if value != column or not isinstance(shown, RowConstant):
-        return ""
-    found = {_SHOWN.get(each[1], "") for each in _FORMAT.finditer(shown.text) if each[1]}
-    if "" in found:
-        return ""
-    return max(found, key=_ORDER.index, default="year")
+    found = {_SHOWN.get(letter, "") for letter in _letters(node, column)}
+    return "" if "" in found else max(found, key=_ORDER.index, default="")
+
+
+def _letters(node: RowExpression, column: RowColumn) -> set[str]:
+    """Return what strftime shows of a column, by the letters of its format."""
+    if not isinstance(node, RowCall) or node.function != "strftime" or node.arguments[0] != column:
+        return set()
+    shown = node.arguments[1]
+    text = shown.text if isinstance(shown, RowConstant) else "%f"
+    return {each[1] for each in _FORMAT.finditer(text) if each[1] and each[1] != "%"}
 
 
 def only_cycle(node: RowExpression, column: RowColumn) -> str:

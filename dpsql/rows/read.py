@@ -6,6 +6,7 @@ nodes hold is checked again by the expression that is made of it (`expression.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -186,10 +187,34 @@ def _call(name: str, arguments: tuple[RowExpression, ...]) -> RowExpression:
     named = len(name) > 3 or name in {"day", "era"}  # shorter ones are no functions of DuckDB
     if ALIASES.get(name) in PARTS and len(arguments) == 1 and named:
         return RowCall("date_part", (RowConstant("VARCHAR", ALIASES[name]), arguments[0]))
+    if name == "like_escape" and len(arguments) == 3:
+        return _escaped(*arguments)
+    if name == "strftime" and isinstance(arguments[0], RowConstant):
+        arguments = arguments[::-1]  # DuckDB takes both orders
     known = _NAMES.get(name, "" if name in _HIDDEN else name)
     if known not in FUNCTIONS:
         raise unlisted(name)
     return RowCall(known, arguments)
+
+
+def _escaped(value: RowExpression, pattern: RowExpression, sign: RowExpression) -> RowExpression:
+    """Write LIKE with ESCAPE as a regular expression, which takes linear time."""
+    texts = [part.text for part in (pattern, sign) if isinstance(part, RowConstant)]
+    if len(texts) < 2 or len(texts[1]) != 1:
+        raise unlisted("LIKE with ESCAPE and what is no constant")
+    (liked, escape), found, place = texts, "", 0
+    while place < len(liked):
+        letter = liked[place]
+        if letter == escape:
+            place += 1
+            if place == len(liked):
+                raise unlisted("LIKE with a pattern that ends in what escapes")
+            found += re.escape(liked[place])
+        else:
+            found += {"%": ".*", "_": "."}.get(letter) or re.escape(letter)
+        place += 1
+    options = RowConstant("VARCHAR", "s")  # of which . is any character, a new line too
+    return RowCall("regexp_full_match", (value, RowConstant("VARCHAR", found), options))
 
 
 def _all(trees: list[Tree], level: int) -> tuple[RowExpression, ...]:

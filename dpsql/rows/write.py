@@ -39,6 +39,7 @@ from dpsql.rows.expression import (
 )
 from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.operands import (
+    LONGEST_TWICE,
     RowSql,
     call,
     cast,
@@ -52,6 +53,7 @@ from dpsql.rows.operands import (
     not_of,
     numbers,
     room,
+    shown,
     small,
     span,
     text_of,
@@ -79,7 +81,6 @@ from dpsql.schema.names import quoted_name
 _IN_DOUBLES = frozenset({"+", "-", "*", "negative"})
 """What is computed in doubles where DECIMALs are added up."""
 _LONGEST_STRING = 2**32
-_LONGEST_TWICE = 20_000
 _COMPARISONS = {
     "=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
     "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM",
@@ -246,7 +247,7 @@ class RowWriter:
     def _nullif(self, node: RowCall) -> RowSql:
         first = self._write(node.arguments[0])
         # It is written twice, so nested in each other texts would double.
-        if len(first.sql) > _LONGEST_TWICE:
+        if len(first.sql) > LONGEST_TWICE:
             raise SqlLimitError("The first argument of nullif is too long to run on rows.")
         left, right = (comparable(w) for w in self._alike(node.arguments, "nullif"))
         sql = f"CASE WHEN {left} = {right} THEN NULL ELSE {first.sql} END"
@@ -329,8 +330,7 @@ class RowWriter:
 
     def _subtext(self, node: RowCall) -> RowSql:
         places = [small(part, 10**9 - 1, node.function) for part in node.arguments[1:]]
-        written = [whole(place) for place in places]
-        return tried(node.function, self._string(node, 0), *written, type_=VARCHAR)
+        return tried(node.function, self._string(node, 0), *map(whole, places), type_=VARCHAR)
 
     def _searched(self, node: RowCall) -> RowSql:
         listed = FUNCTIONS[node.function]
@@ -363,6 +363,9 @@ class RowWriter:
     def _named_part(self, node: RowCall) -> RowSql:
         return tried(node.function, self._time(node, 0).sql, type_=VARCHAR)
 
+    def _shown(self, node: RowCall) -> RowSql:
+        return shown(self._time(node, 0), literal(node.arguments[1], node.function))
+
     def _truncated(self, node: RowCall) -> RowSql:
         unit = word(literal(node.arguments[0], node.function), parts=False)
         value = cast(self._time(node, 1), TIMESTAMP)
@@ -392,6 +395,6 @@ class RowWriter:
         "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
         "addition": _addition, "negative": _negative, "remainder": _remainder,
         "absolute": _absolute, "sign": _sign, "rounded": _rounded, "real": _real, "text": _text,
-        "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex,
-        "part": _part, "named_part": _named_part, "truncated": _truncated, "span": _span,
+        "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex, "part": _part,
+        "named_part": _named_part, "shown": _shown, "truncated": _truncated, "span": _span,
     }  # fmt: skip

@@ -32,6 +32,7 @@ TEXTS = [
     "t::DATE > DATE '2001-01-01'", "t > '1969-12-31 23:59:59.999999'",
     "CASE WHEN t >= '2001-01-15' AND t < '2002-01-01' THEN date_trunc('quarter', t) END",
     "CASE WHEN t >= '2001-01-15' AND t < '2001-01-17' THEN hour(t) END",
+    "CASE WHEN t >= '2001-01-15' AND t < '2001-07-17' THEN strftime(t, '%Y-%m') END",
     "CASE WHEN d > '1999-12-30' AND d <= '2001-01-02' THEN isoyear(d) END",
     "CASE WHEN d > '1999-12-30' AND d <= '2001-01-02' THEN monthname(d) ELSE 'other' END",
 ]  # fmt: skip
@@ -143,7 +144,7 @@ def test_random_expressions_on_lines(con, seed):
 @pytest.mark.parametrize("text", [
     "quarter(t)", "monthname(d)", "month(t) IN (1, 2)", "dayofweek(d) = 0", "dayname(t)",
     "CASE WHEN isodow(t) > 5 THEN 'weekend' END", "hour(t) < 12", "minute(t) // 15", "day(d)",
-    "second(t)",
+    "second(t)", "strftime(t, '%H')", "strftime(d, '%A') = 'Monday'", "strftime(t, '%b (%m)')",
 ])  # fmt: skip
 def test_parts_of_a_time_follow_from_the_one_that_comes_again(con, text):
     expression = parse(con, text)

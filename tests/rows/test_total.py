@@ -71,6 +71,16 @@ def calls(name):
         if name in {"date_part", "date_trunc", "date_diff"}:
             words = [RowConstant("VARCHAR", word) for word in sorted(set(PARTS) | UNITS)]
             spaces = [words, *[[RowColumn("d"), RowColumn("t")]] * (count - 1)]
+        if name == "strftime":
+            texts = (
+                "%Y-%m-%d %H:%M:%S.%f",
+                "%a%A%b%B%p%j%%",
+                "%U%W%w%u%y%I",
+                "%-y%-m%-d%-j%-H%-I",
+                "x",
+            )
+            shown = [RowConstant("VARCHAR", text) for text in (*texts, "%-M%-S", "", "%c", "%-p")]
+            spaces = [[RowColumn("d"), RowColumn("t")], shown]
         for arguments in itertools.product(*spaces):
             if count < 3 or name == "date_diff" or rng.random() < 0.1:
                 yield RowCall(name, arguments)

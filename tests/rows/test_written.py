@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import duckdb
 import pytest
 
 from dpsql.errors import DpsqlError, SqlLimitError, UnsupportedSqlError
@@ -282,3 +283,24 @@ def test_nested_questions_are_written_in_time():
     started = time.process_time()
     RowWriter(TYPES).write(RowCall("is_null", (value,)))
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(("pattern", "escape"), [
+    ("a!%b!_%", "!"), ("%!%%", "!"), ("!!%", "!"), ("a\\%", "\\"), ("_.(*)[]$^", "x"),
+    ("%\n_", "!"), ("%%", "%"), ("é!_%", "!"), ("a!", "!"),
+])  # fmt: skip
+def test_like_with_escape_is_duckdbs(pattern, escape):
+    con = connect()
+    texts = ["a%b_c", "aXbYc", "100%", "!", "!x", "a%", "a\\%", "x.(*)[]$^", "a\nb", "é_", "éé", "",
+             "%", "\u00e9_ \U0001f986", None]  # fmt: skip
+    con.execute("CREATE TABLE l (s VARCHAR)")
+    con.executemany("INSERT INTO l VALUES (?)", [[text] for text in texts])
+    asked = f"s LIKE {sql_of(pattern)} ESCAPE {sql_of(escape)}"
+    try:
+        expected = con.execute(f"SELECT {asked} FROM l").fetchall()
+    except duckdb.Error:
+        with pytest.raises(DpsqlError):
+            parse(con, asked)
+        return
+    sql = RowWriter({"s": "VARCHAR"}).write(parse(con, asked)).sql
+    assert con.execute(f"SELECT {sql} FROM l").fetchall() == expected

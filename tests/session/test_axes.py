@@ -60,6 +60,9 @@ def answer(con, asked, sql):
      "FROM t GROUP BY ALL", 25),
     ("SELECT ts::DATE AS d, COUNT(*) AS n FROM t WHERE ts BETWEEN '2023-11-20' AND '2023-11-25' "
      "GROUP BY d", 8),
+    ("SELECT strftime(ts, '%Y-%m') AS m, COUNT(*) AS n FROM t WHERE ts >= '2023-11-10' AND "
+     "ts < '2023-12-20' AND s NOT LIKE '%!_%' ESCAPE '!' GROUP BY m", 5),
+    ("SELECT strftime(ts, '%H') AS h, COUNT(*) AS n FROM t WHERE hour(ts) > 2 GROUP BY h", 25),
     ("SELECT k, COUNT(*) AS n, COUNT(*) FILTER (price > 10 AND s = 'Bob') AS n2 FROM t "
      "WHERE price > 5 GROUP BY k", 3),
     ("SELECT COUNT(*) AS n, AVG(price) FILTER (price > 10) AS a FROM t WHERE price > 5", 3),
