@@ -118,6 +118,9 @@ _HINTS = {
     "format": "use || to put texts together.",
 }
 _CLOCK = "write its value into the SQL: what is asked must not depend on when it is asked."
+_RANDOM = (
+    "leave it out, or add it to the returned frame: an answer is the same whenever it is computed."
+)
 _NAMED_TABLE = (
     "name a table; public ones can also be VALUES (…), generate_series(…) and unnest([…])."
 )
@@ -342,6 +345,8 @@ def _place_of_refused(node: exp.Expr, source: SourceText) -> Span:
 def _refused_function(node: exp.Expr, span: Span, source: SourceText) -> SqlError:
     """Say what is wrong with a function or an operator that is not listed."""
     word = source.text(span).split("(")[0].strip().upper()
+    if isinstance(node, (exp.Rand, exp.Uuid)):
+        return _error(f"The function {word}", source, span, _RANDOM)
     if isinstance(node, VOLATILE) or word.lower() in _NOW:
         return _error(f"The function {word}", source, span, _CLOCK)
     if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Window):

@@ -194,7 +194,8 @@ class _Builder:
         known = notes(item.query, item.cores, post)
         found = Statement(item.name, source.sql, tables, direct, post, guards, known)
         check_names(found.outputs, source, _spans(item.parsed, len(found.outputs)))
-        if not found.depends_on_rows and (found.families or computes_on_groups(item.query)):
+        computed = found.families or computes_on_groups(item.query)
+        if item.cores and not found.depends_on_rows and computed:
             raise source.unsupported(
                 source.whole(),
                 "Nothing that the statement returns depends on the rows: groups are there whether "

@@ -187,9 +187,17 @@ def _one_table(outlined: Sequence[tuple[str, Parsed, Outlined]], several: bool) 
     """Return the private table, which must be the same everywhere.
 
     Raises:
-        SqlError: two different tables are named.
+        SqlError: two different tables are named, or none is.
     """
-    first = outlined[0][2].tables[0][0]
+    named = [table for _, _, outline in outlined for table, _ in outline.tables]
+    if not named:
+        source = outlined[0][1].source
+        raise source.unsupported(
+            source.whole(),
+            "The statement counts nothing: no private table is named after FROM.",
+            "name one: SELECT COUNT(*) FROM people. What is public needs no noise: ask DuckDB.",
+        )
+    first = named[0]
     for name, parsed, outline in outlined:
         for table, span in outline.tables:
             if (table.path or table.name) != (first.path or first.name):

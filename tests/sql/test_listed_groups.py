@@ -47,6 +47,44 @@ def test_empty_groups_are_listed(session):
     assert found["query"]["sex"].to_list() == ["Male", "Female"]
 
 
+UNUSED = "WITH t AS (SELECT COUNT(*) AS n FROM people), r AS (SELECT * FROM regions) "
+PUBLIC = [
+    UNUSED + "SELECT level FROM r",
+    UNUSED + "SELECT level, COUNT(*) AS n, AVG(cost) AS c FROM r GROUP BY level ORDER BY level",
+    "WITH t AS (SELECT COUNT(*) AS n FROM people), u AS (SELECT n + 1 AS m FROM t) SELECT 1 AS one",
+]
+
+
+@pytest.mark.parametrize("sql", PUBLIC)
+def test_answers_of_public_tables_alone_are_duckdbs(session, sql, tmp_path):
+    """Noisy answers that nothing is made of aren't measured."""
+    release = session.release(sql, budget=0, out=str(tmp_path / "out"))
+    assert release.receipt is None
+    theirs = reference.connect().execute(sql)
+    assert release["query"].columns == [name for name, *_ in theirs.description]
+    assert release["query"].rows() == theirs.fetchall()
+    described = release.columns("query").rows()
+    assert {tuple(rest) for _, *rest in described} == {
+        ("key", None, "of public tables alone: exact, and free")
+    }
+    assert dpsql.Release.load(tmp_path / "out")["query"].equals(release["query"])
+
+
+def test_public_tables_beside_counts(session):
+    public = "SELECT level, SUM(cost) AS c FROM regions GROUP BY level ORDER BY level"
+    script = {"a": public, "b": "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"}
+    both = session.release(script, budget=BUDGET)
+    assert both["a"].rows() == [("high", 6.0), ("low", 1.5)]
+    assert both["b"]["n_variance"].to_list() == pytest.approx([0.5, 0.5], rel=0.2)
+    assert session.plan(script, budget=BUDGET).expected_error()["statement"].to_list() == ["b"]
+
+
+def test_public_tables_with_no_private_one_are_duckdbs(session):
+    with pytest.raises(SqlError, match="no private table is named") as error:
+        session.release("SELECT level FROM regions", budget=0)
+    assert "needs no noise: ask DuckDB" in error.value.hint
+
+
 def test_beside_counts(session):
     listed, counted = (
         "SELECT DISTINCT edu FROM people",

@@ -30,7 +30,7 @@ from dpsql.sql.binding.items import (
 )
 from dpsql.sql.binding.joins import JoinedItem, check_sides, has_column, joins_of, name_parts
 from dpsql.sql.binding.output_names import told_apart
-from dpsql.sql.binding.relations import materialize
+from dpsql.sql.binding.relations import materialize, without_unused
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
 from dpsql.sql.binding.subqueries import Outer, OuterColumns
@@ -45,6 +45,7 @@ class Outlined:
     """A statement: its cores, and the query that computes on their answers."""
 
     cores: tuple[Core, ...]
+    """None if nothing is returned that follows from private rows."""
     tables: tuple[tuple[Table, Span], ...]
     """The private table of each core, and where it is named."""
     query: exp.Query
@@ -75,17 +76,15 @@ class Outliner:
         """Outline one statement whose syntax is allowed.
 
         Raises:
-            SqlError: it counts nothing, joins private tables, or names something unknown.
+            SqlError: it joins private tables, or names something unknown.
         """
         visitor = _Visitor(self.tables, self._above, parsed)
         query = visitor.root(parsed.query)
-        if not visitor.cores:
-            raise parsed.source.unsupported(
-                parsed.source.whole(),
-                "The statement counts nothing: no private table is named after FROM.",
-                "name one: SELECT COUNT(*) FROM people.",
-            )
-        return Outlined(tuple(visitor.cores), tuple(visitor.tables), query)
+        public = without_unused(query)
+        used = {table.name for table in public.find_all(exp.Table)}
+        if any(core.table in used for core in visitor.cores):
+            return Outlined(tuple(visitor.cores), tuple(visitor.tables), query)
+        return Outlined((), tuple(visitor.tables), public)
 
 
 class _Visitor:

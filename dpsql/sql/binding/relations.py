@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from sqlglot import exp
+
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
 MAX_RELATION_ROWS = 1_000_000
+
+
+def without_unused(query: exp.Query) -> exp.Query:
+    """Return a copy of a query without those CTEs in front of it that nothing names."""
+    found = query.copy()
+    clause = found.args.get("with_")
+    for cte in reversed(clause.expressions if clause is not None else []):
+        tables = (t for t in found.find_all(exp.Table) if t.name.lower() == cte.alias.lower())
+        if all(table.find_ancestor(exp.CTE) is cte for table in tables):
+            cte.pop()
+    if clause is not None and not clause.expressions:
+        found.set("with_", None)
+    return found
 
 
 def materialize(

@@ -23,6 +23,7 @@ CHOSEN = (
 )
 CHOSEN_GROUPS = "groups are chosen by noisy values"
 LISTED = "groups are public: they are there whether they have rows or not, and cost nothing"
+PUBLIC = "of public tables alone: exact, and free"
 ABOVE = "groups whose noisy count is below {:g} of its standard errors are left out"
 _NEUTRAL = (exp.Sum,)
 """Functions of groups to which an empty group adds nothing but noise."""
@@ -70,7 +71,7 @@ def notes(
         found.append(Note(CHOSEN) if noisy else Note(CHOSEN_GROUPS, frozenset(range(len(outputs)))))
     elif not any(group.columns for core in cores for group in core.sets):
         width = len(outputs) or len(query.expressions)
-        found.append(Note(LISTED, frozenset(range(width))))
+        found.append(Note(LISTED if cores else PUBLIC, frozenset(range(width))))
     return tuple(found)
 
 
