@@ -52,6 +52,8 @@ def compile_script(
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
     groups_above: float | None = None,
     cuts: Mapping[str, Cuts] = NO_CUTS,
+    *,
+    from_zero: bool = False,
 ) -> Script:
     """Compile named statements over one private table to a workload; no row is touched.
 
@@ -66,6 +68,7 @@ def compile_script(
         groups_above: leave groups out whose noisy count is below so many of its standard errors,
             before anything else is computed on the answers.
         cuts: line of a column → where it is cut although no statement asks for that.
+        from_zero: add values up as they are, and not around a middle that is put back with counts.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -85,7 +88,10 @@ def compile_script(
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
         stored = table.without_keys
         keys = DerivedKeys(stored, sandbox, cuts)
-        readers = [RowReader(sandbox, stored, p.source, declared) for _, p, _ in outlined]
+        readers = [
+            RowReader(sandbox, stored, p.source, declared, from_zero=from_zero)
+            for _, p, _ in outlined
+        ]
 
         def derive(keys: DerivedKeys) -> list[tuple[Parsed, Outlined]]:
             return [

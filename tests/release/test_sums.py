@@ -125,6 +125,30 @@ def test_a_product_of_numbers_that_are_there_counts_in_all_rows(con):
     assert nullable > 1.05 * with_rows
 
 
+@pytest.mark.parametrize(
+    ("items", "errors"),
+    [
+        ("SUM(x) AS s", [120]),  # as it is added up from zero
+        ("SUM(y) AS s", [50]),
+        ("SUM(z) AS s", [2]),
+        # With shares as the cube roots of 1/4, of the sum, and of 1 + 1/4, of counts.
+        ("COUNT(*) AS n, SUM(x) AS s", [1.585, 188.4]),
+        ("AVG(x) AS a, SUM(x) AS s", None),
+    ],
+)
+def test_sums_with_laplace_noise_are_never_worse_than_added_up_from_zero(con, items, errors):
+    budget = dpsql.Budget(epsilon=1, delta=0)
+    sql = f"SELECT k, {items} FROM t GROUP BY k"
+    plan = session(con, 1).plan(sql, budget=budget, mechanism="laplace")
+    found = plan.expected_error()["rmse"].to_numpy() / np.sqrt(2)
+    if errors is not None:
+        np.testing.assert_allclose(found, errors, rtol=1e-2)
+    huge = dpsql.Budget(epsilon=1000, delta=0)
+    answers = session(con, 10**12).query(sql, budget=huge, mechanism="laplace")
+    exact = pl.from_arrow(con.sql(sql + " ORDER BY k").to_arrow_table())
+    assert answers["s"].to_list() == pytest.approx(exact["s"].cast(pl.Float64).to_list(), rel=1e-2)
+
+
 def test_values_beyond_the_bounds_count_as_the_nearer_one(con):
     """Also where rows that add nothing add zero, which isn't between the bounds."""
     sql = (

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 QUERYSMASHER = "querysmasher"
 """The name of the mechanism that plans where none is asked for."""
+LAPLACE = "laplace"
+"""The name of the one for pure budgets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ MECHANISMS: Mapping[str, Traits] = MappingProxyType(
             Traits("fourier", "Weighted Fourier Factorization"),
             Traits("hdmm", "HDMM", measures_marginals=True),
             Traits("gaussian", "Gaussian mechanism", measures_marginals=True),
-            Traits("laplace", "Laplace mechanism", measures_marginals=True),
+            Traits(LAPLACE, "Laplace mechanism", measures_marginals=True),
             Traits("aim", "AIM with GReM", is_adaptive=True),
         )
     }

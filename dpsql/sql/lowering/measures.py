@@ -52,6 +52,8 @@ class RowReader:
         table: the private table.
         source: the statement's text.
         declared: bounds of expressions besides what follows from their columns.
+        from_zero: whether sums, but for those of averages, are added up as they are and not around
+            a middle that is put back.
     """
 
     def __init__(
@@ -60,7 +62,10 @@ class RowReader:
         table: Table,
         source: SourceText,
         declared: Mapping[row.RowExpression, Interval] = MappingProxyType({}),
+        *,
+        from_zero: bool = False,
     ) -> None:
+        self._from_zero = from_zero
         self._sandbox, self._table, self._source = sandbox, table, source
         self._types = dict(table.undeclared) | {n: stored_type(d) for n, d in table.columns.items()}
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
@@ -107,7 +112,7 @@ class RowReader:
             # Averages put the center back themselves. Elsewhere it is put back for each row that
             # is counted, so it is taken off only if just those have a value.
             there = counted or self.is_always_there(linear.weight)
-            restored = not linear.center and not conditions and there
+            restored = there and not (linear.center or conditions or self._from_zero)
             centered = (linear.center or restored) and _has_middle(*ends)
             step = self._step(value, ends, centered=centered)
             if not centered and not ends[0] <= 0 <= ends[1]:
@@ -151,7 +156,7 @@ class RowReader:
 
     def is_restored_for_some(self, weight: BoundExpr) -> bool:
         """Whether the middle of the values is put back for some rows only: not all have a value."""
-        if not weight.by_row:
+        if not weight.by_row or self._from_zero:
             return False
         with suppress(SqlError):  # which will be told where it is lowered
             return not self.is_always_there(weight) and self.center(weight) != 0
