@@ -316,3 +316,14 @@ def test_what_is_too_large_to_be_compared_is_in_the_cell_for_null():
     sql = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE h > 1.5) AS m FROM t"
     answers = dpsql.Session(con).query(sql, budget=HUGE)
     assert answers.select("n", "m").row(0) == pytest.approx((3, 1), abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["i", "v", "x", "_i", "I"])
+@pytest.mark.parametrize("filled", ["", "NOT NULL"])
+def test_a_column_of_any_name_lies_on_its_line(name, filled):
+    con = duckdb.connect()
+    con.execute(f"CREATE TABLE t ({name} INTEGER {filled})").fetchall()
+    con.execute("INSERT INTO t SELECT range FROM range(100)").fetchall()
+    data = dpsql.Session(con, schema={"t": {}}, budget=dpsql.Budget(rho=10**13))
+    sql = f"SELECT COUNT(*) AS n FROM t WHERE {name} > 7 AND {name} <= 50"
+    assert data.query(sql, budget=dpsql.Budget(rho=10**12))["n"][0] == pytest.approx(43, abs=1e-3)

@@ -202,9 +202,10 @@ class DerivedKeys:
         tried = [(i, value) for i, values in enumerate(axis.cells) for value in values]
         listed = ", ".join(f"({i}, {'NULL' if v is None else text_of(v)})" for i, v in tried)
         type_ = row_type(self.stored.undeclared[place.column]).sql
+        cell, name = quoted_name(f"_{place.column}"), quoted_name(place.column)  # never the same
         query = (
-            f"SELECT i, CAST({written.sql} AS VARCHAR) FROM (SELECT i, CAST(v AS {type_}) AS "
-            f"{quoted_name(place.column)} FROM (VALUES {listed}) AS x(i, v))"
+            f"SELECT {cell}, CAST({written.sql} AS VARCHAR) FROM (SELECT {cell}, CAST(v AS {type_})"
+            f" AS {name} FROM (VALUES {listed}) AS x({cell}, v))"
         )
         found: list[set[str | None]] = [set() for _ in axis.cells]
         try:
