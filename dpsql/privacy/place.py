@@ -85,12 +85,13 @@ def _begun_for(given: Path | str) -> str:
     return database.name if beside else IN_MEMORY
 
 
-def join_database(database: Path, ledger: Ledger) -> str:
+def join_database(database: Path, ledger: Ledger, *, decide: bool = True) -> str:
     """See to it that an attached database is charged for in a ledger that is open, and in no other.
 
     Args:
         database: its file.
         ledger: where it shall be charged for.
+        decide: see `join`.
 
     Returns:
         What tells its rows from those of other data sets of the ledger; see `data_id`.
@@ -100,9 +101,9 @@ def join_database(database: Path, ledger: Ledger) -> str:
             left beside the file that says where its account is, so that the next session would
             begin another one.
     """
-    (found,) = join([database], ledger)
+    (found,) = join([database], ledger, decide=decide)
     usual = usual_place(database)
-    if not os.path.exists(usual):
+    if not os.path.exists(usual) and not os.access(usual.parent, os.W_OK):
         raise LedgerError(
             f"Nothing can be written beside {printable(str(database))}, so nothing would tell "
             "other sessions where its account is.",
@@ -113,7 +114,7 @@ def join_database(database: Path, ledger: Ledger) -> str:
     return found
 
 
-def join(folders: Sequence[Path], ledger: Ledger) -> tuple[str, ...]:
+def join(folders: Sequence[Path], ledger: Ledger, *, decide: bool = True) -> tuple[str, ...]:
     """See to it that folders of files are charged for in a ledger that is open, and in no other.
 
     As for a database, the first ledger that is at a folder's usual place, or that a pointer there
@@ -123,6 +124,8 @@ def join(folders: Sequence[Path], ledger: Ledger) -> tuple[str, ...]:
     Args:
         folders: the folders.
         ledger: where they shall be charged for.
+        decide: whether that is decided now, for good, since a charge follows. Else it is only
+            checked that it can be, and nothing is left anywhere.
 
     Returns:
         What tells each of them from other data sets of the ledger; see `data_id`.
@@ -135,7 +138,7 @@ def join(folders: Sequence[Path], ledger: Ledger) -> tuple[str, ...]:
         raise _forgotten(places)
     for usual in places:
         _check_joined(usual, ledger.path)
-    for usual in places:
+    for usual in places if decide else ():
         with ledger_errors(usual):
             if ledger.path != usual:
                 pointer.leave(usual, ledger.path)

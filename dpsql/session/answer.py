@@ -168,7 +168,7 @@ def _charge(data: PrivateData, task: Task) -> Receipt:
     budget, table = task.facts.budget, task.asked.script.table
     if budget is None:
         raise InternalError("nothing was asked that could be charged")
-    state = data.archive.state_of(table)
+    state = data.archive.state_of(table, charged=True)
     wanted = purpose(task.asked.request, table, state, task.payable.digest)
     return data.ledger.charge(
         budget.mu_squared,

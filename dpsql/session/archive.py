@@ -31,8 +31,10 @@ class Archive:
         self._descriptions: dict[str, Mapping[str, str]] = {}
         """Request → how the table was described when it was measured."""
 
-    def state_of(self, table: Table) -> DataState:
-        """Return which rows a table has now, and see to it that they are charged for here.
+    def state_of(self, table: Table, *, charged: bool = False) -> DataState:
+        """Return which rows a table has now, and see to it that they can be charged for here.
+
+        If they are `charged` for next, they can be nowhere else from then on.
 
         Those of an attached database are told apart as in a session of its own. Of files nothing
         tells that they are the same as when another process measured them, but their owner's name
@@ -43,10 +45,11 @@ class Archive:
                 that lasts.
         """
         if table.stored.file is not None:
-            return DataState(self.state.vintage, join_database(table.stored.file, self._ledger))
+            data = join_database(table.stored.file, self._ledger, decide=charged)
+            return DataState(self.state.vintage, data)
         if table.origin is None or not table.origin.roots:
             return self.state
-        joined = join(table.origin.roots, self._ledger)
+        joined = join(table.origin.roots, self._ledger, decide=charged)
         times = "" if self.state.vintage else digest([_PROCESS, table.origin.state])
         return DataState(self.state.vintage, digest(["files", joined, times]))
 

@@ -536,6 +536,14 @@ class TestFolders:
             join([folder], second)
         join([folder], first)
 
+    def test_nothing_is_decided_by_asking(self, folder: Path, database: Path) -> None:
+        ledger, usual = open_ledger(database), folder.with_name("trips.ledger")
+        assert len(join([folder], ledger, decide=False)) == 1
+        assert not usual.exists()
+        join([folder], open_ledger(None, usual))
+        with pytest.raises(LedgerError, match="have their account in"):
+            join([folder], ledger, decide=False)
+
     def test_all_of_several_or_none(self, folder: Path, database: Path) -> None:
         other = folder.parent / "others"
         other.mkdir()

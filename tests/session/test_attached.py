@@ -428,3 +428,16 @@ def test_hints_for_views_of_attached_databases_can_be_typed(file, other):
             dpsql.plan(con, by_sex("hr.few"), budget=BUDGET)
         con.execute(str(caught.value.hint).split(": ")[-1]).fetchall()
         assert dpsql.plan(con, by_sex("few_stored"), budget=BUDGET).workload.count
+
+
+def test_only_a_charge_decides_where_the_account_is(file, other, place):
+    """A plan, or a question that is refused, leaves nothing beside the file."""
+    with connect(other, hr=file) as con:
+        session = dpsql.Session(con, budget=BUDGET)
+        session.plan(by_sex("hr.people"), budget=BUDGET)
+        with pytest.raises(dpsql.UndeterminedError):
+            session.query(by_sex("hr.people"), budget=0)
+        assert not place.exists()
+        session.query(by_sex("hr.people"), budget=BUDGET)
+        assert pointer.followed(place) == session.ledger.path
+        assert session.query(by_sex("hr.people"), budget=0).height == 2

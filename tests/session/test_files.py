@@ -112,6 +112,15 @@ def test_a_second_account_is_refused(folder, tmp_path, first):
     again.query(BY_HOUR, budget=BUDGET)
 
 
+def test_only_a_charge_decides_where_the_account_is(folder, tmp_path):
+    asked = session(folder / "*.parquet", database=tmp_path / "x.duckdb")
+    asked.plan(BY_HOUR, budget=BUDGET)
+    assert not account(folder).exists()
+    asked.query(BY_HOUR, budget=BUDGET)
+    assert account(folder).exists()
+    assert asked.query(BY_HOUR, budget=0).height == 4
+
+
 def test_one_unit_is_protected_by_whatever_pattern(folder):
     first = session(folder / "*.parquet", account(folder), unit="person", max_rows=2)
     first.query(BY_HOUR, budget=BUDGET)
