@@ -10,6 +10,7 @@ import pytest
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.key import MOST_VALUES, looked_up_key, row_key
+from dpsql.rows.line import line
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
@@ -118,7 +119,9 @@ def test_a_row_changes_its_own_cell_and_no_other(rows):
     create(con, benign(200, seed=5))
     absent = " OR ".join(f"{name} IS NULL" for name in TYPES)
     con.execute(f"DELETE FROM r WHERE {absent}").fetchall()
-    keys = keys_of(con, TEXTS)
+    cuts = {"x": (-1, 0, 1, 2**62), "i": (-3, 0, 4), "t": (0, 86_400_000_000), "p": (0, 10**9)}
+    lines = [line(c, TYPES[c], at, nullable=True).key for c, at in cuts.items()]
+    keys = keys_of(con, TEXTS) | {key.name: key for key in lines}
     names = list(keys)
     wanted = [(name,) for name in names] + list(zip(names[::2], names[1::2], strict=True))
     before = counted(con, keys, wanted)

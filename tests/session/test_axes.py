@@ -81,8 +81,8 @@ def test_answers_are_duckdbs_and_cells_are_few(con, sql, cells):
     assert max(own) <= cells
 
 
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(200))  # at distances of 25, so of all columns
 def test_random_keys_of_one_column_on_hostile_rows(seed):
     con = connect()
     create(con, hostile_rows() + benign(100, seed=seed))
