@@ -189,3 +189,18 @@ def test_only_zeros_are_answered_exactly():
 def test_an_empty_workload_is_refused():
     assert reason_of("hdmm", Workload({"a": 2}), Budget(mu=1)) == "the workload is empty"
     assert reason_of("hdmm", mixed(), Budget(mu=1)) is None
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_queries_that_are_zero_take_nothing(budget):
+    """The first is 0 along `a`. Along `b` its error was infinite, and 0 times that is NaN."""
+    last = Matrix(np.array([[0.0, 1.0]]))
+    w = Workload({"a": 1, "b": 8, "c": 2, "d": 2, "e": 2})
+    w.add(["a", "b"], [Matrix(np.zeros((1, 1))), Identity()])
+    w.add(["c"], [last]).add(["c", "d"], [last, last]).add(["c", "e"], [last, last])
+    zero, *others = planned_by("hdmm", w, budget).variances
+    assert not zero.any()
+    alone = Workload({"c": 2, "d": 2, "e": 2})
+    alone.add(["c"], [last]).add(["c", "d"], [last, last]).add(["c", "e"], [last, last])
+    for found, expected in zip(others, planned_by("hdmm", alone, budget).variances, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0.05)

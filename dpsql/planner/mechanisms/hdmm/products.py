@@ -41,6 +41,7 @@ from dpsql.linalg.structures import Exchangeable, weighted_sum
 from dpsql.planner.mechanisms.hdmm.strategies import EvenStrategy, Noise, Oracle, Strategy
 from dpsql.workload import Queries, Total, Workload
 from dpsql.workload.joint import Groups, by_attributes, touched
+from dpsql.workload.workload import Block
 
 MAX_CELLS = 2500
 """Cells of an attribute up to which a Gram matrix is written out and factorized."""
@@ -89,6 +90,8 @@ class Products:
             ResourceLimitError: a Gram matrix is too large to be written out.
         """
         families = [f for f in workload.families if f.count]
+        # What is 0 along an attribute needs nothing along the others: 0 times an infinite error.
+        families = [f for f in families if all(map(_asks, f.blocks))] or families
         weights = np.array([family.weight for family in families])
         names = touched(workload)
         sizes = tuple(workload.domain[name] for name in names)
@@ -124,6 +127,10 @@ class ProductStrategy:
         The sensitivity is 1 if that of all factors is.
         """
         return float(self.asked.weights @ _all_errors(self.asked, self.factors).prod(axis=1))
+
+
+def _asks(block: Block) -> bool:
+    return bool(block.queries.squares().any())
 
 
 def best_product(asked: Products, oracle: Oracle) -> ProductStrategy:
