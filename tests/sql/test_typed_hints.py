@@ -142,7 +142,7 @@ name a table|the answer is|release from|pivot the|write (the (smaller|value|cond
 write (plain|ON|database)|rename|are the conditions|use (IN|columns|up to|the column|another)
 use (public|SUM,)|number the|counts and sums|see the list|compare with|check the types|select
 what you need|join (the|its)|load it|a subquery can|pass a list|only SELECT|close every
-it may use|cast to|list (them|columns)
+it may use|cast to|list (them|columns)|a struct is written|write one for each|use conditions, or
         """.strip().splitlines()
     )
 )
