@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpsql.engines.base import Keys, Marginal, Merged, cells_counted
-from dpsql.engines.columns import CodedColumn
-from dpsql.linalg.arrays import Ints
+from dpsql.engines.columns import CodedColumn, whole
 from dpsql.rows.measure import RowMeasure
 from dpsql.rows.types import BOOLEAN
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
+
+MOST_FEW = 8
+"""Values for which a row is looked at while others are added up, in place of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +37,34 @@ class Coding:
         return CodedColumn(value, alias, domain, leaves_out=leaves_out)
 
     def truth(self, marginal: Marginal) -> str | None:
-        """Return the one key of a marginal that is of two cells, true and what isn't."""
-        found = [name for name in marginal if self._is_truth(name)]
+        """Return the one key of a marginal that is of two cells, one of which has a few values."""
+        found = [name for name in marginal if self._few(name)[1]]
         return found[0] if len(found) == 1 else None
 
     def true(self, name: str) -> int:
-        """Return the cell of what is true."""
-        return int(self._cells_of_truths(name)[1])
+        """Return the cell of these values."""
+        return self._few(name)[0]
 
-    def _is_truth(self, name: str) -> bool:
-        if name not in self.keys or self.table.columns[name].type != BOOLEAN.name:
-            return False
-        false, true, *null = self._cells_of_truths(name)
-        return self.size(name) == 2 and true not in (false, *null)
+    def condition(self, name: str) -> str:
+        """Write that a row has one of these values; it is not true where the key is NULL."""
+        value, (_, few) = f"({self.keys[name].value})", self._few(name)
+        if self.table.columns[name].type == BOOLEAN.name:
+            return value if few == [True] else f"(NOT {value})"
+        return f"({value} IN ({', '.join(whole(known, 'BIGINT') for known in few)}))"
 
-    def _cells_of_truths(self, name: str) -> Ints:
-        """Return the cells of false and true, and of NULL if there is one."""
-        return self.merged.get(name, np.arange(self.table.columns[name].size))
+    def _few(self, name: str) -> tuple[int, list[int]]:
+        """Return a cell without NULL, and its values; none if that is not how a key is counted."""
+        domain = self.table.columns[name]
+        if name not in self.keys or self.size(name) != 2:
+            return 0, []
+        cells = self.merged.get(name, np.arange(self.table.cells(name)))
+        rest = len(cells) > len(domain.values)  # the last cell is of NULL, or of other values
+        true = 1 - int(cells[-1]) if rest else 1
+        pairs = zip(domain.values, cells, strict=False)
+        few = [value for value, cell in pairs if cell == true]
+        whole_numbers = [value for value in few if isinstance(value, int)]
+        good = len(few) <= MOST_FEW and len(whole_numbers) == len(few)
+        return (true, whole_numbers) if good else (0, [])
 
     def read(self, names: Iterable[str], measures: Iterable[RowMeasure]) -> list[str]:
         """List the columns of the table that attributes and measures are made of."""

@@ -256,9 +256,9 @@ def scans(
 ) -> list[Scan]:
     """Build the statements that count what every wanted marginal is summed from.
 
-    A key of two cells, of which one is of true, needs no groups: of the rows of a block's cell it
-    is added up in how many the key is true, as a measure of 0 and 1 is. The others are in its other
-    cell. So a row changes the number of one of both by one.
+    A key of two cells, of which one is of a few values, needs no groups: of the rows of a block's
+    cell it is added up how many have one of these, as a measure of 0 and 1 is. The others are in
+    its other cell. So a row changes the number of one of both by one.
 
     Raises:
         InternalError: what is to be added up can't be told.
@@ -274,7 +274,7 @@ def scans(
     for marginal in wanted:
         added: Measures = {name: measures[name] for name in marginal if name in measures}
         if not added and (truth := coding.truth(marginal)) is not None:
-            added = {truth: zero_or_one(coding.keys[truth].value, coding.keys[truth].columns)}
+            added = {truth: zero_or_one(coding.condition(truth), coding.keys[truth].columns)}
             truths[truth] = coding.true(truth)
         places.append((tuple(name for name in marginal if name not in added), added))
     blocks: dict[Marginal, dict[str, RowMeasure]] = {

@@ -80,6 +80,8 @@ def test_what_is_true_is_added_up_in_cells_of_others(con, rows, classes, unit):
     keys = keys_of(con, texts)
     large, absent, more, sign = keys
     merged = {} if classes is None else {large: np.array(classes)}
+    if classes is not None:  # of −1, 0, 1 and NULL
+        merged[sign] = np.array([*classes, classes[0]])
     wanted = [(large,), (sign, absent), (large, sign), (sign, more), (large, absent), (sign,)]
     found = DuckDBEngine(con).marginals(table(keys, unit), wanted, merged, keys=keys)
     values = con.execute(
