@@ -56,13 +56,21 @@ def without_pivots(parsed: Parsed, values: Values) -> Parsed:
     return parsed
 
 
-def _innermost(node: exp.Expr) -> exp.Pivot | None:
-    """Return the first pivot in whose table there is none; CTEs come before what uses them."""
-    clause = node.args.get("with_")
-    parts = [part for part in node.iter_expressions() if part is not clause]
-    inside = (_innermost(part) for part in ([clause] if clause is not None else []) + parts)
-    found = next((pivot for pivot in inside if pivot is not None), None)
-    return node if found is None and isinstance(node, exp.Pivot) else found
+def _innermost(query: exp.Expr) -> exp.Pivot | None:
+    """Return the first pivot in whose table there is none; CTEs come before what uses them.
+
+    Conditions may be so deep that they can't be gone through by recursion. From the last part to
+    the first, and each node before its parts, is the opposite of the order in which pivots are
+    written out.
+    """
+    found, pending = None, [query]
+    while pending:
+        node = pending.pop()
+        found = node if isinstance(node, exp.Pivot) else found
+        clause = node.args.get("with_")
+        pending += [clause] if clause is not None else []
+        pending += [part for part in node.iter_expressions() if part is not clause]
+    return found
 
 
 class _Pivots:
