@@ -23,7 +23,7 @@ from dpsql.schema.cuts import Cuts
 from dpsql.schema.table import closest
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import compile_script
-from dpsql.workload import Workload
+from dpsql.workload import Family, Workload
 
 LISTED = 5
 """Attribute sets that a message names."""
@@ -54,18 +54,14 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
 
 def _from_one(script: Script, source: Source) -> Answers:
     """Answer from marginals of one release, which can't be put together with others."""
-    reconstruction = alone(source, script.workload)
+    reconstruction, domain = alone(source, script.workload), script.workload.domain
 
     def lacking(workload: Workload) -> Missing:
         found: list[tuple[str, ...]] = []
         for family in workload.families:
-            other = [
-                a
-                for a in family.attributes
-                if not source.has_cells(a, script.workload.domain[a], script.merged.get(a))
-            ]
-            own = {a: n for a, n in workload.domain.items() if a in family.attributes}
-            found += [tuple(sorted(other))] if other else reconstruction.missing(family, own)
+            other = _without_cells(source, family, script)
+            own = [tuple(sorted(other))] if other else reconstruction.missing(family, domain)
+            found += own
         return tuple(dict.fromkeys(found))
 
     if lacking(script.workload):
@@ -73,8 +69,27 @@ def _from_one(script: Script, source: Source) -> Answers:
             script, lacking, "these measurements can't be put together with others."
         )
     values = reconstruction.values(source.values or {})
-    laplace = is_laplace(source.blocks)
+    laplace = is_laplace(source.measured)
     return Answers.measured(script.workload, reconstruction, values, laplace=laplace)
+
+
+def _without_cells(source: Source, family: Family, script: Script) -> frozenset[str]:
+    """Return the attributes that weren't measured over the cells that they have now.
+
+    Sums rest on what was measured of them, and of the counts with which their middle is put back.
+    """
+    measure = None if family.measure is None else family.measure.attributes[0]
+    of = source if measure is None else source.measures.get(measure)
+    if of is None:
+        return frozenset({str(measure)})
+    rests_on = [(of, family.counted), *([(source, family.restored)] if family.center else [])]
+    cells, merged = script.workload.domain, script.merged
+    return frozenset(
+        name
+        for measured, counts in rests_on
+        for name in counts.attributes
+        if not measured.has_cells(name, cells[name], merged.get(name))
+    )
 
 
 def _undetermined(

@@ -68,7 +68,8 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
     """Return what a plan measures, without what it was planned on."""
     if plan.parts:
         parts = {measure: source_of(part, merged) for measure, part in plan.parts.items()}
-        counts = parts.pop(None, Source((), {}, {}))
+        reading = next(iter(parts.values())).reading  # all are by one mechanism
+        counts = parts.pop(None, Source((), {}, {}, reading=reading))
         sums = {
             m: replace(part, bound=plan.parts[m].bound)
             for m, part in parts.items()
@@ -87,6 +88,21 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
 
 def alone(source: Source, workload: Workload) -> Reconstruction:
     """Return how answers to a workload follow from a source that does not combine with others."""
+    if not source.measures:
+        return _alone(source, workload)
+    nothing = Source((), {}, {}, reading=source.reading)
+    divided = {part.measure: part.workload for part in parts(workload)}
+    return PartedReconstruction(
+        {
+            measure: _alone(
+                source if measure is None else source.measures.get(measure, nothing), own
+            )
+            for measure, own in divided.items()
+        }
+    )
+
+
+def _alone(source: Source, workload: Workload) -> Reconstruction:
     spaces = [Space.of_block(names, b) for b in source.blocks for names in b.spaces]
     return of_marginals(spaces, workload.families, source.reading)
 
