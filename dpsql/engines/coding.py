@@ -49,7 +49,8 @@ class Coding:
         """Write that a row has one of these values; it is not true where the key is NULL."""
         value, (_, few) = f"({self.keys[name].value})", self._few(name)
         if self.table.columns[name].type == BOOLEAN.name:
-            return value if few == [True] else f"(NOT {value})"
+            both = f"({value} IS NOT NULL)"
+            return both if len(few) == 2 else value if few == [True] else f"(NOT {value})"
         return f"({value} IN ({', '.join(whole(known, 'BIGINT') for known in few)}))"
 
     def _few(self, name: str) -> tuple[int, list[int]]:

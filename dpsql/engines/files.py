@@ -313,12 +313,19 @@ def guarded(scan: str, types: dict[str, str]) -> str:
     In a table they are, by way of DuckDB; what stands in a file may be any bits. For a date or a
     time that there isn't, DuckDB's casts fail, and take the whole database along. Such a value is
     NULL here; so is a DECIMAL with more digits than its type has.
+
+    Each column stands in a TRY, which changes no value: DuckDB takes what a file says of its
+    columns' least and largest values for true, and decides by it which comparisons hold for all
+    rows, and which parts of a file are read. Parquet leaves NaN out of these, which to SQL is the
+    largest number. So without NaN rows moving, one other row more or fewer would decide in which
+    cell all of them are; and where a file says what is not so, no clamp would hold. Of what stands
+    in a TRY nothing is taken from there.
     """
     items = []
     for name, type_ in types.items():
         if not is_read(type_):
             continue
-        column, ends = quoted_name(name), _ends(type_)
+        column, ends = f"TRY({quoted_name(name)})", _ends(type_)
         if ends is not None:
             low, high = (f"CAST({quoted_text(end)} AS {type_})" for end in ends)
             column = f"CASE WHEN {column} BETWEEN {low} AND {high} THEN {column} END"

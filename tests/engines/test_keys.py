@@ -73,7 +73,7 @@ def test_rows_are_where_their_value_is(con, rows, text):
 
 
 @pytest.mark.parametrize("unit", [None, ResolvedUnit("row_number", "row_number", "INTEGER", (), 3)])
-@pytest.mark.parametrize("classes", [[0, 1, 0], [1, 0, 1], [0, 1, 1], [0, 0, 0], None])
+@pytest.mark.parametrize("classes", [[0, 1, 0], [1, 0, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0], None])
 def test_what_is_true_is_added_up_in_cells_of_others(con, rows, classes, unit):
     """Beside other truths, and apart; where true has a cell of its own, and where it has not."""
     texts = ["x > 0.5", "x IS NULL", "i > 3", "sign(f)"]

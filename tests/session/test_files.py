@@ -315,3 +315,36 @@ def test_why_frames_are_refused_types_and_labels_are_found_in_rows():
         assert types == ["INTEGER", "VARCHAR"]
         con.register("frame", pandas.DataFrame({"a": pandas.Categorical(["x", "y"])}))
         assert con.sql("DESCRIBE frame").fetchall()[0][1] == "ENUM('x', 'y')"
+
+
+@pytest.mark.parametrize(
+    ("sql", "numbers"),
+    [
+        ("SELECT x < 10 AS k, COUNT(*) AS n FROM v GROUP BY k ORDER BY k", False),
+        ("SELECT COUNT(*) AS n FROM v WHERE x > 10", False),
+        ("SELECT COUNT(*) AS n FROM v WHERE isnan(x)", False),
+        ("SELECT COUNT(*) AS n FROM v WHERE x BETWEEN 0 AND 5", False),
+        ("SELECT SUM(CASE WHEN x < 10 THEN 1 ELSE 0 END) AS n FROM v", False),
+        ("SELECT SUM(x) AS n FROM v", True),
+    ],
+)
+def test_one_row_moves_no_other_whatever_files_say_of_their_largest_value(tmp_path, sql, numbers):
+    """Parquet leaves NaN out of it, as Polars writes it, and DuckDB takes it for the truth."""
+    schema = {"v": {"x": dpsql.Domain.number(0, 10)}} if numbers else {}
+    found = []
+    for more in ([], [50.0]):
+        folder = tmp_path / str(len(more))
+        folder.mkdir()
+        values = [0.0, 1.0, 2.0, *([float("nan")] * 100), *more]
+        polars.DataFrame({"x": values}).write_parquet(folder / "p.parquet")
+        con = connect(folder / "p.parquet", name="v")
+        asked = dpsql.Session(con, schema=schema, ledger=tmp_path / f"{len(more)}.ledger")
+        found.append([round(n) for n in asked.query(sql, budget=HUGE)["n"]])
+        with duckdb.connect() as table:
+            table.execute("CREATE TABLE v (x DOUBLE)")
+            table.executemany("INSERT INTO v VALUES (?)", [[value] for value in values])
+            true = table.sql(sql).fetchall()
+        expected = [row[-1] for row in true if row[-1]]
+        assert numbers or [n for n in found[-1] if n] == expected
+    without, with_it = found
+    assert sum(abs(n - m) for n, m in zip(without, with_it, strict=True)) <= (10 if numbers else 1)
