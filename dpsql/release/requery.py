@@ -147,7 +147,7 @@ def requery(
         )
         answers = answers_of(script, _along(sources, common_cuts(sources, script.table.lines)))
         return AnsweredFrames(script.statements, answers, confidence).frame("query")
-    except (np.linalg.LinAlgError, ValueError):  # parts that don't fit each other: it was forged
+    except (np.linalg.LinAlgError, ValueError, OverflowError):  # it was forged: its parts don't fit
         raise ReleaseFormatError(
             "The measurements can't be read: they don't fit the table, or each other.",
             hint="get the release again from whoever published it.",

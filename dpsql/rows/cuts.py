@@ -3,7 +3,7 @@
 Guarantees:
     If `cuts_of` returns a set of places, the expression has one value for all values of the
     column between two of them that follow each other, and one for NULL. If it is asked within
-    some range, it says so of the values in that range only.
+    some range, it says so of the values in that range only, whose ends are among the places.
 
     *Proof.* By induction over the tree. A comparison of the column with a constant is true below
     a place and false from there on, or the other way around (`places.py`); IN and BETWEEN are made
@@ -61,12 +61,18 @@ class Cutter:
         self.everything: Range = (least, most + 1)
 
     def cuts_of(self, node: RowExpression, within: Range) -> Cuts | None:
-        """Return where an expression changes, for values in a range; None if that isn't known."""
+        """Return where an expression changes, for values in a range; None if that isn't known.
+
+        It is None too if a cut is at an end of the calendar, as the values on both sides of it
+        have to be written as constants.
+        """
         found = self._of(node, within)
         if found is None or len(found) > MOST_CUTS:
             return None
         least, most = ends(self._type)
-        return frozenset(cut for cut in found if least < cut <= most)
+        cuts = frozenset(cut for cut in found.union(within) if least < cut <= most)
+        sides = {side for cut in cuts for side in (cut - 1, cut)} if self._type.is_time else ()
+        return None if any(moment_at(side, self._type) is None for side in sides) else cuts
 
     def extent(self, condition: RowExpression) -> Range:
         """Return a range in which all values lie for which a condition is true."""

@@ -100,6 +100,8 @@ def starts(period: str, low: datetime, high: datetime) -> Iterator[datetime]:
     while midnight < high:
         if midnight > low:
             yield midnight
+        if midnight > datetime.max - _SPANS[period]:  # the calendar ends in this one
+            return
         midnight += _SPANS[period]
 
 

@@ -39,7 +39,9 @@ TEXTS = [
 NOT_KNOWN = [
     "x + 1 > 3", "floor(x)", "hour(t)", "date_trunc('month', t)", "d >= TIMESTAMP '2001-01-01'",
     "p > 1e-1", "b < 1e17", "i", "a * 2", "CASE WHEN x > 0 THEN x END", "second(t) > 3",
-    "CASE WHEN b > 5 THEN b END", "x > 0.12345678901234567",
+    "CASE WHEN b > 5 THEN b END", "x > 0.12345678901234567", "d <= '9999-12-31'",
+    "d = '9999-12-31'", "d BETWEEN '2001-01-01' AND '9999-12-31'", "d >= '0001-01-01'",
+    "t <= '9999-12-31 23:59:59.999999'", "t::DATE <= DATE '9999-12-31'", "t < '0001-01-01'",
 ]  # fmt: skip
 
 
@@ -205,3 +207,6 @@ def test_periods_begin_where_the_calendar_says():
     assert len(weeks) == 8
     assert [m.month for m in starts("month", low, high)] == [1, 2]
     assert list(starts("quarter", low, high)) == [datetime(2020, 1, 1)]
+    low, high = datetime(9999, 12, 29, 22), datetime(9999, 12, 31, 23, 59, 30)
+    found = {p: len(list(starts(p, low, high))) for p in ("week", "day", "hour", "month")}
+    assert found == {"week": 0, "day": 2, "hour": 49, "month": 0}

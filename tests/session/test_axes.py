@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import duckdb
 import pytest
 
 import dpsql
-from dpsql.errors import UndeterminedError
+from dpsql.errors import ReleaseFormatError, UndeterminedError
+from dpsql.release.measurements import decode, encode
+from tests.release.saved import replace_file
 from tests.rows.test_lines import OneColumn
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import benign, connect, create, written
@@ -81,6 +84,40 @@ def test_answers_are_duckdbs_and_cells_are_few(con, sql, cells):
     assert max(own) <= cells
 
 
+ENDS = """CREATE TABLE e AS SELECT * FROM (VALUES (1, DATE '9999-12-31', TIMESTAMP
+'9999-12-31 23:59:59.999999'), (2, DATE '0001-01-01', TIMESTAMP '9999-12-31 22:00:00'),
+(9, DATE '2024-02-29', TIMESTAMP '0001-01-01'), (7, DATE 'infinity', TIMESTAMP '-infinity'),
+(8, NULL, NULL)) AS e(i, d, ts); ALTER TABLE e ALTER i SET NOT NULL"""
+
+
+@pytest.mark.parametrize("key", [
+    "i IS NULL", "i > 99999999999", "CASE WHEN i > 5 THEN 'x' ELSE 'x' END", "i BETWEEN 5 AND 3",
+    "CASE WHEN d > '2001-01-01' THEN 1 ELSE 1 END", "CASE WHEN hour(ts) < 30 THEN 2 ELSE 2 END",
+    "CASE WHEN i > 5 THEN NULL::BOOLEAN END", "d = '9999-12-31'", "d <= '9999-12-31'",
+    "d >= '0001-01-01'", "d BETWEEN '2024-01-01' AND '9999-12-31'",
+    "ts <= '9999-12-31 23:59:59.999999'", "ts::DATE <= DATE '9999-12-31'",
+])  # fmt: skip
+@pytest.mark.parametrize("more", ["", ", COUNT(*) FILTER (i > 2 AND d < '2020-01-01') AS n2"])
+def test_keys_without_cuts_are_ordinary_ones(con, key, more):
+    """Of one value everywhere, and those that change where the calendar ends."""
+    con.execute(ENDS)
+    asked = dpsql.Session(con, schema={})
+    sql = f"SELECT {key} AS v, COUNT(*) AS n{more} FROM e GROUP BY v ORDER BY v"
+    assert answer(con, asked, sql) == rows(con.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize(("key", "where"), [
+    ("date_trunc('week', d)", "d >= '9999-12-01' AND d < '9999-12-31'"),
+    ("date_trunc('day', ts)", "ts >= '9999-12-30' AND ts < '9999-12-31 23:00:00'"),
+    ("date_trunc('hour', ts)", "ts >= '9999-12-31' AND ts < '9999-12-31 23:30:00'"),
+])  # fmt: skip
+def test_periods_up_to_the_end_of_the_calendar(con, key, where):
+    con.execute(ENDS)
+    asked = dpsql.Session(con, schema={})
+    sql = f"SELECT {key} AS m, COUNT(*) AS n FROM e WHERE {where} GROUP BY m"
+    assert answer(con, asked, sql) == rows(con.execute(sql).fetchall())
+
+
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(200))  # at distances of 25, so of all columns
 def test_random_keys_of_one_column_on_hostile_rows(seed):
@@ -115,3 +152,14 @@ def test_what_was_measured_along_some_cuts_goes_with_other_cuts(con):
     assert asked.query("SELECT COUNT(*) FILTER (price > 15) AS a FROM t", budget=0).height == 1
     assert asked.query("SELECT COUNT(*) AS n FROM t WHERE price > 15 AND price <= 20",
                        budget=0).height == 1  # fmt: skip
+
+
+def test_a_forged_cut_after_the_end_of_the_calendar(con, tmp_path):
+    sql = "SELECT COUNT(*) FILTER (ts < '2024-01-01') AS n FROM t"
+    path, name = tmp_path / "forged", "release.measurements.parquet"
+    dpsql.Session(con, schema=SCHEMA).release(sql, budget=BUDGET, out=path)
+    (source,) = decode((path / name).read_bytes())
+    described = {**source.described, 'line of "ts" TIMESTAMP': f"row:cut at {2**62}"}
+    replace_file(path, name, encode([replace(source, described=described)]))
+    with pytest.raises(ReleaseFormatError):
+        dpsql.Release.load(path).query(sql)

@@ -144,18 +144,26 @@ class DerivedKeys:
         return line_name(name, self.stored.undeclared[name])
 
     def over(self, expression: RowExpression, place: OnAxis) -> Expr | None:
-        """Write an expression over its axis; None if that doesn't determine it after all."""
+        """Write an expression over its axis; None if it is no function of it to group by.
+
+        One that has the same value in all cells would be a constant, which reads no key: groups by
+        it would lie on none.
+        """
         axis = self._axis(place)
         if axis is None:
             return None
         written = RowWriter(self.stored.undeclared).write(expression)
-        here = column(f"__a{self.number(axis.key)}")
         if place.cuts is not None:
             self._used.add(place.column)
-        if not self._settled and place.cuts is not None:
-            return exp.Cast(this=here, to=_sql_type(written.type))  # only where it is cut matters
+        if not self._settled and place.cuts is not None:  # only where it is cut matters
+            return exp.Cast(this=self._column(axis), to=_sql_type(written.type))
         values = self._values(written, place, axis)
-        return None if values is None else _chosen(here, axis, values, written.type)
+        if values is None or len(set(values)) == 1:
+            return None
+        return _chosen(self._column(axis), axis, values, written.type)
+
+    def _column(self, axis: Axis) -> Expr:
+        return column(f"__a{self.number(axis.key)}")
 
     def _is_taken(self, name: str) -> bool:
         """Whether a column has a name."""
@@ -170,8 +178,6 @@ class DerivedKeys:
         if found is None and own.name in ranges:
             within = ranges[own.name]
             found = cutter.cuts_of(expression, within)
-            if found is not None:  # it is known in this range only
-                found |= {end for end in within if ends(type_)[0] < end <= ends(type_)[1]}
         if found is None:
             return None
         known = self._cuts.setdefault(self.line_of(own.name), set())
