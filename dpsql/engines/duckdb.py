@@ -42,6 +42,8 @@ from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Origin
 
 _FEW_RUNS = 32
+_MANY_CLASSES = 4096
+"""Cells from which on their classes are told by the ends of few runs."""
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
 
@@ -370,12 +372,12 @@ def _count(
 
 
 def _class_of(code: str, name: str, classes: NDArray[np.int64], parameters: Parameters) -> str:
-    """Write the class of a cell, by the ends of runs of one class where these are few.
+    """Write the class of a cell, by a list, or by the ends of runs of one class.
 
-    Else by a list, which for millions of cells takes seconds to bind, and as many to search.
+    A list of millions of cells takes seconds to bind, and as many to search.
     """
     ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-    if len(ends) > _FEW_RUNS:
+    if len(classes) < _MANY_CLASSES or len(ends) > _FEW_RUNS:
         listed = parameters.bind(("classes", name), classes.tolist())
         return call("list_extract", f"{listed}::BIGINT[]", call("+", code, whole(1, "BIGINT")))
     runs = (

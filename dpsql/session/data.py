@@ -81,7 +81,8 @@ class DeclaredData:
         check_declared(self.con, self.schema, describe_table)
         script = self._compiled(request, split, cuts)
         centered = any(family.center for family in script.workload.families)
-        if request.mechanism == LAPLACE and request.amount is not None and centered:
+        named = isinstance(request.mechanism, str)  # it may be anything yet
+        if named and request.mechanism == LAPLACE and request.amount is not None and centered:
             with suppress(DpsqlError):  # which will be told when it is planned
                 given = script, self._compiled(request, split, cuts, from_zero=True)
                 return min(given, key=lambda s: plan(s.workload, request.amount, LAPLACE).rmse)

@@ -240,7 +240,10 @@ def test_measurements_from_before_and_after_are_read_together(upgraded: Path) ->
 @pytest.mark.parametrize("name", ["asked_8e72129.ledger", "asked_f8d93e1.ledger"])
 @pytest.mark.usefixtures("on_its_host")
 def test_a_session_goes_on(name: str, tmp_path: Path) -> None:
-    """It hands out what was paid for, and builds on what was measured."""
+    """It hands out what was paid for, and builds on what it measures itself.
+
+    What was measured before is of other rows of units: they were kept by another rule.
+    """
     copied(name, tmp_path / "asked.duckdb.ledger")
     paid = Ledger.existing(tmp_path / "asked.duckdb.ledger").entries()[-1]
     with duckdb.connect(tmp_path / "asked.duckdb") as con:
@@ -257,9 +260,11 @@ def test_a_session_goes_on(name: str, tmp_path: Path) -> None:
         assert session.history["state"].to_list() == ["delivered", "delivered"]
         assert session.history["entry"].to_list()[-1] == paid.seq
         assert frame["n"].sum() == pytest.approx(1000, abs=60)
-        more = session.query(statement, budget=Budget(rho=0.3))
-        assert session.remaining == Q(4, 10)
-        assert more["n_variance"][0] < frame["n_variance"][0] / 1.9  # 0.6 in all, after 0.3
+        alone = session.query(statement, budget=Budget(rho=0.2))
+        assert session.remaining == Q(5, 10)
+        assert alone["n_variance"][0] == pytest.approx(1 / 0.4)
+        more = session.query(statement, budget=Budget(rho=0.2))
+        assert more["n_variance"][0] < alone["n_variance"][0] / 1.9  # 0.4 in all, after 0.2
 
 
 def test_an_empty_ledger_is_begun(path: Path) -> None:
