@@ -202,13 +202,14 @@ def test_identifiers_are_quoted():
 
 
 @pytest.mark.parametrize("length", [1, 3, 60, 1000])
-def test_cells_of_one_class_are_counted_together(length):
-    """Whether there are few runs of one class, or one for each cell."""
+@pytest.mark.parametrize("most", [110, 6000])
+def test_cells_of_one_class_are_counted_together(length, most):
+    """Whether there are few runs of one class, or one for each cell; of few cells, and of many."""
     con = duckdb.connect()
     con.execute("CREATE TABLE t (x INTEGER)").fetchall()
     con.execute("INSERT INTO t SELECT i * i % 217 - 95 FROM range(3000) r(i)").fetchall()
     con.execute("INSERT INTO t VALUES (NULL), (NULL)").fetchall()
-    table = replace(TABLE, columns={"x": Domain("INTEGER", range(-90, 110), nullable=True)})
+    table = replace(TABLE, columns={"x": Domain("INTEGER", range(-90, most), nullable=True)})
     classes = np.arange(table.cells("x")) // length % 4
     engine = DuckDBEngine(con)
     each = engine.prepared(table, [("x",)]).run()["x",]
