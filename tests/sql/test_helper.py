@@ -1,5 +1,6 @@
 """The helper process: what it gave up, how it ends, and what the owner takes from it."""
 
+import gc
 import json
 import os
 import signal
@@ -368,7 +369,7 @@ def test_nonsense_from_the_helper_is_an_error(monkeypatch, reply, block):
         def forget(self, _):
             return
 
-    monkeypatch.setattr("dpsql.sql.sandbox.database.helper", Stranger)
+    monkeypatch.setattr("dpsql.sql.sandbox.database.helper", lambda take: Stranger())
     with pytest.raises(SandboxError) as caught:
         Sandbox().frame("SELECT 1")
     assert len(str(caught.value)) < 300
@@ -423,3 +424,21 @@ def test_what_fails_for_a_value_is_told_apart_from_what_takes_too_much():
     assert not limit("SELECT 'a'::INTEGER")
     assert not limit("SELECT 127::TINYINT + 1::TINYINT")
     assert not limit("SELECT nothing")
+
+
+def test_a_helper_that_has_done_much_is_replaced_when_nobody_uses_it(monkeypatch):
+    monkeypatch.setattr(helper, "MOST_MESSAGES", 3)
+    gc.collect()
+    first = Sandbox()
+    for _ in range(5):
+        assert first.rows("SELECT 1") == [(1,)]
+    old = first._helper
+    second = Sandbox()
+    assert second.rows("SELECT 2") == [(2,)]
+    assert second._helper is old  # `first` is still in use
+    del first, second
+    gc.collect()
+    third = Sandbox()
+    assert third.rows("SELECT 4") == [(4,)]
+    assert third._helper is not old
+    assert not old.alive

@@ -29,6 +29,9 @@ MAX_REPLY = 2**31
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 2.0
 """How long a statement may go on when it was told to stop, before the helper is killed."""
+MOST_MESSAGES = 3_000
+"""After so many a helper that no sandbox uses is replaced: what the allocators of DuckDB and Arrow
+keep in pieces counts towards the bound on its memory."""
 
 _BOOTSTRAP = """
 import json, sys, types
@@ -66,6 +69,8 @@ class Helper:
         self._stdin: Any = self._process.stdin
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._forgotten: list[int] = []
+        self._taken = self._asked = 0
+        self._ended: list[int] = []
         self.confined: tuple[str, ...] = ()
         """What the helper says that it has given up."""
         self._end = weakref.finalize(self, _kill, self._process, self._pid)
@@ -94,6 +99,15 @@ class Helper:
         """The helper's own process number."""
         return self._process.pid
 
+    @property
+    def worn(self) -> bool:
+        """Whether it has done much, and no sandbox uses it."""
+        return self._asked > MOST_MESSAGES and self._taken == len(self._ended)
+
+    def take(self) -> None:
+        """Note that one sandbox more uses it, until that is forgotten."""
+        self._taken += 1
+
     def let_go(self) -> None:
         """Close this process's ends of the pipes, and end the helper if it is this process's."""
         self._end()
@@ -101,6 +115,7 @@ class Helper:
     def forget(self, sandbox: int) -> None:
         """Tell the helper, with the next message, that a sandbox is no longer used."""
         self._forgotten.append(sandbox)
+        self._ended.append(sandbox)  # a finalizer may interrupt anything, and this can't be
 
     def ask(self, message: Mapping[str, object], block: bytes, seconds: float) -> Reply:
         """Send a message and wait for the reply.
@@ -117,6 +132,7 @@ class Helper:
         with self.lock:
             if not self.alive:
                 raise HelperLostError("what was prepared for it is gone; ask again")
+            self._asked += 1
             number, forgotten = next(self._numbers), self._forgotten[:]
             del self._forgotten[: len(forgotten)]
             try:
@@ -230,10 +246,14 @@ class _Current:
         self._lock = threading.Lock()
         self._helper: Helper | None = None
 
-    def get(self) -> Helper:
+    def get(self, *, take: bool) -> Helper:
         with self._lock:
+            if self._helper is not None and self._helper.worn:
+                self._helper.let_go()
             if self._helper is None or not self._helper.alive:
                 self._helper = Helper()
+            if take:
+                self._helper.take()
             return self._helper
 
     def forked(self) -> None:
@@ -248,6 +268,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_CURRENT.forked)
 
 
-def helper() -> Helper:
-    """Return this process's helper; start one if there is none."""
-    return _CURRENT.get()
+def helper(*, take: bool = False) -> Helper:
+    """Return this process's helper, to `take` it for a sandbox; start one if there is none."""
+    return _CURRENT.get(take=take)
