@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import TokenType
 from dpsql.errors import Span, SqlError, SqlParseError
 from dpsql.sql.binding.aggregates import filled, refused
 from dpsql.sql.binding.functions import AGGREGATES, FUNCTIONS, NAMED, TYPES, VOLATILE, WINDOWS
+from dpsql.sql.shorthands import orders_by_all
 from dpsql.sql.text.closed import is_closed
 from dpsql.sql.text.parse import Parsed
 from dpsql.sql.text.spans import SourceText
@@ -179,7 +180,7 @@ _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ((exp.DML, exp.DDL), "A statement that writes", "only SELECT is supported."),
     ((exp.Any, exp.All), "ANY or ALL", "use IN (…), or compare with a single value."),
     ((exp.Placeholder, exp.Parameter, exp.SessionParameter), "A parameter", _LITERAL),
-    ((exp.Fetch,), "FETCH", "write LIMIT 10."),
+    ((exp.Fetch,), "FETCH with PERCENT or TIES", "write FETCH FIRST 10 ROWS ONLY, or LIMIT 10."),
     ((exp.Lateral,), "LATERAL", "join the public table itself."),
     (
         (exp.Collate,),
@@ -275,6 +276,9 @@ def _names_field(node: exp.Expr) -> bool:
 
 def _refused_word(node: exp.Expr, source: SourceText) -> SqlError:
     """Say what is wrong with a text that is neither a name nor a string; see `closed`."""
+    if orders_by_all(node):
+        hint = "name the columns, or give their numbers: ORDER BY 1, 2."
+        return _error("ORDER BY ALL in this place", source, source.whole(), hint)
     if isinstance(node, exp.Var):
         hint = "use one like year, quarter, month, week, day or hour, without quotes."
         words = (Span(t.start, t.end + 1) for t in source.tokens if t.text.upper() == node.name)

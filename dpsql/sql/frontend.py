@@ -29,6 +29,7 @@ from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.naming import naming
 from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.shorthands import without_shorthands
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
 from dpsql.sql.text.written import check_written
@@ -183,7 +184,7 @@ def _check_names(statements: Sequence[tuple[str, str]]) -> None:
 
 
 def _read(sql: str, values: Values) -> Parsed:
-    parsed = without_brackets(without_pivots(parse_statement(sql), values))
+    parsed = without_shorthands(without_brackets(without_pivots(parse_statement(sql), values)))
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed

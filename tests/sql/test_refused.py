@@ -111,7 +111,11 @@ def test_refused_without_asserts():
         ),
         ("SELECT edu, COUNT(*) FROM people, regions GROUP BY edu", "people.edu"),
         ("SELECT lo, COUNT(*) FROM people, bands, bands b GROUP BY lo", "bands.lo"),
-        ("SELECT sex, COUNT(*) FROM people GROUP BY sex FETCH FIRST ROW ONLY", "LIMIT 10"),
+        ("SELECT sex, COUNT(*) FROM people GROUP BY sex FETCH FIRST ROW WITH TIES", "LIMIT 10"),
+        (
+            "SELECT sex, SUM(COUNT(*)) OVER (ORDER BY ALL) AS n FROM people GROUP BY sex",
+            "ORDER BY 1, 2",
+        ),
         ("SELECT COUNT(*) FROM people WHERE joined < CURRENT_DATE", "write its value into the SQL"),
         ("SELECT COUNT(*) FROM people WHERE age = ?", "write the value itself"),
         ("SELECT sex, COUNT(*) FROM people WHERE age = NULL GROUP BY sex", "IS NULL"),
@@ -126,11 +130,11 @@ def test_says_what_to_write_instead(con, sql, says):
 def test_message_shows_the_place(con):
     with pytest.raises(UnsupportedSqlError) as caught:
         reference.compile_one(
-            con, "SELECT sex, COUNT(*)\nFROM people\nGROUP BY sex FETCH FIRST ROW ONLY"
+            con, "SELECT sex, COUNT(*)\nFROM people\nGROUP BY sex FETCH FIRST ROW WITH TIES"
         )
     assert str(caught.value) == (
-        "FETCH is not supported.\n"
-        "  line 3: GROUP BY sex FETCH FIRST ROW ONLY\n"
-        "                       ^^^^^^^^^^^^^^^^^^^^\n"
-        "Hint: write LIMIT 10."
+        "FETCH with PERCENT or TIES is not supported.\n"
+        "  line 3: GROUP BY sex FETCH FIRST ROW WITH TIES\n"
+        "                       ^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "Hint: write FETCH FIRST 10 ROWS ONLY, or LIMIT 10."
     )
