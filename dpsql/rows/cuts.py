@@ -36,11 +36,11 @@ from dpsql.rows.places import above, ends, moment_at, place, place_of_moment
 from dpsql.rows.times import meant
 from dpsql.rows.types import DATE, DOUBLE, TIMESTAMP, RowType
 
-MOST_CUTS = 400
-"""Of one expression."""
+MOST_PLACES = 400
+"""At which one expression changes."""
 Range = tuple[int, int]
 """The first place, and the one after the last."""
-Cuts = frozenset[int]
+Places = frozenset[int]
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>",
             "is_distinct": "is_distinct", "is_not_distinct": "is_not_distinct"}  # fmt: skip
@@ -60,14 +60,14 @@ class Cutter:
         least, most = ends(type_)
         self.everything: Range = (least, most + 1)
 
-    def cuts_of(self, node: RowExpression, within: Range) -> Cuts | None:
+    def cuts_of(self, node: RowExpression, within: Range) -> Places | None:
         """Return where an expression changes, for values in a range; None if that isn't known.
 
         It is None too if a cut is at an end of the calendar, as the values on both sides of it
         have to be written as constants.
         """
         found = self._of(node, within)
-        if found is None or len(found) > MOST_CUTS:
+        if found is None or len(found) > MOST_PLACES:
             return None
         least, most = ends(self._type)
         cuts = frozenset(cut for cut in found.union(within) if least < cut <= most)
@@ -97,7 +97,7 @@ class Cutter:
             return low, (below if function == "<" else after)
         return low, high
 
-    def _of(self, node: RowExpression, within: Range) -> Cuts | None:
+    def _of(self, node: RowExpression, within: Range) -> Places | None:
         if within[0] >= within[1] or isinstance(node, RowConstant):
             return frozenset()
         if node == self._column:
@@ -125,7 +125,7 @@ class Cutter:
             return frozenset()
         return _union(self._of(part, within) for part in parts(node))
 
-    def _of_case(self, node: RowCase, within: Range) -> Cuts | None:
+    def _of_case(self, node: RowCase, within: Range) -> Places | None:
         found = [self._of(node.otherwise, within)]
         for condition, result in node.cases:
             low, high = self.extent(condition)
@@ -180,24 +180,25 @@ class Cutter:
             high = low + timedelta(days=1) // timedelta(microseconds=1)
         return low, high
 
-    def _each(self, within: Range) -> Cuts | None:
+    def _each(self, within: Range) -> Places | None:
         low, high = within
-        if within == self.everything or self._type in (DOUBLE, TIMESTAMP) or high - low > MOST_CUTS:
+        too_many = within == self.everything or high - low > MOST_PLACES
+        if too_many or self._type in (DOUBLE, TIMESTAMP):
             return None
         return frozenset(range(low, high + 1))
 
-    def _infinite(self) -> Cuts:
+    def _infinite(self) -> Places:
         least, most = ends(DOUBLE)
         return frozenset({least + 1, most - 1, most})
 
-    def _starts(self, period: str, within: Range) -> Cuts | None:
+    def _starts(self, period: str, within: Range) -> Places | None:
         low, high = (moment_at(end, self._type) for end in within)
         if low is None or high is None:
             return None
         if self._type == DATE and period in {"hour", "minute"}:
             period = "day"
-        found = list(islice(starts(period, low, high), MOST_CUTS + 1))
-        if len(found) > MOST_CUTS:
+        found = list(islice(starts(period, low, high), MOST_PLACES + 1))
+        if len(found) > MOST_PLACES:
             return None
         return frozenset(place_of_moment(moment, self._type) for moment in found)
 
@@ -216,10 +217,10 @@ def _folded(node: RowExpression) -> RowExpression:
     return node
 
 
-def _union(found: Iterable[Cuts | None]) -> Cuts | None:
+def _union(found: Iterable[Places | None]) -> Places | None:
     all_: set[int] = set()
     for cuts in found:
-        if cuts is None or len(all_) > MOST_CUTS:
+        if cuts is None or len(all_) > MOST_PLACES:
             return None
         all_ |= cuts
     return frozenset(all_)

@@ -24,6 +24,7 @@ from dpsql.rows.types import BIGINT, DATE, RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema.cuts import cut_at
 from dpsql.schema.domain import Domain
+from dpsql.schema.names import quoted_name
 
 MOST_INTERVALS = 500
 _SHOWN = 4
@@ -45,7 +46,7 @@ class Axis:
 
 def line_name(column: str, declared: str) -> str:
     """Return the name of a column's line, wherever it is cut."""
-    return f"line of {_quoted(column)} {declared}"
+    return f"line of {quoted_name(column)} {declared}"
 
 
 def line(column: str, declared: str, cuts: Sequence[int], *, nullable: bool) -> Axis:
@@ -122,7 +123,3 @@ def _spelled(cut: int, type_: RowType) -> str:
     """Say where a cut is: before a value, or after the one before, if that is shorter."""
     here, before = (spelled(constant_at(place, type_)) for place in (cut, cut - 1))
     return f"after {before}" if len(before) < len(here) else here
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
