@@ -16,9 +16,9 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine, Scan
 from dpsql.errors import InternalError, StaleSchemaError
-from dpsql.planner.mechanisms import querysmasher
 from dpsql.schema.catalog import read_table
 from dpsql.session import tasks
+from tests.helpers.changes import change_while_planning
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 HUGE = dpsql.Budget(rho=10**12)
@@ -169,15 +169,8 @@ def test_another_database_is_not_charged_to_this_ledger(con, tmp_path):
 def test_a_table_that_changes_after_planning_is_not_read(con, monkeypatch):
     """A view takes the table's place between the plan and the charge."""
     session = dpsql.Session(con)
-    real = querysmasher.plan
-
-    def plan_and_swap(*args, **kwargs):
-        planned = real(*args, **kwargs)
-        con.execute("ALTER TABLE t RENAME TO hidden").fetchall()
-        con.execute("CREATE VIEW t AS FROM hidden, range(1000)").fetchall()
-        return planned
-
-    monkeypatch.setattr(querysmasher, "plan", plan_and_swap)
+    swap = "ALTER TABLE t RENAME TO hidden; CREATE VIEW t AS FROM hidden, range(1000)"
+    change_while_planning(monkeypatch, lambda: con.execute(swap).fetchall())
     with pytest.raises(StaleSchemaError):
         session.query("SELECT l, COUNT(*) AS n FROM t GROUP BY l", budget=BUDGET)
     assert session.ledger.spent == 0

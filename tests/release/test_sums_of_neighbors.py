@@ -126,6 +126,16 @@ def case(seed):
     return rng, rows, max_rows, asked, how
 
 
+def check_neighbors(con, whole: Recorded, tables, asked, **how) -> None:
+    for apart, rows in tables:
+        fill(con, rows)
+        replayed = recorded(con, asked, **how)
+        check_alike(whole, replayed)
+        # Other rows in the place of some are two steps apart.
+        steps = apart if whole.certified.budget.pure else apart**2
+        assert spent(whole, replayed) <= steps * charged(whole)
+
+
 answered = []
 """Which cases were not refused."""
 
@@ -147,13 +157,7 @@ def test_neighbors_differ_in_noisy_integers_alone_and_as_little_as_is_charged(se
     if whole.certified is None:  # what is asked follows from the statement: nothing is read
         assert not whole.statements
         return
-    for apart, other in neighbors(rng, rows, max_rows):
-        fill(con, other)
-        replayed = recorded(con, asked, **how)
-        check_alike(whole, replayed)
-        # Other rows in the place of some are two steps apart.
-        steps = apart if whole.certified.budget.pure else apart**2
-        assert spent(whole, replayed) <= steps * charged(whole)
+    check_neighbors(con, whole, neighbors(rng, rows, max_rows), asked, **how)
 
 
 def test_most_random_statements_are_answered():
@@ -175,12 +179,7 @@ def test_rows_that_several_queries_return_are_paid_for_as_often(seed):
     fill(con, rows)
     asked["script"] = UNIONS
     whole = recorded(con, asked, **how)
-    for apart, other in neighbors(rng, rows, max_rows):
-        fill(con, other)
-        replayed = recorded(con, asked, **how)
-        check_alike(whole, replayed)
-        steps = apart if whole.certified.budget.pure else apart**2
-        assert spent(whole, replayed) <= steps * charged(whole)
+    check_neighbors(con, whole, neighbors(rng, rows, max_rows), asked, **how)
 
 
 @pytest.mark.parametrize("max_rows", [None, 3])

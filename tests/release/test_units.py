@@ -20,6 +20,7 @@ from dpsql.polars_namespace import PrivateFrame
 from dpsql.release.marginals import reconstruct
 from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Matrix, Prefix, Workload
+from tests.helpers.changes import change_while_planning
 from tests.helpers.charging import pay
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space
@@ -323,14 +324,7 @@ def test_a_unit_that_changes_after_planning_is_noticed(monkeypatch):
     text = 'COMMENT ON TABLE visits IS \'dpsql: {{"unit": "person", "max_rows": {} }}\''
     con.execute(text.format(2)).fetchall()
     session = dpsql.Session(con)
-    real = querysmasher.plan
-
-    def plan_and_change(*args, **kwargs):
-        made = real(*args, **kwargs)
-        con.execute(text.format(3)).fetchall()
-        return made
-
-    monkeypatch.setattr(querysmasher, "plan", plan_and_change)
+    change_while_planning(monkeypatch, lambda: con.execute(text.format(3)).fetchall())
     with pytest.raises(dpsql.StaleSchemaError):
         session.release(SCRIPT, budget=BUDGET)
     assert session.ledger.spent == 0

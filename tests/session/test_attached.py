@@ -13,8 +13,8 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb import Scan
-from dpsql.planner.mechanisms import querysmasher
 from dpsql.privacy import pointer
+from tests.helpers.changes import change_while_planning
 from tests.session.tools import AGES, BUDGET, BY_SEX, create
 
 HUGE = dpsql.Budget(rho=1e8)
@@ -234,19 +234,16 @@ def test_what_is_attached_may_not_change_after_planning(file, tmp_path, monkeypa
     shutil.copy(file, tmp_path / "copy.duckdb")
     with connect(tmp_path / "mine.duckdb", hr=file) as con:
         session = dpsql.Session(con)
-        real = querysmasher.plan
 
-        def plan_and_change(*args, **kwargs):
-            planned = real(*args, **kwargs)
+        def change_something():
             if change == "other table":
                 con.execute("ALTER TABLE hr.people ADD COLUMN more INTEGER").fetchall()
             else:
                 con.execute("DETACH hr").fetchall()
             if change == "other file":
                 con.execute(f"ATTACH '{tmp_path / 'copy.duckdb'}' AS hr").fetchall()
-            return planned
 
-        monkeypatch.setattr(querysmasher, "plan", plan_and_change)
+        change_while_planning(monkeypatch, change_something)
         with pytest.raises(dpsql.StaleSchemaError) as caught:
             session.query(by_sex("hr.people"), budget=BUDGET)
         assert caught.value.hint

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import dpsql
 from dpsql.cli import main
 from dpsql.engines import duckdb as engine
-from dpsql.planner.mechanisms import querysmasher
+from tests.helpers.changes import change_while_planning
 from tests.session.tools import BUDGET
 
 HUGE = dpsql.Budget(rho=1e8)
@@ -140,14 +140,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changes_before_the_charge_cost_nothing(folder, monkeypatch, change):
     asked = session(folder / "*.parquet", account(folder))
-    real = querysmasher.plan
-
-    def plan_and_change(*args, **kwargs):
-        planned = real(*args, **kwargs)
-        change(folder)
-        return planned
-
-    monkeypatch.setattr(querysmasher, "plan", plan_and_change)
+    change_while_planning(monkeypatch, lambda: change(folder))
     with pytest.raises(dpsql.StaleSchemaError, match="Files of trips"):
         asked.query(BY_HOUR, budget=BUDGET)
     assert asked.ledger.spent == 0
@@ -271,14 +264,7 @@ def test_a_frame_that_takes_a_name_between_plan_and_release_is_not_counted(monke
         frame = con.sql("SELECT true AS even FROM range(99)").to_arrow_table()
         sql = "SELECT even, COUNT(*) AS n FROM people GROUP BY even"
         asked = dpsql.Session(con)
-        real = querysmasher.plan
-
-        def plan_and_register(*args, **kwargs):
-            planned = real(*args, **kwargs)
-            con.register("people", frame)
-            return planned
-
-        monkeypatch.setattr(querysmasher, "plan", plan_and_register)
+        change_while_planning(monkeypatch, lambda: con.register("people", frame))
         assert round(asked.query(sql, budget=HUGE)["n"].sum()) == 10
         # Now the name may mean both, so nothing is charged.
         for other in (frame, frame.slice(1)):

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.engines import duckdb as engine
-from dpsql.planner.mechanisms import querysmasher
+from tests.helpers.changes import change_while_planning
 from tests.session.tools import BUDGET, BY_SEX, TOTAL
 
 HUGE = dpsql.Budget(rho=1e8)
@@ -92,14 +92,7 @@ def test_what_was_measured_of_a_view_is_for_that_view(con):
 )
 def test_a_view_that_changes_after_planning_is_not_read(con, monkeypatch, change):
     session = dpsql.Session(con)
-    real = querysmasher.plan
-
-    def plan_and_change(*args, **kwargs):
-        planned = real(*args, **kwargs)
-        con.execute(change).fetchall()
-        return planned
-
-    monkeypatch.setattr(querysmasher, "plan", plan_and_change)
+    change_while_planning(monkeypatch, lambda: con.execute(change).fetchall())
     with pytest.raises(dpsql.StaleSchemaError) as caught:
         session.query(by_sex("grown"), budget=BUDGET)
     assert caught.value.hint
