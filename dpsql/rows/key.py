@@ -89,6 +89,26 @@ def row_key(
     known = known_values(expression, types, filled)
     if known is None or isinstance(expression, RowColumn) or len(known.values) > MOST_VALUES:
         return None
+    return key_with(expression, known, types)
+
+
+def key_with(
+    expression: RowExpression, known: KnownValues, types: Mapping[str, str], label: str = ""
+) -> RowKey | None:
+    """Make a key of an expression with known values.
+
+    Args:
+        expression: what is computed.
+        known: all values that it can have.
+        types: the columns' types.
+        label: what a reader calls it, if not what it is.
+
+    Returns:
+        None if its values can't be a domain.
+
+    Raises:
+        UnsupportedSqlError: the expression can't be written.
+    """
     written = RowWriter(types).write(expression)
     if "TRY_CAST" in written.sql:  # what is compared may have no value of a common type
         known = replace(known, nullable=True)
@@ -99,7 +119,7 @@ def row_key(
     read = columns(expression)
     over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
     name = f"{canonical(expression)} of {over} in {_shown(domain)}"
-    return RowKey(name, domain, value, known.type, read, spelled(expression))
+    return RowKey(name, domain, value, known.type, read, label or spelled(expression))
 
 
 def looked_up_key(

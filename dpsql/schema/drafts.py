@@ -6,6 +6,7 @@ No row is read, so nothing about the data can be in them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -15,7 +16,14 @@ from dpsql.hints import Hint
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.lines import as_code, as_entry
 from dpsql.schema.names import as_sql, as_text
-from dpsql.schema.numbers import FLOATS, MAX_DIGITS, decimal_scale, decimal_width, type_range
+from dpsql.schema.numbers import (
+    FLOATS,
+    MAX_DIGITS,
+    decimal_scale,
+    decimal_text,
+    decimal_width,
+    type_range,
+)
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.toml import toml_key, toml_text
 from dpsql.schema.values import ZONED
@@ -52,6 +60,8 @@ _QUALIFIED = re.compile(r"""[\w"]\s*\.\s*["a-zA-Z_]""")
 """A name with its table before it, which a schema doesn't take."""
 _MANY = 200
 """Whole numbers; of more it is likely that only their sums are asked for."""
+_STEPS = 100
+"""Values that are told apart of a number with bounds, or fewer."""
 _CLOCK = frozenset({"time", "clock"})
 _LABELS = {"sex": ("female", "male"), "gender": ("female", "male", "diverse")}
 _BORN = frozenset({"born", "birth", "birthday", "birthdate", "dob"})
@@ -166,6 +176,28 @@ def declaration_hint(table: str, column: str, type_: str, *, view: bool = False)
         f"pass --schema NAME, where NAME = {schema}.",
     )
     return check + typed
+
+
+def rounding_hint(column: str, bounds: NumberBounds) -> str:
+    """Word how a column of numbers that has bounds can be told apart: by what it is rounded to."""
+    span, unit = bounds.high - bounds.low, Fraction(1)
+    while span > _STEPS * unit:
+        unit *= 10
+    while 10 * span <= _STEPS * unit:
+        unit /= 10
+    name = as_sql(column)
+    rounded = f"floor({name})"
+    if unit > 1:
+        rounded = f"floor({name} / {unit}) * {unit}"
+    elif unit < 1:
+        rounded = f"floor({name} * {1 / unit}) / {1 / unit}"
+    ends = (math.floor(bounds.low / unit) * unit, math.ceil(bounds.high / unit) * unit)
+    low, high, step = map(decimal_text, (*ends, unit))
+    return (
+        f"round it, so that it has few values: {rounded}; or declare a domain in place of its "
+        f"bounds: dpsql.Domain.decimals('{low}', '{high}', step='{step}', nullable=True, "
+        'outside="clamp").'
+    )
 
 
 def bounds_hint(table: str, columns: Sequence[tuple[str, str]]) -> Hint:

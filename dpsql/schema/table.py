@@ -14,7 +14,7 @@ from dpsql.calls import checked
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.cuts import DERIVED, Cuts, lines_of
 from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.drafts import declaration_hint
+from dpsql.schema.drafts import declaration_hint, rounding_hint
 from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
@@ -150,10 +150,13 @@ class Table:
                 return known
         for known, type_ in self.undeclared.items():
             if known.lower() == name.lower():
+                view = self.origin is not None
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
                     "so it can't be grouped by.",
-                    hint=declaration_hint(self.typed, known, type_, view=self.origin is not None),
+                    hint=rounding_hint(known, self.bounds[known])
+                    if known in self.bounds
+                    else declaration_hint(self.typed, known, type_, view=view),
                 )
         raise unknown(
             f"There is no column {printable(name)} in {self.name}.",

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.rows.bounds import RowBounds
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.key import MOST_VALUES, looked_up_key, row_key
 from dpsql.rows.line import line
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
+from dpsql.sql.lowering.buckets import bucket_key
 from tests.rows.test_total import hostile_rows
 from tests.rows.tools import TYPES, Random, benign, connect, create, insert, parse
 
@@ -115,6 +118,44 @@ def test_random_keys_have_a_cell_for_every_row(con, rows, seed):
         assert found.tolist() == expected(con, text, key).tolist(), text
 
 
+ROUNDED = ["floor({})", "ceil({} / 7)", "round({}, -1)", "round({})", "trunc({} * 2)",
+           "({})::INTEGER", "round({} / 3 - 4, -2)", "{} // 7"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ROUNDED)
+@pytest.mark.parametrize("column", ["a", "i", "b", "u", "h", "p", "q", "w", "f", "x"])
+@pytest.mark.parametrize("ends", [(0, 40), (-25, Fraction(7, 2)), (10**6, 10**6 + 5)])
+def test_rounded_numbers_have_a_cell_for_every_row_be_their_bounds_true_or_not(
+    con, rows, text, column, ends
+):
+    sql = text.format(column)
+    bounds = RowBounds({column: (Fraction(ends[0]), Fraction(ends[1]))})
+    key = bucket_key(parse(con, sql), TYPES, bounds)
+    if "//" in text and column in "pqwfx":  # leaves a fraction
+        assert key is None
+        return
+    (found,) = counted(con, {key.name: key}, [(key.name,)]).values()
+    assert found.sum() == len(rows)
+    values = list(key.domain.values)
+    own = RowWriter(TYPES).write(parse(con, sql)).sql
+    missing = f"({own}) IS NULL OR isnan(({own})::DOUBLE)"
+    nearest = f"least(greatest({own}, {values[0]}), {values[-1]})"
+    cells = np.zeros(key.domain.size, dtype=np.int64)
+    counts = f"SELECT CASE WHEN {missing} THEN NULL ELSE {nearest} END, count(*) FROM r GROUP BY 1"
+    for value, n in con.execute(counts).fetchall():
+        cells[-1 if value is None else values.index(value)] += n
+    assert found.tolist() == cells.tolist()
+
+
+def test_what_is_not_rounded_has_no_buckets(con):
+    bounds = RowBounds({"x": (Fraction(0), Fraction(100)), "i": (Fraction(0), Fraction(10**6))})
+    none = ["x", "x + 1", "round(x, 1)", "floor(x * 1000)", "i", "i + 1", "floor(f)", "sqrt(x)",
+            "floor(x) * 10", "floor(floor(x / 10) * 10)", "x // 10", "-floor(x)", "i // 100",
+            "i::TINYINT + 0", "s"]  # fmt: skip
+    assert all(bucket_key(parse(con, text), TYPES, bounds) is None for text in none)
+    assert len(bucket_key(parse(con, "i // 101"), TYPES, bounds).domain.values) == 9_901
+
+
 def test_a_row_changes_its_own_cell_and_no_other(rows):
     """One that changes what DuckDB knows of a column: its extremes, and whether it has NULL."""
     con = connect()
@@ -123,7 +164,10 @@ def test_a_row_changes_its_own_cell_and_no_other(rows):
     con.execute(f"DELETE FROM r WHERE {absent}").fetchall()
     cuts = {"x": (-1, 0, 1, 2**62), "i": (-3, 0, 4), "t": (0, 86_400_000_000), "p": (0, 10**9)}
     lines = [line(c, TYPES[c], at, nullable=True).key for c, at in cuts.items()]
-    keys = keys_of(con, TEXTS) | {key.name: key for key in lines}
+    bounds = RowBounds({name: (Fraction(-5), Fraction(500)) for name in ("x", "i", "p")})
+    texts = ("floor(x / 10)", "i // 3", "round(p, -1)", "(x * p / 1000)::INTEGER")
+    rounded = [bucket_key(parse(con, text), TYPES, bounds) for text in texts]
+    keys = keys_of(con, TEXTS) | {key.name: key for key in (*lines, *rounded)}
     names = list(keys)
     wanted = [(name,) for name in names] + list(zip(names[::2], names[1::2], strict=True))
     before = counted(con, keys, wanted)

@@ -45,6 +45,14 @@ STATEMENTS = [
     "SELECT least(greatest(floor(price / 100), 0), 9) AS b, COUNT(*) AS n FROM t GROUP BY ALL",
     "SELECT MEDIAN(least(greatest(floor(price / 10), 0), 99)) AS m, "
     "QUANTILE_DISC(hour(ts), 0.25) AS q FROM t",
+    "SELECT floor(price / 100) AS b, COUNT(*) AS n, AVG(price) AS p FROM t GROUP BY b",
+    "SELECT k, floor(price / 250) * 250 AS b, COUNT(*) AS n FROM t WHERE s LIKE 'A%' GROUP BY ALL",
+    "SELECT round(price, -2) AS b, COUNT(*) AS n FROM t GROUP BY b",
+    "SELECT (price / 100)::INTEGER AS b, COUNT(*) FILTER (s = 'Bob') AS n FROM t GROUP BY b",
+    "SELECT ceil(price * x / 1000) AS b, COUNT(*) AS n FROM t WHERE NOT isnan(x) GROUP BY b",
+    "SELECT floor(price / 100) AS b, COUNT(*) AS n FROM t WHERE floor(price / 100) IN (3, 4) "
+    "GROUP BY b",
+    "SELECT MEDIAN(floor(price / 10)) AS m, MAX(ceil(x / 10)) FILTER (NOT isnan(x)) AS q FROM t",
     "SELECT x IS NULL AS m, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY x IS NULL) AS r FROM t "
     "GROUP BY 1",
     "SELECT hour(ts) AS h, COUNT(*) AS n, LAG(COUNT(*)) OVER (ORDER BY hour(ts)) AS b FROM t "
@@ -234,11 +242,35 @@ def test_many_cells_leave_a_condition_to_a_measure(con):
     assert "id x COUNT(*) WHERE s = 'Anna'" in plan.explain()
 
 
+def test_rows_outside_of_the_bounds_lie_in_the_first_and_the_last_bucket(con):
+    """And those of NaN with NULL: as they add nothing to a sum."""
+    con.execute("""
+        DELETE FROM t WHERE id > 6;
+        UPDATE t SET x = (['2', '-7', '99', '-inf', 'nan', NULL, '2'])[id + 1]::DOUBLE
+    """).fetchall()
+    sql = "SELECT floor(x / 5) AS b, COUNT(*) AS n FROM t GROUP BY b"
+    frame = session(con).query(sql, budget=HUGE)
+    assert frame.select("b", "n").with_columns(frame["n"].round()).rows() == [
+        (0, 4), (1, 0), (2, 1), (None, 2)]  # fmt: skip
+
+
+def test_a_number_has_as_few_buckets_as_it_can(con):
+    def groups(key):
+        sql = f"SELECT {key} AS b, COUNT(*) AS n FROM t GROUP BY b"
+        return session(con).query(sql, budget=BUDGET)["b"].to_list()
+
+    assert groups("(floor(price / 500) * 500)::INTEGER") == [0, 500, 1000, None]
+    assert groups("floor(floor(price) / 500)") == [0, 1, 2, None]
+    assert groups("-round(price, -3)") == [0, -1000, None]
+
+
 @pytest.mark.parametrize(("sql", "marked"), [
     ("SELECT s, COUNT(*) AS n FROM t GROUP BY s", "s"),
     ("SELECT year(ts) AS y, COUNT(*) AS n FROM t GROUP BY y", "ts"),
     ("SELECT upper(s) AS u, COUNT(*) AS n FROM t GROUP BY ALL", "s"),
-    ("SELECT floor(x) AS f, COUNT(*) AS n FROM t GROUP BY ALL", "x"),
+    ("SELECT floor(id / 7) AS f, COUNT(*) AS n FROM t GROUP BY ALL", "id"),
+    ("SELECT floor(price * 100) AS f, COUNT(*) AS n FROM t GROUP BY ALL", "price"),
+    ("SELECT sqrt(price) AS f, COUNT(*) AS n FROM t GROUP BY ALL", "price"),
     ("SELECT s, COUNT(*) AS n FROM t WHERE s IN ('a', 'b') OR k = 1 GROUP BY s", "s"),
     ("SELECT s, COUNT(*) AS n FROM t WHERE s NOT IN ('a', 'b') GROUP BY s", "s"),
     ("SELECT s, COUNT(*) AS n FROM t WHERE s IN (1, 2) GROUP BY s", "s"),
@@ -251,6 +283,21 @@ def test_what_has_no_known_values_is_refused(con, sql, marked):
     with pytest.raises(SqlSchemaError, match="no public domain") as caught:
         session(con).plan(sql, budget=BUDGET)
     assert caught.value.sql[caught.value.span.start : caught.value.span.end] == marked
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT price, COUNT(*) AS n FROM t GROUP BY ALL", "SELECT MEDIAN(price) AS n FROM t",
+    "SELECT QUANTILE_DISC(x, 0.25) AS n FROM t", "SELECT MAX(x) AS n FROM t",
+    "SELECT x AS v, k, COUNT(*) AS n FROM t GROUP BY ALL",
+])  # fmt: skip
+def test_a_column_with_bounds_is_rounded_as_the_hint_says(con, sql):
+    with pytest.raises(SqlSchemaError) as caught:
+        session(con).plan(sql, budget=BUDGET)
+    rounded = caught.value.hint.partition("values: ")[2].partition(";")[0]
+    span = caught.value.span
+    typed = sql[: span.start] + rounded + sql[span.end :]
+    frame = session(con).query(typed, budget=HUGE)
+    assert 1 <= frame.height <= 500
 
 
 def test_a_column_of_the_name_of_a_key_is_not_taken_for_it(con):

@@ -309,6 +309,7 @@ class _Statement:
         if not reads_rows(node):
             return node
         key = self._key(node) or self._listed(node) or self._branch(node)
+        key = key or self._key(node, rounded=True)  # what conditions list are fewer values
         if key is not None:
             return key
         if isinstance(node, exp.Case):  # its branches are no expressions
@@ -317,7 +318,7 @@ class _Statement:
             return exp.Case(**{k: self._replaced(v) for k, v in others.items()}, ifs=parts)
         return rebuild(node, self._replaced)
 
-    def _key(self, node: Expr) -> Expr | None:
+    def _key(self, node: Expr, *, rounded: bool = False) -> Expr | None:
         """Return the column of the key that an expression is, in the expression's own type."""
         if any(isinstance(part, exp.Query) or is_public(part) for part in node.walk()):
             return None
@@ -328,7 +329,7 @@ class _Statement:
                 over = self._keys.over(self._reader.expression(alone), where)
                 if over is not None:
                     return over
-            key = self._reader.key(alone)
+            key = self._reader.key(alone, rounded=rounded)
         except SqlError:
             return None
         if key is None:
@@ -389,12 +390,11 @@ class _Statement:
     def _unknown(self, bound: BoundExpr) -> SqlError:
         """Say what has no domain, and how it could have one."""
         places = [part for part in bound.node.find_all(exp.Column) if reads_rows(part)]
-        place = places[0] if places else bound.node
         name = sorted(bound.by_row)[0]
         if places:
             name = list(self._table.undeclared)[int(places[0].name[3:])]
         try:
             self._table.column(name)
         except SchemaError as error:
-            return self._source.located(error, place if places else bound.span)
+            return self._source.located(error, places[0] if places else bound.span)
         return self._source.error(bound.span, "This has no public domain.", None)

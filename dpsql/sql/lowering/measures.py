@@ -30,6 +30,7 @@ from dpsql.schema.names import as_sql, quoted_text
 from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.lowering.buckets import bucket_key
 from dpsql.sql.lowering.stored_values import clamped, ends_of, number, stored_type, within
 from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
@@ -179,8 +180,12 @@ class RowReader:
             return "TRY_CAST" not in RowWriter(self._types).write_double(value)
         return adds_always(value, self._types, filled)
 
-    def key(self, bound: BoundExpr) -> RowKey | None:
+    def key(self, bound: BoundExpr, *, rounded: bool = False) -> RowKey | None:
         """Return the key that an expression is, if its values are known.
+
+        Args:
+            bound: the expression.
+            rounded: whether they may be those of a number that is rounded, by declared bounds.
 
         Raises:
             SqlError: it has something in it that can't be evaluated row by row, or a column has
@@ -189,6 +194,8 @@ class RowReader:
         expression = self.expression(bound)
         with self._at(bound.span):
             found = row_key(expression, self._types, self._table.filled)
+            if found is None and rounded:
+                found = bucket_key(expression, self._types, self._bounds)
         if found is not None:
             self._check_name(found.name, bound.span)
         return found
