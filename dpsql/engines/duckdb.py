@@ -355,11 +355,12 @@ def _count(
     computed = [value.computed(x) for x, value in zip(places, measures.values(), strict=True)]
     again = {name for value in measures.values() if value.again for name in value.columns}
     aliases = [columns[a].alias for a in keys]
-    added = [
-        f"system.main.sum({value.added(x)}) AS m{i}"
-        for i, (x, value) in enumerate(zip(places, measures.values(), strict=True))
-    ]
-    totals = [_total(value, f"m{i}") for i, value in enumerate(measures.values())]
+    added: list[str] = []
+    for i, (x, value) in enumerate(zip(places, measures.values(), strict=True)):
+        added.append(f"system.main.sum({value.added(x)}) AS m{i}")
+        if value.offset:
+            added.append(f"system.main.count({value.added(x)}) AS c{i}")
+    totals = [_total(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
     shown = "".join(f", {total} AS m{i}" for i, total in enumerate(totals))
     shown += "".join(f", 0 AS m{i}" for i in range(len(totals), width))
     rows = f"SELECT {', '.join([*stored, *computed, *map(quoted_name, sorted(again))]) or '0'}"
@@ -387,7 +388,7 @@ def _class_of(code: str, name: str, classes: NDArray[np.int64], parameters: Para
     return f"CASE {' '.join(runs)} END"
 
 
-def _total(value: RowMeasure, summed: str) -> str:
+def _total(value: RowMeasure, summed: str, count: str) -> str:
     """Write the sum of a measure over the rows of a cell, which never fails.
 
     It is brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs
@@ -395,4 +396,4 @@ def _total(value: RowMeasure, summed: str) -> str:
     `cover.py`).
     """
     low, high = whole(-MOST_SUM), whole(MOST_SUM)
-    return f"{call('least', call('greatest', value.total(summed, 'n'), low), high)}::BIGINT"
+    return f"{call('least', call('greatest', value.total(summed, count), low), high)}::BIGINT"

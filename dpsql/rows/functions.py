@@ -48,8 +48,8 @@ class RowFunction:
 _LOGIC = "three-valued logic: a table of nine entries, on booleans"
 _COMPARED = "both sides are of one type, strings are bytes; NaN is equal to itself, and the largest"
 _ADDED = (
-    "integers are computed in a type that has all results of their types; where there is none, "
-    "and for DECIMAL and DATE, in a TRY; doubles overflow to infinity"
+    "integers and DECIMALs are computed in a type that has all results of what they are made of; "
+    "where there is none, and for DATE, in a TRY; doubles overflow to infinity"
 )
 _DIVIDED = "a divisor of zero is an error under some settings: a TRY makes it NULL"
 _ROUNDED = "doubles are total; a DECIMAL may have no digit left for the result: in a TRY"
@@ -111,6 +111,7 @@ FUNCTIONS: dict[str, RowFunction] = {
     "nullif": RowFunction("nullif", _TWO, _CHOICE),
     "least": RowFunction("extreme", (1, MANY), _CHOICE, name="least"),
     "greatest": RowFunction("extreme", (1, MANY), _CHOICE, name="greatest"),
+    "bounded": RowFunction("bounded", (3, 3), "an exact number, or the nearer of two constants"),
     "+": RowFunction("addition", _TWO, _ADDED, name="+"),
     "-": RowFunction("addition", _TWO, _ADDED, name="-"),
     "*": RowFunction("addition", _TWO, _ADDED, name="*"),

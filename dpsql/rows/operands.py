@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeGuard
 
 from dpsql.errors import UnsupportedSqlError, printable
-from dpsql.rows.expression import RowConstant, RowExpression
+from dpsql.rows.expression import RowColumn, RowConstant, RowExpression
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -22,6 +25,7 @@ from dpsql.rows.types import (
     decimal,
     lossless,
 )
+from dpsql.schema.numbers import decimal_text
 
 Limits = tuple[int, int]
 LONGEST_TWICE = 20_000
@@ -35,12 +39,18 @@ class RowSql:
     """SQL of a total expression, and its type.
 
     Of an integer also the least and the largest value that it can have by its columns' types, so
-    that no sum or product overflows.
+    that no sum or product overflows; and of a DECIMAL, in last digits, where they are known.
     """
 
     sql: str
     type: RowType
     limits: Limits | None = None
+    digits: Limits | None = None
+
+    @property
+    def ends(self) -> Limits | None:
+        """Between which integers its last digits are, of whatever exact type."""
+        return self.digits if self.type.name == "DECIMAL" else self.limits
 
 
 def call(function: str, *arguments: str) -> str:
@@ -203,8 +213,11 @@ def span(function: str, left: Limits, right: Limits) -> Limits:
 def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
     """Write a sum, a difference or a product of DECIMALs or doubles.
 
-    DECIMALs are computed as DuckDB does, with 18 digits if both have no more, and may overflow: in
-    a TRY. Where the result would have more than 38 digits after the point, in doubles.
+    DECIMALs are computed as DuckDB does, with 18 digits if both have no more. Where the result has
+    a digit for each that it can have, nothing overflows: |a·b| < 10^(m+n) for a and b of m and n
+    digits, and |a ± b| < 10^(max(m, n) + 1) on one scale; and where both are between `ends` whose
+    sums, differences or products have no more digits. Elsewhere it is in a TRY. Where the result
+    would have more than 38 digits after the point, in doubles.
     """
     if left.type.is_float or right.type.is_float:
         type_ = common_type([left.type, right.type]) or DOUBLE
@@ -218,6 +231,7 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
         width = max(first.width - first.scale, second.width - second.scale) + scale + 1
     if wide or scale > MOST_DIGITS:
         return RowSql(call(function, cast(left, DOUBLE).sql, cast(right, DOUBLE).sql), DOUBLE)
+    needed = width
     if width > 18 and max(first.width, second.width) <= 18 and scale < 18:
         width = 18
     type_ = decimal(width, scale)
@@ -225,7 +239,26 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
         # DuckDB would cast both to the result's type, in the TRY, and then share the two casts with
         # other expressions, outside of it.
         first = second = type_
-    return tried(function, cast(left, first).sql, cast(right, second).sql, type_=type_)
+    arguments = cast(left, first).sql, cast(right, second).sql
+    digits = _digits_of(function, left, right, scale)
+    fits = digits is not None and max(map(abs, digits)) < 10**type_.width
+    if type_.width == needed or fits:
+        sql = f"TRY_CAST({call(function, *arguments)} AS {type_.sql})"
+        return RowSql(sql, type_, digits=digits if fits else None)
+    return tried(function, *arguments, type_=type_)
+
+
+def _digits_of(function: str, left: RowSql, right: RowSql, scale: int) -> Limits | None:
+    """Return between what a sum, a difference or a product of exact numbers is, in last digits."""
+    if left.ends is None or right.ends is None:
+        return None
+    if function == "*":
+        return span(function, left.ends, right.ends)
+    one, other = (
+        (ends[0] * 10 ** (scale - value.type.scale), ends[1] * 10 ** (scale - value.type.scale))
+        for value, ends in ((left, left.ends), (right, right.ends))
+    )
+    return span(function, one, other)
 
 
 def _as_decimal(value: RowSql) -> RowType:
@@ -233,6 +266,49 @@ def _as_decimal(value: RowSql) -> RowType:
     if value.limits is None:
         return value.type.as_decimal()
     return decimal(max(len(str(abs(limit))) for limit in value.limits), 0)
+
+
+def bounded(
+    value: RowSql, column: RowExpression, least: RowExpression, most: RowExpression
+) -> RowSql:
+    """Bring a column of exact numbers between two constants, or its type's values nearest to them.
+
+    In the branch ELSE neither `x < low` nor `x > high` is true, so x is between them, or NULL. All
+    else is a constant. So what is known of `ends` rests on no row.
+
+    Raises:
+        UnsupportedSqlError: it is no such column, or they are no such constants, or none of its
+            type's values is between them.
+    """
+    ends = [Fraction(end.text) for end in (least, most)
+            if isinstance(end, RowConstant) and end.kind in {"INTEGER", "DECIMAL"}]  # fmt: skip
+    if not isinstance(column, RowColumn) or not value.type.is_exact or len(ends) != 2:
+        raise not_of("What is brought between bounds", "an exact column", value.type)
+    unit, limits = 10**value.type.scale, value.type.limits or _all_digits(value.type)
+    low, high = (
+        max(math.ceil(ends[0] * unit), limits[0]),
+        min(math.floor(ends[1] * unit), limits[1]),
+    )
+    if not low <= high:
+        raise not_of("What is brought between bounds", "bounds of its type", value.type)
+    lowest, highest = (_last_digits(end, value.type) for end in (low, high))
+    sql = (
+        f"CASE WHEN {value.sql} < {lowest} OR {value.sql} > {highest} "
+        f"THEN CASE WHEN {value.sql} > {highest} THEN {highest} ELSE {lowest} END "
+        f"ELSE {value.sql} END"
+    )
+    if value.type.is_integer:
+        return RowSql(sql, value.type, (low, high))
+    return RowSql(sql, value.type, digits=(low, high))
+
+
+def _last_digits(value: int, type_: RowType) -> str:
+    return f"CAST('{decimal_text(Fraction(value, 10**type_.scale))}' AS {type_.sql})"
+
+
+def _all_digits(type_: RowType) -> Limits:
+    """Return the least and the largest value of a DECIMAL, in last digits."""
+    return 1 - 10**type_.width, 10**type_.width - 1
 
 
 def moved(function: str, left: RowSql, right: RowSql) -> RowSql:
@@ -283,6 +359,11 @@ def literal(node: RowExpression, what: str) -> str:
             hint="write the text itself, in single quotes.",
         )
     return node.text
+
+
+def is_text(node: RowExpression) -> TypeGuard[RowConstant]:
+    """Whether it is a string constant, which stands for a number beside one."""
+    return isinstance(node, RowConstant) and node.kind == "VARCHAR"
 
 
 def small(node: RowExpression, most: int, what: str) -> int:

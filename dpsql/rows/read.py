@@ -50,6 +50,7 @@ _NAMES = {
 _NEGATED_NAMES = {"!~~": "like", "!~~*": "ilike"}
 _HIDDEN_NAMES = """
     like ilike and or not in between negative is_null is_distinct is_not_distinct = <> < <= > >=
+    bounded
 """
 _HIDDEN = frozenset(_HIDDEN_NAMES.split())
 """Names of ours that are no functions of DuckDB."""

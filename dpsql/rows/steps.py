@@ -17,8 +17,13 @@ from dpsql.rows.expression import (
     columns,
 )
 from dpsql.rows.known import is_whole
+from dpsql.rows.measure import MOST_PARTS
 from dpsql.rows.types import row_type
+from dpsql.rows.write import RowWriter
 
+FINE = 2**28
+"""Steps from the middle to the ends of what isn't known to be whole numbers or short decimals: on
+tables of as many rows, rounding moves a sum by less than one row can."""
 _KEEP_DIGITS = frozenset({"+", "-", "negative", "abs", "least", "greatest", "coalesce", "nullif"})
 
 
@@ -27,6 +32,26 @@ def power_of_two(value: Fraction) -> Fraction:
     exponent = math.floor(math.log2(value.numerator) - math.log2(value.denominator))
     found = Fraction(2) ** exponent
     return found / 2 if found > value else found
+
+
+def chosen_step(value: RowExpression, types: Mapping[str, str], largest: Fraction) -> Fraction:
+    """Choose the step of what is at most `largest`.
+
+    It is the last digit of the values, where they have one that is coarse. Of exact numbers with
+    a finer one it is ten, a hundred, … of these, and sums are rounded to it in place of values. Of
+    others it is a power of two, to which values are rounded.
+    """
+    digit = last_digit(value, types)
+    if digit is not None and largest / digit < FINE:
+        return digit
+    type_ = RowWriter(types).write(value).type
+    if type_.is_exact:
+        parts = 1
+        while largest * 10**type_.scale / parts >= FINE:
+            parts *= 10
+        if parts <= MOST_PARTS:
+            return Fraction(parts, 10**type_.scale)
+    return power_of_two(largest / FINE)
 
 
 def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None:

@@ -9,11 +9,12 @@ Guarantees:
     fail. (ii) A call that can fail on operands of its types is the only such scalar in a TRY of
     its own, whose arguments are total by induction; a cast that can fail is a TRY_CAST, which is
     the same in one. So each fails for a row by that row's arguments alone, and gives NULL for
-    it alone. (iii) Comparisons, AND, OR, NOT, CASE, COALESCE, IN, BETWEEN and IS NULL have total
-    operands, and then whatever the optimizer folds, reorders, shares or drops by its statistics
-    (least and largest values, whether there are NULLs) is an identity of three-valued logic. A TRY
-    around a whole condition would not do: statistics decide whether a failing operand is
-    evaluated at all, so one more row could change the results of all others. ∎
+    it alone. Exact arithmetic has no TRY where its type has all of its results (`operands.py`).
+    (iii) Comparisons, AND, OR, NOT, CASE, COALESCE, IN, BETWEEN and IS NULL have total operands,
+    and then whatever the optimizer folds, reorders, shares or drops by its statistics (least and
+    largest values, whether there are NULLs) is an identity of three-valued logic. A TRY around a
+    whole condition wouldn't do: by statistics a failing operand is evaluated or not, so one more
+    row could change the results of all others. ∎
 
     No name of the database can take the place of another. Functions, `+`, LIKE and their like are
     called as `system.main."…"(…)`, since a macro may have their name. Comparisons, casts, TRY,
@@ -24,7 +25,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, TypeGuard
+from typing import ClassVar
 
 from dpsql.errors import SchemaError, SqlLimitError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
@@ -41,6 +42,7 @@ from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.operands import (
     LONGEST_TWICE,
     RowSql,
+    bounded,
     call,
     cast,
     comparable,
@@ -48,6 +50,7 @@ from dpsql.rows.operands import (
     hull,
     inexact,
     integers,
+    is_text,
     literal,
     moved,
     not_of,
@@ -85,11 +88,6 @@ _COMPARISONS = {
     "=": "=", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
     "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM",
 }  # fmt: skip
-
-
-def _is_text(node: RowExpression) -> TypeGuard[RowConstant]:
-    """Whether it is a string constant, which stands for a number beside one."""
-    return isinstance(node, RowConstant) and node.kind == "VARCHAR"
 
 
 class RowWriter:
@@ -162,7 +160,7 @@ class RowWriter:
 
         A string constant becomes a date, number or boolean beside one, as in DuckDB.
         """
-        texts = {place: node.text for place, node in enumerate(expressions) if _is_text(node)}
+        texts = {place: node.text for place, node in enumerate(expressions) if is_text(node)}
         written = self._all(expressions)
         type_ = common_type([w.type for place, w in enumerate(written) if place not in texts])
         if type_ == NULL and texts:
@@ -202,7 +200,7 @@ class RowWriter:
             raise not_of("What is added up", "a number", written.type)
         if written.type.name != "DECIMAL" and written.type != HUGEINT:
             return cast(written, DOUBLE).sql
-        if isinstance(expression, RowCase) and not any(map(_is_text, parts(expression))):
+        if isinstance(expression, RowCase) and not any(map(is_text, parts(expression))):
             cases = " ".join(
                 f"WHEN {self._condition(condition)} THEN {self._double(result)}"
                 for condition, result in expression.cases
@@ -259,6 +257,9 @@ class RowWriter:
             raise not_of(node.function, "numbers or dates", written[0].type)
         sql = call(node.function, *(w.sql for w in written))
         return RowSql(sql, written[0].type, hull(written))
+
+    def _bounded(self, node: RowCall) -> RowSql:
+        return bounded(self._write(node.arguments[0]), *node.arguments)
 
     def _addition(self, node: RowCall) -> RowSql:
         left, right = self._all(node.arguments)
@@ -393,7 +394,7 @@ class RowWriter:
     _SHAPES: ClassVar[dict[str, Callable[[RowWriter, RowCall], RowSql]]] = {
         "logic": _logic, "comparison": _comparison, "between": _between, "extreme": _extreme,
         "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
-        "addition": _addition, "negative": _negative, "remainder": _remainder,
+        "bounded": _bounded, "addition": _addition, "negative": _negative, "remainder": _remainder,
         "absolute": _absolute, "sign": _sign, "rounded": _rounded, "real": _real, "text": _text,
         "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex, "part": _part,
         "named_part": _named_part, "shown": _shown, "truncated": _truncated, "span": _span,

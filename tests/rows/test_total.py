@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
+from decimal import Decimal
 from fractions import Fraction
 
 import duckdb
@@ -20,7 +22,7 @@ from dpsql.rows.expression import (
     canonical,
 )
 from dpsql.rows.functions import FUNCTIONS, PARTS, UNITS
-from dpsql.rows.measure import condition, measure
+from dpsql.rows.measure import bounded_columns, condition, measure
 from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from tests.rows.tools import (
@@ -103,14 +105,17 @@ def check_total(con, cases):
         chunk = cases[start : start + 50]
         listed = ", ".join(f"max(TRY_CAST({w.sql} AS VARCHAR))" for _, w in chunk)
         listed += "".join(
-            f", min({w.sql})::VARCHAR, max({w.sql})::VARCHAR" for _, w in chunk if w.limits
+            f", min({w.sql})::VARCHAR, max({w.sql})::VARCHAR" for _, w in chunk if w.ends
         )
         (found,) = con.execute(f"SELECT {listed} FROM r").fetchall()
         extremes = iter(found[len(chunk) :])
         for expression, w in chunk:
-            if w.limits:
-                least, most = next(extremes), next(extremes)
-                known = least is None or w.limits[0] <= int(least) <= int(most) <= w.limits[1]
+            if w.ends:
+                least, most = (
+                    None if end is None else Fraction(end) * 10**w.type.scale
+                    for end in (next(extremes), next(extremes))
+                )
+                known = least is None or w.ends[0] <= least <= most <= w.ends[1]
                 assert known, canonical(expression)
 
 
@@ -156,19 +161,133 @@ def test_measures_and_conditions_of_random_expressions(con, seed):
             low, high, step = -10, 1000, Fraction(1, 10**type_.scale)
         m = measure(expression, TYPES, (Fraction(low), Fraction(high)), step)
         conditions.append(RowCall("isnan", (expression,)))
-        each = f"min(v), max(v), count(v), sum(v) FROM ({of_each(m, 'r')})"
-        ((least, most, count, summed),) = con.execute(f"SELECT {each}").fetchall()
+        rows = f"SELECT *, {m.computed('x_')} FROM r"
+        shift, unit = m.offset, 10**m.type.scale
+        found = con.execute(f"SELECT {m.added('x_')} FROM ({rows})").fetchall()
+        values = [int(w * unit) - shift for (w,) in found if w is not None]
+        assert m.low * m.parts <= min(values, default=0)
+        assert max(values, default=0) <= m.high * m.parts
+        assert len(found) == len(hostile_rows())
+        total = m.total(f"sum({m.added('x_')})", f"count({m.added('x_')})")
+        steps = math.floor(Fraction(sum(values), m.parts) + Fraction(1, 2))
+        assert con.execute(f"SELECT {total} FROM ({rows})").fetchall() == [(steps,)]
+        each = con.execute(f"SELECT min(v), max(v), count(v) FROM ({of_each(m, 'r')})").fetchall()
+        ((least, most, count),) = each
         assert m.low <= least <= most <= m.high
         assert max(abs(least), abs(most)) <= m.bound
         assert count == len(hostile_rows())
-        total = m.total(f"sum({m.added('x_')})", "count(*)")
-        rows = f"SELECT *, {m.computed('x_')} FROM r"
-        assert con.execute(f"SELECT {total} FROM ({rows})").fetchall() == [(summed,)]
     if type_.name == "BOOLEAN":
         conditions.append(expression)
     for asked in conditions:
         found = con.execute(f"SELECT DISTINCT {condition(asked, TYPES)} FROM r").fetchall()
         assert {value for (value,) in found} <= {True, False}
+
+
+ENDS = {
+    "p": (Fraction(-3), Fraction("1000.00")), "q": (Fraction(0), Fraction("0.105")),
+    "w": (Fraction(-10), Fraction("99.5")), "i": (Fraction(-5), Fraction(300)),
+    "a": (Fraction(-1000), Fraction(100)), "h": (Fraction(0), Fraction(10**6)),
+    "x": (Fraction(0), Fraction(1)),
+}  # fmt: skip
+BOUNDED = {
+    "p": Fraction(1, 100), "i": Fraction(1), "w": Fraction(1, 1000), "h": Fraction(1),
+    "p * (1 - q)": Fraction(1, 10**4), "p * (1 - q) * (1 + q)": Fraction(1, 10**4),
+    "p * p": Fraction(1, 100), "p * q - p * (2 - q)": Fraction(1, 10**4),
+    "p * i": Fraction(1, 100), "p * a * q": Fraction(1, 10**3),
+}  # fmt: skip
+
+
+def made_bounded(con, text):
+    """Return the measure of an expression over columns that are brought between `ENDS`, and it."""
+    expression = bounded_columns(parse(con, text), TYPES, ENDS)
+    ends = RowWriter(TYPES).write(expression).ends
+    unit = 10 ** RowWriter(TYPES).write(expression).type.scale
+    bounds = Fraction(ends[0], unit), Fraction(ends[1], unit)
+    return measure(expression, TYPES, bounds, BOUNDED[text], centered=False)
+
+
+@pytest.mark.parametrize("text", BOUNDED)
+def test_what_is_made_of_bounded_columns_is_exact_on_any_row(con, text):
+    """Also where it would overflow, if they weren't: it has no TRY of its own then."""
+    made = made_bounded(con, text)
+    assert made.inside
+    assert "TRY(" not in made.value
+    rows = f"SELECT *, {made.computed('x_')} FROM r"
+    listed = f"p, q, w, i, a, h, {made.added('x_')}, p IS NOT NULL"
+    unit, summed = 10**made.type.scale, 0
+    for *row, w, _ in con.execute(f"SELECT {listed} FROM ({rows})").fetchall():
+        values = {}
+        for name, value in zip("pqwiah", row, strict=True):
+            low, high = ENDS[name]
+            if value is not None:  # 0.105 is no value of a DECIMAL(4,2)
+                high = Fraction(math.floor(high * 100), 100) if name == "q" else high
+                values[name] = min(max(Fraction(value), low), high)
+        if set(text) & set("pqwiah") <= values.keys():
+            expected = eval(text, {}, values)  # noqa: S307
+            assert Fraction(w) == expected
+            assert made.low * made.parts <= expected * unit <= made.high * made.parts
+            summed += int(expected * unit)
+        else:
+            assert w is None
+    total = made.total(f"sum({made.added('x_')})", "1")
+    ((found,),) = con.execute(f"SELECT {total} FROM ({rows})").fetchall()
+    assert found == math.floor(Fraction(summed, made.parts) + Fraction(1, 2))
+
+
+def test_a_condition_leaves_what_is_bounded_inside(con):
+    value = bounded_columns(parse(con, "p * (1 - q)"), TYPES, ENDS)
+    held = RowCase(((parse(con, "s LIKE '%a%' OR x > 0"), value),), NOTHING)
+    bounds = Fraction(-3), Fraction(1000)
+    made = measure(held, TYPES, bounds, Fraction(1, 10**4), centered=False)
+    assert made.inside
+    assert not measure(held, TYPES, (Fraction(0), Fraction(1)), made.step, centered=False).inside
+    found = con.execute(f"SELECT min(v), max(v) FROM ({of_each(made, 'r')})").fetchall()[0]
+    assert made.low <= found[0] < 0 < found[1] <= made.high
+
+
+@pytest.mark.parametrize(
+    ("text", "high", "most"),
+    [("w", 10**28, 10**38 - 1), ("q", 10**28, 9999), ("h", 10**38 - 1, 10**38 - 1)],
+)
+def test_bounds_beyond_a_type_are_those_of_the_type(con, text, high, most):
+    """With all of its digits: more than a Decimal has by default."""
+    wide = {text: (Fraction(-(10**38 - 1)), Fraction(high))}
+    expression = bounded_columns(parse(con, text), TYPES, wide)
+    written = RowWriter(TYPES).write(expression)
+    assert written.ends[1] == most
+    assert written.ends[0] < 0
+    unit = 10**written.type.scale
+    for stored, value in con.execute(f"SELECT {text}, {written.sql} FROM r").fetchall():
+        if stored is None:
+            assert value is None
+        else:
+            given = int(Fraction(stored) * unit)
+            assert Fraction(value) * unit == min(max(given, written.ends[0]), written.ends[1])
+
+
+def test_no_product_without_room_goes_without_a_try(con):
+    wide = {"w": (Fraction(-(10**28)), Fraction(10**28)), "q": (Fraction(0), Fraction(99))}
+    assert bounded_columns(parse(con, "w * q"), TYPES, wide) == parse(con, "w * q")
+
+
+def test_columns_are_bounded_first_only_where_that_spares_something(con):
+    for text in ("i * a", "x", "x * p", "p + 1", "sqrt(p)", "p * b", "CASE WHEN i > 1 THEN p END"):
+        assert bounded_columns(parse(con, text), TYPES, ENDS) == parse(con, text)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 10, 10**7])
+def test_sums_in_steps_move_by_no_more_than_their_parts(parts):
+    con = connect()
+    step = Fraction(parts, 100)
+    bounds = Fraction(-(2**20)), Fraction(2**20)
+    made = measure(RowColumn("p"), TYPES, bounds, step, centered=False)
+    assert made.parts == parts
+    near = [k * parts // 2 + d for k in range(-5, 6) for d in (-1, 0, 1)]
+    sums = sorted({*near, *(s * 2**60 + d for s in (-1, 1) for d in near)})
+    values = ", ".join(f"('{Decimal(s).scaleb(-2):f}'::DECIMAL(38,2))" for s in sums)
+    query = f"SELECT {made.total('s', '1')} FROM (VALUES {values}) t(s)"
+    found = [v for (v,) in con.execute(query).fetchall()]
+    assert found == [math.floor(Fraction(s, parts) + Fraction(1, 2)) for s in sums]
 
 
 def test_nan_and_null_add_nothing_and_infinity_counts_as_the_bound():
@@ -237,6 +356,7 @@ def test_one_more_row_moves_no_other():
             bounds = (Fraction(-10), Fraction(1000))
             steps = [Fraction(1, 8), *([Fraction(1, 10**type_.scale)] if type_.is_exact else [])]
             measures += [measure(expression, TYPES, bounds, step) for step in steps]
+    measures += [made_bounded(con, text) for text in BOUNDED]
 
     def results(rows):
         create(con, base, "n")

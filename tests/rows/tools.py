@@ -100,7 +100,8 @@ def written(con, text):
 
 def of_each(measure, table, columns=""):
     """Write a query for v of each row of a table, and the columns `columns` beside it."""
-    total = measure.total(f"({measure.added('x_')})", "1")
+    added = measure.added("x_")
+    total = measure.total(f"({added})", f"(({added}) IS NOT NULL)")
     rows = f"SELECT *, {measure.computed('x_')} FROM {table}"
     return f"SELECT {total} AS v{columns} FROM ({rows})"
 

@@ -17,10 +17,10 @@ from dpsql.rows import expression as row
 from dpsql.rows.bounds import Interval, RowBounds
 from dpsql.rows.key import RowKey, row_key
 from dpsql.rows.known import adds_always, is_nullable, may_be_nan, says_there
-from dpsql.rows.measure import measure, middle_of
+from dpsql.rows.measure import bounded_columns, measure, middle_of
 from dpsql.rows.read import read_expression
 from dpsql.rows.spelled import sum_spelled
-from dpsql.rows.steps import last_digit, power_of_two
+from dpsql.rows.steps import FINE, chosen_step, power_of_two
 from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.rows.values import type_bounds
 from dpsql.rows.write import RowWriter
@@ -36,9 +36,6 @@ from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
-FINE = 2**28
-"""Steps from the middle to the ends of what isn't known to be whole numbers or short decimals: on
-tables of as many rows, rounding moves a sum by less than one row can."""
 MAX_MAGNITUDE = 10**30
 """What a row may add, and one over it: squares, products of four and their variances fit doubles.
 """
@@ -72,8 +69,8 @@ class RowReader:
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
         known = type_bounds({n: type_ for n, type_ in self._types.items() if type_ == "BOOLEAN"})
-        known |= {name: (b.low, b.high) for name, b in table.bounds.items()}
-        known |= {
+        self._given = {name: (b.low, b.high) for name, b in table.bounds.items()}
+        known |= self._given | {
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
         self._bounds = RowBounds(known, table.filled, declared)
@@ -119,11 +116,14 @@ class RowReader:
             if not centered and not ends[0] <= 0 <= ends[1]:
                 # A measure takes 0 in between, for rows that add nothing.
                 value = clamped(row.RowCast(value, DOUBLE), *map(number, ends))
+            elif not isinstance(value, row.RowColumn):  # which is the same either way
+                value = self._bounded(value)
         holds = tuple(self.expression(c) for c in conditions)
         if holds:
             value = row.RowCase(((_all_of(holds), value),), row.NOTHING)
         with self._at(linear.weight.span if linear.weight is not None else None):
-            made = measure(value, self._types, ends, step, centered=centered)
+            added = self._bounded(value) if isinstance(value, row.RowColumn) else value
+            made = measure(added, self._types, ends, step, centered=centered)
         steps = f"{made.low}..{made.high} steps of {step} from {made.middle}"
         name = f"sum of {row.canonical(value)} in {steps}"
         self._check_name(name, linear.weight.span if linear.weight is not None else None)
@@ -339,11 +339,12 @@ class RowReader:
     def _step(
         self, value: row.RowExpression, ends: tuple[Fraction, Fraction], *, centered: bool
     ) -> Fraction:
-        """Choose to multiples of what values are rounded: exact ones, where they are coarse."""
-        largest = (ends[1] - ends[0]) / 2 if centered else max(-ends[0], ends[1])
-        digit = last_digit(value, self._types)
-        exact = digit is not None and largest / digit < FINE
-        return digit if digit is not None and exact else power_of_two(largest / FINE)
+        """Choose to multiples of what values are rounded, or their sums."""
+        most = (ends[1] - ends[0]) / 2 if centered else max(-ends[0], ends[1])
+        return chosen_step(value, self._types, most)
+
+    def _bounded(self, value: row.RowExpression) -> row.RowExpression:
+        return bounded_columns(value, self._types, self._given)
 
     def _product(
         self, weights: Sequence[BoundExpr], centers: Sequence[float]
