@@ -42,11 +42,13 @@ class RowBounds:
         columns: bounds of each column that has some.
         filled: columns that are never NULL.
         expressions: bounds of expressions besides what follows from their columns, see `ordered`.
+        typed: whether a cast has the bounds of its type where its value has none.
     """
 
     columns: Mapping[str, Interval]
     filled: frozenset[str] = frozenset()
     expressions: Mapping[RowExpression, Interval] = field(default_factory=dict)
+    typed: bool = True
     _lacking: list[str] = field(default_factory=list)
 
     def of(self, expression: RowExpression) -> Interval:
@@ -99,9 +101,10 @@ class RowBounds:
             low = None if low is None else math.floor(low / unit) * unit
             high = None if high is None else math.ceil(high / unit) * unit
             limits = expression.to.limits
-            if limits is not None:
-                low = Fraction(limits[0]) if low is None else max(low, Fraction(limits[0]))
-                high = Fraction(limits[1]) if high is None else min(high, Fraction(limits[1]))
+            if limits is not None and (self.typed or low is not None):
+                low = max(low, Fraction(limits[0])) if low is not None else Fraction(limits[0])
+            if limits is not None and (self.typed or high is not None):
+                high = min(high, Fraction(limits[1])) if high is not None else Fraction(limits[1])
         return low, high
 
     def _of_call(self, node: RowCall) -> Interval:

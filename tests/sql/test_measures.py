@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from dpsql import Budget, Domain, Schema, Session, plan
-from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError
+from dpsql.errors import SchemaError, SqlError, SqlSchemaError, UnsupportedSqlError
 
 HUGE = Budget(rho=1e14)
 BUDGET = Budget(rho=0.5)
@@ -364,3 +364,32 @@ def test_columns_of_sums_that_are_null_everywhere(statistic, expected):
     assert found.columns == ["k", "v", "v_variance"]
     if expected is not None:
         assert found["v"].to_list()[:3] == pytest.approx([expected] * 3, abs=1e-3)
+
+
+@pytest.mark.parametrize("sql", ["SUM(x::INT)", "AVG(x::TINYINT)", "SUM(CAST(x AS BIGINT) + 1)"])
+def test_a_cast_bounds_nothing_that_has_no_bounds(sql):
+    """The ends of its type would be bounds with enormous noise."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t AS SELECT i::DOUBLE AS x FROM range(9) r(i)")
+    with pytest.raises(SqlSchemaError, match="column x has no public bounds") as found:
+        Session(con, schema=Schema({"t": {}})).query(f"SELECT {sql} AS v FROM t", budget=HUGE)
+    assert "Domain.number" in found.value.hint
+    known = Schema({"t": {"x": Domain.number(0, 100)}})
+    Session(con, schema=known).query(f"SELECT {sql} AS v FROM t", budget=HUGE)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT COUNT(*) AS v FROM t WHERE false", 0), ("SELECT COUNT(*) AS v FROM t", 9),
+        ("SELECT SUM(2) AS v FROM t WHERE 1 = 1", 18), ("SELECT SUM(1) AS v FROM t WHERE 1 = 0", 0),
+        ("SELECT COUNT(*) AS v FROM t, p", 45),
+        ("SELECT COUNT(*) AS v FROM t WHERE EXISTS (SELECT * FROM p WHERE i > 9)", 0),
+    ],
+)  # fmt: skip
+def test_a_table_without_domains_has_one_cell(sql, expected):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t AS SELECT i::DOUBLE AS x FROM range(9) r(i)")
+    con.execute("CREATE TABLE p AS SELECT i FROM range(5) r(i)")
+    session = Session(con, schema=Schema({"t": {}}), public=["p"])
+    assert session.query(sql, budget=HUGE)["v"][0] == pytest.approx(expected, abs=1e-2)

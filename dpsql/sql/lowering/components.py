@@ -94,10 +94,13 @@ def _with_attributes(groups: list[frozenset[Node]], table: Table) -> list[frozen
 
 
 def _smallest(table: Table) -> frozenset[Node]:
-    """Choose a column for what depends on none: one in which every row has a cell, if possible."""
+    """Choose a column for what depends on none: one in which every row has a cell, if possible.
+
+    A table without such columns has one cell.
+    """
 
     def cost(name: str) -> tuple[bool, int]:
         domain = table.columns[name]
         return not domain.covers_all, domain.size
 
-    return frozenset({min(table.columns, key=cost)})
+    return frozenset(sorted(table.columns, key=cost)[:1])

@@ -73,7 +73,7 @@ class RowReader:
         known |= self._given | {
             name: ends for name, d in table.columns.items() if (ends := ends_of(d)) is not None
         }
-        self._bounds = RowBounds(known, table.filled, declared)
+        self._bounds = RowBounds(known, table.filled, declared, typed=False)
         # A row counts only if it has a value of the domain in each column that is named.
         always = (name for name, domain in table.columns.items() if not domain.nullable)
         self._filled = table.filled.union(always)
