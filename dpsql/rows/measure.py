@@ -277,14 +277,16 @@ def _room(written: RowSql, ends: tuple[int, int]) -> RowType | None:
 
 
 def zero_or_one(condition: str, columns: frozenset[str]) -> RowMeasure:
-    """Return 1 of the rows in which a condition is true, 0 of the others.
+    """Return 1 of the rows in which a condition is true, and nothing of the others.
+
+    What it gives is a constant or NULL, so it is between its bounds by its form.
 
     Args:
         condition: its SQL, a BOOLEAN that `write.py` made.
         columns: what it reads of a row.
     """
-    value = f"CASE WHEN {condition} THEN {whole(1)} ELSE {whole(0)} END"
-    return RowMeasure(value, Fraction(1), 0, 0, 1, columns, exact=True)
+    value = f"CASE WHEN {condition} THEN {whole(1)} END"
+    return RowMeasure(value, Fraction(1), 0, 0, 1, columns, exact=True, inside=True)
 
 
 def _known_ends(writer: RowWriter, expression: RowExpression) -> Limits | None:

@@ -1,8 +1,8 @@
 """From an expression of a row to SQL for the private connection.
 
 Guarantees:
-    The SQL is a total function of the columns of its own row. It never raises, whatever a row
-    holds, and what other rows hold decides nothing.
+    The SQL is a total function of its own row's columns. It never raises, whatever a row holds, and
+    what other rows hold decides nothing.
 
     *Proof.* By induction over the tree. (i) Each column is of a type of `types.py`; each operand
     is brought to the operator's type by a cast that is written, so DuckDB adds none that can
@@ -10,11 +10,10 @@ Guarantees:
     its own, whose arguments are total by induction; a cast that can fail is a TRY_CAST, which is
     the same in one. So each fails for a row by that row's arguments alone, and gives NULL for
     it alone. Exact arithmetic has no TRY where its type has all of its results (`operands.py`).
-    (iii) Comparisons, AND, OR, NOT, CASE, COALESCE, IN, BETWEEN and IS NULL have total operands,
-    and then whatever the optimizer folds, reorders, shares or drops by its statistics (least and
-    largest values, whether there are NULLs) is an identity of three-valued logic. A TRY around a
-    whole condition wouldn't do: by statistics a failing operand is evaluated or not, so one more
-    row could change the results of all others. ∎
+    (iii) Comparisons, AND, OR, NOT, CASE, COALESCE, IN, BETWEEN and IS NULL have total operands.
+    Then whatever the optimizer folds, reorders, shares or drops by its statistics (ends, NULLs) is
+    an identity of three-valued logic. A TRY around a whole condition wouldn't do: statistics decide
+    whether a failing operand is evaluated, so one row could change the results of all others. ∎
 
     No name of the database can take the place of another. Functions, `+`, LIKE and their like are
     called as `system.main."…"(…)`, since a macro may have their name. Comparisons, casts, TRY,
@@ -232,9 +231,9 @@ class RowWriter:
         return RowSql(f"({value} IN ({', '.join(listed)}))", BOOLEAN)
 
     def _is_null(self, node: RowCall) -> RowSql:
-        (value,) = node.arguments
-        written = self._write(value)
-        text = self._double(value) if written.type.is_number else written.sql
+        value, written = node.arguments[0], self._write(node.arguments[0])
+        computed = written.type.is_number and not isinstance(value, RowColumn)
+        text = self._double(value) if computed else written.sql
         return RowSql(f"({text} IS NULL)", BOOLEAN)
 
     def _choice(self, node: RowCall) -> RowSql:
