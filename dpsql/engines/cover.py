@@ -6,10 +6,10 @@ one GROUP BY for every marginal, as long as a block's counters stay in the cache
 
 Sums of measures are added up without a wrap, and brought between ±2^62, again and again. Each of
 these steps is a function f of one number with |f(s) - f(t)| <= |s - t|, or a sum of numbers of
-which a row moves one. So a row that adds v moves one cell of each marginal by |v| at most, however
-large the sums are; and as long as they are below 2^62, which 2^31 rows can't exceed, they are
-exact. (Wrapping modulo 2^64 would do as well where all that follows is modulo 2^64, but not where
-it is done in integers of any size, see `measurement/wide.py`.)
+which a row moves one. So a row that moves the sum of a group by v moves one cell of each marginal
+by |v| at most, however large the sums are; and as long as they are below 2^62, which 2^31 rows
+can't exceed, they are exact. (Wrapping modulo 2^64 would do as well where all that follows is
+modulo 2^64, but not where it is done in integers of any size, see `measurement/wide.py`.)
 """
 
 from __future__ import annotations

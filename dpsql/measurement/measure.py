@@ -143,10 +143,11 @@ def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
     (`guarded`), so it gets none with measures among them.
 
     *Why that is enough.* Let A have the measure m. A row lies in one cell of the keys of A, and
-    adds v to it, |v| <= M'. So it changes the exact answers (⊗ factors) x_A by v times a column c
-    of the other factors: by at most |v|·‖c‖ <= M·‖c‖ <= Δ_A, as M is the norm that the
-    `MeasureFactor` states, and Δ_A is the product of the largest norms. k rows of a unit change
-    them by Σ_i v_i c_i, of norm at most Σ_i |v_i|·‖c_i‖ <= k·Δ_A, whatever their signs and cells.
+    moves the sum there by v, |v| <= M'. So it changes the exact answers (⊗ factors) x_A by v times
+    a column c of the other factors: by at most |v|·‖c‖ <= M·‖c‖ <= Δ_A, as M is the norm that the
+    `MeasureFactor` states, and Δ_A is the product of the largest norms. k rows of a unit, one after
+    another, change them by Σ_i v_i c_i, of norm at most Σ_i |v_i|·‖c_i‖ <= k·Δ_A, whatever their
+    signs and cells. v may depend on the other rows, and on A, as where sums are rounded.
     If A has no measure, it is of counts, v = 1, and no `MeasureFactor` is there. In both cases, and
     in both norms, a unit changes the answers in A by at most the kΔ_A that `certify` charges for.
 

@@ -21,13 +21,20 @@ Guarantees:
       integers below 2^31, which doubles have exactly. DuckDB's cast gives NULL or one of the
       two integers beside z, and so one from low to high.
 
-    Of c rows with w, `total` takes c·offset off: Σ w − c·offset = Σ v = S, in HUGEINTs, which hold
-    far more than n·2^76 for all n < 2^50. What is compared and cast is total (`write.py`), so
-    nothing fails. The function ⌊S/d + 1/2⌋ never falls, and grows by exactly j from S to S + j·d
-    (it is written as a quotient that is cut off, of what is positive for n < 2^40 rows; below zero
-    one more interval is constant, and it grows by at most j). |ΔS| ≤ k·d·`bound`, so |ΔV| ≤
-    k·`bound`. The bound rests on nothing else: not on the rounding of doubles, and not on the
-    bounds of a column being true. ∎
+    Of c rows with w, `total` takes c·offset off: Σ w − c·offset = Σ v = S, in HUGEINTs. These hold
+    all that is computed of n < 2^50 rows: |w| < 2^76, so |Σ w| and |c·offset| are below 2^126,
+    which 38 digits hold too, and |S| < 2^106, as |v| ≤ d·2^31 < 2^56. What is compared and cast
+    is total (`write.py`), so nothing fails. The function ⌊S/d + 1/2⌋ never falls, and grows by
+    exactly j from S to S + j·d, for whole j. (It is written as ⌊(S + ⌊d/2⌋)/d⌋, the same for whole
+    S. `//` cuts a quotient off, so d·2^96 is put to what is divided first, which makes it
+    positive.) |ΔS| ≤ k·d·`bound`, so |ΔV| ≤ k·`bound`. The bound rests on nothing else: not on the
+    rounding of doubles, and not on the bounds of a column being true. ∎
+
+    So it is enough for the sum of each cell that a scan groups by, on its own: a cell of a marginal
+    is a sum of such V, of which k rows with k₁, k₂, … in each move it by Σ kᵢ·`bound` at most.
+    Scans that group in different ways may round the same rows in different ways. That costs no
+    privacy either, as each marginal is paid for by what rows can change in it, whatever they
+    change in others; and half a step for each group is far less than the noise.
 
     A sum of v over n rows is at most n·d·bound, so for n <= 2^31 and bound < 2^31 V is below 2^62.
 
@@ -285,7 +292,7 @@ def zero_or_one(condition: str, columns: frozenset[str]) -> RowMeasure:
         condition: its SQL, a BOOLEAN that `write.py` made.
         columns: what it reads of a row.
     """
-    value = f"CASE WHEN {condition} THEN {whole(1)} END"
+    value = f"CASE WHEN {condition} THEN {whole(1, _INTEGER)} END"
     return RowMeasure(value, Fraction(1), 0, 0, 1, columns, exact=True, inside=True)
 
 

@@ -215,8 +215,9 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
 
     DECIMALs are computed as DuckDB does, with 18 digits if both have no more. Where the result has
     a digit for each that it can have, nothing overflows: |a·b| < 10^(m+n) for a and b of m and n
-    digits, and |a ± b| < 10^(max(m, n) + 1) on one scale; and where both are between `ends` whose
-    sums, differences or products have no more digits. Elsewhere it is in a TRY. Where the result
+    digits, and |a ± b| < 10^(max(m, n) + 1) on one scale; and where both are between `ends` that
+    have no more digits, and neither have their sums, differences or products. Elsewhere it is in a
+    TRY. Where the result
     would have more than 38 digits after the point, in doubles.
     """
     if left.type.is_float or right.type.is_float:
@@ -240,25 +241,31 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
         # other expressions, outside of it.
         first = second = type_
     arguments = cast(left, first).sql, cast(right, second).sql
-    digits = _digits_of(function, left, right, scale)
-    fits = digits is not None and max(map(abs, digits)) < 10**type_.width
-    if type_.width == needed or fits:
+    digits = _digits_of(function, left, right, type_)
+    if type_.width == needed or digits is not None:
         sql = f"TRY_CAST({call(function, *arguments)} AS {type_.sql})"
-        return RowSql(sql, type_, digits=digits if fits else None)
+        return RowSql(sql, type_, digits=digits)
     return tried(function, *arguments, type_=type_)
 
 
-def _digits_of(function: str, left: RowSql, right: RowSql, scale: int) -> Limits | None:
-    """Return between what a sum, a difference or a product of exact numbers is, in last digits."""
+def _digits_of(function: str, left: RowSql, right: RowSql, type_: RowType) -> Limits | None:
+    """Return between what a sum, a difference or a product of exact numbers is, in last digits.
+
+    Returns:
+        None if that isn't known, or the type hasn't all of it; nor all that is added up in it.
+    """
     if left.ends is None or right.ends is None:
         return None
     if function == "*":
-        return span(function, left.ends, right.ends)
-    one, other = (
-        (ends[0] * 10 ** (scale - value.type.scale), ends[1] * 10 ** (scale - value.type.scale))
-        for value, ends in ((left, left.ends), (right, right.ends))
-    )
-    return span(function, one, other)
+        needed = digits = span(function, left.ends, right.ends)
+    else:
+        one, other = (
+            (ends[0] * 10 ** (type_.scale - scale), ends[1] * 10 ** (type_.scale - scale))
+            for ends, scale in ((left.ends, left.type.scale), (right.ends, right.type.scale))
+        )
+        digits = span(function, one, other)
+        needed = min(*digits, *one, *other), max(*digits, *one, *other)
+    return digits if max(map(abs, needed)) < 10**type_.width else None
 
 
 def _as_decimal(value: RowSql) -> RowType:

@@ -38,8 +38,9 @@ def chosen_step(value: RowExpression, types: Mapping[str, str], largest: Fractio
     """Choose the step of what is at most `largest`.
 
     It is the last digit of the values, where they have one that is coarse. Of exact numbers with
-    a finer one it is ten, a hundred, … of these, and sums are rounded to it in place of values. Of
-    others it is a power of two, to which values are rounded.
+    a finer one it is ten, a hundred, … of these: so many that there are fewer than `FINE`, so it
+    may be ten times as coarse as need be; but sums of a group are rounded to it in place of values,
+    each but once. Of others it is a power of two, to which values are rounded.
     """
     digit = last_digit(value, types)
     if digit is not None and largest / digit < FINE:

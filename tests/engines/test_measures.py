@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from unittest.mock import patch
 
 import duckdb
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import InternalError
+from dpsql.rows.expression import RowColumn
 from dpsql.rows.measure import RowMeasure, measure
 from dpsql.schema import Domain, Table
 from dpsql.schema.units import ResolvedUnit
@@ -184,6 +186,46 @@ def test_what_is_taken_off_of_each_row_is_put_back_in_sums(text, how):
     # A step for each row, where doubles are rounded to it from a half.
     np.testing.assert_allclose(found["k", "s"].ravel(), summed, atol=300, rtol=0)
     assert found["s",].sum() == found["k", "s"].sum()
+
+
+@pytest.mark.parametrize("low", [-1000, 0])
+@pytest.mark.parametrize("parts", [10, 1000])
+def test_rows_move_sums_that_are_rounded_by_no_more_than_is_paid_for(parts, low):
+    """In marginals of any scan, whatever they are rounded with: also where they lie in two."""
+    random = np.random.default_rng(parts)
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (k INTEGER, l INTEGER, p DECIMAL(15,2))")
+    keys, cents = random.integers(0, 5, (60, 2)), random.integers(-120_000, 120_000, 60)
+    rows = [
+        (*map(int, pair), None if i % 9 == 0 else f"{cents[i] / 100:.2f}")
+        for i, pair in enumerate(keys)
+    ]
+    rows += [(0, 0, "99999999.99"), (0, 1, "-99999999.99"), (1, 1, "5.00"), (1, 1, "4.99")]
+    made = measure(RowColumn("p"), {"p": "DECIMAL(15,2)"}, (Fraction(low), Fraction(1000)),
+                   Fraction(parts, 100))  # fmt: skip
+    assert made.parts == parts
+    known = Table("t", {"k": K, "l": L}, {"p": "DECIMAL(15,2)"}, ("memory", "main", "t"))
+    wanted = [("k", "s"), ("l", "s"), ("k", "l", "s"), ("s",)]
+
+    def counted(rows):
+        con.execute("DELETE FROM t")
+        listed = ", ".join(f"({k}, {m}, {p or 'NULL'})" for k, m, p in rows)
+        con.execute(f"INSERT INTO t VALUES {listed}")
+        with patch("dpsql.engines.cover.MAX_BLOCK_CELLS", 4):  # so each is scanned by itself
+            return DuckDBEngine(con).marginals(known, wanted, measures={"s": made})
+
+    full = counted(rows)
+    for many in (1, 1, 1, 2, 7):
+        gone = {int(i) for i in random.permutation(len(rows))[:many]} | {len(rows) - many}
+        left = counted([row for i, row in enumerate(rows) if i not in gone])
+        for marginal in wanted:
+            moved = np.abs(full[marginal] - left[marginal])
+            assert moved.sum() <= len(gone) * made.bound
+            assert np.count_nonzero(moved) <= len(gone)
+    for marginal in wanted:  # and means what it says, but for half a step for each group
+        exact = [min(max(Fraction(p), low), 1000) for _, _, p in rows if p is not None]
+        steps = sum(exact) / made.step - len(exact) * made.middle
+        assert abs(int(full[marginal].sum()) - steps) <= Fraction(20, 2)
 
 
 def test_names_of_columns_do_not_meet_those_of_the_scan():
