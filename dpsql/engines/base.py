@@ -40,7 +40,9 @@ class Counted(Mapping[Marginal, Counts]):
         marginals: attributes → counts as int64, of shape (cells of the first one, …).
         contributions: the most rows of one privacy unit that may be among those counted.
         bounds: measure → the largest magnitude of what a row adds in a marginal that has it among
-            its attributes; in all others a row counts as one.
+            its attributes; in all others a row counts as one. Of several tables, what all rows add
+            that a unit has in the one table, with all their magnitudes added up; then
+            `contributions` is 1, as a unit is one record, and each marginal has a measure.
     """
 
     def __init__(

@@ -15,12 +15,16 @@ Guarantees:
        norm at most Δ_A; by the triangle inequality the change has norm at most kΔ_A, and all k
        records in the same cell reach that. Where sums of a measure stand in place of counts, each
        of these columns is multiplied by its record's value v, and Δ_A is for the largest |v| that
-       a `MeasureFactor` states; `measure` refuses sums to which a record may add more. The exact
-       answers are integers, so answer + round(noise) = round(answer + noise), and whatever is
-       rounded off from it afterwards (`distributions.CoarseGaussian`), is post-processing of the
-       Gaussian mechanism, which is kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential
-       privacy", arXiv 1905.02383, Theorem 2.7); the squares add up under composition (Corollary
-       3.3).
+       a `MeasureFactor` states; `measure` refuses sums to which a record may add more. Where
+       several tables have rows of the same units, a unit is one record, and k is 1: its rows in
+       the one table that A is over change the answers in A by Σ_i v_i c_i, of norm at most
+       Σ_i |v_i| · max_i ‖c_i‖ ≤ Δ_A, as a `MeasureFactor` states a bound on Σ_i |v_i|. So the
+       answers of all tables are one Gaussian mechanism for all rows of the unit: nothing rests on
+       its rows being in one table only. The exact answers are integers, so
+       answer + round(noise) = round(answer + noise), and whatever is rounded off from it afterwards
+       (`distributions.CoarseGaussian`), is post-processing of the Gaussian mechanism, which is
+       kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
+       Theorem 2.7); the squares add up under composition (Corollary 3.3).
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
        at most k of them, chosen by looking at that unit's records only: adding or removing a
        unit with all of its records adds or removes those and changes nothing else.

@@ -8,11 +8,12 @@ Guarantees:
        integers of any size, see `wide`.
     2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor (proofs at
        the functions). So are those of their Kronecker products, see `strategy`.
-    3. A record that counts v in its cell instead of 1 changes the answers by v times a column of
+    3. A row that counts v in its cell instead of 1 changes the answers by v times a column of
        the other factors. A `MeasureFactor` states a bound M >= |v| as if it were its only entry,
        so that both norms, and the products that must stay below 2^31, are right for all such v.
-       That no record has a larger one is for others to see to: the engine says what it kept to,
-       and `measure` compares.
+       Where a record is all that a unit has in several tables, the norms are for what its rows in
+       one of them add together. That none adds more is for others to see to: the engine says what
+       it kept to, and `measure` compares.
 """
 
 from __future__ import annotations
@@ -330,68 +331,3 @@ class IdentityFactor(EvenFactor):
 
     def _coefficients(self) -> tuple[int, int]:
         return self._scale, 0
-
-
-class MeasureFactor(IntegerFactor):
-    """The one cell of a measure's axis, in which a record counts by its value v, |v| <= M.
-
-    What is multiplied by it is the sum of the values, so its matrix is 1. What a record adds is v,
-    so its norms are those of a column (M), and M is its largest entry: sums over 2^31 records are
-    below 2^31·M.
-    """
-
-    kind = b"measure"
-
-    def __init__(self, axes: tuple[int, ...], bound: int) -> None:
-        super().__init__(axes, (1,))
-        if len(axes) != 1:
-            raise InternalError("a measure has one axis")
-        if type(bound) is not int or not 1 <= bound < 1 << ENTRY_BITS:
-            raise InternalError("the bound of a measure is out of range")
-        self._scale = bound
-
-    @property
-    def bound(self) -> int:
-        """M: no record's value is larger in magnitude."""
-        return self._scale
-
-    @property
-    def matrix(self) -> NDArray[np.int64]:
-        """The measurement of the sum itself."""
-        written = np.ones((1, 1), dtype=np.int64)
-        written.setflags(write=False)
-        return written
-
-    @property
-    def real(self) -> StructuredMatrix:
-        """The same."""
-        return Exchangeable(1)
-
-    @property
-    def measurements(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def largest_entry(self) -> int:
-        """M, by which a record's answers may be larger than the other factors' entries."""
-        return self._scale
-
-    @property
-    def largest_column_norm_squared(self) -> int:
-        """M²."""
-        return self._scale**2
-
-    @property
-    def largest_column_sum(self) -> int:
-        """M."""
-        return self._scale
-
-    @property
-    def content(self) -> bytes:
-        """The kind and the bound."""
-        return b"%s %d" % (self.kind, self._scale)
-
-    def apply(self, counts: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Take the sums as they are."""
-        return counts

@@ -37,10 +37,10 @@ from dpsql.errors import InternalError
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Gaussian
 from dpsql.measurement.exponential import exponential_mechanism, selection_cost
-from dpsql.measurement.factors import MeasureFactor
 from dpsql.measurement.measure import apply, draw
 from dpsql.measurement.randomness import RandomBits
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.sums import MeasureFactor
 
 GRID = 1 << 8
 """G: distances are taken from estimates that are rounded to multiples of 1/G."""

@@ -32,11 +32,11 @@ from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
-from dpsql.measurement.factors import MeasureFactor
 from dpsql.measurement.gaussian import rounded_gaussian
 from dpsql.measurement.laplace import discrete_laplace
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.sums import MeasureFactor
 from dpsql.measurement.wide import arranged, measure_wide
 from dpsql.privacy import Ledger, Receipt
 
@@ -138,7 +138,7 @@ def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
     *What is checked.* `bounds` are of those who count: which attributes are measures, and that no
     row adds more than M' = bounds[m] to a sum of m, in magnitude. They say so of what they have
     done, whatever was planned. For each set A of a certified plan: an axis of A has a
-    `MeasureFactor` exactly if its attribute is a measure, and then its bound is M >= M' and all
+    `MeasureFactor` exactly if its attribute is a measure, and then its `change` is M >= M' and all
     other axes of A are of keys. A plan that chooses what it measures has a price for counts only
     (`guarded`), so it gets none with measures among them.
 
@@ -148,6 +148,8 @@ def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
     `MeasureFactor` states, and Δ_A is the product of the largest norms. k rows of a unit, one after
     another, change them by Σ_i v_i c_i, of norm at most Σ_i |v_i|·‖c_i‖ <= k·Δ_A, whatever their
     signs and cells. v may depend on the other rows, and on A, as where sums are rounded.
+    Where a record is all rows of a unit in several tables, k is 1, and M' >= Σ_i |v_i| over its
+    rows in the table that m belongs to: the same sum is at most M'·max ‖c_i‖ <= M·max ‖c‖ = Δ_A.
     If A has no measure, it is of counts, v = 1, and no `MeasureFactor` is there. In both cases, and
     in both norms, a unit changes the answers in A by at most the kΔ_A that `certify` charges for.
 
@@ -161,7 +163,7 @@ def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
     if any(type(bound) is not int or bound < 0 for bound in bounds.values()):
         raise InternalError("the bound of a measure is a whole number")
     for block in certified.blocks:
-        paid = {f.axes[0]: f.bound for f in block.factors if isinstance(f, MeasureFactor)}
+        paid = {f.axes[0]: f.change for f in block.factors if isinstance(f, MeasureFactor)}
         for space in block.spaces:
             measured = {axis: bounds[name] for axis, name in enumerate(space) if name in bounds}
             if measured.keys() != paid.keys() or len(measured) > 1:

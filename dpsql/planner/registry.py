@@ -15,7 +15,7 @@ from dpsql.hints import option, spend
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
 from dpsql.planner.mechanisms.base import DEFAULT, Cost, Mechanism, Options, budget_of, check_how
-from dpsql.planner.mechanisms.measures import parts, plan_parts
+from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
 from dpsql.planner.plans.objectives import least_budget, least_largest
 from dpsql.planner.plans.plan import Plan
@@ -119,8 +119,10 @@ def _planned(
 
     plainly = replace(options, targets=None, objective="total")
 
-    def apart(part: Workload, share: Budget, bound: int) -> Plan:
-        return mechanism.plan(part, share, replace(plainly, bound=bound))
+    def apart(part: Part, share: Budget) -> Plan:
+        rows = options.contributions * part.rows
+        own = replace(plainly, bound=part.bound, contributions=rows)
+        return mechanism.plan(part.workload, share, own)
 
     def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
         return plan_parts(weighted, Cost(at, options.contributions), apart)

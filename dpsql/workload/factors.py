@@ -46,7 +46,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Add up a value of each row instead of counting rows; over an attribute of one cell."""
+    """Add up a value of each row instead of counting rows; over an attribute of one cell.
+
+    With a bound of 1 and the value 1 it counts the rows of one of several tables.
+    """
 
     bound: int
     """The largest magnitude of a row's value, which is a whole number."""
@@ -55,6 +58,9 @@ class Measure:
     center: float = 0.0
     """What was taken off the value of each row, in units of answers: that times the number of rows
     is put back. So answers are sums of unit·v + center, and v can be small around the middle."""
+    rows: int = 1
+    """How many rows of one privacy unit count at most in the table that is added up, beside other
+    tables with rows of the same unit: in the plan for all of them a unit is one record."""
 
     def bind(self, cells: int) -> Queries:
         """Return the cell, in units of answers.
@@ -62,7 +68,7 @@ class Measure:
         Raises:
             WorkloadError: the attribute has more than one cell, the bound is no whole number from 1
                 to 2^31 − 1, or the unit is not a positive finite number, or the center no finite
-                one.
+                one, or there is no bound on the rows of a unit.
         """
         if cells != 1:
             raise WorkloadError(
@@ -81,6 +87,11 @@ class Measure:
         if not math.isfinite(self.center):
             raise WorkloadError(
                 f"The center {self.center!r} is not a finite number.", hint="for example 0.5."
+            )
+        if type(self.rows) is not int or self.rows < 1:
+            raise WorkloadError(
+                f"A unit can't have {self.rows!r} rows that count.",
+                hint="use a whole number from 1.",
             )
         return Exchangeable(1, self.unit, self.unit)
 

@@ -16,10 +16,9 @@ from dpsql.linalg.matrices import Dense
 from dpsql.linalg.matrices import StructuredMatrix as Queries
 from dpsql.linalg.products import Kronecker, kron
 from dpsql.schema.table import closest
+from dpsql.workload.checks import check_answers, check_cells, check_weight
 from dpsql.workload.factors import MAX_CELLS, Factor, Measure, is_factor
 
-MAX_ANSWERS = 2**62
-"""Answers of one workload. Of one family, up to `MAX_CELLS` can be held at once."""
 EQUAL = 1e-6
 """Weights of rows are equal if they differ by no more than this, relatively."""
 
@@ -35,6 +34,8 @@ class Block:
     """Of the axis of a measure, which has one cell: the largest magnitude of a row's value."""
     center: float = 0.0
     """Of such an axis: what a row that has a value counts in answers besides it."""
+    rows: int = 1
+    """Of such an axis: how many rows of one unit count at most, if its table is one of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ class Family:
     def restored(self) -> Family:
         """Counts of the rows for which the center is put back, with a row for each of the sums."""
         return self.counted if self.present is None else self.present
+
+    @property
+    def rests_on(self) -> tuple[Family, ...]:
+        """The families of which the answers are made: itself, and what is restored to it."""
+        return (self, self.restored) if self.center else (self,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -264,7 +270,7 @@ class Workload:
         pairs = zip(self._families, weights, strict=True)
         return Workload.of(
             self._domain,
-            [replace(f, weight=_check_weight(weight)) for f, weight in pairs if weight is not None],
+            [replace(f, weight=check_weight(weight)) for f, weight in pairs if weight is not None],
         )
 
     @property
@@ -307,13 +313,13 @@ class Workload:
         flat = [a for group in groups for a in group]
         self._check_attributes(flat)
         label = name if name is not None else " x ".join(flat) or "total"
-        _check_cells(label, math.prod(self._domain[a] for a in flat))
+        check_cells(label, math.prod(self._domain[a] for a in flat))
         blocks = tuple(
             self._bind(group, factor) for group, factor in zip(groups, factors, strict=True)
         )
-        family = Family(label, blocks, _check_weight(weight), frozenset(hidden), present)
+        family = Family(label, blocks, check_weight(weight), frozenset(hidden), present)
         _check_present(family)
-        _check_answers(label, self._count + family.count)
+        check_answers(label, self._count + family.count)
         self._families.append(family)
         self._count += family.count
         return self
@@ -337,7 +343,7 @@ class Workload:
         shape = tuple(self._domain[a] for a in attributes)
         queries = factor.bind(math.prod(shape))
         if isinstance(factor, Measure):
-            return Block(attributes, shape, queries, factor.bound, factor.center)
+            return Block(attributes, shape, queries, factor.bound, factor.center, factor.rows)
         return Block(attributes, shape, queries)
 
 
@@ -368,33 +374,3 @@ def _check_present(family: Family) -> None:
             f"The counts that go with the sums {family.name!r} are of other groups.",
             hint="give them the same blocks, or blocks of one row, in the same order.",
         )
-
-
-def _check_cells(label: str, count: int) -> None:
-    if count > MAX_CELLS:
-        raise ResourceLimitError(
-            f"{label!r} has {count:,} cells of its marginal; the limit is {MAX_CELLS:,}.",
-            hint="use fewer attributes, or coarser domains.",
-        )
-
-
-def _check_answers(label: str, count: int) -> None:
-    if count > MAX_ANSWERS:
-        raise ResourceLimitError(
-            f"With {label!r} there are {count:,} answers; the limit is {MAX_ANSWERS:,}.",
-            hint="ask for fewer ranges at once.",
-        )
-
-
-def _check_weight(weight: float) -> float:
-    message = f"The weight {weight!r} is not a positive finite number."
-    hint = "weights between 1e-9 and 1e9 say how much a family matters."
-    if isinstance(weight, (bool, str, bytes, complex)):
-        raise WorkloadError(message, hint=hint)
-    try:
-        value = float(weight)
-    except (TypeError, ValueError):
-        raise WorkloadError(message, hint=hint) from None
-    if not 1e-9 <= value <= 1e9:
-        raise WorkloadError(message, hint=hint)
-    return value

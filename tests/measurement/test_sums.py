@@ -15,9 +15,10 @@ from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace
-from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, MeasureFactor
+from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
 from dpsql.measurement.measure import apply, measure
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.sums import MeasureFactor
 from dpsql.measurement.wide import exact_answers
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import run
@@ -133,10 +134,30 @@ def test_the_bound_of_a_factor_is_a_whole_number(bound):
         MeasureFactor((0,), bound)
 
 
+@pytest.mark.parametrize("rows", [0, -1, 1.0, True, None, "2"])
+def test_the_rows_of_a_record_are_a_whole_number(rows):
+    with pytest.raises(InternalError, match="whole number of rows"):
+        MeasureFactor((0,), 5, rows)
+
+
 def test_the_bound_is_part_of_what_is_charged():
     digests = {CertifiedPlan((of_sums(bound),), BUDGET).digest for bound in (99, 100)}
     digests.add(CertifiedPlan((of_sums(names=("a", "w")),), BUDGET).digest)
-    assert len(digests) == 3
+    factors = (IdentityFactor((0,), (3,), 2), MeasureFactor((1,), 50, 2))
+    digests.add(CertifiedPlan((BlockStrategy((("a", "v"),), factors, LAW),), BUDGET).digest)
+    assert len(digests) == 4
+    assert MeasureFactor((0,), 5, 1).content == MeasureFactor((0,), 5).content == b"measure 5"
+
+
+@pytest.mark.parametrize(("bound", "rows"), [(100, 3), (1, 300), (300, 1)])
+def test_all_rows_of_a_unit_in_one_table_are_paid_for_together(bound, rows):
+    """Whoever counts says by how much all rows of a unit change the sums: 300, and no more."""
+    factors = (IdentityFactor((0,), (3,), 2), MeasureFactor((1,), bound, rows))
+    block = BlockStrategy((("a", "v"),), factors, LAW)
+    assert CertifiedPlan((block,), BUDGET).privacy_cost == Fraction((2 * 300) ** 2, LAW.width)
+    with pytest.raises(InternalError, match="more to a sum than is paid for"):
+        measured(paid(block), {"v": 301})
+    assert measured(paid(block), {"v": 300}).values
 
 
 @st.composite

@@ -16,6 +16,12 @@ Counts that are asked besides, and averages, share N then. With COUNT(*) of the 
 weight 1/(2h)² of the sum, that is (√(1 + 1/4) + 1/2)²·E = 2.62·E in place of (1 + 1)²·E = 4·E.
 
 With Laplace noise errors fall as 1/ε², and shares go by the cube root.
+
+*Several tables* with rows of the same units are planned in the same way. The counts of each table
+are a measure with M = 1 then, to which every row adds 1; and of a table in which up to k rows of a
+unit count, a sum costs (kMΔ/σ)². So √E_p = k_p M_p Σ_A √E_pA, and shares are the best of all plans
+whose measurements look at one table each. (To look at two at once can be better, since what rows
+add to counts is never negative; no plan here does.)
 """
 
 from __future__ import annotations
@@ -38,9 +44,6 @@ from dpsql.workload import Family, Workload
 _LEAST_SHARE = 1e-6
 """Of the budget of the part with the largest error: what each part has at least, to have noise."""
 
-Apart = Callable[[Workload, Budget, int], Plan]
-"""Plans a workload of counts at a budget, for rows that add so much to their cells at most."""
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -50,6 +53,13 @@ class Part:
     bound: int
     """The largest magnitude of a row's value; 1 for counts."""
     workload: Workload
+    rows: int = 1
+    """How many rows of one unit count at most, where that is for this part alone to say."""
+
+    @property
+    def change(self) -> int:
+        """By how much a unit changes a cell, if all others have one row of each."""
+        return self.bound * self.rows
 
     def measured(self, block: BlockStrategy) -> BlockStrategy:
         """Return the same measurements of sums instead of counts.
@@ -58,51 +68,67 @@ class Part:
         """
         if self.measure is None:
             return block
-        return of_measure(block, self.measure, self.bound)
+        return of_measure(block, self.measure, self.bound, self.rows)
+
+
+Apart = Callable[[Part, Budget], Plan]
+"""Plans the workload of a part at a budget, for rows that add as much to their cells."""
 
 
 def parts(workload: Workload) -> tuple[Part, ...]:
     """Divide a workload by what its families add up: counts, and each measure.
 
     Raises:
-        WorkloadError: two families give a measure different bounds, or one has two measures.
+        WorkloadError: two families give a measure different bounds, or one has two measures; or a
+            center is put back with something else than counts.
     """
     if workload.families and all(family.measure is None for family in workload.families):
         return (Part(None, 1, workload),)
-    found: dict[tuple[Measure, int], list[int]] = {}
-    bounds: dict[str, int] = {}
-    for place, family in enumerate(workload.families):
-        block = family.measure
-        measure, bound = (None, 1) if block is None else (block.attributes[0], block.bound or 1)
-        if sum(block.bound is not None for block in family.blocks) > 1:
-            raise WorkloadError(
-                f"{family.name!r} adds up two measures at once.",
-                hint="add up their product, as a measure of its own.",
-            )
-        if measure is not None and bounds.setdefault(measure, bound) != bound:
+    found: dict[Measure, list[Family]] = {}
+    bounds: dict[Measure, tuple[int, int]] = {}
+
+    def add(family: Family, weight: float) -> None:
+        measure, bound = _measure_of(family)
+        if bounds.setdefault(measure, bound) != bound:
             raise WorkloadError(
                 f"The measure {measure!r} has several bounds.", hint="give it the largest one."
             )
-        found.setdefault((measure, bound), []).append(place)
-    centered = [place for place, family in enumerate(workload.families) if family.center]
-    if centered:
-        found.setdefault((None, 1), []).extend(centered)
+        found.setdefault(measure, []).append(replace(family.counted, weight=weight))
+
+    for family in workload.families:
+        add(family, family.weight * family.unit**2)
+    for family in workload.families:
+        for counts in family.rests_on[1:]:
+            _check_counts(family, counts)
+            add(counts, family.weight * family.center**2)
     domain = {name: n for name, n in workload.domain.items() if name not in bounds}
     return tuple(
-        Part(
-            measure,
-            bound,
-            Workload.of(domain, [_counted(workload.families[place], measure) for place in places]),
-        )
-        for (measure, bound), places in found.items()
+        Part(measure, bounds[measure][0], Workload.of(domain, families), bounds[measure][1])
+        for measure, families in found.items()
     )
 
 
-def _counted(family: Family, of: Measure) -> Family:
-    """Return the queries of one part, as of counts, with the weight that they have in answers."""
-    if of is not None or family.measure is None:
-        return replace(family.counted, weight=family.weight * family.unit**2)
-    return replace(family.restored, weight=family.weight * family.center**2)
+def _measure_of(family: Family) -> tuple[Measure, tuple[int, int]]:
+    """Return what a family adds up, with the bounds on values and on rows of a unit."""
+    if sum(block.bound is not None for block in family.blocks) > 1:
+        raise WorkloadError(
+            f"{family.name!r} adds up two measures at once.",
+            hint="add up their product, as a measure of its own.",
+        )
+    block = family.measure
+    if block is None:
+        return None, (1, 1)
+    return block.attributes[0], (block.bound or 1, block.rows)
+
+
+def _check_counts(family: Family, counts: Family) -> None:
+    """Refuse a center that would be put back for something else than rows."""
+    block = counts.measure
+    if block is not None and (block.bound, counts.unit, block.center) != (1, 1.0, 0.0):
+        raise WorkloadError(
+            f"The counts that go with the sums {family.name!r} are sums themselves.",
+            hint="count rows, with a measure of bound 1 where there are several tables.",
+        )
 
 
 def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
@@ -117,15 +143,14 @@ def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
         WorkloadError: see `parts`.
     """
     divided = parts(workload)
-    errors = [_total(plan_apart(part.workload, cost.budget, part.bound)) for part in divided]
+    errors = [_total(plan_apart(part, cost.budget)) for part in divided]
     root, budget = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget
     amount = budget.amount if budget.pure else budget.mu_squared
     # Of a part in which all queries are zero there is no error, but it has a plan too.
     least = (root(max(errors)) or 1.0) * _LEAST_SHARE
     shares = exact_shares([max(root(e), least) for e in errors], [1] * len(divided), amount)
     plans = [
-        plan_apart(part.workload, _share(budget, share), part.bound)
-        for part, share in zip(divided, shares, strict=True)
+        plan_apart(part, _share(budget, share)) for part, share in zip(divided, shares, strict=True)
     ]
     return together(workload, cost, divided, plans)
 
@@ -144,7 +169,7 @@ def together(
     """Certify what all parts measure as one plan, and answer from each what it is asked."""
     pairs = list(zip(divided, plans, strict=True))
     planned = tuple(
-        replace(block, strategy=part.measured(block.strategy), lower=block.lower * part.bound**2)
+        replace(block, strategy=part.measured(block.strategy), lower=block.lower * part.change**2)
         for part, plan in pairs
         for block in plan.planned
     )
@@ -156,5 +181,7 @@ def together(
         PartedReconstruction({part.measure: plan.reconstruction for part, plan in pairs}),
         {name: r for plan in plans for name, r in plan.references.items()},
         real=math.fsum(plan.real for plan in plans) if all(p.real for p in plans) else 0.0,
-        parts={part.measure: replace(plan, bound=part.bound) for part, plan in pairs},
+        parts={
+            part.measure: replace(plan, bound=part.bound, rows=part.rows) for part, plan in pairs
+        },
     )

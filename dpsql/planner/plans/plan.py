@@ -134,6 +134,8 @@ class Plan:
     that for counts. Their budgets are shares of the plan's."""
     bound: int = 1
     """Of such a part, the largest magnitude of what a row adds to a cell."""
+    rows: int = 1
+    """Of such a part, how many rows of a unit are counted at most, where that is its own bound."""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Attribute → what a reader calls it, if that isn't its name."""
 
@@ -211,7 +213,9 @@ class Plan:
 
         The best is that of all matrix mechanisms, where the domain is planned as a whole or the
         workload is a Kronecker product (`least` is known then); else of plans with these residual
-        spaces.
+        spaces. Of several tables, or sums beside counts, it is of plans that measure each by
+        itself: to measure counts of two tables at once can be better, since a unit never takes
+        any away.
 
         The lower bound is `least`, or (Σ_A √lower_A)² · k² / μ² (QuerySmasher, 6.4), with k the
         `contributions`; the upper one the total of the variances above, rounding included.
@@ -367,7 +371,7 @@ class Plan:
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """The largest attribute sets whose marginals have to be counted."""
-        measures = {f.measure.attributes[0] for f in self.workload.families if f.measure}
+        measures = {measure for measure in self.parts if measure is not None}
         found: dict[frozenset[str], list[tuple[str, ...]]] = {}
         for space in (space for block in self.planned for space in block.strategy.spaces):
             found.setdefault(frozenset(measures.intersection(space)), []).append(space)

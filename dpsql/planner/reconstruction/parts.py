@@ -4,6 +4,9 @@ A measure is a data vector of its own: what the counts of the same cells are say
 sums. So measurements of different ones are independent. An answer rests on one of them; if the
 values have a center, on the counts of the rows that have a value, too: unit·Σv + center·N. What is
 computed of several answers has the sum of the variances that it has from each part.
+
+Where several tables are planned together, the counts of each are a measure as well, to which every
+row adds 1. Nothing is measured of two tables at once, so that what is said of measures holds.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from dpsql.planner.reconstruction.sources import without_axis
 from dpsql.workload import Family
 
 Measure = str | None
-"""The axis of a measure; None for counts."""
+"""The axis of a measure; None for counts of the only table."""
 
 
 class PartedReconstruction(Reconstruction):
@@ -117,8 +120,9 @@ class PartedReconstruction(Reconstruction):
 
     def _terms(self, family: Family) -> list[tuple[Measure, float, Family]]:
         """Return on which parts a family rests, with the factor and the counts of each."""
-        terms = [(self._of(family.names), family.unit, family.counted)]
-        return [*terms, (None, family.center, family.restored)] if family.center else terms
+        factors = family.unit, family.center
+        pairs = zip(family.rests_on, factors, strict=False)
+        return [(self._of(own.names), factor, own.counted) for own, factor in pairs]
 
     def _aligned(self, aligned: Aligned) -> dict[Measure, tuple[float, Aligned]]:
         """Return part → by what its answers are multiplied, and what is asked of it, aligned."""
@@ -141,7 +145,8 @@ def _restored_axes(aligned: Aligned) -> tuple[Axes, ...]:
     present, axes = aligned.family.present, aligned.axes
     if present is None:
         return _counted_axes(aligned)
-    return (*axes, *[()] * len(present.blocks))[: len(present.blocks)]
+    own = (*axes, *[()] * len(present.blocks))[: len(present.blocks)]
+    return _counted_axes(Aligned(present, own))
 
 
 class Follows(Protocol):

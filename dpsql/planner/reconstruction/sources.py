@@ -21,8 +21,9 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
-from dpsql.measurement.factors import IntegerFactor, MeasureFactor
+from dpsql.measurement.factors import IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.sums import MeasureFactor
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, RealFactor, Space
 from dpsql.planner.residuals.contexts import Context, References
 from dpsql.planner.residuals.references import Reference
@@ -65,6 +66,8 @@ class Source:
     """Measure → what was measured of its sums, as if they were counts: without its axis."""
     bound: int = 1
     """Of a measure's sums, the largest magnitude of what a row adds; 1 for counts."""
+    rows: int = 1
+    """Of one of several tables, how many rows of a unit count at most."""
     kept: Source | None = None
     """What is kept of it in ledgers, folders, if it is looked at along more cuts, see `lines`."""
     kept_by: str = ""
@@ -75,7 +78,7 @@ class Source:
     def measured(self) -> tuple[BlockStrategy, ...]:
         """All that was measured, sums of measures too, as it was certified and paid for."""
         parts = self.measures.items()
-        sums = (of_measure(b, m, part.bound) for m, part in parts for b in part.blocks)
+        sums = (of_measure(b, m, part.bound, part.rows) for m, part in parts for b in part.blocks)
         return (*self.blocks, *sums)
 
     @property
@@ -113,10 +116,17 @@ class Source:
         return float(sum(block.privacy_cost for block in self.blocks)) * self.bound**2
 
 
-def of_measure(block: BlockStrategy, measure: str, bound: int) -> BlockStrategy:
-    """Return the same measurements of the sums of a measure instead of counts."""
+def of_measure(block: BlockStrategy, measure: str, bound: int, rows: int = 1) -> BlockStrategy:
+    """Return the same measurements of the sums of a measure instead of counts.
+
+    Args:
+        block: measurements of counts.
+        measure: the attribute of the measure.
+        bound: the largest magnitude of what a row adds.
+        rows: how many rows a record has at most.
+    """
     spaces = tuple((*space, measure) for space in block.spaces)
-    factor = MeasureFactor((len(block.shape),), bound)
+    factor = MeasureFactor((len(block.shape),), bound, rows)
     return BlockStrategy(spaces, (*block.factors, factor), block.law)
 
 

@@ -71,7 +71,7 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
         reading = next(iter(parts.values())).reading  # all are by one mechanism
         counts = parts.pop(None, Source((), {}, {}, reading=reading))
         sums = {
-            m: replace(part, bound=plan.parts[m].bound)
+            m: replace(part, bound=plan.parts[m].bound, rows=plan.parts[m].rows)
             for m, part in parts.items()
             if m is not None
         }
@@ -115,7 +115,7 @@ def known(workload: Workload, past: Past) -> tuple[Combination | PartedCombinati
         The combination, and the attribute sets of which too little was measured; none if all
         queries of the workload follow.
     """
-    measures = {f.measure.attributes[0] for f in workload.families if f.measure is not None}
+    measures = {part.measure for part in parts(workload)}
     found, domain = put_together(workload.domain, past, measures), workload.domain
     lacking: dict[tuple[str, ...], None] = {}
     for family in workload.families:
@@ -126,19 +126,19 @@ def known(workload: Workload, past: Past) -> tuple[Combination | PartedCombinati
 
 @one_thread
 def put_together(
-    domain: Mapping[str, int], past: Past, measures: Iterable[str] = ()
+    domain: Mapping[str, int], past: Past, measures: Iterable[str | None] = ()
 ) -> Combination | PartedCombination:
     """Return one reconstruction from earlier measurements, over the cells of a domain.
 
     Args:
         domain: attribute → number of cells.
         past: what was measured.
-        measures: the attributes of the domain that are added up.
+        measures: the attributes of the domain that are added up; None for counts beside them.
     """
-    if measures := frozenset(measures):
+    if (measures := frozenset(measures)) - {None}:
         counted = {name: n for name, n in domain.items() if name not in measures}
         apart = {}
-        for measure in (None, *sorted(measures)):
+        for measure in sorted(measures, key=lambda name: name or ""):
             own, numbers = past.of_measure(measure)
             apart[measure] = _combined(counted, own), numbers
         parts = {measure: follows.reconstruction for measure, (follows, _) in apart.items()}
