@@ -257,7 +257,8 @@ def exact(con, sql):
     )
 
     def marginal(names):
-        counted = DuckDBEngine(con).marginals(script.table, [names], script.merged)
+        of_rows = script.measures, script.keys
+        counted = DuckDBEngine(con).marginals(script.table, [names], script.merged, *of_rows)
         return counted[names].astype(float)
 
     return AnsweredFrames(script.statements, Answers(script.workload, None, marginal)).frame("q")

@@ -4,6 +4,7 @@ import random
 from datetime import date
 
 import duckdb
+import polars as pl
 import pytest
 
 import dpsql
@@ -184,8 +185,9 @@ HITS = dpsql.Schema({"hits": {"t": Domain.dates("2013-07-01", "2013-07-03")}})
         "SELECT COUNT(*) AS n FROM hits WHERE t < '2013-07-02 00:00:00.000001'",
         "SELECT COUNT(*) AS n FROM hits WHERE t IN (DATE '2013-07-01')",
         "SELECT COUNT(*) AS n FROM hits WHERE t IN (SELECT DATE '2013-07-01')",
-        "SELECT extract(hour FROM t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
-        "SELECT date_part('minute', t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
+        "SELECT t, hour(t) AS h, COUNT(*) AS n, minute(t) < 9 AS m FROM hits GROUP BY t, minute(t)",
+        "SELECT hour(t) * 100 + second(t) AS h, COUNT(*) AS n FROM hits GROUP BY hour(t), t",
+        "SELECT epoch(t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
         "SELECT date_trunc('hour', t) AS h, COUNT(*) AS n FROM hits GROUP BY h",
         "SELECT epoch(t) // 3600 AS h, COUNT(*) AS n FROM hits GROUP BY h",
         "SELECT strftime(t, '%H') AS h, COUNT(*) AS n FROM hits GROUP BY h",
@@ -226,6 +228,45 @@ def test_what_depends_on_the_day_equals_duckdb(hits, sql):
     frame = dpsql.query(hits, sql, budget=dpsql.Budget(rho=10**10), schema=HITS)
     ours = [(*row[:-2], round(row[-2], 3)) for row in frame.rows()]
     assert sorted(ours) == sorted(hits.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT extract(hour FROM t) AS k, COUNT(*) AS n FROM hits GROUP BY k",
+        "SELECT hour(t) AS k, hour(t) // 6 AS q, COUNT(*) AS n FROM hits GROUP BY k",
+        "SELECT t::DATE AS d, date_part('minute', t) AS k, COUNT(*) AS n FROM hits GROUP BY d, k",
+        "SELECT dayofweek(t) AS d, hour(t) * 10 + dayofweek(t) AS k, COUNT(*) AS n FROM hits "
+        "GROUP BY d, hour(t)",
+        "SELECT COUNT(*) AS n FROM hits WHERE hour(t) BETWEEN 9 AND 17 AND t < DATE '2013-07-02'",
+        "SELECT t::DATE AS d, COUNT(*) FILTER (minute(t) < 10) AS n FROM hits GROUP BY d",
+        "SELECT SUM(hour(t)) AS n, MEDIAN(hour(t)) AS m FROM hits WHERE second(t) > 30",
+        "SELECT CASE WHEN hour(t) < 12 THEN t::DATE END AS k, COUNT(*) AS n FROM hits GROUP BY k",
+        "SELECT k, COUNT(*) AS n FROM hits JOIN (VALUES (0, 12, 'am'), (12, 24, 'pm')) v(b, e, k) "
+        "ON hour(t) >= b AND hour(t) < e GROUP BY k",
+        "SELECT COUNT(*) AS n FROM hits WHERE hour(t) IN (SELECT 3 UNION SELECT 4)",
+        "SELECT hour(t) AS k, SUM(COUNT(*)) OVER (ORDER BY hour(t)) AS n FROM hits GROUP BY k",
+        "SELECT epoch(t) > 1372723200 AS k, COUNT(*) AS n FROM hits GROUP BY k",
+        "SELECT hour(t) AS k, COUNT(*) AS n FROM hits WHERE t < DATE '2013-07-02' OR hour(t) > 3 "
+        "GROUP BY k",
+    ],
+)
+def test_parts_of_the_time_are_looked_at_in_each_row(hits, sql):
+    """Rows with a day that isn't declared count no more than elsewhere."""
+    hits.execute("BEGIN").fetchall()
+    later = "INSERT INTO hits SELECT TIMESTAMP '2013-08-01 03:10:00' FROM range(50)"
+    hits.execute(later).fetchall()
+    frame = dpsql.query(hits, sql, budget=dpsql.Budget(rho=10**10), schema=HITS)
+    hits.execute("ROLLBACK").fetchall()
+    found = hits.execute(sql)
+    names = [column[0] for column in found.description]
+    if "k" in names:
+        first = frame.filter(pl.col("k").is_not_null() & (pl.col("n") > 0.5))
+        frame = first if "OVER" not in sql else frame.filter(pl.col("k").is_not_null())
+    ours = [tuple(round(v, 2) if isinstance(v, float) else v for v in row)
+            for row in frame.select(names).rows()]  # fmt: skip
+    theirs = [row for row in found.fetchall() if None not in row]
+    assert sorted(ours) == sorted(theirs)
 
 
 def test_a_timestamp_is_grouped_by_its_day(hits):
@@ -324,7 +365,8 @@ def test_timestamps_of_a_declared_column_are_compared_row_by_row_too(visits):
         ("t > TIMESTAMP '2013-11-03 12:00:00'", "known by hours only"),
         ("t <= TIMESTAMP '2013-11-03 12:00:00'", "known by hours only"),
         ("seen >= TIMESTAMP '2013-11-03 12:30:00'", "known by hours only"),
-        ("minute(t) = 0", "known by its hour only"),
+        ("t::TIME = TIME '12:00'", "known by its hour only"),
+        ("minute(seen) = 0", "known by its hour only"),
         ("strftime(seen, '%H:%M') = '12:00'", "known by its hour only"),
         ("(t - INTERVAL 30 MINUTE)::DATE = DATE '2013-11-03'", "known by its hour only"),
         ("seen >= '2013-11-03 12:00:00+02'", "clock shows in America/New_York"),

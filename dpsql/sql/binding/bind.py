@@ -21,6 +21,7 @@ from dpsql.sql.binding.expressions import (
     rebuild,
     render,
 )
+from dpsql.sql.binding.instants import told_by_rows
 from dpsql.sql.binding.labels import check_labels
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import Found, PrivateColumn, PublicColumn, RowQueryColumn
@@ -84,8 +85,8 @@ class RowBinder:
     def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression over the columns of rows.
 
-        It may depend on columns without a domain: whether it can be evaluated row by row is seen
-        when it is lowered.
+        It may depend on columns without a domain, or on what the cells of a timestamp don't tell:
+        whether it can be evaluated row by row is seen when it is lowered.
 
         Raises:
             SqlError, SqlSchemaError, UnsupportedSqlError: a name or construct has no place here.
@@ -111,6 +112,7 @@ class RowBinder:
 
         bound = change(node.unnest()).unnest()
         self._named |= attributes
+        rows |= told_by_rows(bound, self._home.table)
         return BoundExpr(
             bound,
             render(bound),

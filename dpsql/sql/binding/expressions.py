@@ -40,7 +40,8 @@ class BoundExpr:
     """Where it stands in the statement."""
     by_row: frozenset[str] = field(default=frozenset(), compare=False)
     """The private columns for which it is evaluated row by row: those without a domain that it
-    depends on; and where it is added up, those with a domain of too many cells."""
+    depends on; timestamps of which it depends on more than their cells tell; and where it is added
+    up, those with a domain of too many cells."""
 
     @property
     def nodes(self) -> frozenset[str | int]:

@@ -26,7 +26,12 @@ from dpsql.schema.sequences import TimeRange
 from dpsql.schema.table import as_sql
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, rebuild, render
-from dpsql.sql.lowering.instants import COMPARISONS, DependsOnTimeError, compared_with
+from dpsql.sql.binding.instants import (
+    COMPARISONS,
+    DependsOnTimeError,
+    compared_with,
+    known_by,
+)
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, SandboxLimitError, column_type
 from dpsql.sql.text.spans import SourceText
 
@@ -263,8 +268,7 @@ class CoarseColumns:
 
     def _period(self, name: str) -> str:
         """Return by what a timestamp is known."""
-        values = self._table.columns[name].values
-        return values.grain if isinstance(values, TimeRange) else "day"
+        return known_by(self._table.columns[name])
 
     def _error(self, bound: BoundExpr, message: str, name: str | None) -> SqlError:
         hint = "compare each of them with values."

@@ -25,8 +25,7 @@ no accuracy where only one of them is asked about at a time.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -49,6 +48,7 @@ from dpsql.sql.binding.expressions import (
     render,
     substituted,
 )
+from dpsql.sql.binding.instants import told_by_rows
 from dpsql.sql.binding.moments import present
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import values_of
@@ -59,7 +59,6 @@ from dpsql.sql.text.spans import SourceText
 
 MOST_CELLS = 2**20
 """Cells of all keys of a core together, up to which conditions become keys too."""
-_CANONICAL = re.compile(r"__([aw])([0-9]+)")
 
 
 def derived_core(keys: DerivedKeys, core: Core, reader: RowReader, source: SourceText) -> Core:
@@ -112,9 +111,26 @@ class _Statement:
             conjuncts=(*core.conjuncts, *(c for c in where if not c.by_row)),
             by_row=tuple(c for c in where if c.by_row),
             statistics=tuple(self._statistic(s, as_keys=as_keys) for s in core.statistics),
-            # Of keys alone, all that are derived determine what is computed of them.
-            derived=tuple(computed for computed in core.derived if not computed.by_row),
+            derived=tuple(self._computed(core.keys, keys, core.derived)),
         )
+
+    def _computed(
+        self, written: Sequence[BoundExpr], keys: Sequence[BoundExpr], derived: Iterable[BoundExpr]
+    ) -> Iterator[BoundExpr]:
+        """Write what is computed of keys alone over those that are derived.
+
+        These determine it. But of a timestamp that is grouped by its cells, more may be asked.
+        """
+        for computed in derived:
+            if not computed.by_row:
+                yield computed
+            elif not computed.by_row.isdisjoint(self._table.columns):
+                node = computed.node
+                for own, key in zip(written, keys, strict=True):
+                    node = substituted(node, own.node, key.node) if own.by_row else node
+                over = self._keys.over_cells(computed, node)
+                if over is not None:
+                    yield over
 
     def _statistic(self, statistic: Statistic, *, as_keys: bool) -> Statistic:
         if isinstance(statistic, Windowed):
@@ -206,7 +222,7 @@ class _Statement:
         for of, key in self._used.items():
             if self._restricted[of].condition is condition:
                 node = substituted(condition.node, self._restricted[of].of, key)
-                return self._over_keys(condition, node)
+                return self._keys.over_cells(condition, node)
         return None
 
     def _kind(self, condition: BoundExpr) -> str:
@@ -291,22 +307,11 @@ class _Statement:
             return bound
         fine = not bound.by_row.isdisjoint(self._table.columns)
         node = (self._key(bound.node) if fine else None) or self._replaced(bound.node)
-        return self._over_keys(bound, node)
-
-    def _over_keys(self, bound: BoundExpr, node: Expr) -> BoundExpr | None:
-        """Return an expression of which some parts are keys now; None if not all could be."""
-        named = [_CANONICAL.fullmatch(part.name) for part in node.find_all(exp.Column)]
-        numbers = {(place[1], int(place[2])) for place in named if place is not None}
-        if any(kind == "w" for kind, _ in numbers):
-            return None
-        attributes = frozenset(self._keys.name(number) for _, number in numbers)
-        return replace(
-            bound, node=node, sql=render(node), attributes=attributes, by_row=frozenset()
-        )
+        return self._keys.over_cells(bound, node)
 
     def _replaced(self, node: Expr) -> Expr:
         """Replace the largest parts that can be keys."""
-        if not reads_rows(node):
+        if not reads_rows(node) and not told_by_rows(node, self._table):
             return node
         key = self._key(node) or self._listed(node) or self._branch(node)
         key = key or self._key(node, rounded=True)  # what conditions list are fewer values
@@ -332,12 +337,7 @@ class _Statement:
             key = self._reader.key(alone, rounded=rounded)
         except SqlError:
             return None
-        if key is None:
-            return None
-        place = column(f"__a{self._keys.number(key)}")
-        if key.type.sql == key.domain.type:
-            return place
-        return exp.Cast(this=place, to=exp.DataType.build(key.type.sql, dialect="duckdb"))
+        return None if key is None else self._keys.typed(key)
 
     def _alone(self, node: Expr) -> BoundExpr:
         """Return a part of a bound expression as one of its own."""

@@ -15,8 +15,9 @@ for values of the interval.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from sqlglot import exp
@@ -34,9 +35,10 @@ from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.names import quoted_name
-from dpsql.sql.binding.expressions import Expr, column
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 
+_CANONICAL = re.compile(r"__([aw])([0-9]+)")
 NO_CUTS: Mapping[str, Cuts] = MappingProxyType({})
 Ranges = Mapping[str, Range]
 """Column → the places to which conditions restrict it."""
@@ -101,6 +103,29 @@ class DerivedKeys:
         """Return the number under which expressions name a key."""
         self.keys.setdefault(key.name, key)
         return len(self.stored.columns) + list(self.keys).index(key.name)
+
+    def typed(self, key: RowKey) -> Expr:
+        """Write the column of a key, in the type that its expression has."""
+        place = column(f"__a{self.number(key)}")
+        if key.type.sql == key.domain.type:
+            return place
+        return exp.Cast(this=place, to=_sql_type(key.type))
+
+    def over_cells(self, bound: BoundExpr, node: Expr) -> BoundExpr | None:
+        """Bind an expression some parts of which are keys now; None if not all could be.
+
+        Args:
+            bound: what it was.
+            node: what it is, over canonical names.
+        """
+        named = [_CANONICAL.fullmatch(part.name) for part in node.find_all(exp.Column)]
+        numbers = {(place[1], int(place[2])) for place in named if place is not None}
+        if any(kind == "w" for kind, _ in numbers):
+            return None
+        attributes = frozenset(self.name(number) for _, number in numbers)
+        return replace(
+            bound, node=node, sql=render(node), attributes=attributes, by_row=frozenset()
+        )
 
     def domain_size(self, name: str) -> int:
         """Return how many values a column or a key has."""

@@ -13,7 +13,8 @@ the period: at the day only, or in a column known by hours, at these too.
 A function of fixed values is fixed, as all functions that are allowed are deterministic. A
 comparison of the column with a fixed value v changes at v and nowhere else: in a period it is fixed
 if it is the same at its first instant, at its last, and at, just before and just after v. These
-are collected to be tried, see `coarse`. Anything else depends on the time.
+are collected to be tried, see `coarse`. Anything else depends on the time: it is evaluated row by
+row where its values are known, as an hour is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from dpsql.schema import Domain, Table
+from dpsql.schema.sequences import TimeRange
 from dpsql.sql.binding.expressions import Expr
 
 COMPARISONS = (
@@ -85,6 +88,37 @@ _BY = {
 
 class DependsOnTimeError(Exception):
     """An expression depends on more than what is known of a timestamp."""
+
+
+def known_by(domain: Domain) -> str:
+    """Return by what a timestamp with a domain is known: its "day", "hour" or "minute"."""
+    return domain.values.grain if isinstance(domain.values, TimeRange) else "day"
+
+
+def told_by_rows(node: Expr, table: Table) -> frozenset[str]:
+    """Name the timestamps with a domain of which an expression depends on more than its cells.
+
+    Not those with a time zone: what they are in a row depends on it.
+
+    Args:
+        node: an expression over canonical names.
+        table: the private table.
+    """
+    places = {part.name for part in node.find_all(exp.Column)}
+    return frozenset(
+        name
+        for i, (name, domain) in enumerate(table.columns.items())
+        if f"__a{i}" in places and domain.instant and domain.zone is None
+        if _depends_on_time(node, f"__a{i}", known_by(domain))
+    )
+
+
+def _depends_on_time(node: Expr, place: str, period: str) -> bool:
+    try:
+        compared_with(node, place, period)
+    except DependsOnTimeError:
+        return True
+    return False
 
 
 def compared_with(node: Expr, place: str, period: str) -> list[Expr]:
