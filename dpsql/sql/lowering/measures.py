@@ -368,7 +368,8 @@ class RowReader:
         try:
             yield
         except SandboxError as error:
-            raise self._source.error(span, f"DuckDB can't read this: {error}", None) from None
+            hint = "write it as DuckDB does; parentheses say what belongs together."
+            raise self._source.error(span, f"DuckDB can't read this: {error}.", hint) from None
         except SqlError as error:
             if error.span is not None:
                 raise

@@ -128,9 +128,12 @@ class Sandbox:
         """
         reply, _ = self._ask("tree", query=f"SELECT {expression}")
         try:
-            (statement,) = json.loads(str(reply["tree"]))["statements"]
+            read = json.loads(str(reply["tree"]))
+            if read.get("error_type") == "parser":
+                raise SandboxError(_shown(read["error_message"]))
+            (statement,) = read["statements"]
             (found,) = statement["node"]["select_list"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SandboxError(_shown(error)) from None
         if not isinstance(found, dict):
             raise SandboxError("this is not an expression")
