@@ -1,6 +1,5 @@
 """The helper process: what it gave up, how it ends, and what the owner takes from it."""
 
-import gc
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ import dpsql
 from dpsql.errors import ResourceLimitError, SqlError
 from dpsql.schema import Domain, Table
 from dpsql.sql import compile_script
-from dpsql.sql.sandbox import helper, protocol, worker
+from dpsql.sql.sandbox import confine, helper, protocol, worker
 from dpsql.sql.sandbox.database import Sandbox, SandboxError, SandboxLimitError
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has other limits")
@@ -121,10 +120,23 @@ def test_nothing_can_be_reached_once_confined(tmp_path):
 
 
 @LINUX
+def test_what_is_dropped_no_longer_counts_towards_the_bound_on_memory(own):
+    sandbox = Sandbox()
+    sandbox.rows("SELECT 1")
+    process = psutil.Process(helper.helper().pid)
+    before, wide = process.memory_info().vms, "range::HUGEINT AS a, -range::HUGEINT AS b"
+    for _ in range(3):
+        sandbox.create("__t_1", f"SELECT {wide} FROM range(10000000)")
+        assert process.memory_info().vms > before + 300 * 2**20
+        sandbox.drop("__t_1")
+        assert process.memory_info().vms < before + 100 * 2**20 < confine.MORE_BYTES / 3
+
+
+@LINUX
 def test_the_helper_has_nothing_but_its_pipes(own):
     Sandbox().rows("SELECT 1")
     running = psutil.Process(helper.helper().pid)
-    assert running.environ() == {"TZ": "UTC"}
+    assert running.environ() == {"TZ": "UTC", **helper._LEAN}
     assert running.cwd() == "/"
     assert sorted(os.listdir(f"/proc/{running.pid}/fd")) == ["0", "1", "2"]
     assert os.getsid(running.pid) != os.getsid(0)  # Ctrl-C at the terminal is the owner's alone
@@ -369,7 +381,7 @@ def test_nonsense_from_the_helper_is_an_error(monkeypatch, reply, block):
         def forget(self, _):
             return
 
-    monkeypatch.setattr("dpsql.sql.sandbox.database.helper", lambda take: Stranger())
+    monkeypatch.setattr("dpsql.sql.sandbox.database.helper", Stranger)
     with pytest.raises(SandboxError) as caught:
         Sandbox().frame("SELECT 1")
     assert len(str(caught.value)) < 300
@@ -424,21 +436,3 @@ def test_what_fails_for_a_value_is_told_apart_from_what_takes_too_much():
     assert not limit("SELECT 'a'::INTEGER")
     assert not limit("SELECT 127::TINYINT + 1::TINYINT")
     assert not limit("SELECT nothing")
-
-
-def test_a_helper_that_has_done_much_is_replaced_when_nobody_uses_it(monkeypatch):
-    monkeypatch.setattr(helper, "MOST_MESSAGES", 3)
-    gc.collect()
-    first = Sandbox()
-    for _ in range(5):
-        assert first.rows("SELECT 1") == [(1,)]
-    old = first._helper
-    second = Sandbox()
-    assert second.rows("SELECT 2") == [(2,)]
-    assert second._helper is old  # `first` is still in use
-    del first, second
-    gc.collect()
-    third = Sandbox()
-    assert third.rows("SELECT 4") == [(4,)]
-    assert third._helper is not old
-    assert not old.alive

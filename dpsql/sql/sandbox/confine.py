@@ -22,7 +22,7 @@ import struct
 import sys
 from pathlib import Path
 
-MORE_BYTES = 5 * 2**30
+MORE_BYTES = 3 * 2**30
 """Address space beyond what is in use: DuckDB's own limit, Arrow's copies, and some air."""
 
 _NO_NEW_PRIVILEGES = 38

@@ -196,7 +196,7 @@ class Sandbox:
         message = {"sandbox": self._number, "kind": kind, "name": name, "query": query}
         with self.lock:
             if self._helper is None:
-                self._helper = helper(take=True)
+                self._helper = helper()
                 weakref.finalize(self, self._helper.forget, self._number)
             with self._helper.lock:  # waiting for others doesn't count
                 start = time.monotonic()

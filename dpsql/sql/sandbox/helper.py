@@ -29,9 +29,15 @@ MAX_REPLY = 2**31
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 2.0
 """How long a statement may go on when it was told to stop, before the helper is killed."""
-MOST_MESSAGES = 3_000
-"""After so many a helper that no sandbox uses is replaced: what the allocators of DuckDB and Arrow
-keep in pieces counts towards the bound on its memory."""
+
+_LEAN = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "DUCKDB_JE_MALLOC_CONF": "retain:false,dirty_decay_ms:0,muzzy_decay_ms:0",
+}
+"""It is address space that is bounded, and it would be used up by what nobody uses: Arrow's own
+allocator reserves a gibibyte at a time, the C library 64 MiB for each thread, and DuckDB's keeps
+the addresses of what it has freed."""
 
 _BOOTSTRAP = """
 import json, sys, types
@@ -69,8 +75,6 @@ class Helper:
         self._stdin: Any = self._process.stdin
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._forgotten: list[int] = []
-        self._taken = self._asked = 0
-        self._ended: list[int] = []
         self.confined: tuple[str, ...] = ()
         """What the helper says that it has given up."""
         self._end = weakref.finalize(self, _kill, self._process, self._pid)
@@ -99,15 +103,6 @@ class Helper:
         """The helper's own process number."""
         return self._process.pid
 
-    @property
-    def worn(self) -> bool:
-        """Whether it has done much, and no sandbox uses it."""
-        return self._asked > MOST_MESSAGES and self._taken == len(self._ended)
-
-    def take(self) -> None:
-        """Note that one sandbox more uses it, until that is forgotten."""
-        self._taken += 1
-
     def let_go(self) -> None:
         """Close this process's ends of the pipes, and end the helper if it is this process's."""
         self._end()
@@ -115,7 +110,6 @@ class Helper:
     def forget(self, sandbox: int) -> None:
         """Tell the helper, with the next message, that a sandbox is no longer used."""
         self._forgotten.append(sandbox)
-        self._ended.append(sandbox)  # a finalizer may interrupt anything, and this can't be
 
     def ask(self, message: Mapping[str, object], block: bytes, seconds: float) -> Reply:
         """Send a message and wait for the reply.
@@ -132,7 +126,6 @@ class Helper:
         with self.lock:
             if not self.alive:
                 raise HelperLostError("what was prepared for it is gone; ask again")
-            self._asked += 1
             number, forgotten = next(self._numbers), self._forgotten[:]
             del self._forgotten[: len(forgotten)]
             try:
@@ -199,7 +192,7 @@ def _environment() -> dict[str, str]:
     Times with a zone are shown in the zone of the process, which DuckDB would ask the system for.
     Windows can't start a process without its own folder.
     """
-    return {"TZ": "UTC"} | {k: os.environ[k] for k in ("SYSTEMROOT",) if k in os.environ}
+    return {"TZ": "UTC"} | _LEAN | {k: os.environ[k] for k in ("SYSTEMROOT",) if k in os.environ}
 
 
 def _not_started(why: str) -> ResourceLimitError:
@@ -246,14 +239,10 @@ class _Current:
         self._lock = threading.Lock()
         self._helper: Helper | None = None
 
-    def get(self, *, take: bool) -> Helper:
+    def get(self) -> Helper:
         with self._lock:
-            if self._helper is not None and self._helper.worn:
-                self._helper.let_go()
             if self._helper is None or not self._helper.alive:
                 self._helper = Helper()
-            if take:
-                self._helper.take()
             return self._helper
 
     def forked(self) -> None:
@@ -268,6 +257,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_CURRENT.forked)
 
 
-def helper(*, take: bool = False) -> Helper:
-    """Return this process's helper, to `take` it for a sandbox; start one if there is none."""
-    return _CURRENT.get(take=take)
+def helper() -> Helper:
+    """Return this process's helper; start one if there is none."""
+    return _CURRENT.get()

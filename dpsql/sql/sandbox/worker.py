@@ -130,13 +130,10 @@ class Worker:
             statement = f"CREATE OR REPLACE TEMP {kind} {_own(name)} AS {query}"
             con.execute(statement, parameters)
             return {}, b""
-        types: list[tuple[str, ...]] = []
-        if kind in {"types", "frame"}:
-            types = [row[:2] for row in con.execute(f"DESCRIBE {query}", parameters).fetchall()]
-        if kind == "types":
-            return {"types": types}, b""
-        found = con.sql(query, params=parameters or None).to_arrow_table()
-        return {"types": types}, _packed(found)
+        found = con.sql(query, params=parameters or None)
+        types = list(zip(found.columns, map(str, found.types), strict=True))
+        # Without parameters nothing has run yet.
+        return {"types": types}, b"" if kind == "types" else _packed(found.to_arrow_table())
 
     def _check(self, con: Con, query: str) -> None:
         """Refuse what may not run. It depends on the text alone, so the same one passes again."""
