@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 import dpsql
@@ -250,9 +252,21 @@ def test_adaptive_releases_that_would_take_too_long_are_refused() -> None:
     assert "98,000,000 cells" in str(reason_unsupported("aim", large, GAUSSIAN))
 
 
-def test_the_memory_of_a_moment_is_seen() -> None:
+def test_the_memory_of_a_moment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, looked = psutil.Process.memory_info, threading.Semaphore(0)
+
+    def memory_info(process: psutil.Process) -> Any:
+        found = real(process)
+        if threading.current_thread() is not threading.main_thread():
+            looked.release()
+        return found
+
+    monkeypatch.setattr(psutil.Process, "memory_info", memory_info)
     with peak_memory() as peak_mb:
         held = np.ones(2**24)
-        time.sleep(0.02)
+        while looked.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have begun before
+            assert looked.acquire(timeout=60)
         del held
     assert peak_mb() > 100
