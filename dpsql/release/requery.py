@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -137,16 +138,27 @@ def requery(
         def split(known: Table) -> Mapping[str, Ints]:
             return splits(_along(sources, common_cuts(sources, known.lines)))
 
-        script = compile_script(
-            [("query", sql)],
-            lambda parts: _only(_counted(table, sources), parts),
-            lambda parts: frames.get(".".join(part.lower() for part in parts)),
-            split=split,
-            groups_above=groups_above,
-            cuts=cuts,
-        )
-        answers = answers_of(script, _along(sources, common_cuts(sources, script.table.lines)))
-        return AnsweredFrames(script.statements, answers, confidence).frame("query")
+        def answered(*, from_zero: bool) -> pl.DataFrame:
+            script = compile_script(
+                [("query", sql)],
+                lambda parts: _only(_counted(table, sources), parts),
+                lambda parts: frames.get(".".join(part.lower() for part in parts)),
+                split=split,
+                groups_above=groups_above,
+                cuts=cuts,
+                from_zero=from_zero,
+            )
+            own = _along(sources, common_cuts(sources, script.table.lines))
+            answers = answers_of(script, own)
+            return AnsweredFrames(script.statements, answers, confidence).frame("query")
+
+        try:
+            return answered(from_zero=False)
+        except UndeterminedError:
+            if any(source.measures for source in sources):
+                with suppress(UndeterminedError):  # sums may be from zero, as with Laplace noise
+                    return answered(from_zero=True)
+            raise
     except (np.linalg.LinAlgError, ValueError, OverflowError):  # it was forged: its parts don't fit
         raise ReleaseFormatError(
             "The measurements can't be read: they don't fit the table, or each other.",

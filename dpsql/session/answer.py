@@ -114,8 +114,6 @@ def answer(data: PrivateData, request: Request) -> Release:
 def answer_free(data: PrivateData, request: Request) -> Release:
     """Answer from earlier measurements alone.
 
-    From those that combine, together; else from one of the others by itself, the last first.
-
     Raises:
         UndeterminedError: they don't determine what is asked.
         StaleSchemaError: the connection or the table is not the one it was.
@@ -124,7 +122,24 @@ def answer_free(data: PrivateData, request: Request) -> Release:
     request.tell("planning", 0, 1)
     own = compiled(data, request)
     rehearse(own.script)
-    sources = own.before.sources
+    try:
+        return _from_measurements(data, own)
+    except UndeterminedError:
+        if own.script.is_centered:  # they may be of sums from zero, as with Laplace noise
+            with suppress(UndeterminedError):
+                return _from_measurements(data, compiled(data, request, from_zero=True))
+        raise
+
+
+def _from_measurements(data: PrivateData, own: Compiled) -> Release:
+    """Answer what was compiled from earlier measurements alone.
+
+    From those that combine, together; else from one of the others by itself, the last first.
+
+    Raises:
+        UndeterminedError: they don't determine what is asked.
+    """
+    request, sources = own.request, own.before.sources
     ways = [[s for s in sources if s.combines], *([s] for s in reversed(sources) if not s.combines)]
     error: UndeterminedError | None = None
     for way in ways:

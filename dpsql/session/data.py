@@ -63,6 +63,8 @@ class DeclaredData:
         request: Request,
         split: Callable[[Table], Split] = no_split,
         cuts: Mapping[str, Cuts] = NO_CUTS,
+        *,
+        from_zero: bool = False,
     ) -> Script:
         """Compile statements against the catalog and what is declared.
 
@@ -74,13 +76,14 @@ class DeclaredData:
             request: the statements.
             split: for the table, column → classes of cells that are told apart in any case.
             cuts: line of a column → where it is cut in any case.
+            from_zero: whether sums are added up from zero in any case.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
         check_declared(self.con, self.schema, describe_table)
-        script = self._compiled(request, split, cuts)
-        centered = any(family.center for family in script.workload.families)
+        script = self._compiled(request, split, cuts, from_zero=from_zero)
+        centered = script.is_centered
         named = isinstance(request.mechanism, str)  # it may be anything yet
         if named and request.mechanism == LAPLACE and request.amount is not None and centered:
             with suppress(DpsqlError):  # which will be told when it is planned
@@ -94,7 +97,7 @@ class DeclaredData:
         split: Callable[[Table], Split],
         cuts: Mapping[str, Cuts],
         *,
-        from_zero: bool = False,
+        from_zero: bool,
     ) -> Script:
         return compile_script(
             request.statements,

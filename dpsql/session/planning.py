@@ -43,6 +43,8 @@ class Compiled:
     request: Request
     script: Script
     before: Before
+    from_zero: bool = False
+    """Whether sums are added up from zero in any case."""
 
     @property
     def without_past(self) -> Compiled:
@@ -50,19 +52,24 @@ class Compiled:
         return replace(self, before=Before(vintage=self.before.vintage))
 
 
-def compiled(data: PrivateData, request: Request) -> Compiled:
+def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) -> Compiled:
     """Compile statements as if nothing had been measured, and find what was.
+
+    Args:
+        data: what the statements are over.
+        request: the statements.
+        from_zero: whether sums are added up from zero in any case.
 
     Raises:
         SqlError, SchemaError, ResourceLimitError: they can't be answered.
         LedgerError: the ledger can't be read.
     """
-    script = data.declared.compile(request)
+    script = data.declared.compile(request, from_zero=from_zero)
     before, lines = data.archive.measured(request, script.table), script.table.lines
     cuts = common_cuts(before.sources, lines)
     if any(cuts[name] != own for name, own in lines.items()):
-        script = data.declared.compile(request, cuts=cuts)
-    return Compiled(request, script, before.along(cuts))
+        script = data.declared.compile(request, cuts=cuts, from_zero=from_zero)
+    return Compiled(request, script, before.along(cuts), from_zero)
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
@@ -73,7 +80,7 @@ def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
     if not split:  # the same would come out, after as long a time again
         return replace(own, before=before)
     split_up = partial(split_of, own.script.table, split)
-    script = data.declared.compile(own.request, split_up, cuts)
+    script = data.declared.compile(own.request, split_up, cuts, from_zero=own.from_zero)
     return replace(own, script=script, before=before)
 
 

@@ -110,6 +110,11 @@ class Script:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Measure, or key → what a reader calls it."""
 
+    @property
+    def is_centered(self) -> bool:
+        """Whether some values are added up around a middle that is put back with counts."""
+        return any(family.center for family in self.workload.families)
+
     def sums(self, statement: Statement) -> tuple[str, ...]:
         """Say of what a statement adds up row by row how it is bounded and rounded."""
         families = (self.workload.families[number] for number in statement.families)

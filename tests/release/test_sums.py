@@ -153,6 +153,30 @@ def test_sums_with_laplace_noise_are_never_worse_than_added_up_from_zero(con, it
     assert answers["s"].to_list() == pytest.approx(exact["s"].cast(pl.Float64).to_list(), rel=1e-2)
 
 
+@pytest.mark.parametrize("items", ["SUM(x) AS s", "COUNT(*) AS n, SUM(y) AS s"])
+def test_sums_with_laplace_noise_answer_free_questions_of_them(con, tmp_path, items):
+    """Whether or not they were added up from zero: around their middle they would need a count."""
+    asked, budget = session(con, 1000), dpsql.Budget(epsilon=1, delta=0)
+    sql = f"SELECT k, {items} FROM t GROUP BY k"
+    paid = asked.release({"sums": sql}, budget=budget, mechanism="laplace")
+    paid.save(tmp_path / "kept")
+    total = sql.replace("k, ", "").replace(" GROUP BY k", "")
+    for text, expected in (
+        (sql, paid["sums"]),
+        (total, paid["sums"].drop("k").sum()),
+        (total + " WHERE k < 2", paid["sums"].filter(pl.col("k") < 2).drop("k").sum()),
+    ):
+        for frame in (
+            asked.query(text, budget=0),
+            paid.query(text),
+            dpsql.Release.load(tmp_path / "kept").query(text),
+        ):
+            np.testing.assert_allclose(frame.to_numpy(), expected.to_numpy(), rtol=1e-9)
+    for free in (lambda sql: asked.query(sql, budget=0), paid.query):
+        with pytest.raises(dpsql.UndeterminedError, match="too little was measured"):
+            free("SELECT SUM(z) AS s FROM t")
+
+
 def test_values_beyond_the_bounds_count_as_the_nearer_one(con):
     """Also where rows that add nothing add zero, which isn't between the bounds."""
     sql = (
