@@ -222,6 +222,64 @@ def test_no_variance_is_stated_where_none_is_known(con, sql, reason):
     assert release["query"][f"{name}_variance"].null_count() == release["query"].height
 
 
+COUNTS = "WITH c AS (SELECT a AS k, COUNT(*) AS n FROM t GROUP BY a)"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "EXISTS (SELECT 1 FROM c WHERE n > 3)",
+        "NOT EXISTS (SELECT 1 FROM c WHERE c.n > 3 AND c.k = x)",
+        "EXISTS (SELECT 1 FROM (SELECT k, n > 5 AS b FROM c) WHERE b)",
+        "EXISTS (SELECT k FROM c GROUP BY k HAVING SUM(n) > 4)",
+        "EXISTS (SELECT k FROM c QUALIFY row_number() OVER (ORDER BY n) > 9)",
+        "EXISTS (SELECT 1 FROM (VALUES (3)) v(y) WHERE y IN (SELECT k FROM c WHERE n > 4))",
+        "EXISTS (SELECT COUNT(*) FROM t HAVING COUNT(*) > 5)",
+        "2 IN (SELECT k FROM c WHERE n > 9)",
+        "3 IN (SELECT n FROM c)",
+        "CASE WHEN EXISTS (SELECT 1 FROM c WHERE n > 5) THEN 1 ELSE 0 END",
+        "(SELECT k FROM c ORDER BY n DESC LIMIT 1)",
+    ],
+)
+@pytest.mark.parametrize("of", ["FROM t GROUP BY a", "FROM (VALUES (1), (2)) v(x)"])
+def test_what_noise_decides_is_no_key(con, item, of):
+    key = "a AS x, " if "t" in of.split() else "x, "
+    sql = f"{COUNTS} SELECT {key}{item} AS e {of}"
+    release = dpsql.Session(con).release(sql, budget=dpsql.Budget(rho=1))
+    assert release.columns("query").rows()[1][:3] == ("e", "value", "none")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "EXISTS (SELECT n FROM c)",
+        "EXISTS (SELECT 1 FROM c WHERE k > 2)",
+        "EXISTS (SELECT * FROM (VALUES (3)) v(y) WHERE y > 4)",
+        "2 IN (SELECT k FROM c)",
+    ],
+)
+def test_what_no_noise_decides_is_as_public_as_keys(con, item):
+    sql = f"{COUNTS} SELECT a, COUNT(*) AS m, {item} AS e FROM t GROUP BY a"
+    release = dpsql.Session(con).release(sql, budget=dpsql.Budget(rho=1))
+    assert release.columns("query").rows()[2][:2] == ("e", "key")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM (VALUES (1, 2)) v(x, y)",
+        "SELECT AVG(x) AS m FROM (VALUES (1), (3)) v(x)",
+        "SELECT x, rank() OVER (ORDER BY x) AS r FROM generate_series(1, 3) g(x)",
+    ],
+)
+def test_what_is_public_has_no_variance(con, sql):
+    session = dpsql.Session(con)
+    script = {"counts": "SELECT a, COUNT(*) AS n FROM t GROUP BY a", "public": sql}
+    release = session.release(script, budget=dpsql.Budget(rho=1))
+    assert release["public"].rows() == con.execute(sql).fetchall()
+    assert set(release.columns("public")["role"]) == {"key"}
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("runs", [5, pytest.param(12, marks=pytest.mark.long)])
 def test_intervals_of_quantiles_hold_the_quantiles(monkeypatch, runs):

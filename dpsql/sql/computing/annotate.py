@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -38,6 +38,16 @@ class Annotator(Protocol):
 
     def is_answers(self, item: Expr) -> bool:
         """Whether an item after FROM is a table of answers."""
+
+    def is_noisy(
+        self, query: Expr, names: Mapping[str, list[Output]], *, rows_only: bool = False
+    ) -> bool:
+        """Whether a query returns noisy values, or rows that they choose; in doubt it does."""
+
+    def is_correlated(
+        self, node: Expr, sources: Sequence[FromItem], names: Mapping[str, list[Output]]
+    ) -> bool:
+        """Whether a subquery may use columns of the SELECT around it; in doubt it does."""
 
     @property
     def many(self) -> bool:
@@ -160,11 +170,7 @@ class AnnotatedSelect:
 
     def _depends(self, query: exp.Query) -> bool:
         """Whether a subquery returns noisy values, or rows that they choose; in doubt it does."""
-        try:
-            _, outputs = self._propagation.annotate(query, self._names)
-        except NotSmoothError:
-            return True
-        return any(output.noisy or output.chosen for output in outputs)
+        return self._propagation.is_noisy(query, self._names)
 
     def _add(self, item: Expr) -> Expr:
         changed, source = self._propagation.source(item, self._names)
@@ -228,9 +234,18 @@ class AnnotatedSelect:
             return self._window(node)
         if isinstance(node, (exp.AggFunc, exp.Filter)):
             return self._aggregate(node)
+        if isinstance(node, exp.Query) and isinstance(node.parent, (exp.Exists, exp.In)):
+            return self._asked(node)
         if isinstance(node, exp.Subquery):
             return self._scalar(node)
         return None
+
+    def _asked(self, node: exp.Query) -> str | None:
+        """Note a query of EXISTS or IN, if the truth about it depends on noisy values."""
+        rows_only = isinstance(node.parent, exp.Exists)
+        if not self._propagation.is_noisy(node, self._names, rows_only=rows_only):
+            return None
+        return self._note(render(node), UNKNOWN, exact=False)
 
     def _column(self, node: exp.Column) -> str | None:
         qualifier = node.table.lower()
@@ -323,9 +338,11 @@ class AnnotatedSelect:
         return self._note(render(node), pairs, self._is_exact(g))
 
     def _scalar(self, node: exp.Subquery) -> str | None:
-        if self._correlated(node):
+        if self._propagation.is_correlated(node, self._sources, self._names):
             raise NotSmoothError(_OUTSIDE)
         query, outputs = self._propagation.annotate(node.this, self._names)
+        if outputs and outputs[0].chosen and not outputs[0].noisy:
+            raise NotSmoothError("which row is taken depends on noisy values")
         if not outputs or not outputs[0].noisy:
             return None
         if any(map(self._is_key_outside, node.find_all(exp.Column))):
@@ -342,26 +359,6 @@ class AnnotatedSelect:
             return False
         clause = select.args.get("from_")
         return clause is None or not self._propagation.is_answers(clause.this)
-
-    def _correlated(self, node: exp.Subquery) -> bool:
-        """Whether a subquery may use columns of this SELECT; in doubt it does."""
-        inner: set[str] = set()
-        aliases: set[str] = set()
-        for select in node.find_all(exp.Select):
-            clause = select.args.get("from_")
-            items = [clause.this] if clause is not None else []
-            items += [join.this for join in select.args.get("joins") or []]
-            for item in items:
-                _, source = self._propagation.source(item, self._names)
-                aliases.add(source.alias.lower())
-                inner |= set(source.columns)
-        outer = {source.alias.lower() for source in self._sources} - aliases
-        for part in node.find_all(exp.Column):
-            name = part.name.lower()
-            free = not part.table and name not in inner and self._has(name)
-            if part.table.lower() in outer or free:
-                return True
-        return False
 
     def _note(self, name: str, pairs: str, exact: bool) -> str:
         self._lists[name], self._exact[name] = pairs, exact

@@ -14,7 +14,7 @@ from dpsql.sql.binding.core import ROW, AnswerColumn, Role
 from dpsql.sql.binding.expressions import Expr, render
 from dpsql.sql.computing.fractions import COLUMNS, Placed, with_fractions
 from dpsql.sql.computing.gradient import NotSmoothError
-from dpsql.sql.computing.pairs import UNKNOWN, NumberedStatistics, Output
+from dpsql.sql.computing.pairs import NONE, UNKNOWN, NumberedStatistics, Output
 from dpsql.sql.computing.propagate import Propagation
 from dpsql.sql.lowering.lower import LoweredCore
 from dpsql.sql.sandbox.database import MAX_SECONDS, Sandbox, SandboxError
@@ -209,8 +209,12 @@ def _annotated(
         if len(found) != 2 * len(names):
             raise NotSmoothError("the query has columns of a form that isn't followed")
     except (NotSmoothError, SandboxError) as error:
-        unknown = [Output(name, noisy=True, exact=False, reason=str(error)) for name in names]
-        hidden = ", ".join(f"{UNKNOWN} AS __e{i}" for i in range(len(names)))
+        if not lowered:  # of public tables alone, nothing is noisy
+            unknown, pairs = [Output(name) for name in names], NONE
+        else:
+            reason, pairs = str(error), UNKNOWN
+            unknown = [Output(name, noisy=True, exact=False, reason=reason) for name in names]
+        hidden = ", ".join(f"{pairs} AS __e{i}" for i in range(len(names)))
         return f"SELECT *, {hidden} FROM ({render(query)})", unknown
     return text, [replace(o, name=name) for name, o in zip(names, outputs, strict=True)]
 

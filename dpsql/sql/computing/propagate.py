@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from dpsql.sql.binding.expressions import Expr, quoted
 from dpsql.sql.computing.annotate import AnnotatedSelect
+from dpsql.sql.computing.gradient import NotSmoothError
 from dpsql.sql.computing.pairs import (
     NONE,
     UNKNOWN,
@@ -51,6 +52,52 @@ class Propagation:
     def is_answers(self, item: Expr) -> bool:
         """Whether an item after FROM is a table of answers."""
         return isinstance(item, exp.Table) and item.name in self._answers
+
+    def is_noisy(
+        self, query: Expr, names: Mapping[str, list[Output]], *, rows_only: bool = False
+    ) -> bool:
+        """Whether a query returns noisy values, or rows that they choose; in doubt it does.
+
+        Args:
+            query: the query.
+            names: the columns of the CTEs that it may name.
+            rows_only: whether only which rows there are matters.
+        """
+        tables = {table.name for table in query.find_all(exp.Table)}
+        if not any(name in self._answers or name.lower() in names for name in tables):
+            return False
+        try:
+            _, outputs = self.annotate(query, names)
+        except NotSmoothError:
+            return True
+        return any(o.chosen or (o.noisy and not rows_only) for o in outputs)
+
+    def is_correlated(
+        self, node: Expr, sources: Sequence[FromItem], names: Mapping[str, list[Output]]
+    ) -> bool:
+        """Whether a subquery may use columns of the SELECT around it; in doubt it does.
+
+        Args:
+            node: the subquery.
+            sources: what stands after FROM in that SELECT.
+            names: the columns of the CTEs that it may name.
+        """
+        inner: set[str] = set()
+        aliases: set[str] = set()
+        for select in node.find_all(exp.Select):
+            clause = select.args.get("from_")
+            items = [clause.this] if clause is not None else []
+            items += [join.this for join in select.args.get("joins") or []]
+            for item in items:
+                _, source = self.source(item, names)
+                aliases.add(source.alias.lower())
+                inner |= set(source.columns)
+        outer = {source.alias.lower() for source in sources} - aliases
+        outside = {name for source in sources for name in source.columns} - inner
+        return any(
+            part.table.lower() in outer or (not part.table and part.name.lower() in outside)
+            for part in node.find_all(exp.Column)
+        )
 
     def annotate(
         self, query: Expr, names: Mapping[str, list[Output]] | None = None
