@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
 from dpsql.schema.comments import domains_of, expressions_of
+from dpsql.schema.declarations import Schema
 from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import check_expressions
@@ -22,7 +23,7 @@ from dpsql.schema.lookup import StoredColumn, attached_file, columns_of, find, m
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.sequences import DecimalRange
-from dpsql.schema.table import COLLATED, Schema, Table
+from dpsql.schema.table import COLLATED, Table
 from dpsql.schema.units import EachRow, Unit, of_comment
 from dpsql.schema.zones import check_zones
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -46,6 +46,18 @@ class Name:
 
 
 Names = Mapping[str, Name]
+
+
+@dataclass(slots=True)
+class Kinds:
+    """The kinds of everything that was found in a query."""
+
+    found: set[str] = field(default_factory=set)
+
+    @property
+    def all(self) -> str:
+        """Noisy, if anything in it is."""
+        return NOISY if NOISY in self.found else PUBLIC
 
 
 def given_names(alias: Expr | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ A SELECT over the private table is a core. What joins it must be public, and wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sqlglot import exp
@@ -22,21 +22,22 @@ from dpsql.sql.binding.items import (
     NOISY,
     PRIVATE,
     PUBLIC,
+    Kinds,
     Name,
     Names,
     PrivateItems,
     WrittenRows,
     given_names,
 )
-from dpsql.sql.binding.joins import JoinedItem, check_sides, has_column, joins_of, name_parts
+from dpsql.sql.binding.joins import JoinedItem, check_sides, has_column, joins_of
 from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.relations import materialize, without_unused
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
-from dpsql.sql.binding.subqueries import Outer, OuterColumns
+from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables, Public, Resolve
 from dpsql.sql.binding.unions import check_alike, parts_of, union_of
-from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 
 
@@ -49,17 +50,6 @@ class Outlined:
     tables: tuple[tuple[Table, Span], ...]
     """The private table of each core, and where it is named."""
     query: exp.Query
-
-
-@dataclass(slots=True)
-class _Kinds:
-    """The kinds of everything that was found in a query."""
-
-    found: set[str] = field(default_factory=set)
-
-    @property
-    def all(self) -> str:
-        return NOISY if NOISY in self.found else PUBLIC
 
 
 class Outliner:
@@ -96,7 +86,7 @@ class _Visitor:
         self._above = above  # see `compile_script`
         self._sandbox = tables.sandbox
         self._source = parsed.source
-        self._outside: dict[int, Expr] = {}  # see `OuterColumns.bound`
+        self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 
@@ -106,13 +96,13 @@ class _Visitor:
             for key in keys:
                 for name in ensure_list(node.args.get(key)):
                     check_name(name.name, name, self._source)
-        found = self._query(query, {}, _Kinds())
+        found = self._query(query, {}, Kinds())
         if isinstance(found, exp.Select):
             items = told_apart(query.expressions, found.expressions, self._source)
             found.set("expressions", items)
         return found
 
-    def _query(self, node: Expr, names: Names, kinds: _Kinds) -> exp.Query:
+    def _query(self, node: Expr, names: Names, kinds: Kinds) -> exp.Query:
         """Rewrite a query; `kinds` takes note of what it is over."""
         names, kept = self._with(node, names)
         bare = type(node)(**{k: v for k, v in node.args.items() if k != "with_"})
@@ -141,7 +131,7 @@ class _Visitor:
             if rows is not None:
                 known[name.lower()] = Name(PRIVATE, "", rows)
                 continue
-            inside = _Kinds()
+            inside = Kinds()
             query = self._query(cte.this, known, inside)
             if inside.all == PUBLIC:
                 shown = [c.name for c in alias.args.get("columns") or []]
@@ -153,17 +143,17 @@ class _Visitor:
                 kept.append(exp.CTE(this=query, alias=alias.copy()))
         return known, kept
 
-    def _within(self, node: Expr, names: Names, kinds: _Kinds) -> Expr:
+    def _within(self, node: Expr, names: Names, kinds: Kinds) -> Expr:
         """Rewrite anything inside a query that isn't a core."""
-        if id(node) in self._outside:
-            return self._outside[id(node)].copy()
+        if id(node) in self._subqueries.outside:
+            return self._subqueries.outside[id(node)].copy()
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             return self._query(node, names, kinds)
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             return self._named(node, names, kinds)
         return rebuild(node, lambda part: self._within(part, names, kinds))
 
-    def _named(self, node: exp.Table, names: Names, kinds: _Kinds) -> Expr:
+    def _named(self, node: exp.Table, names: Names, kinds: Kinds) -> Expr:
         """Rewrite a table's name to the sandbox's name for it."""
         kind, table = self._items.kind(node, names)
         kinds.found.add(kind)
@@ -172,7 +162,7 @@ class _Visitor:
             alias = exp.TableAlias(this=quoted(node.name))
         return exp.Table(this=quoted(table), alias=alias.copy())
 
-    def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: _Kinds) -> Expr:
+    def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: Kinds) -> Expr:
         joins = joins_of(node, self._source)
         place = self._items.among(joins, names)
         if place is None:
@@ -189,8 +179,8 @@ class _Visitor:
             self._source,
             node,
             home,
-            public=lambda part, outer: self._public_subquery(part, outer, names),
-            noisy=lambda part, outer: self._noisy_subquery(part, outer, names),
+            public=partial(self._subqueries.public, names=names),
+            noisy=partial(self._subqueries.noisy, names=names),
         )
         check_sides(joins, place, self._source, plain=home.query is None)
         own, joined = self._joined(joins, place, home, binder, names)
@@ -220,7 +210,7 @@ class _Visitor:
         joins = joins_of(select, self._source)
         place = self._items.among(joins, names) or joins[0]
         home = self._home(place.item, names)
-        public = partial(self._public_subquery, names=names)
+        public = partial(self._subqueries.public, names=names)
         binder = RowBinder(self._source, select, home, public)
         check_sides(joins, place, self._source, plain=False)
         own, joined = self._joined(joins, place, home, binder, names)
@@ -320,7 +310,7 @@ class _Visitor:
 
     def _relation(self, number: int, join: JoinedItem, names: Names) -> Relation:
         """Store what is joined as a table of the sandbox."""
-        kinds = _Kinds()
+        kinds = Kinds()
         item = self._within(join.item, names, kinds)
         span = self._source.node(join.item)
         if kinds.all == NOISY:
@@ -338,58 +328,3 @@ class _Visitor:
         )
         name = join.item.alias or join.item.name
         return Relation(number, name, columns, table, rows, join.kind, (), span)
-
-    def _public_subquery(self, node: Expr, outer: Outer, names: Names) -> Expr:
-        """Rewrite a subquery in an expression of rows."""
-        kinds = _Kinds()
-        private = self._names_private(node, names)
-        if not private:
-            own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
-            columns = OuterColumns(outer, lambda item: self._columns(item, names, own))
-            columns.bind(node)
-            self._outside |= columns.bound
-            rewritten = self._within(node, names, kinds)
-        if private or kinds.all == NOISY:
-            raise self._source.unsupported(
-                node,
-                "A subquery over private rows is not supported here.",
-                "use public tables in it; noisy answers can be used in HAVING and around the "
-                "statement.",
-            )
-        return rewritten
-
-    def _noisy_subquery(self, node: Expr, outer: Outer, names: Names) -> Expr:
-        """Rewrite a subquery over answers; columns of what isn't public are taken for its own."""
-        own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
-
-        def shown(item: Expr) -> list[str] | None:
-            private = self._names_private(item, names)
-            return None if private else self._columns(item, names, own)
-
-        columns = OuterColumns(outer, shown)
-        columns.bind(node)
-        self._outside |= columns.bound
-        return self._within(node, names, _Kinds())
-
-    def _columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
-        """Return the columns of an item after FROM of a public subquery; None if not known."""
-        if isinstance(item, exp.Table) and item.name.lower() in own:
-            return None
-        kinds = _Kinds()
-        rewritten = self._within(item, names, kinds)
-        if kinds.all == NOISY:  # which is refused
-            return None
-        try:
-            return [name for name, _ in self._sandbox.types(f"SELECT * FROM {render(rewritten)}")]
-        except SandboxError:  # it uses columns from outside itself, or the whole will fail, too
-            return None
-
-    def _names_private(self, node: Expr, names: Names) -> bool:
-        """Whether a private table is named anywhere in a query; it must exist."""
-        own = {cte.alias.lower() for cte in node.find_all(exp.CTE)}
-        for table in node.find_all(exp.Table):
-            known = table.name.lower() in own and len(name_parts(table)) == 1
-            if not known and self._items.is_private(table, names):
-                self._items.table(self._items.base(table, names))
-                return True
-        return False

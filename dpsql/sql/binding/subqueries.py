@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.expressions import Expr, render
+from dpsql.sql.binding.items import NOISY, Kinds, Names, PrivateItems
+from dpsql.sql.binding.joins import name_parts
+from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.text.spans import SourceText
 
 Outer = Callable[[exp.Column], Expr | None]
 """Binds a column from outside of a subquery; None if there is none of its name."""
@@ -20,8 +24,12 @@ Shown = Callable[[Expr], Sequence[str] | None]
 """Returns the names of the columns of an item after FROM; None if they aren't known."""
 
 
+Within = Callable[[Expr, Names, Kinds], Expr]
+"""Rewrites anything inside a query, and takes note of what it is over."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _Visible:
     """What one SELECT calls its tables and their columns, in lower case."""
 
     tables: frozenset[str]
@@ -51,7 +59,7 @@ class OuterColumns:
     bound: dict[int, Expr] = field(default_factory=dict)
     """What to put in place of a column, under the identity of its node."""
 
-    def bind(self, node: Expr, around: tuple[_Names, ...] = ()) -> None:
+    def bind(self, node: Expr, around: tuple[_Visible, ...] = ()) -> None:
         """Look through a subquery, and bind what is from outside.
 
         Raises:
@@ -64,7 +72,7 @@ class OuterColumns:
             for part in node.iter_expressions():
                 self.bind(part, around)
             return
-        inside = (*around, self._names(node))
+        inside = (*around, self._visible(node))
         for part in node.iter_expressions():
             if not isinstance(part, exp.From | exp.Join):
                 self.bind(part, inside)
@@ -73,19 +81,19 @@ class OuterColumns:
             if part.args.get("on") is not None:
                 self.bind(part.args["on"], inside)
 
-    def _column(self, node: exp.Column, around: tuple[_Names, ...]) -> None:
+    def _column(self, node: exp.Column, around: tuple[_Visible, ...]) -> None:
         if isinstance(node.this, exp.Star) or any(names.has(node) for names in around):
             return
         bound = self.outer(node)
         if bound is not None:
             self.bound[id(node)] = bound
 
-    def _names(self, select: exp.Select) -> _Names:
+    def _visible(self, select: exp.Select) -> _Visible:
         items = [clause.this for clause in _items(select)]
         found = [self.shown(item) for item in items]
         columns = [name for names in found for name in names or ()]
         columns += [item.alias for item in select.expressions if isinstance(item, exp.Alias)]
-        return _Names(
+        return _Visible(
             frozenset(item.alias_or_name.lower() for item in items),
             frozenset(map(str.lower, columns)),
             None not in found,
@@ -95,3 +103,83 @@ class OuterColumns:
 def _items(select: exp.Select) -> list[Expr]:
     clause = select.args.get("from_")
     return [] if clause is None else [clause, *(select.args.get("joins") or [])]
+
+
+class Subqueries:
+    """Rewrites the subqueries of one statement.
+
+    Args:
+        source: its text.
+        sandbox: where public tables are.
+        items: tells items after FROM apart.
+        within: rewrites what is in a subquery.
+    """
+
+    def __init__(
+        self, source: SourceText, sandbox: Sandbox, items: PrivateItems, within: Within
+    ) -> None:
+        self._source = source
+        self._sandbox = sandbox
+        self._items = items
+        self._within = within
+        self.outside: dict[int, Expr] = {}
+        """What to put in place of columns from outside of subqueries, see `OuterColumns.bound`."""
+
+    def public(self, node: Expr, outer: Outer, names: Names) -> Expr:
+        """Rewrite a subquery in an expression of rows.
+
+        Raises:
+            UnsupportedSqlError: it is over private rows, or noisy answers.
+        """
+        kinds = Kinds()
+        private = self._names_private(node, names)
+        if not private:
+            own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
+            columns = OuterColumns(outer, lambda item: self._columns(item, names, own))
+            columns.bind(node)
+            self.outside |= columns.bound
+            rewritten = self._within(node, names, kinds)
+        if private or kinds.all == NOISY:
+            raise self._source.unsupported(
+                node,
+                "A subquery over private rows is not supported here.",
+                "use public tables in it; noisy answers can be used in HAVING and around the "
+                "statement.",
+            )
+        return rewritten
+
+    def noisy(self, node: Expr, outer: Outer, names: Names) -> Expr:
+        """Rewrite a subquery over answers; columns of what isn't public are taken for its own."""
+        own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
+
+        def shown(item: Expr) -> list[str] | None:
+            private = self._names_private(item, names)
+            return None if private else self._columns(item, names, own)
+
+        columns = OuterColumns(outer, shown)
+        columns.bind(node)
+        self.outside |= columns.bound
+        return self._within(node, names, Kinds())
+
+    def _columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
+        """Return the columns of an item after FROM of a public subquery; None if not known."""
+        if isinstance(item, exp.Table) and item.name.lower() in own:
+            return None
+        kinds = Kinds()
+        rewritten = self._within(item, names, kinds)
+        if kinds.all == NOISY:  # which is refused
+            return None
+        try:
+            return [name for name, _ in self._sandbox.types(f"SELECT * FROM {render(rewritten)}")]
+        except SandboxError:  # it uses columns from outside itself, or the whole will fail, too
+            return None
+
+    def _names_private(self, node: Expr, names: Names) -> bool:
+        """Whether a private table is named anywhere in a query; it must exist."""
+        own = {cte.alias.lower() for cte in node.find_all(exp.CTE)}
+        for table in node.find_all(exp.Table):
+            known = table.name.lower() in own and len(name_parts(table)) == 1
+            if not known and self._items.is_private(table, names):
+                self._items.table(self._items.base(table, names))
+                return True
+        return False
