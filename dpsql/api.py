@@ -12,7 +12,7 @@ import duckdb
 import polars as pl
 
 from dpsql.calls import check_above, checked
-from dpsql.errors import MechanismError, SqlError, WorkloadError
+from dpsql.errors import MechanismError, SchemaError, SqlError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner import registry as mechanisms
@@ -297,7 +297,14 @@ def _protected(declared: Declared) -> tuple[int, str]:
     """Return how many rows of one unit count, and what neighbours are, without a table."""
     unit, rows = declared.unit, declared.max_rows
     given = Unit.given("unit" if unit is None and rows is not None else unit, rows)
-    return (given.max_rows, neighbours_of(given)) if isinstance(given, Unit) else (1, RECORD)
+    if not isinstance(given, Unit):
+        return 1, RECORD
+    if not isinstance(given.max_rows, int):
+        raise SchemaError(
+            "A workload is of one table, and max_rows has bounds for several.",
+            hint="give the bound for this one, for example " + option("max_rows", 3) + ".",
+        )
+    return given.max_rows, neighbours_of(given)
 
 
 @checked

@@ -16,7 +16,7 @@ from typing import Literal
 from dpsql.planner.plans.traits import MECHANISMS
 
 Kind = Literal[
-    "text", "texts", "single", "whole", "number", "amount", "pairs", "choice", "switch", "off"
+    "text", "texts", "single", "bounds", "number", "amount", "pairs", "choice", "switch", "off"
 ]
 
 
@@ -25,7 +25,8 @@ class Flag:
     """How an option is typed.
 
     `texts` and `pairs` (name=25) may be repeated; a `single` text that is repeated is
-    handed over as several, to be refused; `off` is a switch that is on without it.
+    handed over as several, to be refused; `bounds` are one whole number, or several with names
+    (orders=10); `off` is a switch that is on without it.
     """
 
     help: str
@@ -38,7 +39,11 @@ class Flag:
 FLAGS: Mapping[str, Flag] = {
     "schema": Flag("Domains and privacy units: a TOML file, in a notebook a dpsql.Schema."),
     "unit": Flag("The column that tells to whom a row belongs.", "single", "COLUMN"),
-    "max_rows": Flag("How many rows of one unit count at most.", "whole", "K"),
+    "max_rows": Flag(
+        "How many rows of one unit count at most; of several tables, orders=10. Repeatable.",
+        "bounds",
+        "K",
+    ),
     "each_row": Flag(
         "Beside tables with units: the rows of this one belong to nobody in those.", "switch"
     ),
@@ -114,6 +119,32 @@ def named_number(text: str) -> tuple[str, float]:
         if name and math.isfinite(number := float(typed)):
             return name, number
     raise ValueError(f"{text!r} is not of the form name=25")
+
+
+def bound(text: str) -> tuple[str, int]:
+    """Read a whole number, or a name and one, as in `orders=10`; the name is empty without one.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    name, equals, typed = text.rpartition("=")
+    if typed.strip().isdecimal() and bool(equals) == bool(name):
+        return name, int(typed)
+    raise ValueError(f"{text!r} is no whole number, nor of the form orders=10")
+
+
+def bounds_of(given: Collection[tuple[str, int]]) -> int | dict[str, int] | None:
+    """Return one bound, or those of several tables, as they are given in Python.
+
+    Raises:
+        ValueError: a table has two, or one has no name beside others.
+    """
+    found = dict(given)
+    if len(found) < len(given):
+        raise ValueError("a table has two bounds")
+    if "" in found and len(found) > 1:
+        raise ValueError("one bound is of no table")
+    return found.get("", found or None)
 
 
 def spelling(name: str) -> str:

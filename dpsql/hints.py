@@ -64,6 +64,10 @@ NO_REUSE = Hint("reuse=False", "--no-reuse")
 """To leave earlier measurements out of account."""
 
 
+_PLURAL = {"max_rows"}
+"""Options of several that are typed as in Python; of others one is typed at a time."""
+
+
 def option(name: str, value: object = None) -> Hint:
     """Name an argument, with a value to pass: True for a switch, a list or mapping for several."""
     flag = f"--{name.replace('_', '-')}"
@@ -73,7 +77,7 @@ def option(name: str, value: object = None) -> Hint:
         return Hint(f"{name}=True", flag)
     if isinstance(value, Mapping):
         given = [f"{key}={item}" for key, item in value.items()]
-        flag = flag.removesuffix("s")
+        flag = flag if name in _PLURAL else flag.removesuffix("s")
     else:
         given = [*map(str, value)] if isinstance(value, (list, tuple)) else [str(value)]
     shown = json.dumps(value, ensure_ascii=False)

@@ -20,7 +20,17 @@ from IPython.core.error import UsageError
 from dpsql import account
 from dpsql.engines.public import is_frame
 from dpsql.errors import DpsqlError, printable
-from dpsql.flags import BUDGET, FLAGS, Flag, exact_number, named_number, one_of, spelling
+from dpsql.flags import (
+    BUDGET,
+    FLAGS,
+    Flag,
+    bound,
+    bounds_of,
+    exact_number,
+    named_number,
+    one_of,
+    spelling,
+)
 from dpsql.hints import for_cell
 from dpsql.planner.plans.plan import Plan
 from dpsql.privacy import Budget
@@ -178,6 +188,8 @@ class Magics:
         found = dict(declared)
         if isinstance(found.get("unit"), list):
             found["unit"] = one_of(found["unit"])
+        if isinstance(found.get("max_rows"), list):
+            found["max_rows"] = _bounds(found["max_rows"])
         if "schema" in found:
             found["schema"] = self._variable(found["schema"])
         names = found.get("public", [])
@@ -205,6 +217,13 @@ class Magics:
         if name not in self._shell.user_ns:
             raise UsageError(f"There is no variable {name}.")
         return self._shell.user_ns[name]
+
+
+def _bounds(given: list[tuple[str, int]]) -> int | dict[str, int] | None:
+    try:
+        return bounds_of(given)
+    except ValueError as error:
+        raise UsageError(f"--max-rows: {error}.") from None
 
 
 def _left(session: Session) -> str:
@@ -319,7 +338,7 @@ def cell_parser() -> argparse.ArgumentParser:
 _KINDS: Mapping[str, Mapping[str, Any]] = {
     "texts": {"action": "append"},
     "single": {"action": "append"},
-    "whole": {"type": int},
+    "bounds": {"type": _reading(bound), "action": "append"},
     "number": {"type": float},
     "amount": {"type": _reading(exact_number)},
     "pairs": {"type": _reading(named_number), "action": "append", "default": []},

@@ -50,7 +50,7 @@ class UnitOptions(TypedDict, total=False):
 
     public: PublicTables | None
     unit: UnitLike
-    max_rows: int | None
+    max_rows: int | Mapping[str, int] | None
 
 
 class TableOptions(SchemaOption, UnitOptions, total=False):
@@ -261,7 +261,7 @@ class Declared:
     schema: Schema | Mapping[str, Mapping[str, Domain]] | None = None
     public: PublicTables | None = None
     unit: UnitLike = None
-    max_rows: int | None = None
+    max_rows: int | Mapping[str, int] | None = None
     vintage: str = ""
     accept_schema: bool = False
     ledger: str | Path | None = None

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from dpsql.flags import BUDGET, FLAGS, exact_number, named_number, one_of, spelling
+from dpsql.flags import (
+    BUDGET,
+    FLAGS,
+    bound,
+    bounds_of,
+    exact_number,
+    named_number,
+    one_of,
+    spelling,
+)
 from dpsql.request import SessionOptions
 
 if TYPE_CHECKING:
@@ -152,7 +161,7 @@ SCRIPT = click.Path(exists=True, dir_okay=False, allow_dash=True)
 _TYPES: Mapping[str, Any] = {
     "schema": FILE,
     "ledger": click.Path(dir_okay=False, path_type=Path),
-    "whole": int,
+    "bounds": Typed("whole number", bound),
     "number": float,
     "amount": AMOUNT,
     "pairs": Typed("name=number", named_number),
@@ -179,7 +188,7 @@ def typed(name: str) -> Callable[[Any], Any]:
         more = {"type": choice, "default": flag.choices[0], "show_default": True}
     else:
         more = {"type": _TYPES.get(name, _TYPES.get(flag.kind)), "metavar": flag.metavar}
-        more["multiple"] = flag.kind in {"texts", "pairs", "single"}
+        more["multiple"] = flag.kind in {"texts", "pairs", "single", "bounds"}
     return click.option(spelling(name), name, help=flag.help, **more)
 
 
@@ -204,7 +213,7 @@ def _typed(names: Collection[str]) -> dict[str, Callable[[Any], Any]]:
 
 def _source(given: dict[str, Any]) -> DatabaseOptions:
     each_row = given.pop("each_row")
-    if each_row and (given["unit"] or given["max_rows"] is not None):
+    if each_row and (given["unit"] or given["max_rows"]):
         raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
     if each_row:
         from dpsql.schema import EACH_ROW
@@ -225,9 +234,18 @@ def _argument(name: str, value: Any) -> Any:
         return by_name(value, spelling(name))
     if kind == "texts":
         return list(value) or None
+    if kind == "bounds":
+        return _bounds(value, spelling(name))
     if kind == "single" and isinstance(value, tuple):
         return one_of(value)
     return not value if kind == "off" else value
+
+
+def _bounds(given: tuple[tuple[str, int], ...], option: str) -> int | dict[str, int] | None:
+    try:
+        return bounds_of(given)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}.") from None
 
 
 def _gathered(

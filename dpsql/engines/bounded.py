@@ -45,14 +45,23 @@ GROUP BY of the ids.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from dpsql.engines.columns import call, source_of, whole
+from dpsql.engines.columns import call, whole
+from dpsql.engines.parents import (
+    identity,
+    parents_of,
+    unit_column,
+    unused,
+    way_to_unit,
+    with_parents_columns,
+)
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
+from dpsql.schema.table import COLLATED
 from dpsql.schema.units import ResolvedUnit
 
 KEPT = "kept"
@@ -74,21 +83,37 @@ def rule_of(table: Table) -> str:
 
 
 def kept_rows(table: Table, columns: Iterable[str]) -> str:
-    """Return a query for `columns` of the rows that count.
+    """Return a query for `columns` of the rows that count, and of the rows that they refer to.
 
     Raises:
         InternalError: the table has no privacy unit.
     """
+    names = list(columns)
+    parents = parents_of(table, names)
+    if not parents:
+        return _kept_rows(table.alone, names)
+    refer = [parent.join.column for parent in parents if not parent.above]
+    stored = [name for name in names if name not in table.joined]
+    theirs = (name for parent in parents for name in parent.names)
+    unit = f"{unused([*table.columns, *table.undeclared, *theirs])}unit"
+    kept = _kept_rows(table.alone, dict.fromkeys([*stored, *refer]), unit)
+    return with_parents_columns(kept, parents, names or refer, unit)
+
+
+def _kept_rows(table: Table, columns: Iterable[str], unit_as: str | None = None) -> str:
+    """Return a query for stored columns of the rows that count, and for their units."""
     unit = table.unit
     if unit is None:
         raise InternalError("a table without a unit has no bound on its rows")
     names = list(columns)
     own = unused([*table.columns, *table.undeclared])
-    stored = f"t{len(unit.joins)}.{quoted_name(unit.column)}"
-    id_, source = _id(stored, unit.type), _source(table)
+    stored = unit_column(unit)
+    id_, source = identity(stored, unit.type), way_to_unit(table)
     rows = f"{source} WHERE {stored} IS NOT NULL"
-    chosen = ", ".join(f"t0.{quoted_name(name)}" for name in names) or "0"
-    shown = ", ".join(map(quoted_name, names)) or "0"
+    read = [(f"t0.{quoted_name(name)}", quoted_name(name)) for name in names]
+    read += [] if unit_as is None else [(id_, quoted_name(unit_as))]
+    chosen = ", ".join(f"{column} AS {name}" for column, name in read) or "0"
+    shown = ", ".join(name for _, name in read) or "0"
     same = f"ON {id_} = {CROWDED}.{own}id"
     order = ", ".join(f"{key} ASC NULLS FIRST" for key in _order(table, names))
     by = f"PARTITION BY {id_}" + f" ORDER BY {order}" * bool(order)
@@ -99,7 +124,7 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     # Of the others all are kept. Rows of crowded units are lined up, then their stretches are told.
     others = f"SELECT {chosen} FROM {source} ANTI JOIN {CROWDED} {same} WHERE {stored} IS NOT NULL"
     placed = (
-        f"SELECT {f'{chosen}, ' * bool(names)}{found[0]}, {found[2]}, {found[3]}, "
+        f"SELECT {f'{chosen}, ' * bool(read)}{found[0]}, {found[2]}, {found[3]}, "
         f"{turned} AS {own}q FROM {source} JOIN {CROWDED} {same}"
     )
     stretch = call("//", call("*", f"{own}q", k), f"{own}n")
@@ -154,13 +179,20 @@ def _is_chosen(own: str, k: str) -> str:
 def _order(table: Table, names: Iterable[str]) -> Iterator[str]:
     """Write what a unit's rows are sorted by: two that agree in all of it are the same row.
 
-    Columns without a domain are in it if one of them is read.
+    Columns without a domain are in it if one of them is read. Those that refer to other rows come
+    last, if expressions of rows can't read them: they tell only rows apart that are alike else.
     """
     for name, domain in table.columns.items():
         yield from _told_apart(f"t0.{quoted_name(name)}", domain.type, domain.column_type)
-    if any(name not in table.columns for name in names):
-        for name, type_ in _readable(table):
-            yield from _told_apart(f"t0.{quoted_name(name)}", type_.name)
+    further = [name for name in names if name not in table.columns]
+    if not further:
+        return
+    readable = dict(_readable(table))
+    for name, type_ in readable.items():
+        yield from _told_apart(f"t0.{quoted_name(name)}", type_.name)
+    for name in further:
+        if name not in readable:
+            yield from _told_apart(f"t0.{quoted_name(name)}", _stored_type(table, name))
 
 
 def _told_apart(column: str, *types: str) -> Iterator[str]:
@@ -173,32 +205,13 @@ def _told_apart(column: str, *types: str) -> Iterator[str]:
         yield call("signbit", f"{column}::DOUBLE")
 
 
+def _stored_type(table: Table, name: str) -> str:
+    """Return the type of a column that refers to rows; that of a text with a collation is plain."""
+    return table.undeclared.get(name, "").replace(COLLATED, "VARCHAR")
+
+
 def _readable(table: Table) -> Iterator[tuple[str, RowType]]:
     """Name the columns without a domain that expressions of rows can read, with their types."""
     for name, declared in table.undeclared.items():
         with suppress(UnsupportedSqlError):
             yield name, row_type(declared)
-
-
-def _source(table: Table) -> str:
-    """Join the tables on the way to the unit, each of which has one row at most for a row."""
-    source = f"{source_of(table)} AS t0"
-    for i, join in enumerate(table.unit.joins if table.unit is not None else ()):
-        parent = ".".join(quoted_name(part) for part in join.path)
-        child = _id(f"t{i}.{quoted_name(join.column)}", join.type)
-        key = _id(f"t{i + 1}.{quoted_name(join.key)}", join.type)
-        source += f" JOIN {parent} AS t{i + 1} ON {child} = {key}"
-    return source
-
-
-def _id(column: str, type_: str) -> str:
-    """Return what tells ids apart: the bytes of a text."""
-    return call("encode", column) if type_ == "VARCHAR" else column
-
-
-def unused(columns: Collection[str]) -> str:
-    """Return a beginning that no column has."""
-    prefix = "u_"
-    while any(name.lower().startswith(prefix) for name in columns):
-        prefix = "u" + prefix
-    return prefix

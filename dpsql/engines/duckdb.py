@@ -30,10 +30,11 @@ from dpsql.engines.base import (
     Merged,
     Step,
 )
-from dpsql.engines.bounded import KEPT, kept_rows, unused
+from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.coding import Coding
 from dpsql.engines.columns import Parameters, call, source_of, whole
 from dpsql.engines.cover import MOST_SUM, cover, roll_up, tally
+from dpsql.engines.parents import unused
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table
@@ -322,7 +323,7 @@ def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Measures]) -> Scan:
     names = {name for block in blocks for name in block}
     used = coding.read(names, [value for added in blocks.values() for value in added.values()])
     counts = scan(coding, blocks, KEPT)
-    kept = kept_rows(coding.table.without_keys, used)
+    kept = kept_rows(coding.table, used)
     once = "MATERIALIZED" if len(blocks) > 1 else "NOT MATERIALIZED"
     return replace(counts, sql=f"WITH {KEPT} AS {once} ({kept}) {counts.sql}")
 

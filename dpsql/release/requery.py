@@ -133,7 +133,7 @@ def requery(
         raise SqlError("A query is one SQL text.", hint='for example release.query("SELECT …").')
     frames = {name.lower(): frame for name, frame in public.items()}
     try:
-        cuts = common_cuts(sources, {})
+        counted, cuts = _counted(table, sources), common_cuts(sources, {})
 
         def split(known: Table) -> Mapping[str, Ints]:
             return splits(_along(sources, common_cuts(sources, known.lines)))
@@ -141,13 +141,16 @@ def requery(
         def answered(*, from_zero: bool) -> pl.DataFrame:
             script = compile_script(
                 [("query", sql)],
-                lambda parts: _only(_counted(table, sources), parts),
+                lambda parts: _only(counted, parts),
                 lambda parts: frames.get(".".join(part.lower() for part in parts)),
                 split=split,
                 groups_above=groups_above,
                 cuts=cuts,
                 from_zero=from_zero,
+                widen=lambda one: counted if one.path == counted.path else one,
             )
+            if script.table.path != counted.path:
+                raise _not_counted(counted, (script.table.name,))
             own = _along(sources, common_cuts(sources, script.table.lines))
             answers = answers_of(script, own)
             return AnsweredFrames(script.statements, answers, confidence).frame("query")
@@ -181,10 +184,15 @@ def _counted(table: Table, sources: Sequence[Source]) -> Table:
 
 
 def _only(table: Table, parts: tuple[str, ...]) -> Table:
-    """Resolve the name of the one table that was measured."""
-    if table.is_called(parts):
-        return table
-    raise SchemaError(
+    """Resolve the name of the one table that was measured, or of one that its rows refer to."""
+    for one in (table, *(parent.table for parent in table.parents)):
+        if one.is_called(parts):
+            return one
+    raise _not_counted(table, parts)
+
+
+def _not_counted(table: Table, parts: tuple[str, ...]) -> SchemaError:
+    return SchemaError(
         f"This release has no table {printable('.'.join(parts))}.",
         hint=closest(parts[-1], [table.name]),
     )

@@ -8,9 +8,12 @@ macro of the database can take their place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.errors import SchemaError, StaleSchemaError, printable
+from dpsql.hints import option
 from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
 from dpsql.schema.comments import domains_of, expressions_of
 from dpsql.schema.declarations import Schema
@@ -22,6 +25,7 @@ from dpsql.schema.groups import Groups
 from dpsql.schema.lookup import StoredColumn, attached_file, columns_of, find, meant, of_table
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
+from dpsql.schema.referred import Describe, with_parents
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import COLLATED, Table
 from dpsql.schema.units import EachRow, Unit, of_comment
@@ -67,19 +71,6 @@ def read_table(
     return _describe(con, path, declared, unit)
 
 
-class Describe(Protocol):
-    """Describes a table by its name, as `read_table` does."""
-
-    def __call__(
-        self,
-        con: DuckDBPyConnection,
-        name_parts: tuple[str, ...],
-        declared: Schema | None = None,
-        unit: Unit | EachRow | None = None,
-    ) -> Table:
-        """Describe it."""
-
-
 def check_declared(
     con: DuckDBPyConnection, declared: Schema | None, describe: Describe = read_table
 ) -> None:
@@ -105,7 +96,7 @@ def verify_unchanged(
     table: Table,
     declared: Schema | None = None,
     unit: Unit | EachRow | None = None,
-    describe: Describe | None = None,
+    describe: Describe = read_table,
 ) -> None:
     """Check that the catalog still describes `table`, and that a view reads the same.
 
@@ -113,7 +104,9 @@ def verify_unchanged(
         StaleSchemaError: it was dropped or altered since it was read, or files were changed.
     """
     try:
-        now = (describe or _describe)(con, table.path, declared, unit)
+        now = describe(con, table.path, declared, unit)
+        if table.parents:
+            now = with_parents(con, now, declared, unit, describe)
     except SchemaError:
         now = None
     if now is not None and _files(now) != _files(table):
@@ -136,8 +129,10 @@ def _public(table: Table) -> object:
     """Return what must be as it was when a table was planned for."""
     origin = table.origin
     scanned = None if origin is None else (origin.digest, _public(origin.base))
-    known = table.fingerprint, table.without_keys.enforced, table.bounds, table.expressions
-    return known, table.file, scanned
+    above = [(p.above, p.join, p.on_way, _public(p.table)) for p in table.parents]
+    own = table.alone
+    known = own.fingerprint, own.enforced, own.bounds, own.expressions
+    return known, table.file, scanned, above
 
 
 def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]:
@@ -180,7 +175,7 @@ def _describe(
     said = unit_of(con, path, schema, unit, comment)
     resolved = None
     if isinstance(said, Unit):
-        resolved = resolve_unit(lambda sql, names: fetch(con, sql, names), tuple(path), said)
+        resolved = resolve_unit(partial(fetch, con), tuple(path), said)
     given = {column.lower() for column in declared}
     enforced = frozenset(name for name in (*columns, *bounds) if name.lower() not in given)
     return Table(
@@ -252,7 +247,29 @@ def unit_of(
             f"The schema declares another privacy unit for {path[-1]} than was passed.",
             hint=f"leave unit and max_rows out: the schema says {declared}.",
         )
-    return of_comment(path[-1], comment, given or declared)
+    said = of_comment(path[-1], comment, given or declared)
+    return _bounded(con, path, said) if isinstance(said, Unit) else said
+
+
+def _bounded(con: DuckDBPyConnection, path: Sequence[str], unit: Unit) -> Unit:
+    """Return a unit with the bound for one table.
+
+    Raises:
+        SchemaError: it has bounds for others only.
+    """
+    if not isinstance(unit.max_rows, Mapping):
+        return unit
+    rows = of_table(con, unit.max_rows, path)
+    if rows is None and unit.key.lower() == path[-1].lower():
+        rows = 1  # the units' own table, of which each is a row
+    if rows is None:
+        shown = {**unit.max_rows, path[-1]: 10}
+        raise SchemaError(
+            f"Nothing says how many rows of a unit count in {printable(path[-1])}.",
+            hint="give its bound too, for example " + option("max_rows", shown) + "; or, if it has "
+            "no private row, say so: " + option("public", [path[-1]]) + ".",
+        )
+    return replace(unit, max_rows=rows)
 
 
 def groups_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.errors import SchemaError, printable
+from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.hints import option
 from dpsql.schema.domain import INTEGER_TYPES
 from dpsql.schema.table import closest
@@ -49,6 +49,8 @@ class _Catalog:
     edges: Mapping[str, Sequence[_Edge]]
     wide: frozenset[tuple[str, str]]
     """Table and parent of each FOREIGN KEY of several columns."""
+    primary: Mapping[str, str]
+    """Table → its PRIMARY KEY, if that is one column."""
 
     def type(self, table: str, column: str) -> str:
         return self.columns.get(table, {}).get(column, "")
@@ -71,6 +73,8 @@ def resolve_unit(fetch: Fetch, path: tuple[str, ...], unit: Unit) -> ResolvedUni
     if own is not None:
         return _resolved(catalog, unit, name, own, ())
     target, column = _target(catalog, unit.key)
+    if target == name and column is None and name in catalog.primary:
+        return _resolved(catalog, unit, name, catalog.primary[name], ())
     if target is None:
         raise SchemaError(
             f"The table {name} has no column {printable(unit.key)} that could be its unit.",
@@ -89,6 +93,72 @@ def resolve_unit(fetch: Fetch, path: tuple[str, ...], unit: Unit) -> ResolvedUni
         shown = f"{target}.{last.key}"
         return _resolved(catalog, unit, at, last.column, edges[:-1], shown)
     return _resolved(catalog, unit, target, str(column), edges)
+
+
+class ForeignKeys:
+    """The FOREIGN KEYs between the tables of one schema.
+
+    Args:
+        fetch: runs a catalog query with parameters.
+        path: database, schema and name of a table of it.
+    """
+
+    def __init__(self, fetch: Fetch, path: tuple[str, ...]) -> None:
+        self._catalog = _read(fetch, path)
+
+    def of(self, table: str) -> tuple[Join, ...]:
+        """Return those of a table by which each row refers to one row or to none."""
+        catalog = self._catalog
+        edges = catalog.edges.get(table, ())
+        return tuple(
+            _join(catalog, edge) for edge in edges if _is_id(catalog.type(edge.parent, edge.key))
+        )
+
+    def way(self, table: str, unit: ResolvedUnit) -> tuple[Join, ...]:
+        """Return the steps from a table to the table that its units are rows of.
+
+        The last one needs not be taken to find the unit.
+        """
+        found, holder, column = [*unit.joins], table, unit.column
+        if found:
+            holder = found[-1].path[-1]
+        met = {table, holder}
+        while len(found) <= MAX_HOPS:
+            further = [join for join in self.of(holder) if join.column == column]
+            if len(further) != 1 or further[0].path[-1] in met:
+                break
+            found += further
+            holder, column = further[0].path[-1], further[0].key
+            met.add(holder)
+        return tuple(found)
+
+    def root(self, table: str, unit: ResolvedUnit) -> tuple[str, str]:
+        """Return table and column of the ids of a unit: the same for all tables that it has."""
+        way = self.way(table, unit)
+        return (way[-1].path[-1], way[-1].key) if way else (table, unit.column)
+
+    def round(self, table: str) -> tuple[str, ...]:
+        """Return tables by which rows of a table refer to rows of the same table; none if none do.
+
+        Of FOREIGN KEYs of all kinds, whether they can be followed here or not.
+        """
+        catalog = self._catalog
+        pending, seen = list[tuple[str, ...]]([(table,)]), set[str]()
+        while pending:
+            way = pending.pop(0)
+            narrow = [edge.parent for edge in catalog.edges.get(way[-1], ())]
+            for parent in (*narrow, *(to for at, to in sorted(catalog.wide) if at == way[-1])):
+                if parent == table:
+                    return (*way, table)
+                if parent not in seen:
+                    seen.add(parent)
+                    pending.append((*way, parent))
+        return ()
+
+
+def _join(catalog: _Catalog, edge: _Edge) -> Join:
+    path = (*catalog.path[:2], edge.parent)
+    return Join(edge.column, path, edge.key, catalog.type(edge.parent, edge.key))
 
 
 def _read(fetch: Fetch, path: tuple[str, ...]) -> _Catalog:
@@ -110,7 +180,12 @@ def _read(fetch: Fetch, path: tuple[str, ...]) -> _Catalog:
             edges.setdefault(str(table), []).append(_Edge(names[0], str(parent), keys[0]))
         else:
             wide.add((str(table), str(parent)))
-    return _Catalog(path, columns, edges, frozenset(wide))
+    primary = {
+        str(table): names[0]
+        for table, kind, names, _, _ in found
+        if kind == "PRIMARY KEY" and isinstance(names, list) and len(names) == 1
+    }
+    return _Catalog(path, columns, edges, frozenset(wide), primary)
 
 
 def _match(name: str, known: Iterable[str]) -> str | None:
@@ -217,12 +292,11 @@ def _resolved(
     _check_id(catalog, table, column)
     for edge in edges:
         _check_id(catalog, edge.parent, edge.key)
-    joins = tuple(
-        Join(e.column, (*catalog.path[:2], e.parent), e.key, catalog.type(e.parent, e.key))
-        for e in edges
-    )
+    joins = tuple(_join(catalog, edge) for edge in edges)
     name = column if table == catalog.path[-1] else f"{table}.{column}"
     type_ = catalog.type(table, column)
+    if isinstance(unit.max_rows, Mapping):
+        raise InternalError("the bound of this table was not chosen")
     return ResolvedUnit(shown or name, column, type_, joins, unit.max_rows)
 
 
@@ -232,9 +306,13 @@ def _check_id(catalog: _Catalog, table: str, column: str) -> None:
     Two units would pass for one, or a row would have two parents.
     """
     type_ = catalog.type(table, column)
-    if type_.split("(")[0] not in _IDS or type_.endswith("]"):
+    if not _is_id(type_):
         raise SchemaError(
             f"The column {column} of {table} has the type {type_ or 'GENERATED'}, so it can't tell "
             "units apart.",
             hint="use a column of an integer, VARCHAR or UUID type.",
         )
+
+
+def _is_id(type_: str) -> bool:
+    return type_.split("(")[0] in _IDS and not type_.endswith("]")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ import msgspec
 from dpsql.errors import SchemaError
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside, Value
 from dpsql.schema.expressions import check_expressions, read_expressions
+from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
 from dpsql.schema.numbers import (
     MAX_DIGITS,
@@ -36,8 +38,8 @@ from dpsql.schema.sequences import (
     clock_periods,
     first_of,
 )
-from dpsql.schema.table import Table
-from dpsql.schema.units import MAX_ROWS, ResolvedUnit
+from dpsql.schema.table import Parent, Table
+from dpsql.schema.units import MAX_ROWS, Join, ResolvedUnit
 
 _COLUMN_TYPE = re.compile(
     r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
@@ -170,6 +172,17 @@ class _Derived(_Shape, frozen=True):
     digest: str
 
 
+class _Parent(_Shape, frozen=True):
+    above: str
+    join: Join
+    on_way: bool
+    table: _Table
+
+    def read(self) -> Parent:
+        _require(_is_path(self.join.path) and self.table.unit is None and not self.table.parents)
+        return Parent(self.above, self.join, self.table.read(), self.on_way)
+
+
 class _Table(_Shape, frozen=True):
     name: str
     path: tuple[str, ...]
@@ -181,6 +194,7 @@ class _Table(_Shape, frozen=True):
     expressions: tuple[_Expression, ...] = ()
     filled: tuple[str, ...] = ()
     derived: tuple[_Derived, ...] = ()
+    parents: tuple[_Parent, ...] = ()
 
     def read(self) -> Table:
         columns = {column.name: column.read() for column in self.columns}
@@ -195,7 +209,7 @@ class _Table(_Shape, frozen=True):
         _require(all(groups.resolved("", columns) == groups for groups in self.groups))
         _require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
         _require(_is_path(self.path) and (self.unit is None or _is_unit(self.unit)))
-        return Table(
+        table = Table(
             self.name,
             columns,
             undeclared,
@@ -208,6 +222,11 @@ class _Table(_Shape, frozen=True):
             expressions=expressions,
             derived={key.name: key.digest for key in self.derived},
         )
+        _require(len(self.parents) <= _MAX_JOINS)
+        parents = [parent.read() for parent in self.parents]
+        known = {"", *(parent.prefix for parent in parents)}
+        _require(all(parent.above in known for parent in parents))
+        return grain(table, parents)
 
 
 def table_to_json(table: Table) -> dict[str, Any]:
@@ -257,24 +276,25 @@ def _is_unit(unit: ResolvedUnit) -> bool:
 
 
 def _written(table: Table) -> _Table:
+    own = table.alone
     return _Table(
-        table.name,
-        table.path,
+        own.name,
+        own.path,
+        tuple(_column(name, domain) for name, domain in own.columns.items()),
         tuple(
-            _column(name, domain)
-            for name, domain in table.columns.items()
-            if name not in table.derived
+            _Undeclared(name, type_, _ends(own.bounds[name]) if name in own.bounds else None)
+            for name, type_ in own.undeclared.items()
         ),
+        tuple(sorted(own.enforced)),
+        own.unit,
+        own.groups,
+        tuple(_Expression(text, _ends(bounds)) for text, bounds in own.expressions.items()),
+        tuple(sorted(own.filled)),
+        tuple(_Derived(n, of) for n, of in table.derived.items() if n not in table.joined),
         tuple(
-            _Undeclared(name, type_, _ends(table.bounds[name]) if name in table.bounds else None)
-            for name, type_ in table.undeclared.items()
+            _Parent(p.above, p.join, p.on_way, _written(replace(p.table, unit=None)))
+            for p in table.parents
         ),
-        tuple(sorted(table.enforced.difference(table.derived))),
-        table.unit,
-        table.groups,
-        tuple(_Expression(text, _ends(bounds)) for text, bounds in table.expressions.items()),
-        tuple(sorted(table.filled)),
-        tuple(_Derived(name, of) for name, of in table.derived.items()),
     )
 
 

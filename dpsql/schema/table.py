@@ -18,7 +18,7 @@ from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
 from dpsql.schema.names import unknown
-from dpsql.schema.units import ResolvedUnit
+from dpsql.schema.units import Join, ResolvedUnit
 
 T = TypeVar("T")
 
@@ -98,6 +98,8 @@ class Table:
     derived: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Keys that statements have computed of each row → a hash of what each is. They have domains
     among `columns`, but no row has them stored; see `dpsql/rows/key.py`."""
+    parents: tuple[Parent, ...] = field(default=(), compare=False, repr=False)
+    """The rows of other private tables that a row refers to, whose columns it has too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "derived", MappingProxyType(dict(self.derived)))
@@ -126,13 +128,44 @@ class Table:
         return lines_of(self.derived)
 
     @property
-    def without_keys(self) -> Table:
+    def alone(self) -> Table:
         """The table with the columns alone that are stored in it."""
-        if not self.derived:
+        if not self.derived and not self.parents:
             return self
-        columns = {name: d for name, d in self.columns.items() if name not in self.derived}
-        enforced = self.enforced.difference(self.derived)
-        return replace(self, columns=columns, enforced=enforced, derived={})
+        return replace(
+            self,
+            columns=self._stored(self.columns),
+            undeclared=self._stored(self.undeclared),
+            enforced=frozenset(self._stored(dict.fromkeys(self.enforced))),
+            filled=frozenset(self._stored(dict.fromkeys(self.filled))),
+            bounds=self._stored(self.bounds),
+            derived={},
+            parents=(),
+        )
+
+    def _stored(self, named: Mapping[str, T]) -> dict[str, T]:
+        """Leave out what is computed of a row, and what it has of rows that it refers to."""
+        made = self.joined.union(self.derived)
+        return {name: of for name, of in named.items() if name not in made}
+
+    @property
+    def joined(self) -> frozenset[str]:
+        """The columns that are those of its parents."""
+        own = {parent.matched for parent in self.parents}
+        return frozenset(own.union(*(parent.names.values() for parent in self.parents)))
+
+    @property
+    def without_keys(self) -> Table:
+        """The table without the keys that statements have computed; its parents' columns stay."""
+        keys = self.derived.keys() - self.joined
+        if not keys:
+            return self
+        return replace(
+            self,
+            columns={name: d for name, d in self.columns.items() if name not in keys},
+            enforced=self.enforced.difference(keys),
+            derived={name: of for name, of in self.derived.items() if name not in keys},
+        )
 
     def column(self, name: str) -> str:
         """Return the declared column that `name` means (SQL ignores case).
@@ -143,6 +176,10 @@ class Table:
         for known in self.columns:
             if known.lower() == name.lower():
                 return known
+        for parent in self.parents:
+            for column, joined in parent.names.items():
+                if joined == name:
+                    parent.table.column(column)
         for known, type_ in self.undeclared.items():
             if known.lower() == name.lower():
                 view = self.origin is not None
@@ -209,13 +246,11 @@ class Table:
 
         Derived keys are among them, with `DERIVED` before their hash: no column has the like.
         """
-        domains = {
-            name: repr(domain).encode() for name, domain in self.without_keys.columns.items()
-        }
-        domains |= {name: str(bounds).encode() for name, bounds in self._declared_bounds()}
+        domains = {name: repr(domain).encode() for name, domain in self.alone.columns.items()}
+        domains |= {name: str(bounds).encode() for name, bounds in self.alone._declared_bounds()}
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in domains.items()}
         keys = {name: f"{DERIVED}{of}" for name, of in self.derived.items()}
-        return dict.fromkeys(self.undeclared, "") | hashes | keys
+        return dict.fromkeys(self.alone.undeclared, "") | hashes | keys
 
     def _declared_bounds(self) -> list[tuple[str, NumberBounds]]:
         """Return the bounds that somebody may change without changing the table."""
@@ -227,16 +262,53 @@ class Table:
 
         Not of the database's name: the same file may be attached under several. Nor of bounds that
         a CHECK or an expression has, on which no cell depends: a sum has them in its own name. Nor
-        of derived keys, which follow from the statements that have them.
+        of derived keys, which follow from the statements that have them, or of parents' columns.
         """
+        own = self.alone
         lines = [repr(self.path[1:] or (self.name,))]
-        lines += [f"{name!r}: {domain!r}" for name, domain in self.without_keys.columns.items()]
-        zones = {
-            name: domain.zone for name, domain in self.without_keys.columns.items() if domain.zone
-        }
+        lines += [f"{name!r}: {domain!r}" for name, domain in own.columns.items()]
+        zones = {name: domain.zone for name, domain in own.columns.items() if domain.zone}
         lines += [repr(zones)] if zones else []
-        types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in self.undeclared.items())
+        types = ((name, t.replace(COLLATED, "VARCHAR")) for name, t in own.undeclared.items())
         lines += [f"{name!r}: {type_}" for name, type_ in types]
-        lines += [f"{name!r}: {bounds}" for name, bounds in self._declared_bounds()]
+        lines += [f"{name!r}: {bounds}" for name, bounds in own._declared_bounds()]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The one row of another private table that a row refers to."""
+
+    above: str
+    """What stands before the columns of the row that refers to it; empty for the grain's own."""
+    join: Join
+    """How it refers to it."""
+    table: Table
+    on_way: bool
+    """Whether it is a step of the way to the unit: then every row that counts has one."""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before its columns in the grain."""
+        return f"{self.above}{self.join.column}."
+
+    @property
+    def matched(self) -> str:
+        """The column of the grain that is true where there is a parent, else NULL."""
+        return self.prefix
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Its columns → their names in the grain."""
+        return {name: self.prefix + name for name in (*self.table.columns, *self.table.undeclared)}
+
+    def domain(self, column: str) -> Domain:
+        """Return the domain of one of its columns, with NULL if it may be missing."""
+        domain = self.table.columns[column]
+        return domain if self.on_way else replace(domain, nullable=True)
+
+    def digest(self, column: str) -> str:
+        """Return a hash of what a column is: the way to it, and its domain."""
+        way = (self.above, self.join.column, self.join.path[1:], self.join.key, column)
+        return hashlib.sha256(f"{way!r}: {self.domain(column)!r}".encode()).hexdigest()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
@@ -38,10 +39,14 @@ class Unit:
     FOREIGN KEYs lead to: "customers" (the referenced key of that table) or "orders.customer_id".
     Of each unit's rows at most `max_rows` are kept. Rows whose key is NULL belong to nobody and
     are left out.
+
+    Units of several tables, which may be joined along their FOREIGN KEYs, have a bound for each:
+
+        dpsql.Unit("customers", max_rows={"customers": 1, "orders": 10})
     """
 
     key: str
-    max_rows: int
+    max_rows: int | Mapping[str, int]
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.strip():
@@ -50,15 +55,19 @@ class Unit:
                 f"{shown(self.key)} does not name a column.",
                 hint='for example dpsql.Unit("person_id", max_rows=3).',
             )
-        if type(self.max_rows) is not int or not 1 <= self.max_rows <= MAX_ROWS:
-            raise SchemaError(
-                f"max_rows can't be {shown(self.max_rows)}.",
-                hint=f"use a whole number from 1 to {MAX_ROWS:,}; the privacy cost grows with its "
-                "square.",
-            )
+        if isinstance(self.max_rows, Mapping):
+            object.__setattr__(self, "max_rows", _bounds(self.max_rows))
+        elif not _is_bound(self.max_rows):
+            raise _no_bound("max_rows", self.max_rows)
+
+    def __repr__(self) -> str:
+        rows = dict(self.max_rows) if isinstance(self.max_rows, Mapping) else self.max_rows
+        return f"Unit(key={self.key!r}, max_rows={rows!r})"
 
     @classmethod
-    def given(cls, unit: UnitLike, max_rows: int | None) -> Unit | EachRow | None:
+    def given(
+        cls, unit: UnitLike, max_rows: int | Mapping[str, int] | None
+    ) -> Unit | EachRow | None:
         """Make a unit of the arguments `unit` and `max_rows`; None if both are missing.
 
         `unit` is a column's name, whose `max_rows` stand beside it; a `Unit`, or a sequence of one;
@@ -89,6 +98,30 @@ class Unit:
                 + ".",
             )
         return cls(unit, max_rows)
+
+
+def _is_bound(rows: object) -> bool:
+    return type(rows) is int and 1 <= rows <= MAX_ROWS
+
+
+def _no_bound(what: str, rows: object) -> SchemaError:
+    return SchemaError(
+        f"{what} can't be {shown(rows)}.",
+        hint=f"use a whole number from 1 to {MAX_ROWS:,}; the privacy cost grows with its square.",
+    )
+
+
+def _bounds(given: Mapping[str, int]) -> Mapping[str, int]:
+    """Check the bounds of several tables."""
+    if not given or not all(isinstance(table, str) and table.strip() for table in given):
+        raise SchemaError(
+            "max_rows maps tables to how many rows of a unit count in each.",
+            hint='for example max_rows={"customers": 1, "orders": 10}.',
+        )
+    for table, rows in given.items():
+        if not _is_bound(rows):
+            raise _no_bound(f"max_rows of {printable(table)}", rows)
+    return MappingProxyType(dict(given))
 
 
 UnitLike = str | Unit | Sequence[Unit] | EachRow | None

@@ -23,6 +23,7 @@ from dpsql.schema.catalog import check_declared, verify_unchanged
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
+from dpsql.schema.referred import with_parents
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
@@ -108,7 +109,12 @@ class DeclaredData:
             request.groups_above,
             cuts,
             from_zero=from_zero,
+            widen=self.widened,
         )
+
+    def widened(self, table: Table) -> Table:
+        """Give a private table the columns of the private rows that it refers to."""
+        return with_parents(self.con, table, self.schema, self.unit, describe_table)
 
     def private(self, parts: tuple[str, ...]) -> Table:
         """Describe a table that is not public, by any name.

@@ -16,7 +16,7 @@ from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import LoweredStatement, assemble
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.outline import Outlined, Outliner
-from dpsql.sql.binding.tables import Public, Resolve
+from dpsql.sql.binding.tables import Public, Resolve, Widen, no_parents
 from dpsql.sql.brackets import without_brackets
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
@@ -55,6 +55,7 @@ def compile_script(
     cuts: Mapping[str, Cuts] = NO_CUTS,
     *,
     from_zero: bool = False,
+    widen: Widen = no_parents,
 ) -> Script:
     """Compile named statements over one private table to a workload; no row is touched.
 
@@ -70,6 +71,7 @@ def compile_script(
             before anything else is computed on the answers.
         cuts: line of a column → where it is cut although no statement asks for that.
         from_zero: add values up as they are, and not around a middle that is put back with counts.
+        widen: gives a private table the columns of the rows that it refers to.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -80,7 +82,7 @@ def compile_script(
     several = len(statements) > 1
     sandbox = Sandbox()
     try:
-        outliner = Outliner(sandbox, resolve, public, groups_above)
+        outliner = Outliner(sandbox, resolve, public, groups_above, widen)
         values = outliner.tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
@@ -220,7 +222,8 @@ def _one_table(outlined: Sequence[tuple[str, Parsed, Outlined]], several: bool) 
                 )
                 error.statement = printable(name) if several else None
                 raise error
-    return first
+    tables = (table for _, _, outline in outlined for table, _ in outline.tables)
+    return max(tables, key=lambda table: len(table.parents))
 
 
 def _weights(written: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 
+import duckdb
 import pytest
 
 from dpsql.privacy import Ledger
@@ -133,3 +134,25 @@ def test_a_unit_that_is_named_twice_is_refused(commands):
     assert refused.exit_code == 4
     assert "several privacy units" in refused.output
     assert commands.ledger.exists() is False
+
+
+def test_bounds_of_several_tables(commands):
+    with duckdb.connect(commands.db) as con:
+        con.execute("""
+            CREATE TABLE owners (id INTEGER PRIMARY KEY, sex VARCHAR NOT NULL CHECK (sex = 'f'));
+            CREATE TABLE pets (owner INTEGER REFERENCES owners (id), old BOOLEAN NOT NULL);
+            INSERT INTO owners VALUES (1, 'f');
+            INSERT INTO pets VALUES (1, true), (1, true), (NULL, true);
+        """).fetchall()
+    sql = "SELECT sex, COUNT(*) AS n FROM pets JOIN owners ON owner = id GROUP BY sex"
+    declared = ("--db", commands.db, "--unit", "owners", "--max-rows")
+    (row,) = commands.document("query", sql, *declared, "pets=2", *LARGE)["rows"]
+    assert row["sex"] == "f"
+    assert round(row["n"]) == 2
+    twice = (*declared, "pets=2", "--max-rows", "pets=3", *LARGE)
+    assert "two bounds" in commands.run("query", sql, *twice).output
+    mixed = (*declared, "pets=2", "--max-rows", "3", *LARGE)
+    assert "of no table" in commands.run("query", sql, *mixed).output
+    assert "no whole number" in commands.run("query", sql, *declared, "pets=x", *LARGE).output
+    other = commands.run("query", "SELECT COUNT(*) FROM people", *declared, "pets=2", *LARGE)
+    assert "--max-rows pets=2 --max-rows people=10" in other.output

@@ -66,6 +66,7 @@ class RowBinder:
         self._statistics: dict[Statistic, int] = {}
         self._named = set[str]() if home.query is None else set(home.query.named)
         self._open: list[Expr] = []
+        self._left_out: frozenset[int] = frozenset()
         self._told: set[str] = set()
         """The columns that tell groups and conditions."""
 
@@ -74,13 +75,22 @@ class RowBinder:
         """The private columns that were named so far."""
         return frozenset(self._named)
 
+    def name(self, columns: frozenset[str]) -> None:
+        """Note private columns that are named in what is joined."""
+        self._named |= columns
+
     def statistic(self, statistic: Statistic) -> int:
         """Note a statistic, once; return its number."""
         return self._statistics.setdefault(statistic, len(self._statistics))
 
+    def leave_out(self, nodes: frozenset[int]) -> None:
+        """Leave conditions out that are true of all rows, told by the identities of their nodes."""
+        self._left_out = nodes
+
     def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition on rows."""
-        return tuple(self.bind(part) for part in conjuncts(node))
+        parts = (part for part in conjuncts(node) if id(part) not in self._left_out)
+        return tuple(self.bind(part) for part in parts)
 
     def bind(self, node: Expr) -> BoundExpr:
         """Bind an expression over the columns of rows.

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
+from dpsql.schema.names import as_sql
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts, public_hint
 from dpsql.sql.binding.row_queries import check_filters, inner_query, is_by_row
@@ -98,27 +99,39 @@ class PrivateItems:
                 "of it: CREATE VIEW rows AS FROM 'rows.parquet';",
             )
 
-    def among(self, joins: list[JoinedItem], names: Names) -> JoinedItem | None:
-        """Return the item after FROM whose rows are private; None if all are public or noisy."""
-        private = [join for join in joins if self.is_private(join.item, names)]
-        if len(private) > 1:
-            tables = [self.base(join.item, names) for join in private]
-            for table in tables:
-                self._check_exists(table)
-            raise self._source.unsupported(
-                private[1].item,
-                "A join of private tables is not supported: a row could be counted many times.",
-                public_hint(tables),
-            )
-        return private[0] if private else None
+    def among(self, joins: Sequence[JoinedItem], names: Names) -> list[JoinedItem]:
+        """Return the items after FROM whose rows are private."""
+        return [join for join in joins if self.is_private(join.item, names)]
 
-    def _check_exists(self, item: Expr) -> None:
-        """Refuse a name that no table has; it may be that of one that can't be released from."""
-        try:
-            self.table(item)
-        except SqlSchemaError as error:
-            if error.unknown:
-                raise
+    def add_hint(self, error: SqlSchemaError, private: Sequence[JoinedItem], names: Names) -> None:
+        """Say that a table may be public, where a private one can't be described."""
+        if not error.unknown:
+            hint = public_hint([self.base(join.item, names) for join in private])
+            error.hint = f"{error.hint or ''} Or, " + hint
+
+    def no_grain(
+        self, private: Sequence[JoinedItem], names: Names, grains: Sequence[Table]
+    ) -> SqlError:
+        """Refuse a join of private tables in which no row refers to one row of each other table.
+
+        Args:
+            private: the items.
+            names: what names mean there.
+            grains: their tables, with the columns of the rows that they refer to.
+        """
+        items = [self.base(join.item, names) for join in private]
+        steps = next(filter(None, (_steps(table, grains) for table in grains)), [])
+        if not steps:
+            message = (
+                "A join of private tables is not supported: a row could be counted many times."
+            )
+            return self._source.unsupported(private[1].item, message, public_hint(items))
+        return self._source.unsupported(
+            private[1].item,
+            "A join of private tables must say to which row each row refers: else rows of "
+            "different units could meet.",
+            f"join them ON {' AND '.join(steps)}, each table once.",
+        )
 
     def is_private(self, item: Expr, names: Names) -> bool:
         """Whether the rows of an item after FROM are private."""
@@ -198,3 +211,15 @@ class PrivateItems:
             raise
         except SchemaError as error:
             raise self._source.located(error, span) from None
+
+
+def _steps(table: Table, others: Sequence[Table]) -> list[str]:
+    """Return the equalities by which the rows of a table refer to others; none if they don't."""
+    referring = {"": table.name, **{p.prefix: p.table.name for p in table.parents}}
+    wanted = {other.path for other in others} - {table.path}
+    met = {p.table.path: p.prefix for p in reversed(table.parents) if p.table.path in wanted}
+    if not wanted or met.keys() != wanted:
+        return []
+    way = [p for p in table.parents if any(one.startswith(p.prefix) for one in met.values())]
+    sides = (((referring[p.above], p.join.column), (p.table.name, p.join.key)) for p in way)
+    return [" = ".join(".".join(map(as_sql, side)) for side in pair) for pair in sides]

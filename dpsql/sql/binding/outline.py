@@ -6,18 +6,19 @@ A SELECT over the private table is a core. What joins it must be public, and wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from sqlglot import exp
 from sqlglot.helper import ensure_list
 
-from dpsql.errors import Span, SqlSchemaError, printable
+from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import RowBinder, check_name
-from dpsql.sql.binding.core import Core, JoinKind, Relation
-from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, quoted_column, rebuild, render
+from dpsql.sql.binding.conditions import check_using, conditions_of
+from dpsql.sql.binding.core import Core, Relation
+from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, rebuild, render
+from dpsql.sql.binding.grains import grain_of
 from dpsql.sql.binding.items import (
     NOISY,
     PRIVATE,
@@ -29,13 +30,14 @@ from dpsql.sql.binding.items import (
     WrittenRows,
     given_names,
 )
-from dpsql.sql.binding.joins import JoinedItem, check_sides, has_column, joins_of
+from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
 from dpsql.sql.binding.output_names import told_apart
+from dpsql.sql.binding.private_sides import Grained, PrivateSides, Referred, tightened
 from dpsql.sql.binding.relations import materialize, without_unused
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
 from dpsql.sql.binding.subqueries import Subqueries
-from dpsql.sql.binding.tables import NamedTables, Public, Resolve
+from dpsql.sql.binding.tables import NamedTables, Public, Resolve, Widen, no_parents
 from dpsql.sql.binding.unions import check_alike, parts_of, union_of
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
@@ -56,10 +58,15 @@ class Outliner:
     """Outlines the statements of one script; public tables are stored once."""
 
     def __init__(
-        self, sandbox: Sandbox, resolve: Resolve, public: Public, above: float | None = None
+        self,
+        sandbox: Sandbox,
+        resolve: Resolve,
+        public: Public,
+        above: float | None = None,
+        widen: Widen = no_parents,
     ) -> None:
         self._above = above
-        self.tables = NamedTables(sandbox, resolve, public)
+        self.tables = NamedTables(sandbox, resolve, public, widen)
         """What the names of tables mean."""
 
     def outline(self, parsed: Parsed) -> Outlined:
@@ -81,7 +88,7 @@ class _Visitor:
     """Walks through one statement from the outside in, and rewrites it."""
 
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
-        self._existing = tables.existing
+        self._existing, self._grain = tables.existing, tables.grain
         self._items = PrivateItems(parsed.source, tables)
         self._above = above  # see `compile_script`
         self._sandbox = tables.sandbox
@@ -164,17 +171,18 @@ class _Visitor:
 
     def _select(self, node: exp.Select, bare: Expr, names: Names, kinds: Kinds) -> Expr:
         joins = joins_of(node, self._source)
-        place = self._items.among(joins, names)
-        if place is None:
+        private = self._items.among(joins, names)
+        if not private:
             check_sides(joins, None, self._source, plain=False)
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         kinds.found.add(NOISY)
-        return self._core(node, joins, place, names)
+        return self._core(node, joins, private, names)
 
     def _core(
-        self, node: exp.Select, joins: list[JoinedItem], place: JoinedItem, names: Names
+        self, node: exp.Select, joins: list[JoinedItem], private: list[JoinedItem], names: Names
     ) -> exp.Select:
-        home = self._home(place.item, names)
+        sides = self._sides(node, private, names)
+        home = sides.home
         binder = CoreBinder(
             self._source,
             node,
@@ -182,131 +190,147 @@ class _Visitor:
             public=partial(self._subqueries.public, names=names),
             noisy=partial(self._subqueries.noisy, names=names),
         )
-        check_sides(joins, place, self._source, plain=home.query is None)
-        own, joined = self._joined(joins, place, home, binder, names)
-        relations = (*home.relations, *own)
+        check_sides(joins, sides.place, self._source, plain=home.query is None)
+        own, joined = self._joined(joins, sides, binder, names)
         exist = self._existing.of(home.table)
         name = self._sandbox.new_name("answer")
+        relations = (*sides.relations, *own)
         core, left = binder.core(name, relations, joined, exist, self._above)
-        self.cores.append(core)
+        self.cores.append(tightened(core, home.table))
         self.tables.append((home.table, home.span))
         return left
 
-    def _home(self, item: Expr, names: Names) -> Home:
-        """Return the private table after FROM, or the query of its rows."""
+    def _sides(
+        self,
+        select: exp.Select,
+        private: list[JoinedItem],
+        names: Names,
+        at: Grained | None = None,
+        first: int = 0,
+    ) -> PrivateSides:
+        """Return what a SELECT counts, and the rows of other private tables that it refers to.
+
+        Args:
+            select: the SELECT.
+            private: the items after FROM whose rows are private.
+            names: what names mean there.
+            at: of which table's rows it is asked, if another is counted, and what it is of them.
+            first: the number of its first public relation.
+
+        Raises:
+            UnsupportedSqlError: the join isn't told by what rows refer to.
+        """
+        if len(private) == 1:
+            return PrivateSides(private[0], self._home(private[0].item, names, at, first))
+        try:
+            homes = [self._home(join.item, names) for join in private]
+        except SqlSchemaError as error:
+            self._items.add_hint(error, private, names)
+            raise
+        where = select.args.get("where")
+        condition = where.this if where is not None else None
+        try:
+            found = grain_of(private, homes, condition, self._grain, self._source)
+        except SqlError:
+            raise
+        except SchemaError as error:
+            raise self._source.located(error, private[1].item) from None
+        if found is None:
+            raise self._items.no_grain(private, names, [self._grain(home.table) for home in homes])
+        child, referred = private[found.child], list[Referred]()
+        within = at or Grained(found.table)
+        home = self._home(child.item, names, within, first)
+        first += len(home.relations)
+        for number, step in found.parents.items():
+            join = private[number]
+            below = self._home(join.item, names, within.at(step), first)
+            first += len(below.relations)
+            referred.append(Referred(join, step, below))
+        return PrivateSides(child, home, tuple(referred), found.used)
+
+    def _home(self, item: Expr, names: Names, at: Grained | None = None, first: int = 0) -> Home:
+        """Return the private table after FROM, or the query of its rows; see `_sides`."""
         rows = self._items.rows(item, names)
         if rows is None:
-            return Home(*self._items.table(item), item.alias or None)
-        home, query = self._row_query(rows)
+            table, span = self._items.table(item)
+            of, parent = (table, None) if at is None else (at.table, at.parent)
+            return Home(of, span, item.alias or None, parent=parent)
+        home, query = self._row_query(rows, at, first)
         query = query.renamed(rows.columns).renamed(given_names(item.args.get("alias")))
-        return Home(home.table, home.span, item.alias_or_name or None, query)
+        return Home(home.table, home.span, item.alias_or_name or None, query, home.parent)
 
-    def _row_query(self, rows: WrittenRows) -> tuple[Home, RowQuery]:
+    def _row_query(
+        self, rows: WrittenRows, at: Grained | None, first: int
+    ) -> tuple[Home, RowQuery]:
         """Bind a query of private rows; return what it is over, and what it consists of."""
         select = rows.query
         if isinstance(select, exp.SetOperation):
-            return self._union(select, rows)
+            return self._union(select, rows, at)
         names, _ = self._with(select, rows.names)
         joins = joins_of(select, self._source)
-        place = self._items.among(joins, names) or joins[0]
-        home = self._home(place.item, names)
+        sides = self._sides(select, self._items.among(joins, names), names, at, first)
+        home = sides.home
         public = partial(self._subqueries.public, names=names)
         binder = RowBinder(self._source, select, home, public)
-        check_sides(joins, place, self._source, plain=False)
-        own, joined = self._joined(joins, place, home, binder, names)
+        check_sides(joins, sides.place, self._source, plain=False)
+        own, joined = self._joined(joins, sides, binder, names, first)
         where = select.args.get("where")
         if where is not None:
             joined += binder.conditions(where.this)
         span = self._source.node(where) if where is not None else home.where
-        sides: list[Home | Relation] = [*own]
-        sides.insert(joins.index(place), home)
-        columns = columns_of(select, binder, list(zip(joins, sides, strict=True)), self._source)
-        relations = (*home.relations, *own)
+        found = iter(own)
+        items = [(join, sides.of(join) or next(found)) for join in joins]
+        columns = columns_of(select, binder, items, self._source)
+        relations = (*sides.relations, *own)
         return home, RowQuery(columns, relations, tuple(joined), binder.named, span)
 
-    def _union(self, query: exp.SetOperation, rows: WrittenRows) -> tuple[Home, RowQuery]:
+    def _union(
+        self, query: exp.SetOperation, rows: WrittenRows, at: Grained | None
+    ) -> tuple[Home, RowQuery]:
         """Bind UNION ALL of queries of private rows; see `unions`."""
+        if at is not None:
+            raise self._source.unsupported(
+                query,
+                "UNION ALL of private rows can't be joined with another private table.",
+                "join each of the queries, and take the answers together.",
+            )
         names, _ = self._with(query, rows.names)
         written = (self._items.rows_of(part, names, None) for part in parts_of(query))
-        homes, queries = zip(*map(self._row_query, filter(None, written)), strict=True)
+        bound = [self._row_query(part, None, 0) for part in written if part is not None]
+        homes, queries = zip(*bound, strict=True)
         check_alike(homes, queries, query, self._source)
         return homes[0], union_of(queries, query, self._sandbox, self._source)
 
     def _joined(
         self,
         joins: list[JoinedItem],
-        place: JoinedItem,
-        home: Home,
+        sides: PrivateSides,
         binder: RowBinder,
         names: Names,
+        first: int = 0,
     ) -> tuple[list[Relation], list[BoundExpr]]:
         """Bind what a SELECT joins with private rows; return it, and the conditions on all rows."""
-        others = [join for join in joins if join is not place]
-        first = len(home.relations)
+        place = sides.place
+        others = [join for join in joins if sides.of(join) is None]
+        first += len(sides.relations)
         relations = [self._relation(i, join, names) for i, join in enumerate(others, first)]
         for relation, join in zip(relations, others, strict=True):
             binder.scope.add(relation)
             binder.scope.merge((*join.using, *place.using))
-        turned = self._conditions(place, relations, None, binder)
-        joined = [*home.conjuncts, *(turned if place.turned is None else ())]
+        referred = sides.conditions(binder, self._source)
+        using = tuple(name for name in place.using if not sides.is_step(name))
+        turned = conditions_of(replace(place, using=using), relations, None, binder)
+        joined = [*sides.home.conjuncts, *(turned if place.turned is None else ()), *referred]
         for i, join in enumerate(others):
-            kind, on = join.kind, self._conditions(join, relations[:i], relations[i], binder)
+            kind, on = join.kind, conditions_of(join, relations[:i], relations[i], binder)
             if place.turned is not None:  # it is the second item, and what is before it the first
                 kind, on = (place.turned, turned) if i == 0 else (kind, on)
             joined += on if kind == "inner" else ()
             relations[i] = replace(relations[i], kind=kind, on=() if kind == "inner" else on)
             using = join.using if place.turned is None else place.using
-            self._check_using(kind, using, join)
+            check_using(kind, using, join, self._source)
             binder.scope.keep(using if kind == "right" else ())
         return relations, joined
-
-    def _check_using(self, kind: JoinKind, using: Sequence[str], join: JoinedItem) -> None:
-        """Refuse a column that would be of one side in some rows, and of the other in others."""
-        if using and kind == "full":
-            raise self._source.unsupported(
-                join.item,
-                "USING is not supported in a FULL join.",
-                f"write ON and the condition, and name columns of {printable(join.item.name)}.",
-            )
-
-    def _conditions(
-        self,
-        join: JoinedItem,
-        before: list[Relation],
-        relation: Relation | None,
-        binder: RowBinder,
-    ) -> tuple[BoundExpr, ...]:
-        """Bind what stands after ON or USING; `relation` is None for the private table."""
-        found = list(binder.conditions(join.on)) if join.on is not None else []
-        for name in join.using:
-            found.append(self._equal(name, before, relation, join, binder))
-        return tuple(found)
-
-    def _equal(
-        self,
-        name: str,
-        before: list[Relation],
-        relation: Relation | None,
-        join: JoinedItem,
-        binder: RowBinder,
-    ) -> BoundExpr:
-        """Bind `left.name = right.name`, which is what USING means."""
-        sides: list[Expr] = [] if relation is None else [quoted_column(name, relation.alias)]
-        others = [quoted_column(name, other.alias) for other in before if has_column(name, other)]
-        if relation is None or binder.scope.has(name):
-            sides.append(quoted_column(name))
-        if len(sides) < 2 and others:
-            sides.append(others[0])
-        known = relation is None or has_column(name, relation)
-        if len(sides) < 2 or not known:
-            raise self._source.error(
-                join.item,
-                f"USING names {printable(name)}, which is not a column of both sides.",
-                "write ON and the condition.",
-                SqlSchemaError,
-            )
-        span = self._source.node(join.item)
-        return replace(binder.bind(exp.EQ(this=sides[0], expression=sides[1])), span=span)
 
     def _relation(self, number: int, join: JoinedItem, names: Names) -> Relation:
         """Store what is joined as a table of the sandbox."""

@@ -27,7 +27,9 @@ def output_name(node: Expr, inner: Expr, scope: Scope, source: SourceText) -> st
         return check_name(node.alias, node.args["alias"], source)
     if isinstance(inner, exp.Column):
         found = scope.resolve(inner, by_row=True)
-        return found.name if isinstance(found, PrivateColumn | RowQueryColumn) else inner.name
+        if isinstance(found, PrivateColumn):
+            return found.shown
+        return found.name if isinstance(found, RowQueryColumn) else inner.name
     if isinstance(inner, exp.Count) and (inner.this is None or inner.this.is_star):
         return "count"
     if isinstance(inner, exp.Window) and isinstance(inner.this, exp.Sum):

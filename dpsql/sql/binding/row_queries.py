@@ -20,6 +20,7 @@ from sqlglot import exp
 from dpsql.errors import Span, SqlSchemaError, printable
 from dpsql.schema import Table
 from dpsql.schema.names import closest, unknown
+from dpsql.schema.table import Parent
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, quoted_column
 from dpsql.sql.binding.joins import JoinedItem
@@ -57,33 +58,40 @@ class RowQuery:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The item after FROM whose rows are private: the table, or a query of its rows."""
+    """An item after FROM whose rows are private: the table, or a query of its rows."""
 
     table: Table
+    """The table whose rows are counted."""
     span: Span
     """Where the table is named."""
     given: str | None
     """What it is called there, if it is given a name."""
     query: RowQuery | None = None
+    parent: Parent | None = None
+    """If they aren't the rows that are counted: which of the rows that these refer to."""
 
     def scope(self, source: SourceText, aliases: Mapping[str, Expr]) -> Scope:
         """Return the scope of a SELECT over it, without what it is joined with."""
         if self.query is None:
-            return Scope(source, self.table, self.given, aliases)
+            return Scope(source, self.table, self.given, aliases, self.parent)
         return _RowQueryScope(source, self.table, self.alias, aliases, self.query)
 
     @property
     def alias(self) -> str:
         """What its columns may be qualified with."""
-        own = (self.table.path or (self.table.name,))[-1] if self.query is None else UNNAMED
+        own = (self._own.path or (self._own.name,))[-1] if self.query is None else UNNAMED
         return self.given or own
+
+    @property
+    def _own(self) -> Table:
+        return self.table.alone if self.parent is None else self.parent.table
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of its columns."""
         if self.query is not None:
             return tuple(column.name for column in self.query.columns)
-        return (*self.table.columns, *self.table.undeclared)
+        return (*self._own.columns, *self._own.undeclared)
 
     @property
     def relations(self) -> tuple[Relation, ...]:

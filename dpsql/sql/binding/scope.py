@@ -11,6 +11,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, SqlError, SqlSchemaError, printable
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import closest, nearest, unknown
+from dpsql.schema.table import Parent
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.text.spans import SourceText
@@ -20,9 +21,12 @@ _ROW_IDS = {"rowid", "row_id"}
 
 @dataclass(frozen=True, slots=True)
 class PrivateColumn:
-    """A column of the private table."""
+    """A column of a private table."""
 
+    shown: str
+    """What it is called there."""
     name: str
+    """What it is called in the table whose rows are counted."""
     canonical: str
     by_row: bool = False
     """Whether it has no domain: only what is evaluated row by row may depend on it."""
@@ -74,7 +78,15 @@ Found = PrivateColumn | PublicColumn | RowQueryColumn
 
 
 class Scope:
-    """The private table and the public relations after FROM, and the aliases of SELECT."""
+    """The private table and the public relations after FROM, and the aliases of SELECT.
+
+    Args:
+        source: the statement's text.
+        table: the table whose rows are counted.
+        alias: what the private table is called.
+        aliases: those of SELECT.
+        parent: if it is not that table: which of the rows that its rows refer to.
+    """
 
     def __init__(
         self,
@@ -82,16 +94,30 @@ class Scope:
         table: Table,
         alias: str | None,
         aliases: Mapping[str, exp.Expr],
+        parent: Parent | None = None,
     ) -> None:
         self._source = source
-        self._table = table
+        self._table = table.alone if parent is None else parent.table
         self._alias = alias
         self._aliases = aliases
         self._relations: list[Relation] = []
+        self._parents: list[Scope] = []
         self._merged: set[str] = set()
         self._kept: set[str] = set()
-        self._places = {name: f"__a{i}" for i, name in enumerate(table.columns)}
-        self._by_row = {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
+        places = {name: f"__a{i}" for i, name in enumerate(table.columns)}
+        places |= {name: f"__w{i}" for i, name in enumerate(table.undeclared)}
+        own = (*self._table.columns, *self._table.undeclared)
+        names = {name: name for name in own} if parent is None else parent.names
+        self._places = {name: (names[name], places[names[name]]) for name in own}
+        """Column → what it is called in the table whose rows are counted, and in expressions."""
+
+    def join(self, parent: Scope) -> None:
+        """Make the columns of rows visible that the private ones refer to."""
+        self._parents.append(parent)
+
+    def owns(self, node: exp.Column) -> bool:
+        """Whether a column may be one of the private table."""
+        return self._is_private(node.name) and self._is_table(_qualifier(node))
 
     def add(self, relation: Relation) -> None:
         """Make the columns of a relation visible."""
@@ -128,15 +154,14 @@ class Scope:
             raise self._source.unsupported(node, "* can't stand here.", "name the columns.")
         name, qualifier = node.name, _qualifier(node)
         public = self._public(name, qualifier)
-        private = self._is_private(name) and self._is_table(qualifier)
+        private = [scope for scope in (self, *self._parents) if scope.owns(node)]
         if name.lower() in self._kept and not qualifier:
-            private = False
+            private = []
         elif name.lower() in self._merged and not qualifier:
-            public = []
-        if len(public) + private > 1:
-            owner = self._alias or self._table.name
+            public, private = [], private[:1]
+        if len(public) + len(private) > 1:
             numbers = {relation.number: relation.alias for relation in self._relations}
-            owner = owner if private else numbers[public[0].relation]
+            owner = private[0]._name if private else numbers[public[0].relation]
             raise self._source.error(
                 node,
                 f"The column {printable(name)} is ambiguous.",
@@ -147,7 +172,9 @@ class Scope:
             return public[0]
         if not private and not qualifier and name.lower() in self._aliases:
             return self._aliases[name.lower()]
-        return self._private(node, name, qualifier, by_row=by_row)
+        named = [scope for scope in (self, *self._parents) if scope._is_table(qualifier)]
+        scope = next(iter(private or (named if qualifier else [])), self)
+        return scope._private(node, name, qualifier, by_row=by_row)
 
     def _public(self, name: str, qualifier: tuple[str, ...]) -> list[PublicColumn]:
         found = []
@@ -161,6 +188,10 @@ class Scope:
                 PublicColumn(relation.number, f"__r{relation.number}_{i}") for i in places[:1]
             ]
         return found
+
+    @property
+    def _name(self) -> str:
+        return self._alias or self._table.name
 
     def _is_private(self, name: str) -> bool:
         known = (*self._table.columns, *self._table.undeclared)
@@ -180,19 +211,20 @@ class Scope:
             raise self._source.unsupported(
                 node, f"{printable(name)} singles out rows.", "use columns of the table."
             )
-        plain = next((own for own in self._by_row if own.lower() == name.lower()), None)
+        plain = next((n for n in self._table.undeclared if n.lower() == name.lower()), None)
         if by_row and plain is not None:
-            return PrivateColumn(plain, self._by_row[plain], by_row=True)
+            return PrivateColumn(plain, *self._places[plain], by_row=True)
         try:
             found = self._table.column(name)
         except SchemaError as error:
             hint = self._hint_for_label(name) or self._hint_for_public(name)
             raise self._source.located(error, node, hint) from None
-        return PrivateColumn(found, self._places[found])
+        return PrivateColumn(found, *self._places[found])
 
     def _unknown_qualifier(self, node: exp.Column, qualifier: tuple[str, ...]) -> SqlError:
         shown = printable(".".join(qualifier))
-        known = [self._alias or self._table.name, *(r.alias for r in self._relations)]
+        known = [scope._name for scope in (self, *self._parents)]
+        known += [relation.alias for relation in self._relations]
         relation = next((r for r in self._relations if (r.alias.lower(),) == qualifier), None)
         if relation is not None:
             message = f"There is no column {printable(node.name)} in {printable(relation.alias)}."

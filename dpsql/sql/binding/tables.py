@@ -15,6 +15,13 @@ MAX_VALUES = 10_001
 """Values of a column that are listed; more are too many for all that is made of them."""
 Resolve = Callable[[tuple[str, ...]], Table]
 Public = Callable[[tuple[str, ...]], pl.DataFrame | None]
+Widen = Callable[[Table], Table]
+"""Gives a table the columns of the rows that it refers to."""
+
+
+def no_parents(table: Table) -> Table:
+    """Know of no other private table that rows refer to."""
+    return table
 
 
 class NamedTables:
@@ -24,10 +31,13 @@ class NamedTables:
         sandbox: where public tables are stored.
         resolve: finds the private table of a name.
         public: returns the public table of a name, or None.
+        widen: gives a table the columns of the rows that it refers to.
     """
 
-    def __init__(self, sandbox: Sandbox, resolve: Resolve, public: Public) -> None:
+    def __init__(self, sandbox: Sandbox, resolve: Resolve, public: Public, widen: Widen) -> None:
         self._sandbox = sandbox
+        self._widen = widen
+        self._grains: dict[tuple[str, ...], Table] = {}
         self._resolve = resolve
         self._public = public
         self._stored: dict[tuple[str, ...], str | None] = {}
@@ -63,6 +73,12 @@ class NamedTables:
         listed = f"SELECT DISTINCT {column}::VARCHAR AS text FROM {table} WHERE text IS NOT NULL"
         rows = self._sandbox.rows(f"{listed} ORDER BY text LIMIT {MAX_VALUES}")
         return [text for (text,) in rows]
+
+    def grain(self, table: Table) -> Table:
+        """Return a private table with the columns of the rows that it refers to."""
+        if table.path not in self._grains:
+            self._grains[table.path] = self._widen(table)
+        return self._grains[table.path]
 
     def stored(self, parts: tuple[str, ...]) -> str | None:
         """Return the sandbox table of a public table; None if the name isn't one."""

@@ -103,4 +103,5 @@ def _smallest(table: Table) -> frozenset[Node]:
         domain = table.columns[name]
         return not domain.covers_all, domain.size
 
-    return frozenset(sorted(table.columns, key=cost)[:1])
+    own = [name for name in table.columns if name not in table.joined]
+    return frozenset(sorted(own, key=cost)[:1])

@@ -1,0 +1,51 @@
+"""Grains: tables whose rows have the columns of the rows that they refer to.
+
+    orders JOIN customers ON orders.customer_id = customers.id
+
+has a row for each order, with the columns of its customer. So it is counted as `orders` alone is,
+with more columns: statements over `orders` and over the join share a domain and are planned
+together. The columns of a customer stand in the table of orders under the name of the column that
+refers to it: `customer_id.region`, and two steps away `order_id.customer_id.region`.
+
+*Why a row stays one row of its unit.* A parent is found by a key of which no two rows have the
+same value, as a PRIMARY KEY or UNIQUE says, compared byte for byte. So a row has one parent or
+none, and LEFT JOIN gives one row for each row, with the same unit. A step of the way to the unit
+(`references.py`) leads to a row of the same unit, and rows without one have no unit and don't
+count. Any other FOREIGN KEY, as `orders.address_id`, may lead to a row of another unit. Such a
+parent is met only if it is of the same unit, else the row is like one that refers to none. So what
+a row has of its parents is a function of the rows of its own unit: to add or remove another unit
+changes nothing of it. Which rows of a unit are kept is decided before, by the columns of the row
+itself (`engines/bounded.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsql.schema.table import Parent, Table
+
+
+def grain(table: Table, parents: Sequence[Parent]) -> Table:
+    """Give a table the columns of the rows that it refers to, which they have no other way.
+
+    Args:
+        table: the table whose rows are counted.
+        parents: those rows, each after the one that refers to it.
+    """
+    found = table
+    for parent in parents:
+        of, names = parent.table, parent.names
+        domains = {names[name]: parent.domain(name) for name in of.columns}
+        undeclared = {names[name]: type_ for name, type_ in of.undeclared.items()}
+        filled = {names[name] for name in of.filled} if parent.on_way else set[str]()
+        found = replace(
+            found,
+            columns={**found.columns, **domains},
+            undeclared={**found.undeclared, **undeclared, parent.matched: "BOOLEAN"},
+            enforced=found.enforced.union(names[name] for name in of.enforced),
+            filled=found.filled.union(filled),
+            bounds={**found.bounds, **{names[name]: b for name, b in of.bounds.items()}},
+            derived={**found.derived, **{names[name]: parent.digest(name) for name in of.columns}},
+        )
+    return replace(found, parents=tuple(parents))

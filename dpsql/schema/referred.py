@@ -1,0 +1,155 @@
+"""Which rows of other private tables the rows of a table refer to, as the catalog says.
+
+They are rows of tables with the same units. *Which rows are a unit's* must be clear before anything
+is joined: what comes or goes with a unit are its rows in all tables together, and each row of each
+table is to be one unit's at most. So
+
+- every table on the way to the unit says that its rows belong to the same units, by the rest of
+  that way. Else an order could be one person's by what is declared for orders, and another's by
+  the way of its items;
+- no FOREIGN KEYs lead from a row of the units' own table to another row of it, as from an employee
+  to the manager: then what leads to one of them leads to others, too, and no column says whose it
+  is. Such tables can be counted each by itself, as ever, and aren't joined.
+
+Where several ways lead from a table to the unit, the declaration of the unit must name one of them
+(`references.py`). The rows are those of the unit that this way leads to, and of no other one: rows
+that refer to one of another unit by another way are like those that refer to none (`grain.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.declarations import Schema
+from dpsql.schema.fetching import fetch
+from dpsql.schema.grain import grain
+from dpsql.schema.references import ForeignKeys
+from dpsql.schema.table import Parent, Table
+from dpsql.schema.units import EachRow, Join, Unit
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_MOST_PARENTS = 64
+"""Rows that a row refers to, by whatever way."""
+
+
+class Describe(Protocol):
+    """Describes a table by its name, as `catalog.read_table` does."""
+
+    def __call__(
+        self,
+        con: DuckDBPyConnection,
+        name_parts: tuple[str, ...],
+        declared: Schema | None = None,
+        unit: Unit | EachRow | None = None,
+    ) -> Table:
+        """Describe it."""
+
+
+def with_parents(
+    con: DuckDBPyConnection,
+    table: Table,
+    declared: Schema | None,
+    unit: Unit | EachRow | None,
+    describe: Describe,
+) -> Table:
+    """Give a table the columns of the private rows that it refers to.
+
+    A table that can't be described with the same unit is left out.
+
+    Raises:
+        SchemaError: rows of the units' own table refer to each other; the catalog can't be read.
+    """
+    if table.unit is None or table.origin is not None:
+        return table
+    return _Referred(con, table, declared, unit, describe).grain()
+
+
+class _Referred:
+    """Walks along FOREIGN KEYs from one table."""
+
+    def __init__(
+        self,
+        con: DuckDBPyConnection,
+        table: Table,
+        declared: Schema | None,
+        unit: Unit | EachRow | None,
+        describe: Describe,
+    ) -> None:
+        self._table = table
+        self._keys = ForeignKeys(partial(fetch, con), table.path)
+        self._root = self._root_of(table)
+        self._describe = partial(describe, con, declared=declared, unit=unit)
+        self._found: dict[tuple[str, ...], Table | None] = {table.path: table}
+
+    def grain(self) -> Table:
+        """Return the table with the columns of all rows that it refers to, by whatever way.
+
+        Raises:
+            SchemaError: rows of the units' own table refer to each other.
+        """
+        table = self._table
+        self._check_root()
+        if not self._is_one_units(table):
+            return table
+        found, taken = list[Parent](), {n.lower() for n in (*table.columns, *table.undeclared)}
+        pending = [("", table, self._way(table), frozenset({table.name}))]
+        while pending and len(found) < _MOST_PARENTS:
+            above, child, way, seen = pending.pop(0)
+            for join in self._keys.of(child.name):
+                of = None if join.path[-1] in seen else self._of_unit(join.path)
+                if of is None:
+                    continue
+                on_way = way[:1] == (join,)
+                parent = Parent(above, join, of, on_way)
+                names = {name.lower() for name in (parent.matched, *parent.names.values())}
+                if not names.isdisjoint(taken):  # columns may have a point in their names
+                    continue
+                found.append(parent)
+                taken |= names
+                further = way[1:] if on_way else ()
+                pending.append((parent.prefix, of, further, seen | {of.name}))
+        return grain(table, found)
+
+    def _check_root(self) -> None:
+        name, _ = self._root or ("", "")
+        tables = self._keys.round(name)
+        if tables:
+            shown = ", ".join(map(printable, tables[1:]))
+            raise SchemaError(
+                f"FOREIGN KEYs lead from rows of {printable(name)} to other rows of it: from "
+                f"{printable(name)} to {shown}. So it isn't clear whose a row is that leads to "
+                "several of them.",
+                hint="private tables of these units can't be joined; ask each of them by itself.",
+            )
+
+    def _way(self, table: Table) -> tuple[Join, ...]:
+        return () if table.unit is None else self._keys.way(table.name, table.unit)
+
+    def _root_of(self, table: Table) -> tuple[str, str] | None:
+        return None if table.unit is None else self._keys.root(table.name, table.unit)
+
+    def _of_unit(self, path: tuple[str, ...]) -> Table | None:
+        """Describe a table, if its rows belong to the same units."""
+        if path not in self._found:
+            self._found[path] = None
+            try:
+                of = self._describe(path)
+            except SchemaError:
+                return None
+            if of.origin is None and self._root_of(of) == self._root and self._is_one_units(of):
+                self._found[path] = of
+        return self._found[path]
+
+    def _is_one_units(self, table: Table) -> bool:
+        """Whether all tables on the way to the unit are of the same one, by the same way."""
+        way = self._way(table)
+        return all(self._follows(join, way[i:]) for i, join in enumerate(way, start=1))
+
+    def _follows(self, join: Join, rest: Sequence[Join]) -> bool:
+        of = self._of_unit(join.path)
+        return of is not None and self._way(of) == tuple(rest)

@@ -1,0 +1,149 @@
+"""Joins of private tables: which of them is counted, and which rows the others are seen from it.
+
+    FROM orders o JOIN customers c ON o.customer_id = c.id
+
+counts orders, each with the columns of the customer that it refers to: `schema/grain.py` says why
+that is one row for each order, of the same unit. Here it is found out that a join is of this kind.
+One of its tables must be such that all others follow from it, step by step: by an equality of a
+column that refers to a row, and of the key that it refers to. Other conditions are conditions on
+the rows that are counted. An equality that is such a step need not be looked at any more: it says
+that there is such a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from sqlglot import exp
+
+from dpsql.schema import Table
+from dpsql.schema.table import Parent
+from dpsql.sql.binding.expressions import Expr, conjuncts
+from dpsql.sql.binding.joins import JoinedItem
+from dpsql.sql.binding.row_queries import Home
+from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn, Scope
+from dpsql.sql.text.spans import SourceText
+
+_Place = tuple[int, str]
+"""A column: the number of the private item whose it is, and its name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EqualColumns:
+    """Two columns that are equal."""
+
+    node: Expr | None
+    """Where it is written, unless USING says so."""
+    sides: frozenset[_Place]
+    of: int | None
+    """The number of the item whose join it is a condition of; None if rows are left out by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """A join of private tables: what is counted, and what each row of it refers to."""
+
+    child: int
+    """The number of the item whose rows are counted."""
+    table: Table
+    """These, with the columns of all that they refer to."""
+    parents: Mapping[int, Parent]
+    """Of the other items, by their numbers."""
+    used: frozenset[int]
+    """The equalities that say so, as identities of nodes."""
+
+
+def grain_of(
+    joins: Sequence[JoinedItem],
+    homes: Sequence[Home],
+    where: Expr | None,
+    widen: Callable[[Table], Table],
+    source: SourceText,
+) -> Grain | None:
+    """Find out what a join of private tables counts; None if it isn't told by what they refer to.
+
+    Args:
+        joins: the items after FROM whose rows are private.
+        homes: what they are.
+        where: the condition after WHERE.
+        widen: gives a table the columns of the rows that it refers to.
+        source: the statement's text.
+    """
+    scopes = [home.scope(source, {}) for home in homes]
+    equalities = list(_equalities(joins, scopes, where))
+    for child, home in enumerate(homes):
+        table = home.table if home.table.parents else widen(home.table)
+        found = _reached(child, table, (joins, homes), equalities)
+        if found is not None:
+            parents, used = found
+            return Grain(child, table, parents, used)
+    return None
+
+
+def _reached(
+    child: int,
+    table: Table,
+    items: tuple[Sequence[JoinedItem], Sequence[Home]],
+    equalities: Sequence[_EqualColumns],
+) -> tuple[dict[int, Parent], frozenset[int]] | None:
+    """Place all items along what the rows of one refer to; None if one is left."""
+    joins, homes = items
+    prefixes, parents, used = {child: ""}, dict[int, Parent](), set[int]()
+    for parent in table.parents:  # each comes after the one that refers to it
+        for number in set(range(len(homes))) - set(prefixes):
+            if homes[number].table.path != parent.table.path:
+                continue
+            apart = joins[number].kind in {"left", "anti"}
+            own = {number, child} if apart else {None, number, child}
+            for above in [i for i, prefix in prefixes.items() if prefix == parent.above]:
+                sides = {(above, parent.join.column), (number, parent.join.key)}
+                said = [e for e in equalities if e.sides == sides and e.of in own]
+                if said:
+                    prefixes[number], parents[number] = parent.prefix, parent
+                    used |= {id(one.node) for one in said if one.node is not None}
+                    break
+            if number in prefixes:
+                break
+    return (parents, frozenset(used)) if len(prefixes) == len(homes) else None
+
+
+def _equalities(
+    joins: Sequence[JoinedItem], scopes: Sequence[Scope], where: Expr | None
+) -> Iterator[_EqualColumns]:
+    """Return what is equal by the conditions of a join: of ON, of USING and of WHERE."""
+    conditions = [(number, join.on) for number, join in enumerate(joins)]
+    for number, condition in [*conditions, (None, where)]:
+        plain = number is None or joins[number].kind in {"inner", "semi"}
+        for part in [] if condition is None else conjuncts(condition):
+            node = part.unnest()
+            if isinstance(node, exp.EQ):
+                places = [_place(side, scopes) for side in (node.this, node.expression)]
+                if None not in places:
+                    sides = frozenset(place for place in places if place)
+                    yield _EqualColumns(part, sides, None if plain else number)
+    for number, join in enumerate(joins):
+        for name in join.using:
+            named = [_place(exp.column(name, quoted=True), [scope]) for scope in scopes]
+            found = [(i, place[1]) for i, place in enumerate(named) if place is not None]
+            plain = join.kind in {"inner", "semi"}
+            for pair in combinations(found, 2):
+                yield _EqualColumns(None, frozenset(pair), None if plain else number)
+
+
+def _place(node: Expr, scopes: Sequence[Scope]) -> _Place | None:
+    """Return which stored column an expression is; None if it is another."""
+    column = node.unnest()
+    if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
+        return None
+    owners = [number for number, scope in enumerate(scopes) if scope.owns(column)]
+    if len(owners) != 1:
+        return None
+    found = scopes[owners[0]].resolve(column, by_row=True)
+    while isinstance(found, RowQueryColumn):
+        inner = found.node.unnest()
+        if not isinstance(inner, exp.Column):
+            return None
+        found = found.inside.scope.resolve(inner, by_row=True)
+    return (owners[0], found.name) if isinstance(found, PrivateColumn) else None

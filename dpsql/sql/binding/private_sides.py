@@ -1,0 +1,173 @@
+"""The private items after FROM of one SELECT: what is counted, and what it refers to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from dpsql.errors import InternalError, Span, printable
+from dpsql.schema import Table
+from dpsql.schema.table import Parent
+from dpsql.sql.binding.bind import RowBinder
+from dpsql.sql.binding.core import Core, Relation
+from dpsql.sql.binding.expressions import BoundExpr, Expr, column, render
+from dpsql.sql.binding.joins import JoinedItem
+from dpsql.sql.binding.row_queries import Home
+from dpsql.sql.text.spans import JOINS, SourceText
+
+
+@dataclass(frozen=True, slots=True)
+class Grained:
+    """The table whose rows are counted, and which of the rows that these refer to are meant."""
+
+    table: Table
+    parent: Parent | None = None
+
+    def at(self, parent: Parent) -> Grained:
+        """Return what these refer to in turn."""
+        before = "" if self.parent is None else self.parent.prefix
+        of = next(p for p in self.table.parents if p.prefix == before + parent.prefix)
+        return Grained(self.table, of)
+
+
+@dataclass(frozen=True, slots=True)
+class Referred:
+    """A private item after FROM of which each counted row refers to one row, or to none."""
+
+    join: JoinedItem
+    step: Parent
+    """How the rows of another item refer to it."""
+    home: Home
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSides:
+    """The private items after FROM: one is counted, the others are what its rows refer to."""
+
+    place: JoinedItem
+    home: Home
+    """What is counted."""
+    referred: tuple[Referred, ...] = ()
+    used: frozenset[int] = field(default=frozenset())
+    """The conditions that say nothing but that, as identities of nodes."""
+
+    def of(self, join: JoinedItem) -> Home | None:
+        """Return what an item is; None if it is not private."""
+        if join is self.place:
+            return self.home
+        return next((one.home for one in self.referred if one.join is join), None)
+
+    def is_step(self, name: str) -> bool:
+        """Whether USING a name says which row is referred to."""
+        steps = (one.step.join for one in self.referred)
+        return any(name.lower() in {step.column.lower(), step.key.lower()} for step in steps)
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """The public relations that are joined in queries of private rows."""
+        below = (relation for one in self.referred for relation in one.home.relations)
+        return (*self.home.relations, *below)
+
+    def conditions(self, binder: RowBinder, source: SourceText) -> list[BoundExpr]:
+        """Make what is referred to visible; return what must be true of it for a row to count.
+
+        Raises:
+            UnsupportedSqlError: it is joined in another way than that allows.
+        """
+        binder.leave_out(self.used)
+        using = {name.lower() for one in self.referred for name in one.join.using}
+        binder.scope.merge(sorted(using.union(filter(self.is_step, self.place.using))))
+        if self.referred and self.place.kind != "inner":
+            raise source.unsupported(
+                source.clause(*JOINS) or source.node(self.place.item),
+                f"A {self.place.kind.upper()} join is not supported here: the rows of "
+                f"{printable(self.home.alias)} are counted, each with the row that it refers to.",
+                f"use JOIN, or put {printable(self.home.alias)} first: groups without rows are in "
+                "the answer anyway.",
+            )
+        for one in self.referred:
+            binder.name(frozenset() if one.home.query is None else one.home.query.named)
+            if one.join.kind not in {"semi", "anti"}:
+                binder.scope.join(one.home.scope(source, binder.aliases))
+        return [part for one in self.referred for part in self._of(one, binder, source)]
+
+    def _of(self, one: Referred, binder: RowBinder, source: SourceText) -> list[BoundExpr]:
+        """Return the conditions of one join."""
+        join, span = one.join, source.node(one.join.item)
+        further = list(binder.conditions(join.on)) if join.on is not None else []
+        for name in join.using:
+            if not self.is_step(name):
+                raise source.unsupported(
+                    join.item,
+                    f"USING names {printable(name)}, which is not what refers to a row of "
+                    f"{printable(one.home.alias)}.",
+                    "write ON and the conditions.",
+                )
+        further += one.home.conjuncts
+        if one.home.relations and join.kind != "inner":
+            raise source.unsupported(
+                span,
+                f"A {join.kind.upper()} join with a query that joins public tables is not "
+                "supported here.",
+                "join them outside of the query.",
+            )
+        if join.kind in {"inner", "semi"}:
+            return [*self._matched(one, span, there=True), *further]
+        if join.kind in {"left", "anti"} and not further:
+            return [] if join.kind == "left" else self._matched(one, span, there=False)
+        raise source.unsupported(
+            source.clause(*JOINS) or span,
+            f"A {join.kind.upper()} join of private tables is not supported with this condition.",
+            f"let it say that {printable(one.step.join.column)} equals "
+            f"{printable(one.step.join.key)}, nothing else; what is true of all rows that count "
+            "goes after WHERE."
+            if join.kind in {"left", "anti"}
+            else "use JOIN or LEFT JOIN: groups without rows are in the answer anyway.",
+        )
+
+    def _matched(self, one: Referred, span: Span, *, there: bool) -> list[BoundExpr]:
+        parent = one.home.parent
+        if parent is None:
+            raise InternalError("what is referred to has no place in the grain")
+        if parent.on_way and there:
+            return []
+        return [_there(parent, self.home.table, span, there=there)]
+
+
+def tightened(core: Core, table: Table) -> Core:
+    """Say that rows have a parent by that columns of it have values, where a core names such.
+
+    A column that is never NULL in the parent's table is NULL where there is no parent, and only
+    there. So groups of NULL are ruled out, and nothing else has to be looked at in rows.
+    """
+    by_row, conjuncts = list(core.by_row), list(core.conjuncts)
+    for condition in core.by_row:
+        for parent in table.parents:
+            if condition.sql != _there(parent, table, condition.span, there=True).sql:
+                continue
+            named = (n for n, d in parent.table.columns.items() if not d.nullable)
+            columns = [parent.names[n] for n in named if parent.names[n] in core.named]
+            conjuncts += [_has_value(name, table, condition.span) for name in columns]
+            by_row = [one for one in by_row if one is not condition or not columns]
+    found = tuple(dict.fromkeys(conjuncts))
+    return replace(core, conjuncts=found, by_row=tuple(by_row))
+
+
+def _has_value(name: str, table: Table, span: Span) -> BoundExpr:
+    node = _not_null(f"__a{list(table.columns).index(name)}")
+    return BoundExpr(node, render(node), frozenset({name}), frozenset(), span)
+
+
+def _not_null(canonical: str) -> Expr:
+    return exp.Not(this=exp.Paren(this=exp.Is(this=column(canonical), expression=exp.Null())))
+
+
+def _there(parent: Parent, table: Table, span: Span, *, there: bool) -> BoundExpr:
+    """Say that there is a row that is referred to, or that there is none."""
+    canonical = f"__w{list(table.undeclared).index(parent.matched)}"
+    node = _not_null(canonical)
+    node = node if there else exp.Is(this=column(canonical), expression=exp.Null())
+    return BoundExpr(
+        node, render(node), frozenset(), frozenset(), span, frozenset({parent.matched})
+    )
