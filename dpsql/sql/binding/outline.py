@@ -299,7 +299,8 @@ class _Visitor:
         bound = [self._row_query(part, None, 0) for part in written if part is not None]
         homes, queries = zip(*bound, strict=True)
         check_alike(homes, queries, query, self._source)
-        return homes[0], union_of(queries, query, self._sandbox, self._source)
+        home = homes[0]
+        return home, union_of(home.table, queries, query, self._sandbox, self._source)
 
     def _joined(
         self,

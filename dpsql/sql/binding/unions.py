@@ -8,6 +8,8 @@ is a row of T × {0, 1} that meets (i = 0 AND A) OR (i = 1 AND B), of which CASE
 ELSE f END is shown: each row of T meets as many numbers as there are queries that return it, and
 counts once for each. So it is a join with a public table, and the sensitivity that of one: a row
 that two queries return counts twice, and costs accordingly.
+
+Where DuckDB's UNION ALL makes texts of a column, as of 1 and 'a', that is written: CASE would not.
 """
 
 from __future__ import annotations
@@ -20,15 +22,16 @@ from typing import TypeGuard
 from sqlglot import exp
 
 from dpsql.errors import Span
-from dpsql.schema import Domain
+from dpsql.schema import Domain, Table
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, quoted_column, render
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.row_queries import Home, RowQuery
 from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
-from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
 from dpsql.sql.text.spans import SourceText
 
+_TEXT = "VARCHAR"
 _NUMBER = column("__r0_0")
 """The number of the query that a row is of: the first column of the first relation."""
 
@@ -71,11 +74,12 @@ def check_alike(
 
 
 def union_of(
-    queries: Sequence[RowQuery], union: Expr, sandbox: Sandbox, source: SourceText
+    home: Table, queries: Sequence[RowQuery], union: Expr, sandbox: Sandbox, source: SourceText
 ) -> RowQuery:
     """Return the query whose rows are those of all queries.
 
     Args:
+        home: the table whose rows they are.
         queries: these; they have the same number of columns, and join nothing.
         union: where it stands.
         sandbox: where the numbers of the queries are stored.
@@ -85,9 +89,10 @@ def union_of(
     numbers = f"SELECT range FROM range({len(queries)})"
     names, rows = materialize(sandbox, source, table, numbers, [], 0, union)
     number = Relation(0, table, names, table, rows, "inner", (), span)
+    texts = _Texts(home, sandbox)
     columns = tuple(
-        RowQueryColumn(several[0].name, quoted_column(several[0].name), _UnionColumn(several))
-        for several in zip(*(query.columns for query in queries), strict=True)
+        RowQueryColumn(own[0].name, quoted_column(own[0].name), _UnionColumn(own, texts))
+        for own in zip(*(query.columns for query in queries), strict=True)
     )
     common = [c for c in queries[0].conjuncts if all(c in query.conjuncts for query in queries)]
     rests = [[c for c in query.conjuncts if c not in common] for query in queries]
@@ -119,10 +124,46 @@ def _bound(node: Expr, parts: Sequence[BoundExpr], span: Span) -> BoundExpr:
 
 
 @dataclass(frozen=True, slots=True)
+class _Texts:
+    """Knows which columns of a union are texts, as it makes texts of all where one is."""
+
+    table: Table
+    sandbox: Sandbox
+
+    def written(self, nodes: Sequence[Expr]) -> list[Expr]:
+        """Return what each query has in a column: as text, if DuckDB makes a text of all of it."""
+        queries = [self._typed(node) for node in nodes]
+        try:
+            types = [self._type(query) for query in (*queries, " UNION ALL ".join(queries))]
+        except SandboxError:  # which will be told where it is evaluated
+            return [node.copy() for node in nodes]
+        return [
+            exp.Cast(this=paren(node), to=exp.DataType.build(_TEXT))
+            if types[-1] == _TEXT != own
+            else node.copy()
+            for node, own in zip(nodes, types, strict=False)
+        ]
+
+    def _type(self, query: str) -> str:
+        ((_, type_),) = self.sandbox.types(query)
+        return type_
+
+    def _typed(self, node: Expr) -> str:
+        """Select an expression over columns of its own types, of no row."""
+        types = {f"__w{i}": type_ for i, type_ in enumerate(self.table.undeclared.values())}
+        for i, domain in enumerate(self.table.columns.values()):
+            types[f"__a{i}"] = "TIMESTAMP" if domain.timed else column_type(domain)
+        names = dict.fromkeys(part.name for part in node.find_all(exp.Column))
+        listed = [f"CAST(NULL AS {types[name]}) AS {name}" for name in names if name in types]
+        return f"SELECT {render(node)} FROM (SELECT {', '.join([*listed, '0'])} WHERE false)"
+
+
+@dataclass(frozen=True, slots=True)
 class _UnionColumn:
     """What a column of a union is: the column of the query that the row is of."""
 
     several: tuple[RowQueryColumn, ...]
+    texts: _Texts
 
     @property
     def scope(self) -> Scope:
@@ -134,9 +175,8 @@ class _UnionColumn:
         found = [binder.bind(part) for binder, part in self._parts(node)]
         if len({one.sql for one in found}) == 1:
             return found[0]
-        ifs = [
-            exp.If(this=exp.Literal.number(i), true=one.node.copy()) for i, one in enumerate(found)
-        ]
+        written = self.texts.written([one.node for one in found])
+        ifs = [exp.If(this=exp.Literal.number(i), true=node) for i, node in enumerate(written)]
         return _bound(exp.Case(this=_NUMBER.copy(), ifs=ifs), found, found[0].span)
 
     def domain_of(self, node: Expr) -> tuple[str, Domain] | None:
