@@ -20,6 +20,8 @@ from dpsql.rows.types import RowType
 
 MOST_NODES = 5_000
 MOST_LEVELS = 100
+MOST_JOINED = 8
+"""Columns of which a text is put together at most."""
 _LONGEST = 100_000
 """Characters of a string."""
 _KINDS = {
@@ -191,6 +193,19 @@ def check_size(expression: RowExpression) -> None:
                 hint=f"at most {MOST_NODES} parts and {MOST_LEVELS} levels are taken.",
             )
         pending.extend((part, level + 1) for part in parts(node))
+
+
+def check_columns(joined: RowExpression) -> None:
+    """Check that a text that is put together isn't much longer than those of the row.
+
+    Raises:
+        SqlLimitError: it may be.
+    """
+    if sum(isinstance(node, RowColumn) for node in nodes(joined)) > MOST_JOINED:
+        raise SqlLimitError(
+            f"|| puts more than {MOST_JOINED} columns of a row together.",
+            hint="compare the columns one by one.",
+        )
 
 
 def ordered(expression: RowExpression) -> RowExpression:

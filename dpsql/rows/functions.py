@@ -61,6 +61,10 @@ _TEXT = (
     "one pass over the characters, which are those of valid UTF-8, by tables that are built in; "
     "the result is not longer than twice the argument"
 )
+_JOINED = (
+    "two texts, or values as texts, one after the other; there are eight columns at most in it, so "
+    "the result is not longer than eight times the longest of them, and the constants"
+)
 _SUBTEXT = "one pass over the text; places are constants of at most nine digits"
 _SEARCHED = "search for a constant string in linear time; a boolean or a place"
 _LIKE = (
@@ -137,6 +141,7 @@ FUNCTIONS: dict[str, RowFunction] = {
     "rtrim": RowFunction("text", _ONE, _TEXT, name="rtrim", gives="VARCHAR"),
     "length": RowFunction("text", _ONE, _TEXT, name="length", gives="BIGINT"),
     "strlen": RowFunction("text", _ONE, _TEXT, name="strlen", gives="BIGINT"),
+    "||": RowFunction("join", _TWO, _JOINED, name="||"),
     "substring": RowFunction("subtext", (2, 3), _SUBTEXT, name="substring"),
     "left": RowFunction("subtext", _TWO, _SUBTEXT, name="left"),
     "right": RowFunction("subtext", _TWO, _SUBTEXT, name="right"),

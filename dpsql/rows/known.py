@@ -20,7 +20,7 @@ from dpsql.rows.write import RowWriter
 _STRICT_NAMES = """
     and or not = <> < <= > >= between in sign lower upper trim ltrim rtrim length strlen substring
     left right contains starts_with ends_with strpos like ilike regexp_matches regexp_full_match
-    isnan isfinite isinf
+    isnan isfinite isinf ||
 """
 _STRICT = frozenset(_STRICT_NAMES.split())
 """Functions that never fail, and are not NULL if no argument is."""

@@ -88,8 +88,9 @@ def constant(node: RowConstant) -> RowSql:
 
 
 def _digits(text: str) -> RowType:
+    """Return the type of a DECIMAL as DuckDB reads it: as text, 0.05 keeps the zero before it."""
     before, _, after = text.lstrip("-").partition(".")
-    width = len(before.lstrip("0")) + len(after)
+    width = len(before) + len(after)
     return decimal(width, len(after)) if width <= MOST_DIGITS else DOUBLE
 
 
@@ -273,6 +274,17 @@ def _as_decimal(value: RowSql) -> RowType:
     if value.limits is None:
         return value.type.as_decimal()
     return decimal(max(len(str(abs(limit))) for limit in value.limits), 0)
+
+
+def absolute(value: RowSql) -> RowSql:
+    """Write the absolute value of a number."""
+    if value.limits is None:
+        return RowSql(call("abs", value.sql), value.type)
+    least, most = value.limits
+    limits = (0 if least <= 0 <= most else min(abs(least), abs(most)), max(-least, most))
+    type_, fails = room((-limits[1], limits[1]))
+    sql = call("abs", cast(value, type_).sql)
+    return RowSql(f"TRY({sql})" if fails else sql, type_, type_.limits if fails else limits)
 
 
 def bounded(

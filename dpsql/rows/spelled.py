@@ -19,7 +19,7 @@ from dpsql.schema.names import as_sql, quoted_text
 
 _INFIX = {
     "or": 1, "and": 2, "=": 4, "<>": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "like": 4, "ilike": 4,
-    "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6,
+    "+": 5, "-": 5, "||": 5, "*": 6, "/": 6, "//": 6, "%": 6,
 }  # fmt: skip
 """Operators, and how strongly they bind."""
 _NOT, _TEST, _SIGN = 3, 4, 7

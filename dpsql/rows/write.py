@@ -34,6 +34,7 @@ from dpsql.rows.expression import (
     RowColumn,
     RowConstant,
     RowExpression,
+    check_columns,
     check_size,
     parts,
 )
@@ -41,6 +42,7 @@ from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.operands import (
     LONGEST_TWICE,
     RowSql,
+    absolute,
     bounded,
     call,
     cast,
@@ -54,7 +56,6 @@ from dpsql.rows.operands import (
     moved,
     not_of,
     numbers,
-    room,
     shown,
     small,
     span,
@@ -289,14 +290,7 @@ class RowWriter:
         return tried(node.function, cast(left, type_).sql, cast(right, type_).sql, type_=type_)
 
     def _absolute(self, node: RowCall) -> RowSql:
-        (value,) = numbers("abs", self._write(node.arguments[0]))
-        if value.limits is None:
-            return RowSql(call("abs", value.sql), value.type)
-        least, most = value.limits
-        limits = (0 if least <= 0 <= most else min(abs(least), abs(most)), max(-least, most))
-        type_, fails = room((-limits[1], limits[1]))
-        sql = call("abs", cast(value, type_).sql)
-        return RowSql(f"TRY({sql})" if fails else sql, type_, type_.limits if fails else limits)
+        return absolute(*numbers("abs", self._write(node.arguments[0])))
 
     def _sign(self, node: RowCall) -> RowSql:
         (value,) = numbers("sign", self._write(node.arguments[0]))
@@ -327,6 +321,11 @@ class RowWriter:
         type_ = row_type(listed.gives)
         limits = (0, _LONGEST_STRING) if type_.is_integer else None
         return tried(listed.name, self._string(node, 0), type_=type_, limits=limits)
+
+    def _join(self, node: RowCall) -> RowSql:
+        check_columns(node)
+        left, right = (cast(written, VARCHAR).sql for written in self._all(node.arguments))
+        return tried("||", left, right, type_=VARCHAR)
 
     def _subtext(self, node: RowCall) -> RowSql:
         places = [small(part, 10**9 - 1, node.function) for part in node.arguments[1:]]
@@ -395,6 +394,7 @@ class RowWriter:
         "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
         "bounded": _bounded, "addition": _addition, "negative": _negative, "remainder": _remainder,
         "absolute": _absolute, "sign": _sign, "rounded": _rounded, "real": _real, "text": _text,
-        "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex, "part": _part,
-        "named_part": _named_part, "shown": _shown, "truncated": _truncated, "span": _span,
+        "join": _join, "subtext": _subtext, "searched": _searched, "like": _like, "regex": _regex,
+        "part": _part, "named_part": _named_part, "shown": _shown, "truncated": _truncated,
+        "span": _span,
     }  # fmt: skip

@@ -229,6 +229,27 @@ def test_canonical_texts_tell_expressions_apart(con):
     assert canonical(one) != canonical(other)
 
 
+@pytest.mark.parametrize("text", [
+    "s || 'x'", "i || p || q || x", "d || ' ' || t", "o || e", "NULL || s", "0.05 || '' || .5",
+    "left(s, 2) || upper(s) || s || s || s || s || s || s",
+])  # fmt: skip
+def test_texts_are_put_together_as_in_duckdb(text):
+    con = connect()
+    create(con, benign(200, seed=4))
+    ours = con.execute(f"SELECT {written(con, text).sql} FROM r").fetchall()
+    assert ours == con.execute(f"SELECT ({text})::VARCHAR FROM r").fetchall()
+
+
+@pytest.mark.parametrize("text", [
+    " || ".join(["s"] * 9), "s || upper(s || s || lower(s || s || s) || s) || s || s",
+    "left(s || s || s || s || s, 3) || right(s || s || s || s, 3)",
+])  # fmt: skip
+def test_texts_that_could_be_much_longer_than_those_of_the_row_are_refused(con, text):
+    """Doubled again and again, a text of a megabyte would fill all memory."""
+    with pytest.raises(SqlLimitError, match="more than 8 columns"):
+        written(con, text)
+
+
 def test_each_function_has_its_argument():
     assert all(len(listed.why) > 15 for listed in FUNCTIONS.values())
     with pytest.raises(DpsqlError):

@@ -182,6 +182,7 @@ class Random:
             ),
             lambda: f"{self.pick('left', 'right')}({self.text(r)}, 2)",
             lambda: f"coalesce({self.text(r)}, 'none')",
+            lambda: f"({self.text(r)} || {self.pick(self.text, self.number)(min(r, 1))})",
             lambda: f"CASE WHEN {self.condition(r)} THEN {self.text(r)} ELSE 'b' END",
             lambda: f"{self.pick('dayname', 'monthname')}({self.time(r)})",
             lambda: f"CAST({self.pick('i', 'p', 'd', 'o')} AS VARCHAR)",

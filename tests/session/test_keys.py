@@ -53,6 +53,10 @@ STATEMENTS = [
     "SELECT floor(price / 100) AS b, COUNT(*) AS n FROM t WHERE floor(price / 100) IN (3, 4) "
     "GROUP BY b",
     "SELECT MEDIAN(floor(price / 10)) AS m, MAX(ceil(x / 10)) FILTER (NOT isnan(x)) AS q FROM t",
+    "SELECT COUNT(*) AS n FROM t WHERE s || '-' || k = 'Anna-2' OR ts || '' LIKE '2020-02-0%'",
+    "SELECT s || k AS v, COUNT(*) AS n FROM t WHERE s IN ('Anna', 'Bob') GROUP BY v",
+    "SELECT dayname(ts) || '!' AS v, COUNT(*) FILTER (price || '' LIKE '%.05') AS n FROM t "
+    "GROUP BY v",
     "SELECT x IS NULL AS m, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY x IS NULL) AS r FROM t "
     "GROUP BY 1",
     "SELECT hour(ts) AS h, COUNT(*) AS n, LAG(COUNT(*)) OVER (ORDER BY hour(ts)) AS b FROM t "
