@@ -15,10 +15,12 @@ The text of an event is JSON with sorted keys and without spaces or empty fields
 | `delivered` | that it was handed out | `request` |
 | `upgraded` | that the events before are of an earlier format | |
 
-Some of the text is room that dpsql does not use yet: amounts for single roots and Δ; charges for
-the rows of several tables; rows that are of units of several roots; and `data`, the identity that
-a catalog gives a table, for those that their path alone doesn't identify. The text doesn't depend
-on where a ledger is kept.
+A charge may be for the rows of several tables: the amount is for a unit with rows in all of them.
+Versions of dpsql that don't know such charges refuse to read a ledger with one.
+
+Some of the text is room that dpsql does not use yet: amounts for single roots and Δ; rows that are
+of units of several roots; and `data`, the identity that a catalog gives a table, for those that
+their path alone doesn't identify. The text doesn't depend on where a ledger is kept.
 
 Guarantees:
     1. `Line.event` gives an event only if the line has exactly the text of this event.
@@ -193,7 +195,7 @@ def _refuse_later(event: Event) -> None:
     """Refuse what only a later dpsql can have written, and can tell whose loss it is."""
     amounts, rows = event.amounts, event.rows
     uses = {
-        "several tables": len(rows) > 1,
+        "several tables": len(rows) > 1 and event.kind != "charged",
         "several kinds of units": any(len(r.roots) > 1 for r in rows)
         or not {EVERY}.issuperset(amounts.mu_squared),
         "a table that a catalog identifies": any(r.data for r in rows),

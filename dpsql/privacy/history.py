@@ -19,7 +19,7 @@ from dpsql.errors import LedgerError, StaleSchemaError
 from dpsql.hints import Hint, option
 from dpsql.privacy.amount import EVERY, Amount
 from dpsql.privacy.event import Event, Line, Row, TableRows, damaged
-from dpsql.privacy.purpose import EACH_ROW, Purpose
+from dpsql.privacy.purpose import EACH_ROW, ChargedTable, Purpose
 
 _FIELDS = {
     "upgraded": [frozenset[str]()],
@@ -55,11 +55,14 @@ class Entry:
     """The process that charged: a digest of its host's name, its number, its start."""
     time: str
     """When it was charged: UTC, ISO 8601."""
+    others: tuple[ChargedTable, ...] = ()
+    """The other tables, if it was charged for several."""
 
     @property
     def purpose(self) -> Purpose:
         """What it was charged for."""
-        return Purpose(self.plan, self.script, self.table, self.schema, self.unit, self.vintage)
+        own = (self.table, self.schema, self.unit, self.vintage)
+        return Purpose(self.plan, self.script, *own, self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +132,8 @@ class History:
         rows = sum(bound.unit == EACH_ROW for bound in self._bound.values())
         return Protected(len(self._bound) - rows, rows)
 
-    def must_bind(self, purpose: Purpose, *, accept_schema: bool, each_row: bool) -> bool:
-        """Tell whether the table must be bound, for the first time or anew, to charge for this.
+    def must_bind(self, table: ChargedTable, *, accept_schema: bool, each_row: bool) -> bool:
+        """Tell whether a table must be bound, for the first time or anew, to charge for it.
 
         Raises:
             StaleSchemaError: the table is bound to another schema, and none is accepted.
@@ -138,8 +141,8 @@ class History:
                 owner neither says nor has said since they have that `each_row` is to be protected
                 by itself.
         """
-        bound = self._bound.get(purpose.table)
-        if bound is not None and bound.unit != purpose.unit:
+        bound = self._bound.get(table.table)
+        if bound is not None and bound.unit != table.unit:
             raise LedgerError(
                 "Another unit was protected when this table was charged for at "
                 f"{bound.time}, entry {bound.seq}; amounts for different units don't add up.",
@@ -150,11 +153,11 @@ class History:
                 + " as they were given then.",
             )
         said = each_row or (bound is not None and bound.beside_units)
-        if purpose.unit == EACH_ROW and self._has_units and not said:
+        if table.unit == EACH_ROW and self._has_units and not said:
             raise _without_unit(begun=bound is not None)
         if bound is None:
             return True
-        if bound.schema != purpose.schema and not accept_schema:
+        if bound.schema != table.schema and not accept_schema:
             raise StaleSchemaError(
                 "The schema of this table changed since the release of "
                 f"{bound.time}, entry {bound.seq}.",
@@ -162,7 +165,7 @@ class History:
                 + option("accept_schema", True)
                 + " if the change is meant.",
             )
-        return bound.schema != purpose.schema
+        return bound.schema != table.schema
 
     def follow(self, event: Event) -> Line:
         """Take a new event, and return the line to be written for it.
@@ -224,15 +227,16 @@ class History:
         return True
 
     def _charge(self, seq: int, event: Event) -> bool:
-        (rows,) = event.rows
-        bound = self._bound.get(rows.table)
-        if bound is None or not bound.agrees(rows):
+        found = [(rows, self._bound.get(rows.table)) for rows in event.rows]
+        if not all(bound is not None and bound.agrees(rows) for rows, bound in found):
             return False
         self.spent += event.amounts
-        self.entries[event.request] = _charged(seq, event, rows)
-        self._bound[rows.table] = _Binding(
-            bound.schema, bound.unit, seq, event.time, self._has_units
-        )
+        self.entries[event.request] = _charged(seq, event)
+        for rows, bound in found:
+            if bound is not None:
+                self._bound[rows.table] = replace(
+                    bound, seq=seq, time=event.time, beside_units=self._has_units
+                )
         return True
 
 
@@ -253,6 +257,7 @@ def _is_well_formed(event: Event) -> bool:
     return (
         given in _FIELDS.get(event.kind, [])
         and bool(event.time)
+        and _is_of_tables(event)
         and all(
             rows.table and rows.schema and all(rows.roots) and rows.roots
             and bool(rows.version) == (event.kind == "charged")
@@ -261,10 +266,26 @@ def _is_well_formed(event: Event) -> bool:
     )  # fmt: skip
 
 
-def _charged(seq: int, event: Event, rows: TableRows) -> Entry:
-    (unit,) = rows.roots
+def _is_of_tables(event: Event) -> bool:
+    """Tell whether it is of one table; or a charge for several, once for each, with their units.
+
+    A unit has rows in all of them. So the rows of none are protected one by one.
+    """
+    if len(event.rows) <= 1:
+        return True
+    units = {root for rows in event.rows for root in rows.roots}
+    different = len({rows.table for rows in event.rows}) == len(event.rows)
+    return event.kind == "charged" and different and EACH_ROW not in units
+
+
+def _charged(seq: int, event: Event) -> Entry:
+    tables = (
+        ChargedTable(rows.table, rows.schema, unit, rows.version)
+        for rows in event.rows
+        for unit in rows.roots
+    )
+    first, *others = tables
     return Entry(
-        seq, event.request, event.amounts.of(EVERY), "charged",
-        event.plan, event.script, rows.table, rows.schema, unit, rows.version,
-        content="", released=0, owner=event.owner, time=event.time,
+        seq, event.request, event.amounts.of(EVERY), "charged", event.plan, event.script, *first,
+        content="", released=0, owner=event.owner, time=event.time, others=tuple(others),
     )  # fmt: skip

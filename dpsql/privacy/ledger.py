@@ -33,6 +33,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Set
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -44,12 +45,16 @@ from dpsql.privacy.budget import Budget
 from dpsql.privacy.check import Audit, audit, read_content
 from dpsql.privacy.event import Event, TableRows
 from dpsql.privacy.history import Entry, History, Protected
-from dpsql.privacy.purpose import Purpose, Receipt
+from dpsql.privacy.purpose import ChargedTable, Purpose, Receipt
 from dpsql.privacy.store import MAX_CONTENT, append, create_file, ledger_errors
 from dpsql.privacy.transactions import Transactions, check_dataset
 
 _GRID = 10**30
 """Amounts are rounded up to a multiple of 10^−30, so that sums of many stay short."""
+
+
+Accepted = bool | Set[str]
+"""Whether tables may have another schema than before, all of them or these, by their digests."""
 
 
 class Ledger:
@@ -158,14 +163,17 @@ class Ledger:
         return self._read().protected
 
     def check(
-        self, purpose: Purpose, *, accept_schema: bool = False, each_row: bool = False
+        self, purpose: Purpose, *, accept_schema: Accepted = False, each_row: bool = False
     ) -> None:
         """Check that `charge` would take this purpose, without charging.
 
         Raises:
             StaleSchemaError, LedgerError: see `charge`.
         """
-        self._read().must_bind(purpose, accept_schema=accept_schema, each_row=each_row)
+        history = self._read()
+        for table in purpose.tables:
+            accepted = _is_accepted(table, accept_schema)
+            history.must_bind(table, accept_schema=accepted, each_row=each_row)
 
     def charge(
         self,
@@ -173,17 +181,20 @@ class Ledger:
         *,
         asked: Budget,
         purpose: Purpose,
-        accept_schema: bool = False,
+        accept_schema: Accepted = False,
         each_row: bool = False,
     ) -> Receipt:
         """Charge for one release; on disk when this returns.
+
+        Where the rows of several tables are charged for, each of them is as if it were the only
+        one: it is bound, its schema must be accepted, and the whole amount counts for its units.
 
         Args:
             mu_squared: what the release costs, at most `asked`.
             asked: the budget given for it; words the messages.
             purpose: what is charged for. The first charge for a table binds it to its schema and
                 its unit.
-            accept_schema: bind the table to another schema than before.
+            accept_schema: bind the table to another schema than before; of several, these.
             each_row: the owner says that a table without a unit has no rows of those who are
                 units of others.
 
@@ -194,15 +205,16 @@ class Ledger:
                 charge can't be recorded.
         """
         cost = _recorded(mu_squared, asked)
-        table = TableRows(purpose.table, purpose.schema, (purpose.unit,))
         charge = Event(
-            "charged", uuid.uuid4().hex, Amount({EVERY: cost}),
-            (replace(table, version=purpose.vintage),),
+            "charged", uuid.uuid4().hex, Amount({EVERY: cost}), tuple(map(_rows, purpose.tables)),
             plan=purpose.plan, script=purpose.script, owner=owner.this_process(),
         )  # fmt: skip
         with self._transactions.writing() as (connection, history):
-            if history.must_bind(purpose, accept_schema=accept_schema, each_row=each_row):
-                append(connection, history, Event("bound", uuid.uuid4().hex, rows=(table,)))
+            for table in purpose.tables:
+                accepted = _is_accepted(table, accept_schema)
+                if history.must_bind(table, accept_schema=accepted, each_row=each_row):
+                    rows = replace(_rows(table), version="")
+                    append(connection, history, Event("bound", uuid.uuid4().hex, rows=(rows,)))
             left = history.remaining
             if left is not None and not history.covers(charge.amounts):
                 raise refusals.too_much(asked, cost, left)
@@ -286,6 +298,8 @@ class Ledger:
     ) -> tuple[tuple[Entry, bytes], ...]:
         """Read what is kept of all releases of one table, unit and vintage, oldest first.
 
+        Of releases of several tables it is all that is kept.
+
         Raises:
             LedgerError: the ledger is damaged, or anything of what it keeps of them is.
         """
@@ -294,7 +308,7 @@ class Ledger:
             return tuple(
                 (entry, read_content(connection, entry))
                 for entry in history.entries.values()
-                if entry.content and (entry.table, entry.unit, entry.vintage) == wanted
+                if entry.content and wanted in {t.rows for t in entry.purpose.tables}
             )
 
     def content(self, entry: Entry) -> bytes | None:
@@ -353,6 +367,14 @@ def _refuse_used(entry: Entry) -> None:
 
 def _on_grid(mu_squared: Fraction) -> Fraction:
     return Fraction(-(-mu_squared * _GRID // 1), _GRID)
+
+
+def _rows(table: ChargedTable) -> TableRows:
+    return TableRows(table.table, table.schema, (table.unit,), table.vintage)
+
+
+def _is_accepted(table: ChargedTable, accept: Accepted) -> bool:
+    return accept if isinstance(accept, bool) else table.table in accept
 
 
 def _recorded(mu_squared: Fraction, asked: Budget) -> Fraction:

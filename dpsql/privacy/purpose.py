@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from dpsql.errors import LedgerError
 
@@ -19,12 +20,35 @@ EACH_ROW = hashlib.sha256(b'"each row"').hexdigest()
 """The digest of the unit where each row is protected by itself."""
 
 
+class ChargedTable(NamedTuple):
+    """A table whose rows are charged for. All fields are lower-case hexadecimal digests."""
+
+    table: str
+    """Its identity."""
+    schema: str
+    """Its public declarations."""
+    unit: str
+    """Whose rows are protected together."""
+    vintage: str
+    """The state of the data, by the label that its owner gave it."""
+
+    @property
+    def rows(self) -> tuple[str, str, str]:
+        """Which state of which table it is, by whatever schema."""
+        return self.table, self.unit, self.vintage
+
+
 @dataclass(frozen=True, slots=True)
 class Purpose:
     """What a charge is for. All fields are lower-case hexadecimal digests.
 
+    Where the rows of several tables are charged for at once, the first of them has the fields of
+    its own, and the `others` follow. One amount is charged for all of them: it is what a unit with
+    rows in each of them costs.
+
     Raises:
-        LedgerError: a field is not such a digest.
+        LedgerError: a field is not such a digest; a table is named twice, or one of several has no
+            units.
     """
 
     plan: str
@@ -39,19 +63,38 @@ class Purpose:
     """Whose rows are protected together."""
     vintage: str
     """The state of the data, by the label that its owner gave it."""
+    others: tuple[ChargedTable, ...] = ()
+    """The other tables, if they are several."""
 
     def __post_init__(self) -> None:
-        for digest in astuple(self):
+        for digest in (self.plan, self.script, *(d for table in self.tables for d in table)):
             check_digest(digest)
+        several = len(self.tables) > 1
+        if len({table.table for table in self.tables}) < len(self.tables) or (
+            several and EACH_ROW in {table.unit for table in self.tables}
+        ):
+            raise LedgerError(
+                "A table is charged for once, and beside others only with its units.",
+                hint="name each table once, with the unit whose rows it has.",
+            )
+
+    @property
+    def tables(self) -> tuple[ChargedTable, ...]:
+        """All tables whose rows are charged for."""
+        first = ChargedTable(self.table, self.schema, self.unit, self.vintage)
+        return (first, *self.others)
+
+    def of(self, table: str) -> ChargedTable | None:
+        """Return what is charged for of one table; None if that is nothing."""
+        return next((each for each in self.tables if each.table == table), None)
 
     def same_rows(self, other: Purpose) -> bool:
-        """Tell whether both are for the same state of the same table, by whatever schema."""
-        ours, theirs = ((p.table, p.unit, p.vintage) for p in (self, other))
-        return ours == theirs
+        """Tell whether both are for the same state of a table, by whatever schema."""
+        return not {t.rows for t in self.tables}.isdisjoint(t.rows for t in other.tables)
 
     def same_question(self, other: Purpose) -> bool:
         """Tell whether the same was asked of the same data, by whatever plan."""
-        return astuple(self)[1:] == astuple(other)[1:]
+        return (self.script, self.tables) == (other.script, other.tables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def test_a_cost_above_what_was_asked(ledger: Ledger) -> None:
     assert ledger.spent == 0
 
 
-@pytest.mark.parametrize("field", list(Purpose.__dataclass_fields__))
+@pytest.mark.parametrize("field", [f for f in Purpose.__dataclass_fields__ if f != "others"])
 @pytest.mark.parametrize("digest", ["SELECT 1", "", "AB", "g" * 64, "a" * 200, None, "ab\n"])
 def test_only_digests_are_kept(field: str, digest: str) -> None:
     with pytest.raises(LedgerError, match="digests"):
