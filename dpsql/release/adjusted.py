@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 from dpsql.errors import SqlError, UnsupportedSqlError, printable
 from dpsql.hints import option
-from dpsql.linalg.arrays import Ints
+from dpsql.linalg.arrays import Array, Ints
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.reconstruction.sources import Ground, Source, entries
+from dpsql.planner.reconstruction.sources import Ground, Source, entries, of_table
+from dpsql.planner.reconstruction.tables import counts_of
 from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
 from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices
 from dpsql.release.marginals import Marginal
+from dpsql.release.tables import identity_of
 from dpsql.sql.compiled import Script, Statement
 
 REASON = "biased: of a table that fits all measurements"
@@ -66,6 +69,39 @@ class Fit:
         return lambda names: self._table.marginal(names)
 
 
+def fitted(
+    script: Script, sources: Sequence[Source], *, nonnegative: bool, integers: bool
+) -> Marginal:
+    """Return what makes marginals of the table that fits the measurements, or of several tables.
+
+    Args:
+        script: what is asked.
+        sources: what was measured; of several tables, for each of them.
+        nonnegative: whether no cell is negative.
+        integers: whether all cells are whole numbers.
+    """
+    if not script.apart:
+        sizes, merged = script.workload.domain, script.merged
+        return Fit(sources, sizes, merged, nonnegative=nonnegative, integers=integers).marginal
+    fits = {
+        of: fitted(
+            own,
+            of_table(sources, identity_of(own.table)),
+            nonnegative=nonnegative,
+            integers=integers,
+        )
+        for of, own in script.apart
+    }
+
+    def marginal(names: tuple[str, ...]) -> Array:
+        (of,) = (table for table in fits if table.name in names)
+        own = (of.own(name) for name in names)
+        found = fits[of](tuple(name for name in own if name is not None))
+        return np.expand_dims(found, names.index(of.name))
+
+    return marginal
+
+
 def adjusted_name(name: str) -> str:
     """Return the name of the column with the adjusted values of another."""
     return f"{name}_adjusted"
@@ -86,6 +122,10 @@ def check_adjusted(
         SqlError: a statement's own columns have names that adjusted ones need.
         ResourceLimitError: the columns that measurements connect have too many joint cells.
     """
+    for table, own in script.apart:
+        check_adjusted(own, counts_of(blocks, table), ())
+    if script.apart:
+        return
     _check_counted(script)
     _check_names(script)
     ground = Ground.of(sources, script.workload.domain, script.merged)

@@ -16,16 +16,18 @@ from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.base import error_table
 from dpsql.planner.reconstruction.lines import along, lies_on
-from dpsql.planner.reconstruction.sources import Source, without_axis
+from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reconstruction.tables import with_values
 from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt
-from dpsql.release.adjusted import AdjustedFrames, Fit, check_adjusted
+from dpsql.release.adjusted import AdjustedFrames, check_adjusted, fitted
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier, Facts, unmeasured
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
 from dpsql.release.requery import answers_of
+from dpsql.release.tables import apart, identity_of
 from dpsql.request import Request
 from dpsql.schema.cuts import Cuts
 from dpsql.sql.compiled import Script
@@ -57,20 +59,19 @@ class Before:
 
 def measured_source(
     plan: Plan, script: Script, measured: NoisyMeasurements, before: Before
-) -> Source:
-    """Return what a plan measured, in terms of the table's cells."""
-    source = source_of(plan, script.merged)
-    sums = {
-        measure: replace(of, values=without_axis(measured.values, measure, frozenset()))
-        for measure, of in source.measures.items()
-    }
-    return replace(
-        source,
-        values=measured.values,
-        described=script.table.described,
-        rests_on=tuple(entry.request for entry in used(plan, before).earlier),
-        measures=sums,
-        kept_by=rule_of(script.table),
+) -> tuple[Source, ...]:
+    """Return what a plan measured, in terms of the table's cells; of several, for each of them."""
+    source = with_values(source_of(plan, script.merged), measured.values)
+    several, rests_on = bool(script.apart), [entry.request for entry in used(plan, before).earlier]
+    return tuple(
+        replace(
+            own,
+            described=table.described,
+            rests_on=tuple(rests_on),
+            table=identity_of(table) if several else "",
+            kept_by=rule_of(table),
+        )
+        for table, own in zip(script.tables, apart(script, (source,)), strict=True)
     )
 
 
@@ -185,7 +186,7 @@ def again(
         release.facts,
         budget=budget,
         receipt=receipt,
-        privacy_cost=privacy_cost(own.measured, script.table.contributions),
+        privacy_cost=privacy_cost(own.measured, script.contributions),
         spaces=sum(len(block.spaces) for block in own.measured),
         whole=own.whole,
         mechanism=request.mechanism,
@@ -203,8 +204,8 @@ def _made(script: Script, before: Before, request: Request, objective: str) -> R
         rmse=_rmse(expected),
         laplace=any(is_laplace(source.measured) for source in before.sources),
     )
-    frames = _frames(script, answers, facts, before.sources)
-    return Release(facts, frames, encode(before.sources))
+    kept = apart(script, before.sources)
+    return Release(facts, _frames(script, answers, facts, kept), encode(kept))
 
 
 def _frames(
@@ -214,10 +215,9 @@ def _frames(
     plain = AnsweredFrames(script.statements, answers, facts.confidence)
     if not facts.adjusted:
         return plain
-    sizes, merged = script.workload.domain, script.merged
-    fit = Fit(sources, sizes, merged, nonnegative=facts.nonnegative, integers=facts.integers)
-    fitted = Answers(script.workload, answers.reconstruction, fit.marginal)
-    return AdjustedFrames(script.statements, plain, AnsweredFrames(script.statements, fitted))
+    marginal = fitted(script, sources, nonnegative=facts.nonnegative, integers=facts.integers)
+    adjusted = Answers(script.workload, answers.reconstruction, marginal)
+    return AdjustedFrames(script.statements, plain, AnsweredFrames(script.statements, adjusted))
 
 
 def _rmse(expected: pl.DataFrame) -> float:

@@ -110,6 +110,9 @@ def even_shares(script: Script, name: str) -> Array:
     """
     if name in script.measures:
         return np.array([script.measures[name].typical])
+    if script.apart:
+        of, own = script.owner(name)
+        return even_shares(of, own) if of is not script else np.ones(1)  # each row counts as one
     inside = script.table.columns[name].size
     cells = script.workload.domain[name]
     classes = script.merged.get(name, np.arange(max(cells, inside)))[:inside]

@@ -25,9 +25,11 @@ from dpsql.release.summary import DELTAS
 from dpsql.schema.stored import table_from_json, table_to_json
 
 FORMAT = 4
-READ = (2, 3, FORMAT)
+SEVERAL = 5
+"""The format of releases of several tables, which earlier versions can't read."""
+READ = (2, 3, FORMAT, SEVERAL)
 """What is read: format 2 left rows out of all statements that one of them left out, format 3 knew
-neither contexts nor measures among what was measured."""
+neither contexts nor measures among what was measured, format 4 is of one table."""
 MAX_BYTES = 2**26
 
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,1999})(/[1-9][0-9]{0,1999})?")
@@ -127,6 +129,8 @@ class _Document(_Part, frozen=True, kw_only=True):
     format: int
     created: str
     table: dict[str, Any]
+    other_tables: tuple[dict[str, Any], ...] = ()
+    """In format 5, of which there is at least one."""
     neighbours: str
     contributions: int
     vintage: str
@@ -151,9 +155,10 @@ class _Document(_Part, frozen=True, kw_only=True):
 def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
     """Write facts and what is said of each file, with a checksum of all of it."""
     written = _Document(
-        format=FORMAT,
+        format=SEVERAL if facts.others else FORMAT,
         created=facts.created,
         table=table_to_json(facts.table),
+        other_tables=tuple(map(table_to_json, facts.others)),
         neighbours=facts.neighbours,
         contributions=facts.table.contributions,
         vintage=facts.vintage,
@@ -171,6 +176,10 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         files=dict(files),
     )
     document = msgspec.json.decode(msgspec.json.encode(written, enc_hook=str))
+    if not facts.others:
+        del document["other_tables"]
+        if document["ledger"] is not None:
+            del document["ledger"]["purpose"]["others"]
     return _text({**document, "sha256": _digest(document)})
 
 
@@ -279,6 +288,7 @@ def _facts(document: _Document) -> Facts:
     expected = msgspec.to_builtins(document.expected_error)
     facts = Facts(
         table=table_from_json(document.table),
+        others=tuple(map(table_from_json, document.other_tables)),
         statements=document.statements,
         expected=pl.DataFrame(list(expected), schema=EXPECTED),
         budget=None if document.budget is None else document.budget.asked.budget(),
@@ -314,6 +324,13 @@ def _check(facts: Facts, document: _Document) -> None:
     """Check that what is said of one thing goes with what is said of others."""
     named = facts.mechanism in MECHANISMS if facts.budget is not None else facts.mechanism is None
     if not named or facts.table.contributions != document.contributions:
+        raise ValueError
+    paths = {table.path for table in facts.tables}
+    units = len(facts.tables) == 1 or all(table.unit is not None for table in facts.tables)
+    if len(paths) < len(facts.tables) or bool(facts.others) != (document.format == SEVERAL):
+        raise ValueError
+    charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
+    if not units or charged not in {0, len(facts.tables)}:
         raise ValueError
     known = EXPECTED if not facts.adaptive else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:

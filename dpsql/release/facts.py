@@ -19,6 +19,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.schema import Table
+from dpsql.schema.table import neighbours_of
 from dpsql.sql.compiled import Script
 
 LIBRARIES = (
@@ -80,6 +81,9 @@ class Facts:
     """What is public about a release; by default, of one for which nothing was measured."""
 
     table: Table
+    """The table whose rows were counted, or the first of several."""
+    others: tuple[Table, ...] = ()
+    """The other ones."""
     statements: Mapping[str, str]
     """Name → SQL."""
     expected: pl.DataFrame
@@ -140,7 +144,12 @@ class Facts:
     @property
     def neighbours(self) -> str:
         """The neighboring relation, in words."""
-        return self.table.neighbours
+        return neighbours_of(self.tables)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables whose rows were counted."""
+        return (self.table, *self.others)
 
     @property
     def adjusted(self) -> bool:
@@ -156,7 +165,8 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
         return facts.laplace == laplace and "adaptive" not in readings
     if facts.adaptive:
         return facts.rmse is None and not facts.laplace and not laplace and readings <= {"adaptive"}
-    own = sources[-1:]  # there is none if nothing had to be measured
+    several = len(facts.tables)  # there is nothing of any of them if nothing had to be measured
+    own = sources[-several:]
     noise = all(is_laplace(s.measured) == facts.laplace == facts.budget.pure for s in own)
     kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
     return facts.rmse is not None and noise and kinds
@@ -182,7 +192,8 @@ def unmeasured(
         for s in script.statements
     }
     return Facts(
-        table=script.table,
+        table=script.tables[0],
+        others=script.tables[1:],
         statements={s.name: s.sql for s in script.statements},
         expected=expected,
         guards={s.name: tuple(sorted(s.guards)) for s in script.statements if s.guards},

@@ -33,6 +33,7 @@ from dpsql.release.facts import Earlier, Facts
 from dpsql.release.frames import DESCRIBED, Frames, slices
 from dpsql.release.measurements import decode, encode
 from dpsql.release.parquet import read_parquet
+from dpsql.release.tables import identity_of
 
 DOCUMENT = "release.json"
 MEASUREMENTS = "release.measurements.parquet"
@@ -295,26 +296,48 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     elif facts.budget is not None:
         raise _forged()
     held, sources = [entries[request] for request in requests], decode(content)
-    # The rounds of an adaptive release have one entry together.
-    parts = [sources] if facts.adaptive else [(source,) for source in sources]
+    parts = _by_entry(facts, sources)
     if len(parts) != len(held) or not _are_of(facts, held, parts):
         raise _forged()
     for entry, part in zip(held, parts, strict=True):
-        kept = ledger.content(entry)
-        if kept is not None and encode(decode(kept)) != encode(part):
+        kept, tables = ledger.content(entry), {source.table for source in part}
+        if kept is None:
+            continue
+        if encode([s for s in decode(kept) if s.table in tables]) != encode(part):
             raise _forged()
 
 
+def _by_entry(facts: Facts, sources: Sequence[Source]) -> list[Sequence[Source]]:
+    """Divide sources by the charges for them: the last has what was measured of all tables.
+
+    The rounds of an adaptive release have one entry together, too.
+    """
+    if facts.adaptive:
+        return [sources]
+    apart = len(sources) if facts.receipt is None else -len(facts.tables)
+    own = [sources[apart:]] if facts.receipt is not None else []
+    return [*((source,) for source in sources[:apart]), *own]
+
+
 def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source]]) -> bool:
-    """Whether charges were for the same rows, and measurements fit the table as it is described."""
-    schema = facts.table.fingerprint
-    if facts.receipt is not None and held[-1].schema != schema:
-        return False
-    return all(
-        entry.purpose.same_rows(held[0].purpose)
-        and (entry.schema == schema or all(unchanged(s, facts.table) for s in part))
-        for entry, part in zip(held, parts, strict=True)
-    )
+    """Whether charges were for the same rows, and measurements fit tables as they are described."""
+    several = {identity_of(table): table for table in facts.tables} if facts.others else {}
+    rows: dict[str, tuple[str, str, str]] = {}
+    for entry, part in zip(held, parts, strict=True):
+        own = facts.receipt is not None and entry is held[-1]
+        if own and not several.keys() <= {source.table for source in part}:
+            return False
+        for source in part:
+            charged = entry.purpose.of(source.table) if source.table else entry.purpose.tables[0]
+            table = several.get(source.table) if several else facts.table
+            if charged is None or table is None:
+                return False
+            if rows.setdefault(charged.table if several else "", charged.rows) != charged.rows:
+                return False
+            same = charged.schema == table.fingerprint
+            if not same and (own or not unchanged(source, table)):
+                return False
+    return True
 
 
 def _place(entry: Entry | None) -> Earlier | None:

@@ -5,7 +5,8 @@ A row is one of: a `space` that was measured (its attributes, the noise and the 
 a context, the `pivots` that tell contexts apart, the `cells` into which the values of an attribute
 were merged, which `rows` counted: those with a value of the domain in every
 named column, what was `described`: a hash of the domain of every column of the table, or where it
-is cut, by which rule rows of units were `kept`, or the `reading`: how answers follow. Rows of one
+is cut, by which rule rows of units were `kept`, which `table` they are of if there are several
+(a digest), or the `reading`: how answers follow. Rows of one
 release have one number `source`; but sums of a measure have numbers of their own, after that of the
 release, and a row `measure` with the measure and the largest magnitude of what a row adds.
 All is read back with suspicion: files come from strangers.
@@ -65,6 +66,7 @@ KINDS = frozenset(
         "reading",
         "measure",
         "kept",
+        "table",
     }
 )
 MAX_DIGITS = 100
@@ -131,6 +133,8 @@ def _rows(number: int, source: Source) -> Iterator[_ParquetRow]:
         yield _ParquetRow(number, "described", -1, [name], [], [], domain, nothing)
     if source.kept_by:
         yield _ParquetRow(number, "kept", -1, [source.kept_by], [], [], "", nothing)
+    if source.table:
+        yield _ParquetRow(number, "table", -1, [source.table], [], [], "", nothing)
     yield _ParquetRow(number, "reading", -1, [source.reading], [], [], "", nothing)
     yield _ParquetRow(number, "rests_on", -1, list(source.rests_on), [], [], "", nothing)
     for name, n in source.sizes.items():
@@ -227,7 +231,9 @@ def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
     rests_on = tuple(rested["names"])
     described = dict(_described(row) for row, _ in kinds["described"])
     lines_of(described)  # which raises where cuts don't ascend
-    (kept,) = [name for row, _ in kinds.get("kept", ()) for name in row["names"]] or [""]
+    kept, table = (_said(kinds.get(kind, ())) for kind in ("kept", "table"))
+    if table and not _HASH.fullmatch(table):
+        raise _malformed()
     source = Source(
         blocks,
         references,
@@ -239,6 +245,7 @@ def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
         rests_on,
         reading,
         kept_by=kept,
+        table=table,
     )
     _check(source)
     if "measure" not in kinds:
@@ -246,6 +253,12 @@ def _source(frame: pl.DataFrame) -> tuple[str | None, Source]:
     ((row, _),) = kinds["measure"]
     (measure,) = row["names"]
     return measure, replace(source, bound=_whole(row["number"]))
+
+
+def _said(rows: Rows) -> str:
+    """Read the one text of a kind; empty if there is none."""
+    (found,) = [name for row, _ in rows for name in row["names"]] or [""]
+    return str(found)
 
 
 def _described(row: dict[str, Any]) -> tuple[str, str]:

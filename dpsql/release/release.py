@@ -21,7 +21,7 @@ from dpsql.release.document import malformed
 from dpsql.release.facts import Facts, agree
 from dpsql.release.frames import Frames
 from dpsql.release.measurements import decode
-from dpsql.release.requery import requery
+from dpsql.release.requery import asked_of, requery
 from dpsql.release.summary import summarize
 
 MOST_TABLES = 12
@@ -119,7 +119,7 @@ class Release(Mapping[str, pl.DataFrame]):
         """Answer one more statement from what was measured. It costs nothing.
 
         Args:
-            sql: a SELECT over the release's table.
+            sql: a SELECT over the release's table, or one of them.
             confidence: adds interval columns.
             public: name → frame, for public tables that the statement joins.
             groups_above: leaves out groups that may be empty, see `Session.release`.
@@ -130,8 +130,9 @@ class Release(Mapping[str, pl.DataFrame]):
         """
         check_confidence(confidence)
         check_above(groups_above=groups_above)
-        table, frames = self._facts.table, public or {}
-        return requery(sql, table, self.sources, frames, confidence, groups_above)
+        tables, frames = self._facts.tables, public or {}
+        table, sources = asked_of(sql, tables, self.sources, frames)
+        return requery(sql, table, sources, frames, confidence, groups_above)
 
     def summary(self) -> str:
         """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""

@@ -15,13 +15,15 @@ from dpsql.linalg.arrays import Ints
 from dpsql.measurement.certify import is_laplace
 from dpsql.planner.reconstruction.base import Missing
 from dpsql.planner.reconstruction.lines import along, common_cuts, lies_on
-from dpsql.planner.reconstruction.sources import Source, splits
+from dpsql.planner.reconstruction.sources import Source, of_table, splits
 from dpsql.planner.reuse.planning import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
+from dpsql.release.tables import identity_of
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.table import closest
+from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import compile_script
 from dpsql.workload import Family, Workload
@@ -79,18 +81,16 @@ def _without_cells(source: Source, family: Family, script: Script) -> frozenset[
 
     Sums rest on what was measured of them, and of the counts with which their middle is put back.
     """
-    measure = None if family.measure is None else family.measure.attributes[0]
-    of = source if measure is None else source.measures.get(measure)
-    if of is None:
-        return frozenset({str(measure)})
-    rests_on = [(of, family.counted), *([(source, family.restored)] if family.center else [])]
     cells, merged = script.workload.domain, script.merged
-    return frozenset(
-        name
-        for measured, counts in rests_on
-        for name in counts.attributes
-        if not measured.has_cells(name, cells[name], merged.get(name))
-    )
+    found: set[str] = set()
+    for own in family.rests_on:
+        measure = None if own.measure is None else own.measure.attributes[0]
+        of = source if measure is None else source.measures.get(measure)
+        if of is None:
+            return frozenset({str(measure)})
+        attributes = own.counted.attributes
+        found |= {n for n in attributes if not of.has_cells(n, cells[n], merged.get(n))}
+    return frozenset(found)
 
 
 def _undetermined(
@@ -114,6 +114,31 @@ def _undetermined(
     return error
 
 
+def asked_of(
+    sql: str,
+    tables: Sequence[Table],
+    sources: Sequence[Source],
+    public: Mapping[str, pl.DataFrame],
+) -> tuple[Table, Sequence[Source]]:
+    """Return which of a release's tables one SQL text is over, and what was measured of it.
+
+    Raises:
+        SqlError, SchemaError, ResourceLimitError: it is over none of them, or malformed.
+    """
+    if len(tables) == 1:
+        return tables[0], sources
+    script = compile_script(
+        [("query", _text(sql))],
+        lambda parts: _named(tables, parts),
+        _frames(public),
+        widen=lambda one: next((t for t in tables if t.path == one.path), one),
+    )
+    for table in tables:
+        if table.path == script.table.path:
+            return table, of_table(sources, identity_of(table))
+    raise _not_counted(tables, (script.table.name,))
+
+
 def requery(
     sql: str,
     table: Table,
@@ -129,9 +154,6 @@ def requery(
         SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
         ReleaseFormatError: the measurements were changed.
     """
-    if not isinstance(sql, str):
-        raise SqlError("A query is one SQL text.", hint='for example release.query("SELECT …").')
-    frames = {name.lower(): frame for name, frame in public.items()}
     try:
         counted, cuts = _counted(table, sources), common_cuts(sources, {})
 
@@ -140,9 +162,9 @@ def requery(
 
         def answered(*, from_zero: bool) -> pl.DataFrame:
             script = compile_script(
-                [("query", sql)],
-                lambda parts: _only(counted, parts),
-                lambda parts: frames.get(".".join(part.lower() for part in parts)),
+                [("query", _text(sql))],
+                lambda parts: _named((counted,), parts),
+                _frames(public),
                 split=split,
                 groups_above=groups_above,
                 cuts=cuts,
@@ -150,7 +172,7 @@ def requery(
                 widen=lambda one: counted if one.path == counted.path else one,
             )
             if script.table.path != counted.path:
-                raise _not_counted(counted, (script.table.name,))
+                raise _not_counted((counted,), (script.table.name,))
             own = _along(sources, common_cuts(sources, script.table.lines))
             answers = answers_of(script, own)
             return AnsweredFrames(script.statements, answers, confidence).frame("query")
@@ -183,16 +205,28 @@ def _counted(table: Table, sources: Sequence[Source]) -> Table:
     return replace(table, enforced=table.enforced | filtered)
 
 
-def _only(table: Table, parts: tuple[str, ...]) -> Table:
-    """Resolve the name of the one table that was measured, or of one that its rows refer to."""
-    for one in (table, *(parent.table for parent in table.parents)):
+def _text(sql: object) -> str:
+    if not isinstance(sql, str):
+        raise SqlError("A query is one SQL text.", hint='for example release.query("SELECT …").')
+    return sql
+
+
+def _frames(public: Mapping[str, pl.DataFrame]) -> Public:
+    """Resolve the names of public tables."""
+    frames = {name.lower(): frame for name, frame in public.items()}
+    return lambda parts: frames.get(".".join(part.lower() for part in parts))
+
+
+def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:
+    """Resolve the name of a table that was measured, or of one that its rows refer to."""
+    for one in (*tables, *(parent.table for table in tables for parent in table.parents)):
         if one.is_called(parts):
             return one
-    raise _not_counted(table, parts)
+    raise _not_counted(tables, parts)
 
 
-def _not_counted(table: Table, parts: tuple[str, ...]) -> SchemaError:
+def _not_counted(tables: Sequence[Table], parts: tuple[str, ...]) -> SchemaError:
     return SchemaError(
         f"This release has no table {printable('.'.join(parts))}.",
-        hint=closest(parts[-1], [table.name]),
+        hint=closest(parts[-1], [table.name for table in tables]),
     )

@@ -26,14 +26,17 @@ _NOT_COVERED = (
 def summarize(facts: Facts) -> str:
     """Say in plain text what a data user must know."""
     lines = [
-        f"Release of {printable(facts.table.name)}: {len(facts.statements)} statements, "
-        f"{facts.created}",
+        f"Release of {_tables(facts)}: {len(facts.statements)} statements, {facts.created}",
         *_section("Privacy", _privacy(facts)),
         *_section("Mechanism", _mechanism(facts)),
         *_section("Accuracy", _accuracy(facts)),
         *_section("Limits", _limits(facts)),
     ]
     return "\n".join(lines)
+
+
+def _tables(facts: Facts) -> str:
+    return ", ".join(printable(table.name) for table in facts.tables)
 
 
 def _section(title: str, items: Iterator[tuple[str, str]]) -> Iterator[str]:
@@ -47,10 +50,13 @@ def _section(title: str, items: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "neighbours", f"{facts.neighbours}: what this changes is hidden"
-    unit = facts.table.unit
-    rows = facts.table.contributions
-    counted = "one row" if unit is None else f"a unit with up to {rows:,} rows that count"
-    yield "privacy unit", counted
+    for table in facts.tables:
+        rows = table.contributions
+        counted = "one row"
+        if table.unit is not None:
+            counted = f"a unit with up to {rows:,} rows that count"
+        of = f" of {printable(table.name)}" if facts.others else ""
+        yield "privacy unit", counted + of
     if facts.budget is None:
         yield "budget", "nothing was charged: all follows from earlier releases or from the domains"
     else:
@@ -124,11 +130,13 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
 def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "domains", "declared by the data owner, not learned"
     if facts.table.unit is not None:
-        rows = facts.table.contributions
+        of = [f" of {printable(table.name)}" * bool(facts.others) for table in facts.tables]
+        rows = [f"{table.contributions:,}" for table in facts.tables]
+        each = ", ".join(map(str.__add__, rows, of))
         yield (
             "rows",
             (
-                f"at most {rows:,} of each unit count; values, variances and intervals are of "
+                f"at most {each} of each unit count; values, variances and intervals are of "
                 "these, and say nothing of the rows that are left out"
             ),
         )

@@ -69,6 +69,56 @@ def with_parents(
     return _Referred(con, table, declared, unit, describe).grain()
 
 
+def check_same_units(
+    con: DuckDBPyConnection,
+    first: Table,
+    other: Table,
+    declared: Schema | None,
+    unit: Unit | EachRow | None,
+    describe: Describe,
+) -> None:
+    """Check that a unit's rows in two tables can be protected together.
+
+    Both are tables of one schema, and their FOREIGN KEYs lead to one column of ids, by ways on
+    which every table has the same units. So the rows of a unit are clear in both: those whose way
+    leads to its id.
+
+    Raises:
+        SchemaError: they can't; or rows of the units' own table refer to each other.
+    """
+    both = f"This is over {printable(other.name)}, but the first statement is over "
+    both += f"{printable(first.name)}"
+    if first.unit is None or other.unit is None or first.path[:2] != other.path[:2]:
+        own, before = other.name, first.name
+        if own == before:
+            own, before = ".".join(other.path), ".".join(first.path)
+        raise SchemaError(
+            f"This is over {printable(own)}, but the first statement is over {printable(before)}: "
+            "one script releases from one table, or from several with the rows of the same units.",
+            hint="release from each table in its own call; or declare their unit, for example "
+            'dpsql.Unit("customers", max_rows={"orders": 10}).',
+        )
+    if first.origin is not None or other.origin is not None:
+        raise SchemaError(
+            f"{both}, and not both are tables: of views it isn't known whether their rows are of "
+            "the same units.",
+            hint="release from each view in its own call.",
+        )
+    ways = [_Referred(con, table, declared, unit, describe) for table in (first, other)]
+    roots = [way.root for way in ways]
+    if roots[0] != roots[1] or not all(way.is_clear() for way in ways):
+        shown = [".".join(map(printable, root)) for root in roots]
+        raise SchemaError(
+            f"{both}: their units are {shown[1]} and {shown[0]}, and no FOREIGN KEYs say that "
+            "these are the same."
+            if roots[0] != roots[1]
+            else f"{both}: a table on the way to {shown[0]} has other units, so it isn't clear "
+            "whose its rows are.",
+            hint="declare the FOREIGN KEYs that lead to one table of units; or release from each "
+            "table in its own call.",
+        )
+
+
 class _Referred:
     """Walks along FOREIGN KEYs from one table."""
 
@@ -85,6 +135,20 @@ class _Referred:
         self._root = self._root_of(table)
         self._describe = partial(describe, con, declared=declared, unit=unit)
         self._found: dict[tuple[str, ...], Table | None] = {table.path: table}
+
+    @property
+    def root(self) -> tuple[str, str]:
+        """Table and column of the ids of its units."""
+        return self._root or ("", "")
+
+    def is_clear(self) -> bool:
+        """Whether all tables on the way to its unit have the same units.
+
+        Raises:
+            SchemaError: rows of the units' own table refer to each other.
+        """
+        self._check_root()
+        return self._is_one_units(self._table)
 
     def grain(self) -> Table:
         """Return the table with the columns of all rows that it refers to, by whatever way.

@@ -276,6 +276,20 @@ class Table:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
+def neighbours_of(tables: Sequence[Table]) -> str:
+    """Word the neighboring relation of one table, or of several with rows of the same units."""
+    (first, *others) = tables
+    if not others or first.unit is None:
+        return first.neighbours
+    names = [table.unit.name for table in tables if table.unit is not None]
+    root = next((name for name in names if "." in name), f"{first.name}.{names[0]}")
+    (*kept, last) = [f"{table.contributions:,} of {printable(table.name)}" for table in tables]
+    return (
+        f"add or remove one {printable(root)} with all of its rows, of which at most "
+        f"{', '.join(kept)} and {last} are kept"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Parent:
     """The one row of another private table that a row refers to."""

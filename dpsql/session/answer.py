@@ -7,7 +7,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from dpsql.engines.base import Counting
 from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import (
     ExecutionError,
     InternalError,
@@ -25,6 +27,7 @@ from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release import Before, Release, adaptive, from_before, rehearse
 from dpsql.release.build import again, facts_of
 from dpsql.release.measurements import decode
+from dpsql.release.tables import together
 from dpsql.request import Request
 from dpsql.session.checks import check_cost
 from dpsql.session.data import PrivateData
@@ -36,7 +39,6 @@ from dpsql.session.planning import (
     compiled_over,
     planned,
 )
-from dpsql.session.purpose import purpose
 from dpsql.session.tasks import AdaptiveTask, MeasuredPlan, MeasuredRounds, PlannedTask, Task
 
 
@@ -51,8 +53,9 @@ def answer(data: PrivateData, request: Request) -> Release:
        running them. So all errors up to there may say what they like, and cost nothing.
     2. The charge is durable before any row is read: `_charge` returns after the commit, and counts
        are only made by `counting.run()`, below it. It is the whole budget that was asked for.
-    3. What is counted is what was planned: on one snapshot the table is verified, the statements
-       are bound, and the rows are counted, by statements made once.
+    3. What is counted is what was planned: on one snapshot the tables are verified, the statements
+       are bound, and the rows are counted, by statements made once. Of several tables that is so
+       of all of them before the charge, so that they are counted as they were at one moment.
     4. Only noisy numbers leave `measure`. Exact counts have no name here: this frame is part of
        the traceback of any error from here on, and those that held counts are not.
     5. No error after the charge carries data: whatever it was, another one takes its place, which
@@ -80,16 +83,12 @@ def answer(data: PrivateData, request: Request) -> Release:
     if isinstance(task, Release):  # nothing has to be measured
         return _handed_out(data, task, request)
     engine = DuckDBEngine(data.declared.con, on_step=partial(request.tell, "counting"))
-    script = task.asked.script
-    table = script.table
     receipt: Receipt | None = None
     failure: BaseException | None = None
     try:
         with engine.snapshot():
-            data.verify(table)
-            counting = engine.prepared(
-                table, task.wanted, script.merged, script.measures, script.keys
-            )
+            data.verify(*task.asked.script.tables)
+            counting = _prepared(engine, task)
             counting.check()
             receipt = _charge(data, task)
             charged = ChargedPlan(task.payable, receipt, data.ledger)
@@ -121,6 +120,12 @@ def answer_free(data: PrivateData, request: Request) -> Release:
     data.check_database()
     request.tell("planning", 0, 1)
     own = compiled(data, request)
+    if own.script.apart:
+        raise UndeterminedError(
+            "Earlier measurements answer statements over one table at a time, and these are over "
+            "several.",
+            hint="ask for the statements over each table in a call of its own.",
+        )
     rehearse(own.script)
     try:
         return _from_measurements(data, own)
@@ -178,19 +183,32 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
     return task if plan.planned else task.release_unmeasured()
 
 
+def _prepared(engine: DuckDBEngine, task: Task) -> Counting:
+    """Say how what a task measures is counted; reads nothing."""
+    script = task.asked.script
+    if not script.apart:
+        return engine.prepared(
+            script.table, task.wanted, script.merged, script.measures, script.keys
+        )
+    tables = [
+        CountedTable(of, own.table, own.merged, own.measures, own.keys) for of, own in script.apart
+    ]
+    each = DuckDBEngine(engine.con)
+    return count_several(each, tables, task.wanted, partial(task.asked.request.tell, "counting"))
+
+
 def _charge(data: PrivateData, task: Task) -> Receipt:
     """Charge the whole budget that was asked for; it is durable when this returns."""
-    budget, table = task.facts.budget, task.asked.script.table
+    budget, tables = task.facts.budget, task.asked.script.tables
     if budget is None:
         raise InternalError("nothing was asked that could be charged")
-    state = data.archive.state_of(table, charged=True)
-    wanted = purpose(task.asked.request, table, state, task.payable.digest)
+    digest = task.payable.digest
     return data.ledger.charge(
         budget.mu_squared,
         asked=budget,
-        purpose=wanted,
-        accept_schema=data.archive.accepts(table, wanted),
-        each_row=table.each_row,
+        purpose=data.archive.purpose(task.asked.request, tables, digest, charged=True),
+        accept_schema=data.archive.accepted(tables),
+        each_row=all(table.each_row for table in tables),
     )
 
 
@@ -229,8 +247,8 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     Without a budget, whatever it paid.
     """
     request = asked.request
-    table = asked.script.table
-    budget, wanted = request.amount, purpose(request, table, data.archive.state_of(table))
+    tables = asked.script.tables
+    budget, wanted = request.amount, data.archive.purpose(request, tables)
     found = data.ledger.undelivered(wanted, None if budget is None else budget.mu_squared)
     if found is None:
         return None
@@ -239,11 +257,13 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     try:
         if MECHANISMS[request.mechanism].is_adaptive:
             return _rounds_again(data, asked, receipt, sources)
-        (own,) = sources
+        (own,) = together(asked.script, sources)
         if budget is not None and is_laplace(own.measured) != budget.pure:
             return None
-        before = data.archive.with_own(own, wanted)
-        script = compiled_over(data, asked, before).script
+        before, script = Before((own,), (), data.archive.state.vintage), asked.script
+        if not script.apart:
+            before = data.archive.with_own(own, script.table)
+            script = compiled_over(data, asked, before).script
         paid = budget or Budget(rho=receipt.mu_squared / 2)
         return again(script, before, request, receipt, paid)
     except (MechanismError, UndeterminedError, ResourceLimitError):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from dpsql.errors import StaleSchemaError
-from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.privacy import Entry, Ledger, Purpose, join, join_database
+from dpsql.privacy.purpose import ChargedTable
 from dpsql.release import Before
 from dpsql.release.changes import explained, goes_with, only_adds
 from dpsql.release.facts import Earlier
 from dpsql.release.measurements import decode
 from dpsql.request import Request, digest
 from dpsql.schema import Table
-from dpsql.session.purpose import DataState, purpose
+from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose
 
 _PROCESS = uuid.uuid4().hex
 """Hides what is known of files, their sizes and times, in digests that leave the process."""
@@ -26,10 +27,10 @@ class Archive:
 
     def __init__(self, ledger: Ledger, state: DataState, accept_schema: bool) -> None:
         self._ledger, self.state, self._accept_schema = ledger, state, accept_schema
-        self._measured: dict[str, Before] = {}
-        """Request → what it measured."""
-        self._descriptions: dict[str, Mapping[str, str]] = {}
-        """Request → how the table was described when it was measured."""
+        self._measured: dict[tuple[str, str], Before] = {}
+        """Request, table → what it measured."""
+        self._descriptions: dict[tuple[str, str], Mapping[str, str]] = {}
+        """Request, table → how the table was described when it was measured."""
 
     def state_of(self, table: Table, *, charged: bool = False) -> DataState:
         """Return which rows a table has now, and see to it that they can be charged for here.
@@ -64,60 +65,109 @@ class Archive:
             StaleSchemaError: the table is bound to another description.
             LedgerError: the table is bound to another unit, or the ledger can't be read.
         """
-        wanted = purpose(request, table, self.state_of(table))
-        try:
-            self._ledger.check(
-                wanted, accept_schema=self.accepts(table, wanted), each_row=table.each_row
-            )
-        except StaleSchemaError as error:
-            raise explained(error, self._described(wanted), table.stored) from None
+        wanted = self._checked(request, table)
         kept = []
         for entry in self._read(wanted):
-            same = entry.purpose.schema == wanted.schema
-            measured = self._measured[entry.request]
+            then = entry.purpose.of(wanted.table)
+            same = then is not None and then.schema == wanted.schema
+            measured = self._measured[entry.request, wanted.table]
             kept.append(measured.where(partial(goes_with, table=table, same_schema=same)))
         return self._joined(kept)
 
-    def with_own(self, own: Source, wanted: Purpose) -> Before:
+    def of_several(self, request: Request, tables: Sequence[Table]) -> Before:
+        """Check that several tables can be charged for. What was measured of them is left aside.
+
+        Raises:
+            StaleSchemaError, LedgerError: see `measured`.
+        """
+        for table in tables:
+            self._checked(request, table)
+        return self.nothing()
+
+    def _checked(self, request: Request, table: Table) -> ChargedTable:
+        """Return what of a table is charged for, after checking that it can be."""
+        wanted = self._charged(table)
+        try:
+            self._ledger.check(
+                purpose(request, (wanted,)),
+                accept_schema=self.accepted((table,)),
+                each_row=table.each_row,
+            )
+        except StaleSchemaError as error:
+            raise explained(error, self._described(wanted), table.stored) from None
+        return wanted
+
+    def purpose(
+        self,
+        request: Request,
+        tables: Sequence[Table],
+        plan: str = NO_PLAN,
+        *,
+        charged: bool = False,
+    ) -> Purpose:
+        """Return what a charge for the rows of some tables is for; see `state_of`."""
+        return purpose(request, [self._charged(table, charged=charged) for table in tables], plan)
+
+    def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
+        return charged_table(table, self.state_of(table, charged=charged))
+
+    def with_own(self, own: Source, table: Table) -> Before:
         """Return a release's own measurements, as the last, after all those that it rests on."""
+        wanted = self._charged(table)
         self._read(wanted)
-        rests_on = [self._measured[request] for request in own.rests_on]
+        rests_on = [self._measured[request, wanted.table] for request in own.rests_on]
         return self._joined([*rests_on, Before((own,))])
 
-    def accepts(self, table: Table, wanted: Purpose) -> bool:
-        """Whether the table may be described otherwise than at its last release."""
-        return self._accept_schema or only_adds(self._described(wanted), table.stored)
+    def accepted(self, tables: Sequence[Table]) -> frozenset[str]:
+        """Return those of some tables that may be described otherwise than at their last release.
+
+        By the digests that ledgers have of them.
+        """
+        found = [(table, self._charged(table)) for table in tables]
+        return frozenset(
+            charged.table
+            for table, charged in found
+            if self._accept_schema or only_adds(self._described(charged), table.stored)
+        )
 
     def _joined(self, found: list[Before]) -> Before:
         sources = tuple(source for one in found for source in one.sources)
         earlier = tuple(place for one in found for place in one.earlier)
         return Before(sources, earlier, self.state.vintage)
 
-    def _described(self, wanted: Purpose) -> Mapping[str, str]:
+    def _described(self, wanted: ChargedTable) -> Mapping[str, str]:
         """Return how the table was described at its last release, if that was kept."""
-        entries = [e for e in self._ledger.entries() if e.purpose.table == wanted.table]
-        if not entries or entries[-1].purpose.schema == wanted.schema:
+        known = ((entry, entry.purpose.of(wanted.table)) for entry in self._ledger.entries())
+        entries = [(entry, then) for entry, then in known if then is not None]
+        if not entries or entries[-1][1].schema == wanted.schema:
             return {}
-        for entry in reversed(entries):
-            if not entry.content or entry.purpose.schema != entries[-1].purpose.schema:
+        for entry, then in reversed(entries):
+            if not entry.content or then.schema != entries[-1][1].schema:
                 continue
-            if entry.request not in self._descriptions:
+            key = entry.request, wanted.table
+            if key not in self._descriptions:
                 content = self._ledger.content(entry)
                 if content is None:
                     continue
-                self._descriptions[entry.request] = decode(content)[-1].described
-            return self._descriptions[entry.request]
+                self._descriptions[key] = of_table(decode(content), wanted.table)[-1].described
+            return self._descriptions[key]
         return {}
 
-    def _read(self, wanted: Purpose) -> list[Entry]:
+    def _read(self, wanted: ChargedTable) -> list[Entry]:
         """List the releases of the wanted data, and read what is not known of them yet."""
         # Listed once: other processes may add to them at any moment.
-        entries = [e for e in self._ledger.entries() if e.content and e.purpose.same_rows(wanted)]
-        if any(entry.request not in self._measured for entry in entries):
+        entries = [
+            e
+            for e in self._ledger.entries()
+            if e.content and wanted.rows in {table.rows for table in e.purpose.tables}
+        ]
+        if any((entry.request, wanted.table) not in self._measured for entry in entries):
             data = {"table": wanted.table, "unit": wanted.unit, "vintage": wanted.vintage}
             for entry, content in self._ledger.measurements(**data):
-                if entry.request not in self._measured:
-                    self._measured[entry.request] = self._kept(entry, decode(content))
+                key = entry.request, wanted.table
+                if key not in self._measured:
+                    sources = of_table(decode(content), wanted.table)
+                    self._measured[key] = self._kept(entry, sources)
         return entries
 
     def _kept(self, entry: Entry, sources: tuple[Source, ...]) -> Before:

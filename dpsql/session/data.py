@@ -23,7 +23,7 @@ from dpsql.schema.catalog import check_declared, verify_unchanged
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
-from dpsql.schema.referred import with_parents
+from dpsql.schema.referred import check_same_units, with_parents
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
@@ -110,11 +110,20 @@ class DeclaredData:
             cuts,
             from_zero=from_zero,
             widen=self.widened,
+            same_units=self.check_same_units,
         )
 
     def widened(self, table: Table) -> Table:
         """Give a private table the columns of the private rows that it refers to."""
         return with_parents(self.con, table, self.schema, self.unit, describe_table)
+
+    def check_same_units(self, first: Table, other: Table) -> None:
+        """Check that rows of two tables are of the same units, by the FOREIGN KEYs of both.
+
+        Raises:
+            SchemaError: they aren't, or it isn't clear.
+        """
+        check_same_units(self.con, first, other, self.schema, self.unit, describe_table)
 
     def private(self, parts: tuple[str, ...]) -> Table:
         """Describe a table that is not public, by any name.
@@ -152,15 +161,20 @@ class PrivateData:
                 hint="USE the first database again, or make a new session.",
             )
 
-    def verify(self, table: Table) -> None:
-        """Check that a table is the planned one, and in the database that the ledger is for.
+    def verify(self, *tables: Table) -> None:
+        """Check that tables are the planned ones, and in the database that the ledger is for.
+
+        Of several, that their rows are of the same units, too.
 
         Raises:
             StaleSchemaError: it isn't.
         """
         self.check_database()
-        declared = self.declared
-        verify_unchanged(declared.con, table, declared.schema, declared.unit, describe_table)
+        declared, first = self.declared, tables[0]
+        for table in tables:
+            verify_unchanged(declared.con, table, declared.schema, declared.unit, describe_table)
+            if table is not first:
+                declared.check_same_units(first, table)
 
 
 def split_of(known: Table, split: Split, table: Table) -> Split:

@@ -24,6 +24,7 @@ from dpsql.privacy import Budget
 from dpsql.release import Before
 from dpsql.release.counted import Counts, counts_of
 from dpsql.request import Request
+from dpsql.schema.table import neighbours_of
 from dpsql.session.data import PrivateData, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
@@ -65,6 +66,9 @@ def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) ->
         LedgerError: the ledger can't be read.
     """
     script = data.declared.compile(request, from_zero=from_zero)
+    if script.apart:
+        before = data.archive.of_several(request, script.tables)
+        return Compiled(request, script, before, from_zero)
     before, lines = data.archive.measured(request, script.table), script.table.lines
     cuts = common_cuts(before.sources, lines)
     if any(cuts[name] != own for name, own in lines.items()):
@@ -94,6 +98,8 @@ def compiled_on_past(data: PrivateData, request: Request) -> Compiled:
         LedgerError: the ledger can't be read.
     """
     own = compiled(data, request)
+    if own.script.apart:
+        return own.without_past
     if request.reuse and MECHANISMS[request.mechanism].reuses_measurements:
         with suppress(ResourceLimitError):  # too large over such fine cells
             return compiled_over(data, own, own.before.where(partial(_helps, own.script)))
@@ -207,8 +213,9 @@ def _alone(
 
 def options_of(asked: Compiled, targets: Mapping[str, float] | None = None) -> Options:
     """Say to the planner what a plan is to be like, and whom it protects."""
-    table = asked.script.table
-    return options_for(asked.request, targets, table.contributions, table.neighbours)
+    script = asked.script
+    neighbours = neighbours_of(script.tables)
+    return options_for(asked.request, targets, script.contributions, neighbours)
 
 
 def options_for(

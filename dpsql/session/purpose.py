@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.errors import SchemaError
 from dpsql.hints import option
 from dpsql.privacy import Purpose
-from dpsql.privacy.purpose import EACH_ROW
+from dpsql.privacy.purpose import EACH_ROW, ChargedTable
+from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
@@ -43,26 +45,26 @@ class DataState:
         return replace(self, view=digest([table.origin.digest, table.fingerprint]))
 
 
-def purpose(request: Request, table: Table, state: DataState, plan: str = NO_PLAN) -> Purpose:
-    """Return what a charge is for, in digests.
+def purpose(request: Request, tables: Sequence[ChargedTable], plan: str = NO_PLAN) -> Purpose:
+    """Return what a charge is for, in digests. The order of tables makes no difference."""
+    (first, *others) = sorted(tables)
+    return Purpose(plan, request.digest, *first, tuple(others))
+
+
+def charged_table(table: Table, state: DataState) -> ChargedTable:
+    """Return what of a table a charge is for, in digests.
 
     A view is charged for as the stored table below it, under any name: that is bound to one unit
     and one description, whichever view is asked. What was measured of the view is of other rows
     and columns, so it is told apart by their state.
 
     Args:
-        request: what is asked.
-        table: of which table.
-        state: of which state of its rows.
-        plan: the digest of the plan.
+        table: the table.
+        state: which of its rows.
     """
     stored = table.stored
-    path = [part.lower() for part in (stored.path or (stored.name,))]
-    return Purpose(
-        plan=plan,
-        script=request.digest,
-        # The first part is the database, which is named as its file is; that may be moved.
-        table=digest(path[1:] or path),
+    return ChargedTable(
+        table=identity_of(table),
         schema=stored.fingerprint,
         unit=EACH_ROW if stored.unit is None else digest(_unit(stored.unit)),
         vintage=state.of(table).digest,

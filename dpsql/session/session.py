@@ -258,7 +258,8 @@ class Session:
         """Answer statements jointly, with one plan and one charge.
 
         Args:
-            statements: a text, several texts, or name → text.
+            statements: a text, several texts, or name → text; over one private table, or over
+                several with rows of the same units.
             budget: what this release is charged, exactly. With 0 it is answered from earlier
                 measurements alone, which is free.
             targets: in place of a budget, statement → the largest standard error that its

@@ -56,17 +56,18 @@ class MeasuredPlan:
 
     task: PlannedTask
     measured: NoisyMeasurements
-    own: Source
+    own: tuple[Source, ...]
+    """What is kept of them: for each table, if these are several."""
 
     @property
     def content(self) -> bytes:
         """What is kept in the ledger."""
-        return encode((self.own,))
+        return encode(self.own)
 
     def release(self, receipt: Receipt) -> Release:
         """Make the release, which may rest on earlier measurements too."""
         plan, asked = self.task.plan, self.task.asked
-        sources = (*used(plan, asked.before).sources, self.own)
+        sources = (*used(plan, asked.before).sources, *self.own)
         facts = replace(self.task.facts, receipt=receipt)
         return from_plan(asked.script, plan, facts, self.measured, sources)
 

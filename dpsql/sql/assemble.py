@@ -90,12 +90,14 @@ def assemble(
     builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, sandbox, table)
     several = len(lowered) > 1
     statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
-    workload = _normalized(builder.workload, builder.weights)
+    scale = scale_of(builder.workload.families, builder.weights)
+    workload = _normalized(builder.workload, builder.weights, scale)
     if not workload.families:  # all that is returned is public
         workload = Workload.of({}, [_nothing(lowered[0].name)])
     labels = _labels(a for item in lowered for a in item.added_up)
     labels |= {name: f"({key.label})" for name, key in keys.items()}
-    return Script(table, statements, workload, builder.classes.of, measures, keys, labels)
+    merged = builder.classes.of
+    return Script((table,), statements, workload, merged, measures, keys, labels, scale)
 
 
 def _labels(measures: Iterable[AddedUp]) -> dict[str, str]:
@@ -117,22 +119,29 @@ def _check_entries(entries: int) -> None:
         )
 
 
-def _normalized(workload: Workload, weights: Sequence[float]) -> Workload:
-    """Scale all weights alike, so that those of what is counted add up to the number of queries.
+def scale_of(families: Sequence[Family], weights: Sequence[float]) -> float:
+    """Return by what to scale weights, so that those of what is counted add up to its queries.
 
     The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are: of
     rows, beside which a sum counts in units of what one row can add. If all is added up, it is
     that of the sums.
     """
-    pairs = list(zip(workload.families, weights, strict=True))
+    pairs = list(zip(families, weights, strict=True))
     counted = [(family, weight) for family, weight in pairs if family.measure is None] or pairs
     total = math.fsum(weight * family.count for family, weight in counted)
-    if not total:
+    return sum(family.count for family, _ in counted) / total if total else 1.0
+
+
+def _normalized(workload: Workload, weights: Sequence[float], scale: float) -> Workload:
+    """Scale all weights alike.
+
+    Sums over cells are planned together with counts, whose weights must not be too far apart.
+    """
+    pairs = list(zip(workload.families, weights, strict=True))
+    if not any(weight * family.count for family, weight in pairs):
         return workload
-    factor = sum(family.count for family, _ in counted) / total
-    # Sums over cells are planned together with counts, whose weights must not be too far apart.
     found = [
-        replace(f, weight=min(max(w * factor, 1e-9), 1e9) if f.measure is None else w * factor)
+        replace(f, weight=min(max(w * scale, 1e-9), 1e9) if f.measure is None else w * scale)
         for f, w in pairs
     ]
     return Workload.of(workload.domain, found)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
@@ -17,6 +18,7 @@ from dpsql.sql.computing.pairs import Output
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
+from dpsql.workload.several import UnitTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,9 +98,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """Statements over one table, and the workload that answers them together."""
+    """Statements over one table, or several, and the workload that answers them together."""
 
-    table: Table
+    tables: tuple[Table, ...]
+    """The tables whose rows are counted: one, or several with rows of the same units."""
     statements: tuple[Statement, ...]
     workload: Workload
     merged: Mapping[str, Ints]
@@ -109,6 +112,34 @@ class Script:
     """Attributes that are no columns of the table → how they are computed of each row."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Measure, or key → what a reader calls it."""
+    scale: float = 1.0
+    """By what all weights were multiplied, see `assemble`."""
+    apart: tuple[tuple[UnitTable, Script], ...] = ()
+    """Of several tables, each with the statements over it, as if no others were asked."""
+
+    @property
+    def table(self) -> Table:
+        """The table whose rows are counted, where it is one.
+
+        Raises:
+            InternalError: they are several.
+        """
+        if len(self.tables) != 1:
+            raise InternalError("several tables are asked, and passed for one")
+        return self.tables[0]
+
+    @property
+    def contributions(self) -> int:
+        """How many records of one privacy unit count at most; of several tables, it is one."""
+        return 1 if self.apart else self.table.contributions
+
+    def owner(self, attribute: str) -> tuple[Script, str]:
+        """Return the script over the one table that has an attribute, and its name there."""
+        for table, script in self.apart:
+            own = table.own(attribute)
+            if own is not None:
+                return script, own
+        return self, attribute
 
     @property
     def is_centered(self) -> bool:
@@ -122,5 +153,5 @@ class Script:
         return tuple(
             f"{self.labels[name]} is of {self.measures[name].described}"
             for name in dict.fromkeys(names)
-            if self.measures[name].bound > 1
+            if name in self.measures and self.measures[name].bound > 1
         )

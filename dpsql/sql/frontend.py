@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dpsql.errors import ResourceLimitError, SqlError, SqlLimitError, printable
 from dpsql.hints import option
@@ -29,6 +29,7 @@ from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.naming import naming
 from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
+from dpsql.sql.several import SameUnits, by_table, one_table_only, over_several
 from dpsql.sql.shorthands import without_shorthands
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
@@ -56,8 +57,9 @@ def compile_script(
     *,
     from_zero: bool = False,
     widen: Widen = no_parents,
+    same_units: SameUnits = one_table_only,
 ) -> Script:
-    """Compile named statements over one private table to a workload; no row is touched.
+    """Compile named statements over private tables to a workload; no row is touched.
 
     Args:
         statements: name and SQL text of each.
@@ -72,6 +74,7 @@ def compile_script(
         cuts: line of a column → where it is cut although no statement asks for that.
         from_zero: add values up as they are, and not around a middle that is put back with counts.
         widen: gives a private table the columns of the rows that it refers to.
+        same_units: refuses a further table whose rows are not of the units of the first one.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -86,36 +89,14 @@ def compile_script(
         values = outliner.tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
-        table = _one_table(outlined, several)
-        declared = declared_expressions(table, sandbox)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
-        stored = table.without_keys
-        keys = DerivedKeys(stored, sandbox, cuts)
-        readers = [
-            RowReader(sandbox, stored, p.source, declared, from_zero=from_zero)
-            for _, p, _ in outlined
+        scripts = [
+            _OverOne(table, own, sandbox, importance, several).script(split, cuts, from_zero)
+            for table, own in by_table(outlined, several, same_units)
         ]
-
-        def derive(keys: DerivedKeys) -> list[tuple[Parsed, Outlined]]:
-            return [
-                naming(name, several, _derived, tree, outline, keys, reader)
-                for (name, tree, outline), reader in zip(outlined, readers, strict=True)
-            ]
-
-        derived = derive(keys)
-        if keys.has_lines:
-            keys = keys.settled()
-            derived = derive(keys)
-
-        def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Script:
-            lowered = [
-                naming(n, several, _lowered, n, item, table, sandbox, reader, importance[n])
-                for (n, _, _), item, reader in zip(outlined, derived, readers, strict=True)
-            ]
-            return assemble(table, lowered, sandbox, told_apart, keys.keys)
-
-        cores = [core for _, outline in derived for core in outline.cores]
-        return _over_cells(keys.table, cores, sandbox, split(keys.table), compiled)
+        if len(scripts) == 1:
+            return scripts[0]
+        return over_several(scripts, [name for name, _ in statements])
     except SandboxError as error:
         raise SqlError(
             f"DuckDB refuses a public table or a value: {error}",
@@ -126,6 +107,55 @@ def compile_script(
             "A statement is too deeply nested for the stack that is left.",
             hint="call dpsql from less deeply nested code, or write the statement more simply.",
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _OverOne:
+    """The statements over one table."""
+
+    table: Table
+    outlined: Sequence[tuple[str, Parsed, Outlined]]
+    sandbox: Sandbox
+    importance: Mapping[str, float]
+    several: bool
+    """Whether errors say in which statement they are."""
+
+    def script(
+        self,
+        split: Callable[[Table], Mapping[str, Ints]],
+        cuts: Mapping[str, Cuts],
+        from_zero: bool,
+    ) -> Script:
+        """Compile them; see `compile_script`."""
+        sandbox, several = self.sandbox, self.several
+        declared = declared_expressions(self.table, sandbox)
+        stored = self.table.without_keys
+        keys = DerivedKeys(stored, sandbox, cuts)
+        readers = [
+            RowReader(sandbox, stored, p.source, declared, from_zero=from_zero)
+            for _, p, _ in self.outlined
+        ]
+
+        def derive(keys: DerivedKeys) -> list[tuple[Parsed, Outlined]]:
+            return [
+                naming(name, several, _derived, tree, outline, keys, reader)
+                for (name, tree, outline), reader in zip(self.outlined, readers, strict=True)
+            ]
+
+        derived = derive(keys)
+        if keys.has_lines:
+            keys = keys.settled()
+            derived = derive(keys)
+
+        def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Script:
+            lowered = [
+                naming(n, several, _lowered, n, item, table, sandbox, reader, self.importance[n])
+                for (n, _, _), item, reader in zip(self.outlined, derived, readers, strict=True)
+            ]
+            return assemble(table, lowered, sandbox, told_apart, keys.keys)
+
+        cores = [core for _, outline in derived for core in outline.cores]
+        return _over_cells(keys.table, cores, sandbox, split(keys.table), compiled)
 
 
 def _over_cells(
@@ -145,7 +175,7 @@ def _over_cells(
                 fewer = with_one_of_each(table, alike)
                 script = compiled(fewer, of_first(table, alike, split))
                 merged = {n: alike[n] for n in alike if n in script.workload.domain}
-                return replace(script, table=table, merged=of_all(table, merged, script.merged))
+                return replace(script, tables=(table,), merged=of_all(table, merged, script.merged))
         raise
 
 
@@ -190,40 +220,6 @@ def _read(sql: str, values: Values) -> Parsed:
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed
-
-
-def _one_table(outlined: Sequence[tuple[str, Parsed, Outlined]], several: bool) -> Table:
-    """Return the private table, which must be the same everywhere.
-
-    Raises:
-        SqlError: two different tables are named, or none is.
-    """
-    named = [table for _, _, outline in outlined for table, _ in outline.tables]
-    if not named:
-        source = outlined[0][1].source
-        raise source.unsupported(
-            source.whole(),
-            "The statement counts nothing: no private table is named after FROM.",
-            "name one: SELECT COUNT(*) FROM people. What is public needs no noise: ask DuckDB.",
-        )
-    first = named[0]
-    for name, parsed, outline in outlined:
-        for table, span in outline.tables:
-            if (table.path or table.name) != (first.path or first.name):
-                own, other = table.name, first.name
-                if own == other:
-                    own, other = ".".join(table.path), ".".join(first.path)
-                error = parsed.source.error(
-                    span,
-                    f"This is over {printable(own)}, but the first statement is over "
-                    f"{printable(other)}: "
-                    "one script releases from one table.",
-                    "release from each table in its own call.",
-                )
-                error.statement = printable(name) if several else None
-                raise error
-    tables = (table for _, _, outline in outlined for table, _ in outline.tables)
-    return max(tables, key=lambda table: len(table.parents))
 
 
 def _weights(written: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:

@@ -70,6 +70,8 @@ class Source:
     """Of one of several tables, how many rows of a unit count at most."""
     kept: Source | None = None
     """What is kept of it in ledgers, folders, if it is looked at along more cuts, see `lines`."""
+    table: str = ""
+    """Of a release of several tables, which one it is about: a digest, as ledgers have it."""
     kept_by: str = ""
     """By which rule rows of privacy units were kept, see `dpsql/engines/bounded.py`; empty where
     each row counts, and in releases before that rule had a name."""
@@ -142,6 +144,11 @@ def nested(sources: Sequence[Source]) -> Iterator[Source]:
     for source in sources:
         yield source
         yield from source.measures.values()
+
+
+def of_table(sources: Sequence[Source], table: str) -> tuple[Source, ...]:
+    """Return those of some sources that are about a table, or about the only one there was."""
+    return tuple(source for source in sources if source.table in {"", table})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

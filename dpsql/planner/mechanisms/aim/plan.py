@@ -205,7 +205,10 @@ def reason_unsupported(workload: Workload, budget: Budget) -> str | None:
     if reason is not None:
         return reason
     if any(family.measure is not None for family in workload.families):
-        return "it fits numbers of rows, and sums of their values don't follow from these"
+        return (
+            "it fits numbers of rows of one table, and neither sums of their values nor rows of "
+            "other tables follow from these"
+        )
     targets = Targets.of(workload)
     widest = max(map(len, targets.weights))
     listed = 1 << widest <= MAX_SETS and targets.closure_bound <= MAX_LISTED

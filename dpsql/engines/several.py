@@ -1,0 +1,138 @@
+"""Count several tables at once, for a plan in which a privacy unit is one record.
+
+What is counted of a table gets the axis of its counts, and other names; see `workload.several`.
+How much one unit changes is said here, of what was counted and of nothing that was planned: each
+table's own bound on rows, times the largest value of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsql.engines.base import (
+    Counted,
+    Counting,
+    Counts,
+    Engine,
+    Keys,
+    Marginal,
+    Measures,
+    Merged,
+    Step,
+)
+from dpsql.errors import InternalError
+from dpsql.schema import Table
+from dpsql.workload.several import UnitTable
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTable:
+    """One of several tables, and in what it is counted."""
+
+    unit_table: UnitTable
+    table: Table
+    merged: Merged
+    measures: Measures
+    keys: Keys
+
+    def own(self, marginal: Marginal) -> Marginal | None:
+        """Return what a marginal among several tables is in this one; None if it is of another.
+
+        Raises:
+            InternalError: it is of several tables, or of no counts and no measure of one.
+        """
+        names = [n for n in marginal if n != self.unit_table.name]
+        own = [self.unit_table.own(name) for name in names]
+        found = [name for name in own if name is not None]
+        if not found and len(names) == len(marginal):
+            return None
+        axes = len(marginal) - len(names) + sum(name in self.measures for name in found)
+        if len(found) < len(names) or axes != 1:
+            raise InternalError("what is counted together is not of one table, or in two ways")
+        return tuple(found)
+
+
+def count_several(
+    engine: Engine, tables: Sequence[CountedTable], wanted: Sequence[Marginal], step: Step
+) -> CountingOfSeveral:
+    """Say how marginals of several tables are counted; reads nothing.
+
+    Args:
+        engine: counts each of them.
+        tables: the tables.
+        wanted: marginals among several tables.
+        step: called after each table.
+
+    Raises:
+        InternalError: a marginal is of none of the tables, or of several.
+    """
+    parts = []
+    for each in tables:
+        own = {marginal: each.own(marginal) for marginal in wanted}
+        named = {marginal: names for marginal, names in own.items() if names is not None}
+        counting = engine.prepared(
+            each.table, tuple(dict.fromkeys(named.values())), each.merged, each.measures, each.keys
+        )
+        parts.append(_CountedPart(each, named, counting))
+    if sorted(marginal for part in parts for marginal in part.named) != sorted(set(wanted)):
+        raise InternalError("a marginal is of no table, or of several")
+    return CountingOfSeveral(engine, tuple(parts), step)
+
+
+@dataclass(frozen=True, slots=True)
+class _CountedPart:
+    """The marginals of one table, and the statements that count them."""
+
+    of: CountedTable
+    named: Mapping[Marginal, Marginal]
+    """Marginal among several tables → what it is in this one."""
+    counting: Counting
+
+    def marginals(self, counted: Counted) -> Iterator[tuple[Marginal, Counts]]:
+        """Yield what was counted, with the axis of the table's counts where that is counted."""
+        for marginal, names in self.named.items():
+            array = counted[names]
+            if self.of.unit_table.name in marginal:
+                array = np.expand_dims(array, marginal.index(self.of.unit_table.name))
+            yield marginal, array
+
+    def bounds(self, counted: Counted) -> Iterator[tuple[str, int]]:
+        """Yield by how much the rows of a unit change each sum, all of them together.
+
+        At most `contributions` of its rows were counted, and each of them changes a count by one,
+        and a sum by its bound at most.
+        """
+        of = self.of.unit_table
+        yield of.name, counted.contributions
+        for measure, bound in counted.bounds.items():
+            yield of.attribute(measure), counted.contributions * bound
+
+
+@dataclass(frozen=True, slots=True)
+class CountingOfSeveral(Counting):
+    """The statements that count marginals of several tables, on one snapshot."""
+
+    engine: Engine
+    parts: tuple[_CountedPart, ...]
+    step: Step
+
+    def check(self) -> None:
+        """Have the statements for each table bound; see `Counting.check`."""
+        with self.engine.snapshot():
+            for part in self.parts:
+                part.counting.check()
+
+    def run(self) -> Counted:
+        """Count all tables as they are in one snapshot; see `Counting.run`."""
+        marginals: dict[Marginal, Counts] = {}
+        bounds: dict[str, int] = {}
+        with self.engine.snapshot():
+            for done, part in enumerate(self.parts, start=1):
+                counted = part.counting.run()
+                marginals |= part.marginals(counted)
+                bounds |= part.bounds(counted)
+                self.step(done, len(self.parts))
+        return Counted(marginals, 1, bounds)
