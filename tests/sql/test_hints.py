@@ -163,6 +163,16 @@ def test_a_series_of_a_public_table_gives_labels():
         dpsql.Domain.labels(pl.Series([1, 2]))
 
 
+@pytest.mark.parametrize("item", [
+    "MAX(floor(age / 10) * 10)", "QUANTILE_CONT(floor(age / 10) * 10, 0.25)",
+    "MIN(extract(year FROM DATE '2020-01-01') * 2 + age)", "MEDIAN((age + 1) * 2)",
+    "SUM(ceil((age + 1) / 7) * 2)", "MAX(length(trim(substring(code, 1, 1)) || 'x') * 2)",
+])  # fmt: skip
+def test_a_column_without_a_name_is_called_as_it_is_written(con, item):
+    frame = dpsql.query(con, f"SELECT {item} FROM lfs", budget=BUDGET)
+    assert frame.columns[0] == item
+
+
 def test_an_error_in_a_script_names_the_statement(con):
     broken = "SELECT sex, COUNT(*)\nFROM lfs\nWHERE x > 3 GROUP BY sex"
     script = f"SELECT COUNT(*) FROM lfs;\n-- name: second\n{broken}"

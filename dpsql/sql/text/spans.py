@@ -35,6 +35,8 @@ _OPERATORS = frozenset({"SELECT", "AND", "OR", "NOT", "IN", "BY", "OVER", "ON", 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "("})
 _BRACKETS = frozenset({TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSED = frozenset({TokenType.R_BRACKET, TokenType.R_BRACE})
+_UNPLACED = frozenset({"FLOOR", "CEIL", "CEILING", "EXTRACT", "POSITION", "SUBSTRING", "TRIM"})
+"""Functions of which the parser keeps no position."""
 _CONSTANTS = frozenset({"TRUE", "FALSE", "NULL", "UNKNOWN"})
 
 
@@ -300,6 +302,8 @@ class SourceText:
             first -= 1
             lowest += self._type(first) is TokenType.L_PAREN
             lowest -= self._type(first) is TokenType.R_PAREN
+            if first > 0 and lowest == 0 and self.word(first - 1) in _UNPLACED:
+                first -= 1
         return first
 
     def _enclosing(self, first: int, last: int) -> tuple[int, int]:
