@@ -238,9 +238,10 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
         width = 18
     type_ = decimal(width, scale)
     if function != "*":
-        # DuckDB would cast both to the result's type, in the TRY, and then share the two casts with
-        # other expressions, outside of it.
-        first = second = type_
+        # DuckDB casts both to the result's type, in the TRY, and then shares the two casts with
+        # other expressions, outside of it. So they are brought to a type from which that can't
+        # fail: one digit less, to which DuckDB adds that digit; if there is room for it.
+        first = second = decimal(min(needed - 1, type_.width), scale)
     arguments = cast(left, first).sql, cast(right, second).sql
     digits = _digits_of(function, left, right, type_)
     if type_.width == needed or digits is not None:
