@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpsql.engines.base import Keys, Marginal, Merged, cells_counted
-from dpsql.engines.columns import CodedColumn, whole
+from dpsql.engines.columns import CodedColumn, Parameters, call, whole
 from dpsql.rows.measure import RowMeasure
 from dpsql.rows.types import BOOLEAN
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 
+_FEW_RUNS = 32
+_MANY_CLASSES = 4096
+"""Cells from which on their classes are told by the ends of few runs."""
 MOST_FEW = 8
 """Values for which a row is looked at while others are added up, in place of groups."""
 
@@ -36,6 +39,23 @@ class Coding:
         domain, leaves_out = self.table.columns[name], self.table.leaves_out(name)
         return CodedColumn(value, alias, domain, leaves_out=leaves_out)
 
+    def class_of(self, code: str, name: str, parameters: Parameters) -> str:
+        """Write the class of a cell, by a list, or by the ends of runs of one class.
+
+        A list of millions of cells takes seconds to bind, and as many to search.
+        """
+        classes = self.merged[name]
+        ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
+        if len(classes) < _MANY_CLASSES or len(ends) > _FEW_RUNS:
+            listed = parameters.bind(("classes", name), classes.tolist())
+            place = call("+", code, whole(1, "BIGINT"))
+            return call("list_extract", f"{listed}::BIGINT[]", place)
+        runs = (
+            f"WHEN {code} <= {whole(end, 'BIGINT')} THEN {whole(int(classes[end]), 'BIGINT')}"
+            for end in ends
+        )
+        return f"CASE {' '.join(runs)} END"
+
     def truth(self, marginal: Marginal) -> str | None:
         """Return the one key of a marginal that is of two cells, one of which has a few values."""
         found = [name for name in marginal if self._few(name)[1]]
@@ -52,6 +72,12 @@ class Coding:
             both = f"({value} IS NOT NULL)"
             return both if len(few) == 2 else value if few == [True] else f"(NOT {value})"
         return f"({value} IN ({', '.join(whole(known, 'BIGINT') for known in few)}))"
+
+    def counted(self, name: str) -> str:
+        """Name the expression that is there in just the rows that have one of these values."""
+        presence = self.keys[name].presence
+        alike = presence is not None and presence.values == frozenset(self._few(name)[1])
+        return presence.of if presence is not None and alike else ""
 
     def _few(self, name: str) -> tuple[int, list[int]]:
         """Return a cell without NULL, and its values; none if that is not how a key is counted."""

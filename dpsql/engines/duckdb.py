@@ -17,7 +17,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.engines.base import (
     Counted,
@@ -42,9 +41,6 @@ from dpsql.schema.fetching import fetch
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Origin
 
-_FEW_RUNS = 32
-_MANY_CLASSES = 4096
-"""Cells from which on their classes are told by the ends of few runs."""
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
 
@@ -261,7 +257,9 @@ def scans(
 
     A key of two cells, of which one is of a few values, needs no groups: of the rows of a block's
     cell it is added up how many have one of these, as a measure of 0 and 1 is. The others are in
-    its other cell. So a row changes the number of one of both by one.
+    its other cell. So a row changes the number of one of both by one. Where such a key says that an
+    expression is there, which is added up beside it, just those rows are counted that add something
+    to that: of any row one or none, so all of this holds, be it what the key says or not.
 
     Raises:
         InternalError: what is to be added up can't be told.
@@ -277,7 +275,8 @@ def scans(
     for marginal in wanted:
         added: Measures = {name: measures[name] for name in marginal if name in measures}
         if not added and (truth := coding.truth(marginal)) is not None:
-            added = {truth: zero_or_one(coding.condition(truth), coding.keys[truth].columns)}
+            read, there = coding.keys[truth].columns, coding.counted(truth)
+            added = {truth: zero_or_one(coding.condition(truth), read, there)}
             truths[truth] = coding.true(truth)
         places.append((tuple(name for name in marginal if name not in added), added))
     blocks: dict[Marginal, dict[str, RowMeasure]] = {
@@ -348,19 +347,25 @@ def _count(
         size = whole(coding.size(attribute), "BIGINT")
         code = columns[attribute].code
         if attribute in coding.merged:
-            code = _class_of(code, attribute, coding.merged[attribute], parameters)
+            code = coding.class_of(code, attribute, parameters)
         key = call("+", call("*", key, size), code)
     inside = " AND ".join(column.inside(parameters) for column in columns.values()) or "true"
     stored = [f"{columns[a].stored(parameters)} AS {columns[a].alias}" for a in keys]
     places = [f"{own}x{i}" for i in range(len(measures))]
-    computed = [value.computed(x) for x, value in zip(places, measures.values(), strict=True)]
+    computed: list[str] = []
     again = {name for value in measures.values() if value.again for name in value.columns}
     aliases = [columns[a].alias for a in keys]
     added: list[str] = []
-    for i, (x, value) in enumerate(zip(places, measures.values(), strict=True)):
+    given = list(zip(places, measures.values(), strict=True))
+    there = {value.there: value.present(x) for x, value in given if value.there}
+    for i, (x, value) in enumerate(given):
+        if value.counted in there:
+            added.append(f"system.main.count({there[value.counted]}) AS m{i}")
+            continue
+        computed.append(value.computed(x))
         added.append(f"system.main.sum({value.added(x)}) AS m{i}")
         if value.offset:
-            added.append(f"system.main.count({value.added(x)}) AS c{i}")
+            added.append(f"system.main.count({value.present(x)}) AS c{i}")
     totals = [_total(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
     shown = "".join(f", {total} AS m{i}" for i, total in enumerate(totals))
     shown += "".join(f", 0 AS m{i}" for i in range(len(totals), width))
@@ -371,22 +376,6 @@ def _count(
         f"(SELECT {', '.join([*aliases, 'system.main.count(*) AS n', *added])} FROM "
         f"({rows} FROM {source} WHERE {inside}) {by})"
     )
-
-
-def _class_of(code: str, name: str, classes: NDArray[np.int64], parameters: Parameters) -> str:
-    """Write the class of a cell, by a list, or by the ends of runs of one class.
-
-    A list of millions of cells takes seconds to bind, and as many to search.
-    """
-    ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
-    if len(classes) < _MANY_CLASSES or len(ends) > _FEW_RUNS:
-        listed = parameters.bind(("classes", name), classes.tolist())
-        return call("list_extract", f"{listed}::BIGINT[]", call("+", code, whole(1, "BIGINT")))
-    runs = (
-        f"WHEN {code} <= {whole(end, 'BIGINT')} THEN {whole(int(classes[end]), 'BIGINT')}"
-        for end in ends
-    )
-    return f"CASE {' '.join(runs)} END"
 
 
 def _total(value: RowMeasure, summed: str, count: str) -> str:

@@ -22,10 +22,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import SchemaError
-from dpsql.rows.expression import RowColumn, RowExpression, canonical, columns
+from dpsql.rows.expression import (
+    RowCall,
+    RowCast,
+    RowColumn,
+    RowExpression,
+    canonical,
+    columns,
+)
 from dpsql.rows.operands import cast
 from dpsql.rows.spelled import spelled
-from dpsql.rows.types import BIGINT, BOOLEAN, VARCHAR, RowType, row_type
+from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, RowType, row_type
 from dpsql.rows.values import KnownValues, known_values
 from dpsql.rows.write import RowWriter
 from dpsql.schema.domain import Domain
@@ -36,6 +43,19 @@ MOST_LOOKED_UP = 1_000_000
 """Values of a column that are looked for in public tables."""
 _SHOWN = 100
 """Characters of a list of texts that a name spells out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """In which values of a key an expression is there: it is not NULL, and its DOUBLE not NaN.
+
+    Args:
+        of: the expression, as `canonical` writes it.
+        values: those of the key that a row has exactly if it is there.
+    """
+
+    of: str
+    values: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,8 @@ class RowKey:
     """What a reader calls it."""
     cut: str = ""
     """Of the line of a column, where it is cut (`schema/cuts.py`): its name doesn't say that."""
+    presence: Presence | None = None
+    """Of which expression it tells whether it is there, and how."""
 
     @property
     def digest(self) -> str:
@@ -119,7 +141,24 @@ def key_with(
     read = columns(expression)
     over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
     name = f"{canonical(expression)} of {over} in {_shown(domain)}"
-    return RowKey(name, domain, value, known.type, read, label or spelled(expression))
+    return RowKey(
+        name,
+        domain,
+        value,
+        known.type,
+        read,
+        label or spelled(expression),
+        presence=_told(expression),
+    )
+
+
+def _told(expression: RowExpression) -> Presence | None:
+    """Read what is said to be there by NOT (e IS NULL OR isnan(CAST(e AS DOUBLE)))."""
+    match expression:
+        case RowCall("not", (RowCall("or", (RowCall("is_null", (e,)), RowCall() as nan)),)):
+            if nan == RowCall("isnan", (RowCast(e, DOUBLE),)):
+                return Presence(canonical(e), frozenset({True}))
+    return None
 
 
 def looked_up_key(

@@ -11,6 +11,7 @@ from dpsql.rows.expression import (
     RowColumn,
     RowConstant,
     RowExpression,
+    columns,
     nodes,
 )
 from dpsql.rows.functions import PARTS
@@ -27,6 +28,7 @@ _STRICT = frozenset(_STRICT_NAMES.split())
 _FILLED = frozenset({"is_null", "is_distinct", "is_not_distinct"})
 _FIRST = frozenset({"coalesce", "least", "greatest"})
 """NULL only where all arguments are."""
+_ARITHMETIC = frozenset({"+", "-", "*"})
 _STAYS = frozenset({"+", "-", "*", "negative", "abs", "least", "greatest"})
 _FEW = 8
 _WHOLE = frozenset({"floor", "ceil", "sign", "length", "strlen", "strpos"})
@@ -115,28 +117,43 @@ def adds_always(
 ) -> bool:
     """Whether what `RowWriter.write_double` writes is a finite number in every row.
 
-    Only of sums, differences and products of a few exact numbers that are never NULL, where
-    nothing that is written can fail: functions of values that are there are there, and a product
-    of eight numbers of 38 digits is far from infinity.
+    Only of what is made of a few exact numbers that are never NULL, where nothing that is written
+    can fail.
 
     Args:
         expression: what is added up.
         types: the columns' types.
         filled: columns that are never NULL.
     """
+    always = columns(expression) <= filled and is_finite_sum(expression, types, _STAYS)
+    return always and "TRY" not in RowWriter(types).write_double(expression)
+
+
+def is_finite_sum(
+    expression: RowExpression, types: Mapping[str, str], functions: frozenset[str] = _ARITHMETIC
+) -> bool:
+    """Whether its double is a finite number, or NULL, as it is made of a few exact numbers.
+
+    Functions of values that are there are there, if nothing fails. Where nothing does, sums,
+    differences and products are NULL exactly if one of their columns is. And a product of eight
+    numbers of 38 digits is far from infinity.
+
+    Args:
+        expression: what is added up.
+        types: the columns' types.
+        functions: which it may be made by.
+    """
     parts = list(nodes(expression))
     leaves = [part for part in parts if not isinstance(part, RowCall)]
     calls = [part for part in parts if isinstance(part, RowCall)]
-    if len(leaves) > _FEW or any(call.function not in _STAYS for call in calls):
+    if len(leaves) > _FEW or any(call.function not in functions for call in calls):
         return False
-    for leaf in leaves:
-        if isinstance(leaf, RowColumn):
-            exact = leaf.name in filled and row_type(types[leaf.name]).is_exact
-        else:
-            exact = isinstance(leaf, RowConstant) and leaf.kind in {"INTEGER", "DECIMAL"}
-        if not exact:
-            return False
-    return "TRY" not in RowWriter(types).write_double(expression)
+    return all(
+        row_type(types[leaf.name]).is_exact
+        if isinstance(leaf, RowColumn)
+        else isinstance(leaf, RowConstant) and leaf.kind in {"INTEGER", "DECIMAL"}
+        for leaf in leaves
+    )
 
 
 def is_whole(expression: RowExpression, integers: frozenset[str]) -> bool:

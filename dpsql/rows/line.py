@@ -15,12 +15,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConstant, RowExpression
-from dpsql.rows.key import RowKey, row_key
+from dpsql.rows.expression import (
+    NOTHING,
+    RowCall,
+    RowCase,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    canonical,
+)
+from dpsql.rows.key import Presence, RowKey, row_key
 from dpsql.rows.operands import cast
 from dpsql.rows.places import constant_at, ends, text_at
 from dpsql.rows.spelled import spelled
-from dpsql.rows.types import BIGINT, DATE, RowType, row_type
+from dpsql.rows.types import BIGINT, DATE, DOUBLE, RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema.cuts import cut_at
 from dpsql.schema.domain import Domain
@@ -68,8 +76,13 @@ def line(column: str, declared: str, cuts: Sequence[int], *, nullable: bool) -> 
     more = f", … {len(cuts) - _SHOWN} more" if len(cuts) > _SHOWN else ""
     label = f"{spelled(own)} cut at {', '.join(shown)}{more}" if cuts else f"{spelled(own)} IS NULL"
     name = line_name(column, declared)
-    key = RowKey(name, domain, value, BIGINT, frozenset({column}), label, cut_at(cuts))
     least, most = ends(type_)
+    # The last place of doubles is NaN's. Where it isn't cut off, there are numbers in its cell.
+    numbers = len(cuts) + 1 if type_ != DOUBLE else len(cuts) if most in cuts else 0
+    told = Presence(canonical(own), frozenset(range(numbers))) if numbers else None
+    key = RowKey(
+        name, domain, value, BIGINT, frozenset({column}), label, cut_at(cuts), presence=told
+    )
     firsts, lasts = [least, *cuts], [*(cut - 1 for cut in cuts), most]
     cells: list[tuple[str | None, ...]] = [
         tuple(dict.fromkeys((text_at(low, type_), text_at(high, type_))))

@@ -7,28 +7,33 @@ Guarantees:
     or fewer, all in this cell, move V by an integer of at most k·`bound`, with `bound` =
     max(−low, high): as if each had added an integer of magnitude `bound` at most.
 
-    *Proof.* `added` writes w, of an exact type T: v + `offset`, or NULL. It is a CASE.
+    *Proof.* `added` writes w, a number of an exact type, in last digits, or NULL; and `present`
+    writes what isn't NULL in those c rows that add something. These add v = w − `offset`, or just
+    −`offset` where there is no w; in others there is none.
 
-    - *Where values are of T:* each of its results is NULL; or a constant that stands for low or
-      high; or a value of T, in a branch that is taken only where it is compared with both in T,
-      and lies between them; or x itself in the branch ELSE, where neither `x < lo` nor `x > hi` is
-      true: T is in a total order, so x lies between them or is NULL.
+    - *Where values are of a type T:* w is what is present, and of T. It is a CASE. Each of its
+      results is NULL; or a constant that stands for low or high; or a value of T, in a branch that
+      is taken only where it is compared with both in T, and lies between them; or x itself in the
+      branch ELSE, where neither `x < lo` nor `x > hi` is true: T is in a total order, so x lies
+      between them or is NULL.
     - *Where the expression itself lies between both* whatever a row holds, as its `ends` say
       (`operands.py`), w is the expression.
-    - *Where values are doubles:* T is INTEGER, `offset` is 0, and w = TRY_CAST(z AS INTEGER) for
-      the double z that the CASE gives: NULL, low, high, or y in the branch ELSE, where neither
-      `y < low` nor `y > high` is true; NaN is above all doubles, and so isn't there. Both ends are
-      integers below 2^31, which doubles have exactly. DuckDB's cast gives NULL or one of the
-      two integers beside z, and so one from low to high.
+    - *Where values are doubles:* what is present is a CASE, whose results are NULL; a double h;
+      or y in the branch ELSE, where `y > h` isn't true. NaN is above all doubles, and so isn't
+      there. Then w = TRY_CAST(y·f − g AS UINTEGER), and `offset` is −low. So w is not negative.
+      And it is at most what it is for h, as f > 0, and rounding to the nearest double never changes
+      an order. That is high − low, with nothing rounded on the way: f is a power of two or 1, and
+      h·f and g are whole numbers below 2^52, so it is the same in one operation and in two. What is
+      too small has no w, and so adds low.
 
-    Of c rows with w, `total` takes c·offset off: Σ w − c·offset = Σ v = S, in HUGEINTs. These hold
-    all that is computed of n < 2^50 rows: |w| < 2^76, so |Σ w| and |c·offset| are below 2^126,
-    which 38 digits hold too, and |S| < 2^106, as |v| ≤ d·2^31 < 2^56. What is compared and cast
-    is total (`write.py`), so nothing fails. The function ⌊S/d + 1/2⌋ never falls, and grows by
-    exactly j from S to S + j·d, for whole j. (It is written as ⌊(S + ⌊d/2⌋)/d⌋, the same for whole
-    S. `//` cuts a quotient off, so d·2^96 is put to what is divided first, which makes it
-    positive.) |ΔS| ≤ k·d·`bound`, so |ΔV| ≤ k·`bound`. The bound rests on nothing else: not on the
-    rounding of doubles, and not on the bounds of a column being true. ∎
+    `total` takes c·offset off sums, where a sum of no w is 0: Σ w − c·offset = Σ v = S, in
+    HUGEINTs. These hold all that is computed of n < 2^50 rows: |w| < 2^76, so |Σ w| and |c·offset|
+    are below 2^126, which 38 digits hold too, and |S| < 2^106, as |v| ≤ d·2^31 < 2^56. What is
+    compared and cast is total (`write.py`), so nothing fails. The function ⌊S/d + 1/2⌋ never falls,
+    and grows by exactly j from S to S + j·d, for whole j. (It is written as ⌊(S + ⌊d/2⌋)/d⌋, the
+    same for whole S. `//` cuts a quotient off, so d·2^96 is put to what is divided first, which
+    makes it positive.) |ΔS| ≤ k·d·`bound`, so |ΔV| ≤ k·`bound`. The bound rests on nothing else:
+    not on how near to its value a double is, and not on the bounds of a column being true. ∎
 
     So it is enough for the sum of each cell that a scan groups by, on its own: a cell of a marginal
     is a sum of such V, of which k rows with k₁, k₂, … in each move it by Σ kᵢ·`bound` at most.
@@ -53,17 +58,13 @@ from fractions import Fraction
 
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.expression import (
-    NOTHING,
-    RowCall,
-    RowCase,
-    RowColumn,
-    RowConstant,
     RowExpression,
+    canonical,
     columns,
-    nodes,
-    replaced,
 )
-from dpsql.rows.operands import Limits, RowSql, call, cast, joint_room, real, text_of, whole
+from dpsql.rows.inside import known_ends, unbounded
+from dpsql.rows.known import is_finite_sum
+from dpsql.rows.operands import RowSql, call, cast, joint_room, real, text_of, whole
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -82,12 +83,12 @@ MOST = 2**31 - 1
 """The largest |v|."""
 _MOST_STEPS = 2**50
 """From zero to the bounds: doubles have more places than that, so that rounding is exact."""
-_LEAST_STEP = Fraction(1, 10**300)
+_LEAST_STEP = Fraction(1, 10**290)
+"""As many steps as may be, of one over it, are a finite double."""
 MOST_PARTS = 10**7
 """Sums are divided by at most this, so that all that is computed of them fits a HUGEINT."""
 _INFINITE = real(math.inf)
-_ARITHMETIC = frozenset({"+", "-", "*"})
-_INTEGER = RowType("INTEGER")
+_INTEGER, _STEPS = RowType("INTEGER"), RowType("UINTEGER")
 _ABOVE = 2**96
 """Steps that are put to a sum so that its quotient is rounded down, and taken off again."""
 
@@ -103,7 +104,7 @@ class RowMeasure:
         low: the least integer, in steps.
         high: the largest.
         columns: what is read of a row.
-        type: T of the proof.
+        type: T of the proof; of doubles, the one to which they are cast.
         again: the expression as a double, where `value` is NULL for what T can't compute.
     """
 
@@ -116,16 +117,21 @@ class RowMeasure:
     type: RowType = _INTEGER
     again: str = ""
     exact: bool = False
-    """Whether `value` is of T; otherwise it is a double, in steps from the middle."""
+    """Whether `value` is of T; otherwise it is a double."""
+    factor: float = 1.0
+    """f of the proof: how many steps 1 is of a double that is no larger than h."""
+    shift: int = 0
+    """g of the proof: how many steps are taken off it."""
+    offset: int = 0
+    """How much larger than v what is added up is, in last digits."""
     parts: int = 1
     """How many of the integers that rows add make a step: d of the proof."""
     inside: bool = False
     """Whether `value` is between the bounds whatever a row holds."""
-
-    @property
-    def offset(self) -> int:
-        """How much larger than v what is added up is."""
-        return self.middle * self.parts if self.exact else 0
+    there: str = ""
+    """The expression that is there in just the rows that add something, see `key.Presence`."""
+    counted: str = ""
+    """The expression that is there in just the rows that add 1 to a count."""
 
     def computed(self, name: str) -> str:
         """Write what a subquery computes of each row, in a column of this name."""
@@ -141,12 +147,8 @@ class RowMeasure:
         if self.inside:
             return name
         if not self.exact:
-            least, most = real(self.low), real(self.high)
-            return (
-                f"TRY_CAST(CASE WHEN {name} < {least} OR {name} > {most} "
-                f"THEN CASE WHEN {name} > {most} THEN CASE WHEN {name} <= {_INFINITE} "
-                f"THEN {most} END ELSE {least} END ELSE {name} END AS {self.type.sql})"
-            )
+            steps = _in_steps(self.present(name), self.factor, self.shift)
+            return f"CAST(TRY_CAST({steps} AS {self.type.sql}) AS {BIGINT.sql})"
         low, high = self._written(self.low), self._written(self.high)
         outside, above = f"{name} < {low} OR {name} > {high}", f"WHEN {name} > {high} THEN {high}"
         if not self.again:
@@ -160,17 +162,28 @@ class RowMeasure:
             f"WHEN {self.again} < {least} THEN {low} END ELSE {name} END"
         )
 
+    def present(self, name: str) -> str:
+        """Write what is not NULL in rows that add something, given what is `computed`."""
+        if self.exact:
+            return self.added(name)
+        most = real((self.high + self.offset + self.shift) / self.factor)
+        return (
+            f"CASE WHEN {name} > {most} THEN CASE WHEN {name} <= {_INFINITE} THEN {most} END "
+            f"ELSE {name} END"
+        )
+
     def total(self, summed: str, count: str) -> str:
         """Write V of some rows, as a HUGEINT.
 
         Args:
             summed: the sum of what is `added`; NULL of no row.
-            count: of how many rows that isn't NULL; it is named only if there is an `offset`.
+            count: in how many rows something is `present`; named only if there is an `offset`.
         """
         if self.type.name == "DECIMAL":
             # A DECIMAL's text has all its digits, so without the point it is the integer meant.
             summed = call("replace", f"CAST({summed} AS VARCHAR)", text_of("."), text_of(""))
-        total = f"CAST({summed} AS HUGEINT)"
+        # Rows may be present of which none has a w: their sum is NULL, and stands for 0.
+        total = f"COALESCE(CAST({summed} AS HUGEINT), {whole(0, HUGEINT)})"
         if self.offset:
             more = call("*", f"CAST({count} AS HUGEINT)", whole(self.offset, HUGEINT))
             total = call("-", total, more)
@@ -178,7 +191,7 @@ class RowMeasure:
             above = whole(self.parts * _ABOVE + self.parts // 2, HUGEINT)
             steps = call("//", call("+", total, above), whole(self.parts, HUGEINT))
             total = call("-", steps, whole(_ABOVE, HUGEINT))
-        return f"COALESCE({total}, {whole(0, HUGEINT)})"
+        return total
 
     def _written(self, v: int) -> str:
         """Write v steps as what is added up."""
@@ -242,26 +255,38 @@ def measure(
             "The bounds of a sum are too far apart for its step.",
             hint=f"between them there may be at most {2 * MOST} steps.",
         )
-    made = RowMeasure("", step, middle, low, high, columns(expression))
-    writer = RowWriter(types)
+    made = RowMeasure("", step, middle, low, high, columns(expression), _STEPS)
+    writer, plain = RowWriter(types), unbounded(expression)
     written, double = writer.write(expression), writer.write_double(expression)
     parts = step * 10**written.type.scale
     exact = written.type.is_exact and parts.denominator == 1 and parts <= MOST_PARTS
     ends = (int((low + middle) * parts), int((high + middle) * parts))
     type_ = _room(written, ends) if exact else None
     if type_ is not None:
-        known = _known_ends(writer, expression)
+        known = known_ends(writer, expression)
         inside = known is not None and ends[0] <= known[0] <= known[1] <= ends[1]
         again = "" if inside or double == cast(written, DOUBLE).sql else double
         value = cast(written, type_).sql
+        never_fails = not again and "TRY(" not in value and is_finite_sum(plain, types)
         return replace(
-            made, value=value, type=type_, again=again, exact=True, parts=int(parts), inside=inside
-        )
-    if step != 1:
-        double = call("*", double, real(float(1 / step)))
-    if middle:
-        double = call("-", double, real(middle))
-    return replace(made, value=double)
+            made, value=value, type=type_, again=again, exact=True, parts=int(parts), inside=inside,
+            offset=middle * int(parts), there=canonical(plain) if never_fails else "",
+        )  # fmt: skip
+    there, factor, shift = canonical(plain) if plain == expression else "", 1 / step, low + middle
+    made = replace(made, offset=-low, there=there)
+    if _is_power_of_two(step):
+        return replace(made, value=double, factor=float(factor), shift=shift)
+    return replace(made, value=_in_steps(double, float(factor), shift))
+
+
+def _in_steps(double: str, factor: float, shift: int) -> str:
+    if factor != 1:
+        double = call("*", double, real(factor))
+    return call("-", double, real(shift)) if shift else double
+
+
+def _is_power_of_two(step: Fraction) -> bool:
+    return step.numerator & (step.numerator - 1) == 0 == step.denominator & (step.denominator - 1)
 
 
 def _room(written: RowSql, ends: tuple[int, int]) -> RowType | None:
@@ -283,7 +308,7 @@ def _room(written: RowSql, ends: tuple[int, int]) -> RowType | None:
     return None if fails else _INTEGER if small else room
 
 
-def zero_or_one(condition: str, columns: frozenset[str]) -> RowMeasure:
+def zero_or_one(condition: str, columns: frozenset[str], counted: str = "") -> RowMeasure:
     """Return 1 of the rows in which a condition is true, and nothing of the others.
 
     What it gives is a constant or NULL, so it is between its bounds by its form.
@@ -291,67 +316,12 @@ def zero_or_one(condition: str, columns: frozenset[str]) -> RowMeasure:
     Args:
         condition: its SQL, a BOOLEAN that `write.py` made.
         columns: what it reads of a row.
+        counted: the expression that is there in just these rows, if there is one.
     """
     value = f"CASE WHEN {condition} THEN {whole(1, _INTEGER)} END"
-    return RowMeasure(value, Fraction(1), 0, 0, 1, columns, exact=True, inside=True)
-
-
-def _known_ends(writer: RowWriter, expression: RowExpression) -> Limits | None:
-    """Return between what its last digits are, or it is NULL, if that follows from its form."""
-    if isinstance(expression, RowCase) and expression.otherwise == NOTHING:
-        ((_, expression), *others) = expression.cases
-        if others:
-            return None
-    return writer.write(expression).ends if _is_bounded(expression) else None
-
-
-def _is_bounded(expression: RowExpression) -> bool:
-    """Whether it is made of nothing but constants and `bounded` numbers, by + - and *."""
-    if isinstance(expression, RowCall) and expression.function in _ARITHMETIC:
-        return all(map(_is_bounded, expression.arguments))
-    bounded = isinstance(expression, RowCall) and expression.function == "bounded"
-    return bounded or isinstance(expression, RowConstant)
-
-
-def bounded_columns(
-    expression: RowExpression,
-    types: Mapping[str, str],
-    bounds: Mapping[str, tuple[Fraction, Fraction]],
-) -> RowExpression:
-    """Bring columns between their bounds before what is made of them, if it then can't overflow.
-
-    Of sums, differences and products of exact numbers: then these need no TRY, nor doubles where
-    it fails, nor to be brought between bounds themselves; and a column is so only once, in however
-    many measures it is. A column itself is the same either way.
-
-    Args:
-        expression: what is added up.
-        types: the columns' types.
-        bounds: of columns.
-
-    Returns:
-        The expression as it is, where it gains nothing by that.
-    """
-    calls = {node.function for node in nodes(expression) if isinstance(node, RowCall)}
-    needs = isinstance(expression, RowColumn) or "TRY(" in RowWriter(types).write(expression).sql
-    if not needs or not calls <= _ARITHMETIC or not columns(expression) <= bounds.keys():
-        return expression
-
-    def change(node: RowExpression) -> RowExpression:
-        if not isinstance(node, RowColumn):
-            return replaced(node, change)
-        ends = tuple(
-            RowConstant("INTEGER" if end.denominator == 1 else "DECIMAL", decimal_text(end))
-            for end in bounds[node.name]
-        )
-        return RowCall("bounded", (node, *ends))
-
-    try:
-        made = change(expression)
-        known = RowWriter(types).write(made).ends
-    except UnsupportedSqlError:  # a type that isn't exact, or has no such values
-        return expression
-    return made if known is not None and _is_bounded(made) else expression
+    return RowMeasure(
+        value, Fraction(1), 0, 0, 1, columns, exact=True, inside=True, counted=counted
+    )
 
 
 def middle_of(bounds: tuple[Fraction, Fraction], step: Fraction) -> int:

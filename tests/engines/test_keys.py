@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,14 +11,17 @@ import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.rows.bounds import RowBounds
-from dpsql.rows.expression import RowColumn
+from dpsql.rows.expression import RowColumn, canonical
 from dpsql.rows.key import MOST_VALUES, looked_up_key, row_key
 from dpsql.rows.line import line
+from dpsql.rows.measure import measure
+from dpsql.rows.places import ends
+from dpsql.rows.types import row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.units import ResolvedUnit
 from dpsql.sql.lowering.buckets import bucket_key
-from tests.rows.test_total import hostile_rows
+from tests.rows.test_total import hostile_rows, there
 from tests.rows.tools import TYPES, Random, benign, connect, create, insert, parse
 
 TEXTS = [
@@ -180,6 +184,84 @@ def test_a_row_changes_its_own_cell_and_no_other(rows):
             change = (after[marginal] - before[marginal]).ravel()
             assert sorted(change.tolist())[-2:] == [0, 1], marginal
             assert change.min() == 0, marginal
+
+
+SUMMED = [
+    "x", "p", "i", "f", "w", "h", "x * i", "p * (1 - q)", "w * w", "x / i", "sqrt(x)", "p // i",
+    "CASE WHEN i > 0 THEN x END", "b * b * b", "abs(p)", "coalesce(x, p)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SUMMED)
+@pytest.mark.parametrize("exact", [False, True])
+def test_whether_something_is_there_is_counted_of_what_is_added_up(con, rows, text, exact):
+    """The same as if each row were asked; be there NULL, NaN, what is infinite, or what fails."""
+    e = parse(con, text)
+    if text in {"x", "p", "i"}:
+        cuts = [ends(row_type(TYPES[text]))[1]] if text == "x" else []
+        key = line(text, TYPES[text], cuts, nullable=True).key
+        classes = [0, 1, 1] if text == "x" else [0, 1]
+    else:
+        key, classes = row_key(there(e), TYPES), [0, 1, 0]
+    type_ = RowWriter(TYPES).write(e).type
+    step = Fraction(1, 10**type_.scale) if exact and type_.scale < 5 else Fraction(1, 2**10)
+    made = measure(e, TYPES, (Fraction(-10), Fraction(1000)), step)
+    both, without = both_ways(con, key, classes, made)
+    assert both.sum() == len(rows)
+    assert both.min() > 0
+    assert without == (not made.there)
+    assert made.there or (exact and type_.is_exact)
+
+
+def both_ways(con, key, classes, made):
+    """Count a key, and check that it is so also where each row is asked; say if it always is."""
+    by = keys_of(con, ["i > 3"])
+    keys = {**by, key.name: key}
+    wanted = [(*by, key.name), (key.name,), (*by, "s"), ("s",), tuple(by)]
+    merged, found = {key.name: np.array(classes)}, []
+    for measured in (made, replace(made, there="")):
+        ready = DuckDBEngine(con).prepared(table(keys), wanted, merged, {"s": measured}, keys)
+        assert len(ready.needed) == 1
+        asked = "THEN CAST('1' AS INTEGER) END" in ready.needed[0].sql
+        found.append((ready.run(), asked))
+    (one, asked), (other, always) = found
+    assert always
+    for marginal in wanted:
+        assert one[marginal].tolist() == other[marginal].tolist()
+    return one[key.name,], asked
+
+
+@pytest.mark.parametrize(
+    ("name", "cuts", "classes"),
+    [("p", [500], [0, 1, 1]), ("p", [500], [1, 0, 1]), ("x", [5], [0, 0, 1]), ("x", [], [0, 1]),
+     ("x", [5, 0x7FF << 52 | 1], [0, 1, 1, 1]), ("x", [0x7FF << 52 | 1], [1, 0, 1])],
+)  # fmt: skip
+def test_what_else_a_line_tells_is_asked_of_each_row(con, rows, name, cuts, classes):
+    key = line(name, TYPES[name], cuts, nullable=True).key
+    made = measure(RowColumn(name), TYPES, (Fraction(-10), Fraction(1000)), Fraction(1, 2**10))
+    both, asked = both_ways(con, key, classes, made)
+    assert made.there
+    assert asked
+    assert both.sum() == len(rows)
+
+
+def test_only_what_says_just_that_tells_whether_something_is_there(con):
+    nan = "isnan(CAST({} AS DOUBLE))"
+    one = row_key(parse(con, f"NOT (x * i IS NULL OR {nan.format('x * i')})"), TYPES)
+    assert one.presence.of == canonical(parse(con, "x * i"))
+    assert one.presence.values == {True}
+    for other in ("x * i IS NOT NULL", f"x * i IS NULL OR {nan.format('x * i')}",
+                  f"NOT (x * i IS NULL OR {nan.format('x')})",
+                  "NOT (x * i IS NULL OR isnan(x * i))",
+                  f"NOT (x * i IS NULL AND {nan.format('x * i')})",
+                  f"NOT (x * i IS NULL OR {nan.format('x * i')} OR x > 3)",
+                  f"NOT (x * i IS NULL OR NOT {nan.format('x * i')})"):  # fmt: skip
+        assert row_key(parse(con, other), TYPES).presence is None
+    last = ends(row_type("DOUBLE"))[1]
+    assert line("x", "DOUBLE", [], nullable=True).key.presence is None
+    assert line("x", "DOUBLE", [5], nullable=True).key.presence is None
+    assert line("x", "DOUBLE", [5, last], nullable=False).key.presence.values == {0, 1}
+    assert line("p", TYPES["p"], [5], nullable=True).key.presence.values == {0, 1}
 
 
 def test_no_name_of_the_database_takes_another_place(rows):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.measure import RowMeasure, measure
 from dpsql.schema import Domain, Table
@@ -226,6 +226,52 @@ def test_rows_move_sums_that_are_rounded_by_no_more_than_is_paid_for(parts, low)
         exact = [min(max(Fraction(p), low), 1000) for _, _, p in rows if p is not None]
         steps = sum(exact) / made.step - len(exact) * made.middle
         assert abs(int(full[marginal].sum()) - steps) <= Fraction(20, 2)
+
+
+DOUBLES = [
+    (5, 10, Fraction(1, 4)), (-10, -5, Fraction(1, 4)), (5, 10, Fraction(1, 10)),
+    (10**9, 10**9 + 1, Fraction(1, 2**20)), (0, 2**29, Fraction(1, 2)), (0, 3 * 10**9, Fraction(2)),
+    (-1, 1, Fraction(1, 2**30)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "times"), [("x", 1), ("x * 3 - i", 3)])
+@pytest.mark.parametrize(("low", "high", "step"), DOUBLES)
+@pytest.mark.parametrize("centered", [False, True])
+def test_a_row_moves_a_sum_by_what_it_adds_whatever_double_it_has(
+    text, times, low, high, step, centered
+):
+    """Be it the only one that isn't too small, of a group that has a sum of NULL before."""
+    con = duckdb.connect()
+    types = {"x": "DOUBLE", "i": "INTEGER"}
+    bounds = (Fraction(low), Fraction(high))
+    try:
+        made = measure(parse(con, text), types, bounds, step, centered=centered)
+    except UnsupportedSqlError:  # too many steps from zero
+        assert not centered
+        return
+    near = [math.nextafter(end, to) for end in (low, high) for to in (-math.inf, end, math.inf)]
+    near += [float(end + step * part / 4) for end in (low, high) for part in range(-6, 7)]
+    values = [*near, -1e308, 1e308, 5e-324, -0.0, math.inf, -math.inf, math.nan, None]
+    before = [[], [-1e308], [None, math.nan], [math.inf], [float(low)] * 3, [low - 5.0] * 2]
+    groups = [[*rows, value / times if value else value] for rows in before for value in values]
+    groups += before
+    con.execute("CREATE TABLE t (k INTEGER, x DOUBLE, i INTEGER)")
+    listed = ((k, x) for k, rows in enumerate(groups) for x in rows)
+    texts = (f"({k}, {'NULL' if x is None else repr(repr(x))}::DOUBLE, 0)" for k, x in listed)
+    con.execute(f"INSERT INTO t VALUES {', '.join(texts)}")
+    k = Domain("INTEGER", range(len(groups)))
+    known = Table("t", {"k": k}, types, ("memory", "main", "t"), enforced=frozenset({"k"}))
+    found = DuckDBEngine(con).marginals(known, [("k", "s")], measures={"s": made})
+    sums = found["k", "s"].ravel().tolist()
+    for i, total in enumerate(sums[: -len(before)]):
+        v, value = total - sums[len(sums) - len(before) + i // len(values)], values[i % len(values)]
+        assert made.low <= v <= made.high
+        if value is None or math.isnan(value):
+            assert v == 0
+        else:
+            expected = min(max(value / float(step) - made.middle, made.low), made.high)
+            assert abs(v - expected) <= 0.51
 
 
 def test_names_of_columns_do_not_meet_those_of_the_scan():

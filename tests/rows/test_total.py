@@ -22,8 +22,9 @@ from dpsql.rows.expression import (
     canonical,
 )
 from dpsql.rows.functions import FUNCTIONS, PARTS, UNITS
-from dpsql.rows.measure import bounded_columns, condition, measure
-from dpsql.rows.types import row_type
+from dpsql.rows.inside import bounded_columns
+from dpsql.rows.measure import condition, measure
+from dpsql.rows.types import DOUBLE, row_type
 from dpsql.rows.write import RowWriter
 from tests.rows.tools import (
     HOSTILE,
@@ -144,6 +145,12 @@ def test_overflow_is_null_for_its_row_only(con, text):
         assert con.execute(query).fetchall()[0][0] == alone[place][0]
 
 
+def there(e):
+    """Return NOT (e IS NULL OR isnan(CAST(e AS DOUBLE))), as keys say it."""
+    nan = RowCall("isnan", (RowCast(e, DOUBLE),))
+    return RowCall("not", (RowCall("or", (RowCall("is_null", (e,)), nan)),))
+
+
 BOUNDS = [(-10, 1000, Fraction(1, 8)), (0, 0, Fraction(1)), (Fraction(-1, 3), 10**9, Fraction(1)),
           (5 * 10**11, 5 * 10**11 + 7, Fraction(1, 4))]  # fmt: skip
 
@@ -163,12 +170,19 @@ def test_measures_and_conditions_of_random_expressions(con, seed):
         conditions.append(RowCall("isnan", (expression,)))
         rows = f"SELECT *, {m.computed('x_')} FROM r"
         shift, unit = m.offset, 10**m.type.scale
-        found = con.execute(f"SELECT {m.added('x_')} FROM ({rows})").fetchall()
-        values = [int(w * unit) - shift for (w,) in found if w is not None]
+        pair = f"{m.added('x_')}, ({m.present('x_')}) IS NOT NULL"
+        found = con.execute(f"SELECT {pair} FROM ({rows}) ORDER BY row_number").fetchall()
+        assert all(present for w, present in found if w is not None)
+        values = [int((w or 0) * unit) - shift for w, present in found if present]
+        if m.there:  # of which it says that it is there in just the rows that add something
+            assert m.there == canonical(expression)
+            asked = condition(there(expression), TYPES)
+            said = con.execute(f"SELECT {asked} FROM r ORDER BY row_number").fetchall()
+            assert said == [(present,) for _, present in found]
         assert m.low * m.parts <= min(values, default=0)
         assert max(values, default=0) <= m.high * m.parts
         assert len(found) == len(hostile_rows())
-        total = m.total(f"sum({m.added('x_')})", f"count({m.added('x_')})")
+        total = m.total(f"sum({m.added('x_')})", f"count({m.present('x_')})")
         steps = math.floor(Fraction(sum(values), m.parts) + Fraction(1, 2))
         assert con.execute(f"SELECT {total} FROM ({rows})").fetchall() == [(steps,)]
         each = con.execute(f"SELECT min(v), max(v), count(v) FROM ({of_each(m, 'r')})").fetchall()
@@ -232,6 +246,10 @@ def test_what_is_made_of_bounded_columns_is_exact_on_any_row(con, text):
     total = made.total(f"sum({made.added('x_')})", "1")
     ((found,),) = con.execute(f"SELECT {total} FROM ({rows})").fetchall()
     assert found == math.floor(Fraction(summed, made.parts) + Fraction(1, 2))
+    assert made.there == canonical(parse(con, text))
+    asked = condition(there(parse(con, text)), TYPES)
+    both = f"SELECT DISTINCT {asked}, ({made.present('x_')}) IS NOT NULL FROM ({rows})"
+    assert set(con.execute(both).fetchall()) == {(True, True), (False, False)}
 
 
 def test_a_condition_leaves_what_is_bounded_inside(con):

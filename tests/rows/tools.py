@@ -101,7 +101,7 @@ def written(con, text):
 def of_each(measure, table, columns=""):
     """Write a query for v of each row of a table, and the columns `columns` beside it."""
     added = measure.added("x_")
-    total = measure.total(f"({added})", f"(({added}) IS NOT NULL)")
+    total = measure.total(f"COALESCE({added}, 0)", f"(({measure.present('x_')}) IS NOT NULL)")
     rows = f"SELECT *, {measure.computed('x_')} FROM {table}"
     return f"SELECT {total} AS v{columns} FROM ({rows})"
 

@@ -15,9 +15,10 @@ from types import MappingProxyType
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, UnsupportedSqlError
 from dpsql.rows import expression as row
 from dpsql.rows.bounds import Interval, RowBounds
+from dpsql.rows.inside import bounded_columns
 from dpsql.rows.key import RowKey, row_key
 from dpsql.rows.known import adds_always, is_nullable, may_be_nan, says_there
-from dpsql.rows.measure import bounded_columns, measure, middle_of
+from dpsql.rows.measure import measure, middle_of
 from dpsql.rows.read import read_expression
 from dpsql.rows.spelled import sum_spelled
 from dpsql.rows.steps import FINE, chosen_step, power_of_two
