@@ -21,8 +21,9 @@ Guarantees:
     6. `undelivered`, `measurements` and `content` return only bytes that were stored with a
        charge of this ledger and have the digest that its chain holds.
     7. All charges for a table protect the same unit, and describe it by the same schema unless
-       another one was accepted. Once the rows of a unit are protected together in one table, no
-       other table is charged for row by row, unless the owner says that it has no rows of units.
+       another one was accepted; also those for rows of other tables that refer to its
+       rows. Once the rows of a unit are protected together in one table, no other table is
+       charged for row by row, unless the owner says that it has no rows of units.
 
 Not defended: whoever may write the file can put back an older copy, or write a new history with
 a new chain. Receipts, which go into releases, bring that to light (`verify`).
@@ -33,7 +34,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -183,6 +184,7 @@ class Ledger:
         purpose: Purpose,
         accept_schema: Accepted = False,
         each_row: bool = False,
+        referred: Sequence[ChargedTable] = (),
     ) -> Receipt:
         """Charge for one release; on disk when this returns.
 
@@ -197,11 +199,13 @@ class Ledger:
             accept_schema: bind the table to another schema than before; of several, these.
             each_row: the owner says that a table without a unit has no rows of those who are
                 units of others.
+            referred: tables that rows which count refer to. What is released follows from their
+                rows as well, so they are bound as if it were charged for them.
 
         Raises:
-            StaleSchemaError: the table is bound to another schema.
+            StaleSchemaError: a table is bound to another schema.
             BudgetError: more than is left; nothing is charged.
-            LedgerError: the table is bound to another unit, or has none where others have; or the
+            LedgerError: a table is bound to another unit, or has none where others have; or the
                 charge can't be recorded.
         """
         cost = _recorded(mu_squared, asked)
@@ -210,7 +214,7 @@ class Ledger:
             plan=purpose.plan, script=purpose.script, owner=owner.this_process(),
         )  # fmt: skip
         with self._transactions.writing() as (connection, history):
-            for table in purpose.tables:
+            for table in (*referred, *purpose.tables):
                 accepted = _is_accepted(table, accept_schema)
                 if history.must_bind(table, accept_schema=accepted, each_row=each_row):
                     rows = replace(_rows(table), version="")

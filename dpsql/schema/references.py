@@ -165,27 +165,50 @@ def _read(fetch: Fetch, path: tuple[str, ...]) -> _Catalog:
     columns: dict[str, dict[str, str]] = {}
     for table, column, type_, generated in fetch(COLUMNS, path[:2]):
         columns.setdefault(str(table), {})[str(column)] = "" if generated else str(type_)
-    found = fetch(CONSTRAINTS, path[:2])
-    unique = {
-        (table, names[0])
-        for table, kind, names, _, _ in found
-        if kind != "FOREIGN KEY" and isinstance(names, list) and len(names) == 1
-    }
-    edges: dict[str, list[_Edge]] = {}
-    wide: set[tuple[str, str]] = set()
+    unique, edges = set[tuple[str, str]](), dict[str, list[_Edge]]()
+    wide, primary = set[tuple[str, str]](), dict[str, str]()
+    found = [_spelled(columns, each) for each in fetch(CONSTRAINTS, path[:2])]
+    for table, kind, names, _, _ in found:
+        if kind != "FOREIGN KEY" and len(names) == 1:
+            unique.add((table, names[0]))
+            primary |= {table: names[0]} if kind == "PRIMARY KEY" else {}
     for table, kind, names, parent, keys in found:
-        if kind != "FOREIGN KEY" or not isinstance(names, list) or not isinstance(keys, list):
+        if kind != "FOREIGN KEY":
             continue
         if len(names) == len(keys) == 1 and (parent, keys[0]) in unique:
-            edges.setdefault(str(table), []).append(_Edge(names[0], str(parent), keys[0]))
+            edges.setdefault(table, []).append(_Edge(names[0], parent, keys[0]))
         else:
-            wide.add((str(table), str(parent)))
-    primary = {
-        str(table): names[0]
-        for table, kind, names, _, _ in found
-        if kind == "PRIMARY KEY" and isinstance(names, list) and len(names) == 1
-    }
+            wide.add((table, parent))
     return _Catalog(path, columns, edges, frozenset(wide), primary)
+
+
+_Constraint = tuple[str, str, list[str], str, list[str]]
+"""Table, kind, columns, and for a FOREIGN KEY the table and the columns that it references."""
+
+
+def _spelled(columns: Mapping[str, Mapping[str, str]], row: tuple[object, ...]) -> _Constraint:
+    """Return a constraint with names as tables and columns have them.
+
+    DuckDB keeps those in constraints as they were typed, where it ignores case.
+    """
+    table, kind, names, parent, keys = row
+    own, other = _known(str(table), columns), _known(str(parent), columns)
+    return (
+        own,
+        str(kind),
+        [_known(str(name), columns.get(own, ())) for name in _listed(names)],
+        other,
+        [_known(str(key), columns.get(other, ())) for key in _listed(keys)],
+    )
+
+
+def _listed(names: object) -> list[object]:
+    return names if isinstance(names, list) else []
+
+
+def _known(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is meant, or else the name."""
+    return name if name in known else _match(name, known) or name
 
 
 def _match(name: str, known: Iterable[str]) -> str | None:

@@ -38,6 +38,7 @@ from dpsql.session.planning import (
     compiled_on_past,
     compiled_over,
     planned,
+    referred,
 )
 from dpsql.session.tasks import AdaptiveTask, MeasuredPlan, MeasuredRounds, PlannedTask, Task
 
@@ -202,13 +203,14 @@ def _charge(data: PrivateData, task: Task) -> Receipt:
     budget, tables = task.facts.budget, task.asked.script.tables
     if budget is None:
         raise InternalError("nothing was asked that could be charged")
-    digest = task.payable.digest
+    digest, seen = task.payable.digest, referred(task.asked.script)
     return data.ledger.charge(
         budget.mu_squared,
         asked=budget,
         purpose=data.archive.purpose(task.asked.request, tables, digest, charged=True),
-        accept_schema=data.archive.accepted(tables),
+        accept_schema=data.archive.accepted((*tables, *seen)),
         each_row=all(table.each_row for table in tables),
+        referred=data.archive.referred(task.asked.request, seen),
     )
 
 

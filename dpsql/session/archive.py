@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from dpsql.errors import StaleSchemaError
+from dpsql.errors import LedgerError, StaleSchemaError, printable
 from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.privacy import Entry, Ledger, Purpose, join, join_database
 from dpsql.privacy.purpose import ChargedTable
@@ -110,6 +110,22 @@ class Archive:
 
     def _charged(self, table: Table, *, charged: bool = False) -> ChargedTable:
         return charged_table(table, self.state_of(table, charged=charged))
+
+    def referred(self, request: Request, tables: Iterable[Table]) -> tuple[ChargedTable, ...]:
+        """Return what is charged for of tables whose rows are seen from those that count.
+
+        Raises:
+            StaleSchemaError: one is bound to another description.
+            LedgerError: one is bound to another unit.
+        """
+        found = []
+        for table in tables:
+            try:
+                found.append(self._checked(request, table))
+            except (StaleSchemaError, LedgerError) as error:
+                message = f"Rows refer to rows of {printable(table.name)}. {error.message}"
+                raise type(error)(message, hint=error.hint) from None
+        return tuple(found)
 
     def with_own(self, own: Source, table: Table) -> Before:
         """Return a release's own measurements, as the last, after all those that it rests on."""

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from dpsql.engines.coding import Coding
+from dpsql.engines.parents import parents_of
 from dpsql.errors import BudgetError, ResourceLimitError
 from dpsql.hints import spend
 from dpsql.linalg.threads import interruptibly
@@ -24,7 +26,7 @@ from dpsql.privacy import Budget
 from dpsql.release import Before
 from dpsql.release.counted import Counts, counts_of
 from dpsql.request import Request
-from dpsql.schema.table import neighbours_of
+from dpsql.schema.table import Table, neighbours_of
 from dpsql.session.data import PrivateData, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
@@ -66,6 +68,7 @@ def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) ->
         LedgerError: the ledger can't be read.
     """
     script = data.declared.compile(request, from_zero=from_zero)
+    data.archive.referred(request, referred(script))
     if script.apart:
         before = data.archive.of_several(request, script.tables)
         return Compiled(request, script, before, from_zero)
@@ -74,6 +77,17 @@ def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) ->
     if any(cuts[name] != own for name, own in lines.items()):
         script = data.declared.compile(request, cuts=cuts, from_zero=from_zero)
     return Compiled(request, script, before.along(cuts), from_zero)
+
+
+def referred(script: Script) -> tuple[Table, ...]:
+    """Return the tables that the rows of a script refer to, as far as it asks for their rows."""
+    found: dict[tuple[str, ...], Table] = {}
+    for own in (script,) if not script.apart else (each for _, each in script.apart):
+        coding = Coding(own.table, own.merged, own.keys)
+        read = coding.read(own.workload.domain, own.measures.values())
+        found |= {p.table.path: p.table for p in parents_of(own.table, read)}
+    counted = {table.path for table in script.tables}
+    return tuple(table for path, table in found.items() if path not in counted)
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

@@ -10,7 +10,13 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.errors import SchemaError, SqlError, StaleSchemaError, UnsupportedSqlError
+from dpsql.errors import (
+    LedgerError,
+    SchemaError,
+    SqlError,
+    StaleSchemaError,
+    UnsupportedSqlError,
+)
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
 
 HUGE = dpsql.Budget(rho=Fraction(10**13))
@@ -561,3 +567,85 @@ def test_rows_that_refer_by_texts_with_a_collation_are_told_apart():
         found.add(tuple(round(n) for n in frame["n"]))
     assert len(found) == 1
     assert sum(found.pop()) == 50
+
+
+PLACES = "SELECT city, COUNT(*) AS n FROM addresses GROUP BY 1"
+SENT = "SELECT city, COUNT(*) AS n FROM orders o JOIN addresses a ON o.address_id = a.id GROUP BY 1"
+SMALL = dpsql.Budget(rho=1)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(dpsql.Unit("house", 3), "Another unit"), (dpsql.EACH_ROW, "Another unit")],
+)
+def test_a_table_that_is_referred_to_keeps_its_unit(con, session, tmp_path, other, said):
+    """What is asked of addresses from orders is not a promise for houses, and the other way."""
+    con.execute("ALTER TABLE addresses ADD COLUMN house INTEGER")
+    rows = dpsql.Session(con, unit=other, ledger=tmp_path / "first.ledger")
+    rows.query(PLACES, budget=SMALL)
+    by_customer = dpsql.Session(con, schema=units(), ledger=tmp_path / "first.ledger")
+    with pytest.raises(LedgerError, match=f"refer to rows of addresses. {said}"):
+        by_customer.query(SENT, budget=SMALL)
+    assert by_customer.history.height == 1
+    # What doesn't ask for addresses is another matter.
+    by_customer.query(
+        "SELECT c.region, COUNT(*) AS n FROM orders o JOIN customers c ON o.customer_id = c.id "
+        "GROUP BY 1",
+        budget=SMALL,
+    )
+    second = {"ledger": tmp_path / "second.ledger"}
+    by_customer = dpsql.Session(con, schema=units(), **second)
+    by_customer.query(SENT, budget=SMALL)
+    by_customer.query(PLACES, budget=SMALL)
+    with pytest.raises(LedgerError, match=said):
+        dpsql.Session(con, unit=other, **second).query(PLACES, budget=SMALL)
+
+
+def test_a_table_that_is_referred_to_keeps_its_description(con, tmp_path):
+    ledger = {"ledger": tmp_path / "x.ledger"}
+    dpsql.Session(con, schema=units(), **ledger).query(SENT, budget=SMALL)
+    con.execute("ALTER TABLE addresses ADD COLUMN more INTEGER")
+    with pytest.raises(StaleSchemaError, match="refer to rows of addresses"):
+        dpsql.Session(con, schema=units(), **ledger).query(SENT, budget=SMALL)
+    accepted = dpsql.Session(con, schema=units(), accept_schema=True, **ledger)
+    accepted.query(SENT, budget=SMALL)
+
+
+def test_foreign_keys_may_be_typed_in_other_letters():
+    """DuckDB keeps their names as they were typed; a manager is a manager all the same."""
+    con = duckdb.connect()
+    con.execute(
+        'CREATE TABLE "Staff" ("Id" INTEGER PRIMARY KEY, sex VARCHAR NOT NULL CHECK (sex IN '
+        "('f', 'm')), boss INTEGER); INSERT INTO staff VALUES (1, 'f', 1);"
+        'CREATE TABLE pays ("Staff_ID" INTEGER, FOREIGN KEY (staff_id) REFERENCES STAFF (ID));'
+        "INSERT INTO pays VALUES (1), (1);"
+    )
+    unit = dpsql.Unit("staff", max_rows={"pays": 3})
+    frame = dpsql.Session(con, unit=unit).query(PAID + " ORDER BY 1", budget=HUGE)
+    assert [round(n) for n in frame["n"]] == [2, 0]
+    con.execute(
+        "DROP TABLE pays; DROP TABLE staff; CREATE TABLE Staff (id INTEGER PRIMARY KEY, sex "
+        "BOOLEAN, boss INTEGER REFERENCES STAFF (ID)); CREATE TABLE pays (staff_id INTEGER "
+        "REFERENCES staff (id))"
+    )
+    with pytest.raises(SchemaError, match="from Staff to Staff"):
+        dpsql.Session(con, unit=unit).query(PAID, budget=HUGE)
+
+
+def test_using_says_nothing_of_what_is_joined_later():
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE people (person INTEGER PRIMARY KEY, sex BOOLEAN); CREATE TABLE orders "
+        "(id INTEGER PRIMARY KEY, person INTEGER REFERENCES people (person)); CREATE TABLE items "
+        "(order_id INTEGER REFERENCES orders (id), person INTEGER REFERENCES people (person))"
+    )
+    own = {"people": dpsql.Unit("person", 1), "orders": dpsql.Unit("person", 3)}
+    schema = dpsql.Schema({}, units=own | {"items": dpsql.Unit("orders.person", 9)})
+    session = dpsql.Session(con, schema=schema)
+    sql = (
+        "SELECT sex, COUNT(*) FROM items i JOIN orders o USING (person){} WHERE i.order_id = o.id "
+        "GROUP BY 1"
+    )
+    session.query(sql.format(" JOIN people p USING (person)"), budget=HUGE)
+    with pytest.raises(UnsupportedSqlError, match="join of private tables"):
+        session.query(sql.format(", people p"), budget=HUGE)

@@ -125,7 +125,8 @@ def _equalities(
                     yield _EqualColumns(part, sides, None if plain else number)
     for number, join in enumerate(joins):
         for name in join.using:
-            named = [_place(exp.column(name, quoted=True), [scope]) for scope in scopes]
+            before = scopes[: number + 1]  # what is joined later is not meant
+            named = [_place(exp.column(name, quoted=True), [scope]) for scope in before]
             found = [(i, place[1]) for i, place in enumerate(named) if place is not None]
             plain = join.kind in {"inner", "semi"}
             for pair in combinations(found, 2):
