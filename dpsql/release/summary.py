@@ -54,7 +54,8 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
         rows = table.contributions
         counted = "one row"
         if table.unit is not None:
-            counted = f"a unit with up to {rows:,} rows that count"
+            most = "one row that counts" if rows == 1 else f"up to {rows:,} rows that count"
+            counted = f"a unit with {most}"
         of = f" of {printable(table.name)}" if facts.others else ""
         yield "privacy unit", counted + of
     if facts.budget is None:
