@@ -17,12 +17,12 @@ from dpsql.errors import SqlError, UnsupportedSqlError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.reconstruction.sources import Ground, Source, entries, of_table
+from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.planner.reconstruction.tables import counts_of
 from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
 from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices
 from dpsql.release.marginals import Marginal
-from dpsql.release.tables import identity_of
+from dpsql.release.tables import about
 from dpsql.sql.compiled import Script, Statement
 
 REASON = "biased: of a table that fits all measurements"
@@ -86,7 +86,7 @@ def fitted(
     fits = {
         of: fitted(
             own,
-            of_table(sources, identity_of(own.table)),
+            about(script, own, sources),
             nonnegative=nonnegative,
             integers=integers,
         )
@@ -123,7 +123,7 @@ def check_adjusted(
         ResourceLimitError: the columns that measurements connect have too many joint cells.
     """
     for table, own in script.apart:
-        check_adjusted(own, counts_of(blocks, table), ())
+        check_adjusted(own, counts_of(blocks, table), about(script, own, sources))
     if script.apart:
         return
     _check_counted(script)

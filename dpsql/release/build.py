@@ -27,7 +27,7 @@ from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
 from dpsql.release.requery import answers_of
-from dpsql.release.tables import apart, identity_of
+from dpsql.release.tables import apart, identity_of, together
 from dpsql.request import Request
 from dpsql.schema.cuts import Cuts
 from dpsql.sql.compiled import Script
@@ -51,10 +51,12 @@ class Before:
             earlier=tuple(self.earlier[i] for i in kept if i < len(self.earlier)),
         )
 
-    def along(self, cuts: Mapping[str, Cuts]) -> Before:
-        """Look at the sources along the same cuts of each line."""
-        usable = self.where(lambda source: lies_on(source, cuts))
-        return replace(usable, sources=tuple(along(source, cuts) for source in usable.sources))
+    def along(self, cuts: Callable[[Source], Mapping[str, Cuts]]) -> Before:
+        """Look at the sources along the same cuts of each line of their tables."""
+        usable = self.where(lambda source: lies_on(source, cuts(source)))
+        return replace(
+            usable, sources=tuple(along(source, cuts(source)) for source in usable.sources)
+        )
 
 
 def measured_source(
@@ -62,16 +64,21 @@ def measured_source(
 ) -> tuple[Source, ...]:
     """Return what a plan measured, in terms of the table's cells; of several, for each of them."""
     source = with_values(source_of(plan, script.merged), measured.values)
-    several, rests_on = bool(script.apart), [entry.request for entry in used(plan, before).earlier]
+    several, past = bool(script.apart), used(plan, before)
+    rests_on = list(zip(past.sources, past.earlier, strict=several))
     return tuple(
         replace(
-            own,
-            described=table.described,
-            rests_on=tuple(rests_on),
-            table=identity_of(table) if several else "",
-            kept_by=rule_of(table),
+            of,
+            described=own.table.described,
+            rests_on=tuple(
+                place.request
+                for earlier, place in rests_on
+                if not several or earlier.table == identity_of(own.table)
+            ),
+            table=identity_of(own.table) if several else "",
+            kept_by=rule_of(own.table),
         )
-        for table, own in zip(script.tables, apart(script, (source,)), strict=True)
+        for own, of in zip(script.each, apart(script, (source,)), strict=True)
     )
 
 
@@ -181,7 +188,7 @@ def again(
         budget: the amount, as it was asked for.
     """
     release = _made(script, before, request, "that of the plan, made before an interruption")
-    own = before.sources[-1]
+    (own,) = together(script, before.sources[-len(script.tables) :])
     facts = replace(
         release.facts,
         budget=budget,
@@ -204,8 +211,8 @@ def _made(script: Script, before: Before, request: Request, objective: str) -> R
         rmse=_rmse(expected),
         laplace=any(is_laplace(source.measured) for source in before.sources),
     )
-    kept = apart(script, before.sources)
-    return Release(facts, _frames(script, answers, facts, kept), encode(kept))
+    frames = _frames(script, answers, facts, before.sources)
+    return Release(facts, frames, encode(before.sources))
 
 
 def _frames(

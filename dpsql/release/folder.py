@@ -16,6 +16,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -300,11 +301,20 @@ def check_ledger(facts: Facts, content: bytes, ledger: Ledger) -> None:
     if len(parts) != len(held) or not _are_of(facts, held, parts):
         raise _forged()
     for entry, part in zip(held, parts, strict=True):
-        kept, tables = ledger.content(entry), {source.table for source in part}
-        if kept is None:
-            continue
-        if encode([s for s in decode(kept) if s.table in tables]) != encode(part):
+        kept = ledger.content(entry)
+        if kept is not None and encode(_kept_of(decode(kept), part)) != encode(part):
             raise _forged()
+
+
+def _kept_of(kept: Sequence[Source], part: Sequence[Source]) -> list[Source]:
+    """Return what is kept of the tables that a part is about.
+
+    What was measured of a table alone doesn't say which one that was; its charge does.
+    """
+    if any(source.table for source in kept):
+        named = {source.table for source in part}
+        return [source for source in kept if source.table in named]
+    return [replace(source, table=part[0].table) for source in kept]
 
 
 def _by_entry(facts: Facts, sources: Sequence[Source]) -> list[Sequence[Source]]:
@@ -328,7 +338,8 @@ def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source
         if own and not several.keys() <= {source.table for source in part}:
             return False
         for source in part:
-            charged = entry.purpose.of(source.table) if source.table else entry.purpose.tables[0]
+            (first, *others) = entry.purpose.tables
+            charged = entry.purpose.of(source.table) if source.table or others else first
             table = several.get(source.table) if several else facts.table
             if charged is None or table is None:
                 return False

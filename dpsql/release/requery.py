@@ -19,7 +19,7 @@ from dpsql.planner.reconstruction.sources import Source, of_table, splits
 from dpsql.planner.reuse.planning import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
-from dpsql.release.tables import identity_of
+from dpsql.release.tables import identity_of, lifted
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.table import closest
@@ -42,7 +42,7 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
     Raises:
         UndeterminedError: they don't determine what is asked.
     """
-    sources = [source for source in sources if source.reading != "adaptive"]
+    sources = [s for s in lifted(script, sources) if s.reading != "adaptive"]
     if len(sources) == 1 and not sources[0].combines:
         return _from_one(script, sources[0])
     past = Past(tuple(source for source in sources if source.combines), script.merged)
@@ -167,7 +167,7 @@ def requery(
                 _frames(public),
                 split=split,
                 groups_above=groups_above,
-                cuts=cuts,
+                cuts=lambda _: cuts,
                 from_zero=from_zero,
                 widen=lambda one: counted if one.path == counted.path else one,
             )

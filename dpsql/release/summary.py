@@ -65,7 +65,7 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
         yield from (("", line) for line in budget_forms(facts.budget))
     if facts.receipt is not None:
         yield "ledger", f"entry {facts.receipt.seq} of ledger {facts.receipt.ledger}"
-    for entry in facts.earlier:
+    for entry in dict.fromkeys(facts.earlier):  # of several tables it is named once for each
         rho = float(entry.mu_squared / 2)
         yield "rests also on", f"entry {entry.seq} of {entry.time}, charged rho = {rho:.6g}"
     yield "trust model", _TRUST

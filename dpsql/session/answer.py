@@ -22,12 +22,12 @@ from dpsql.measurement.certify import is_laplace
 from dpsql.measurement.measure import ChargedPlan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
+from dpsql.planner.reuse.planning import least_divisible
 from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Receipt
-from dpsql.privacy.budget import SMALLEST_MU_SQUARED
 from dpsql.release import Before, Release, adaptive, from_before, rehearse
 from dpsql.release.build import again, facts_of
 from dpsql.release.measurements import decode
-from dpsql.release.tables import together
+from dpsql.release.tables import in_order, together
 from dpsql.request import Request
 from dpsql.session.checks import check_cost
 from dpsql.session.data import PrivateData
@@ -41,6 +41,7 @@ from dpsql.session.planning import (
     referred,
 )
 from dpsql.session.tasks import AdaptiveTask, MeasuredPlan, MeasuredRounds, PlannedTask, Task
+from dpsql.sql.compiled import Script
 
 
 def answer(data: PrivateData, request: Request) -> Release:
@@ -121,12 +122,6 @@ def answer_free(data: PrivateData, request: Request) -> Release:
     data.check_database()
     request.tell("planning", 0, 1)
     own = compiled(data, request)
-    if own.script.apart:
-        raise UndeterminedError(
-            "Earlier measurements answer statements over one table at a time, and these are over "
-            "several.",
-            hint="ask for the statements over each table in a call of its own.",
-        )
     rehearse(own.script)
     try:
         return _from_measurements(data, own)
@@ -146,7 +141,7 @@ def _from_measurements(data: PrivateData, own: Compiled) -> Release:
         UndeterminedError: they don't determine what is asked.
     """
     request, sources = own.request, own.before.sources
-    ways = [[s for s in sources if s.combines], *([s] for s in reversed(sources) if not s.combines)]
+    ways = [[s for s in sources if s.combines], *_alone(own.before, own.script)]
     error: UndeterminedError | None = None
     for way in ways:
         usable = own.before.where(partial(_is_one_of, way))
@@ -157,6 +152,15 @@ def _from_measurements(data: PrivateData, own: Compiled) -> Release:
             if error is None or usable.sources:  # these say what is missing
                 error = raised
     raise error or InternalError("nothing was tried")
+
+
+def _alone(before: Before, script: Script) -> list[list[Source]]:
+    """Return sources that don't combine, the last first; of several tables by their release."""
+    found: dict[object, list[Source]] = {}
+    for i, source in enumerate(before.sources):
+        if not source.combines:
+            found.setdefault(before.earlier[i].request if script.apart else i, []).append(source)
+    return list(reversed(found.values()))
 
 
 def _is_one_of(sources: Sequence[Source], source: Source) -> bool:
@@ -176,7 +180,7 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
         return AdaptiveTask(asked, adaptive_, facts)
     asked, plan = planned(data, asked)
     check_cost(plan.budget, request.at_most)
-    if request.amount is None and plan.budget.mu_squared < 2 * SMALLEST_MU_SQUARED:
+    if request.amount is None and plan.budget.mu_squared < 2 * least_divisible(plan):
         with suppress(UndeterminedError):  # the targets are met already
             return from_before(asked.script, asked.before, request)
     plan.check_accuracy(accept_gap=request.accept_gap)
@@ -262,10 +266,8 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
         (own,) = together(asked.script, sources)
         if budget is not None and is_laplace(own.measured) != budget.pure:
             return None
-        before, script = Before((own,), (), data.archive.state.vintage), asked.script
-        if not script.apart:
-            before = data.archive.with_own(own, script.table)
-            script = compiled_over(data, asked, before).script
+        before = data.archive.with_own(in_order(asked.script, sources), asked.script.tables)
+        script = compiled_over(data, asked, before).script
         paid = budget or Budget(rho=receipt.mu_squared / 2)
         return again(script, before, request, receipt, paid)
     except (MechanismError, UndeterminedError, ResourceLimitError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from dpsql.errors import LedgerError, StaleSchemaError, printable
@@ -14,6 +15,7 @@ from dpsql.release import Before
 from dpsql.release.changes import explained, goes_with, only_adds
 from dpsql.release.facts import Earlier
 from dpsql.release.measurements import decode
+from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose
@@ -74,15 +76,15 @@ class Archive:
             kept.append(measured.where(partial(goes_with, table=table, same_schema=same)))
         return self._joined(kept)
 
-    def of_several(self, request: Request, tables: Sequence[Table]) -> Before:
-        """Check that several tables can be charged for. What was measured of them is left aside.
+    def of_tables(self, request: Request, tables: Sequence[Table]) -> Before:
+        """Return what was measured of one table; or of several, each by its name.
 
         Raises:
             StaleSchemaError, LedgerError: see `measured`.
         """
-        for table in tables:
-            self._checked(request, table)
-        return self.nothing()
+        if len(tables) == 1:
+            return self.measured(request, tables[0])
+        return self._joined([_named(self.measured(request, t), t) for t in tables])
 
     def _checked(self, request: Request, table: Table) -> ChargedTable:
         """Return what of a table is charged for, after checking that it can be."""
@@ -127,12 +129,20 @@ class Archive:
                 raise type(error)(message, hint=error.hint) from None
         return tuple(found)
 
-    def with_own(self, own: Source, table: Table) -> Before:
-        """Return a release's own measurements, as the last, after all those that it rests on."""
-        wanted = self._charged(table)
-        self._read(wanted)
-        rests_on = [self._measured[request, wanted.table] for request in own.rests_on]
-        return self._joined([*rests_on, Before((own,))])
+    def with_own(self, own: Sequence[Source], tables: Sequence[Table]) -> Before:
+        """Return a release's own measurements, as the last, after all those that it rests on.
+
+        Args:
+            own: what was measured of each table.
+            tables: these tables.
+        """
+        found = []
+        for source, table in zip(own, tables, strict=True):
+            wanted = self._charged(table)
+            self._read(wanted)
+            rests_on = [self._measured[request, wanted.table] for request in source.rests_on]
+            found += [_named(one, table) if source.table else one for one in rests_on]
+        return self._joined([*found, Before(tuple(own))])
 
     def accepted(self, tables: Sequence[Table]) -> frozenset[str]:
         """Return those of some tables that may be described otherwise than at their last release.
@@ -191,3 +201,9 @@ class Archive:
         if any(source.reading == "adaptive" for source in sources):
             return self.nothing()
         return Before(sources, (Earlier.of(entry),), self.state.vintage)
+
+
+def _named(before: Before, table: Table) -> Before:
+    """Say of measurements which of several tables they are about."""
+    identity = identity_of(table)
+    return replace(before, sources=tuple(replace(s, table=identity) for s in before.sources))

@@ -20,15 +20,13 @@ from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, verify_unchanged
-from dpsql.schema.cuts import Cuts
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
 from dpsql.schema.referred import check_same_units, with_parents
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
-from dpsql.sql.frontend import compile_script, no_split
-from dpsql.sql.lowering.keys import NO_CUTS
+from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 
 Split = Mapping[str, Ints]
 
@@ -63,7 +61,7 @@ class DeclaredData:
         self,
         request: Request,
         split: Callable[[Table], Split] = no_split,
-        cuts: Mapping[str, Cuts] = NO_CUTS,
+        cuts: CutsOf = no_cuts,
         *,
         from_zero: bool = False,
     ) -> Script:
@@ -76,7 +74,7 @@ class DeclaredData:
         Args:
             request: the statements.
             split: for the table, column → classes of cells that are told apart in any case.
-            cuts: line of a column → where it is cut in any case.
+            cuts: for a table, line of a column → where it is cut in any case.
             from_zero: whether sums are added up from zero in any case.
 
         Raises:
@@ -96,7 +94,7 @@ class DeclaredData:
         self,
         request: Request,
         split: Callable[[Table], Split],
-        cuts: Mapping[str, Cuts],
+        cuts: CutsOf,
         *,
         from_zero: bool,
     ) -> Script:

@@ -25,9 +25,11 @@ from dpsql.planner.reuse.planning import Past, least_budget_given, plan_given
 from dpsql.privacy import Budget
 from dpsql.release import Before
 from dpsql.release.counted import Counts, counts_of
+from dpsql.release.tables import about, identity_of, lifted
 from dpsql.request import Request
+from dpsql.schema.cuts import Cuts
 from dpsql.schema.table import Table, neighbours_of
-from dpsql.session.data import PrivateData, split_of
+from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
@@ -69,20 +71,49 @@ def compiled(data: PrivateData, request: Request, *, from_zero: bool = False) ->
     """
     script = data.declared.compile(request, from_zero=from_zero)
     data.archive.referred(request, referred(script))
-    if script.apart:
-        before = data.archive.of_several(request, script.tables)
-        return Compiled(request, script, before, from_zero)
-    before, lines = data.archive.measured(request, script.table), script.table.lines
-    cuts = common_cuts(before.sources, lines)
-    if any(cuts[name] != own for name, own in lines.items()):
-        script = data.declared.compile(request, cuts=cuts, from_zero=from_zero)
-    return Compiled(request, script, before.along(cuts), from_zero)
+    before = data.archive.of_tables(request, script.tables)
+    cuts = _Cuts.of(script, before.sources)
+    if any(
+        cuts.of_table(own.table)[name] != of
+        for own in script.each
+        for name, of in own.table.lines.items()
+    ):
+        script = data.declared.compile(request, cuts=cuts.of_table, from_zero=from_zero)
+    return Compiled(request, script, before.along(cuts.of_source), from_zero)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """Where the lines of each table's columns are cut, in all that was measured or is asked."""
+
+    by_path: Mapping[tuple[str, ...], Mapping[str, Cuts]]
+    by_source: Mapping[str, Mapping[str, Cuts]]
+    """By the table that a source is about; "" if that is the only one."""
+
+    @classmethod
+    def of(cls, script: Script, sources: Sequence[Source]) -> _Cuts:
+        """Put those of some sources and of a script together."""
+        found = {
+            own.table.path: common_cuts(about(script, own, sources), own.table.lines)
+            for own in script.each
+        }
+        names = [identity_of(own.table) for own in script.each]
+        return cls(found, dict(zip(names, found.values(), strict=True)))
+
+    def of_table(self, table: Table) -> Mapping[str, Cuts]:
+        """Return those of a table."""
+        return self.by_path[table.path]
+
+    def of_source(self, source: Source) -> Mapping[str, Cuts]:
+        """Return those of the table that a source is about."""
+        (first, *others) = self.by_source.values()
+        return self.by_source[source.table] if others else first
 
 
 def referred(script: Script) -> tuple[Table, ...]:
     """Return the tables that the rows of a script refer to, as far as it asks for their rows."""
     found: dict[tuple[str, ...], Table] = {}
-    for own in (script,) if not script.apart else (each for _, each in script.apart):
+    for own in script.each:
         coding = Coding(own.table, own.merged, own.keys)
         read = coding.read(own.workload.domain, own.measures.values())
         found |= {p.table.path: p.table for p in parents_of(own.table, read)}
@@ -92,13 +123,20 @@ def referred(script: Script) -> tuple[Table, ...]:
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
     """Compile statements again, over cells as fine as those of some earlier measurements."""
-    cuts = common_cuts(before.sources, own.script.table.lines)
-    before = before.along(cuts)
-    split = splits(before.sources)
-    if not split:  # the same would come out, after as long a time again
-        return replace(own, before=before)
-    split_up = partial(split_of, own.script.table, split)
-    script = data.declared.compile(own.request, split_up, cuts, from_zero=own.from_zero)
+    cuts = _Cuts.of(own.script, before.sources)
+    before = before.along(cuts.of_source)
+    found = {
+        one.table.path: (one.table, splits(about(own.script, one, before.sources)))
+        for one in own.script.each
+    }
+    if not any(split for _, split in found.values()):
+        return replace(own, before=before)  # the same would come out, after as long a time again
+
+    def split_up(table: Table) -> Split:
+        known, split = found.get(table.path, (table, {}))
+        return split_of(known, split, table)
+
+    script = data.declared.compile(own.request, split_up, cuts.of_table, from_zero=own.from_zero)
     return replace(own, script=script, before=before)
 
 
@@ -112,8 +150,6 @@ def compiled_on_past(data: PrivateData, request: Request) -> Compiled:
         LedgerError: the ledger can't be read.
     """
     own = compiled(data, request)
-    if own.script.apart:
-        return own.without_past
     if request.reuse and MECHANISMS[request.mechanism].reuses_measurements:
         with suppress(ResourceLimitError):  # too large over such fine cells
             return compiled_over(data, own, own.before.where(partial(_helps, own.script)))
@@ -127,6 +163,8 @@ def _helps(script: Script, source: Source) -> bool:
     """
     if not source.combines:
         return False
+    if script.apart:
+        return any(_helps(own, source) for own in script.each if about(script, own, [source]))
     for name, cells in script.workload.domain.items():
         if name in source.attributes:
             both = [s[name] for s in (source.merged, script.merged) if name in s]
@@ -189,6 +227,8 @@ def plan_of(asked: Compiled) -> Plan:
 
 def counts_before(asked: Compiled) -> Counts | None:
     """Return what earlier measurements say of the rows of statements."""
+    if asked.script.apart:  # errors of averages are for rows that are assumed, then
+        return None
     return counts_of(asked.script, asked.before.sources, asked.before.earlier)
 
 
@@ -200,7 +240,8 @@ def _on_the_past(
     alone = _alone(asked, targets, script.workload, budget)
     if not asked.before.sources or not alone.planned:
         return alone
-    past, uniform = Past(asked.before.sources, script.merged), request.residuals == "uniform"
+    sources, uniform = lifted(script, asked.before.sources), request.residuals == "uniform"
+    past = Past(sources, script.merged)
 
     def planner(workload: Workload, budget: Budget) -> Plan:
         plan = _alone(asked, None, workload, budget)

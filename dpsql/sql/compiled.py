@@ -129,6 +129,11 @@ class Script:
         return self.tables[0]
 
     @property
+    def each(self) -> tuple[Script, ...]:
+        """The scripts over single tables: itself, or those of which it is put together."""
+        return tuple(script for _, script in self.apart) or (self,)
+
+    @property
     def contributions(self) -> int:
         """How many records of one privacy unit count at most; of several tables, it is one."""
         return 1 if self.apart else self.table.contributions

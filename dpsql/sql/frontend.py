@@ -46,6 +46,15 @@ def no_split(_: Table) -> Mapping[str, Ints]:
     return {}
 
 
+CutsOf = Callable[[Table], Mapping[str, Cuts]]
+"""Says where the lines of a table's columns are cut."""
+
+
+def no_cuts(_: Table) -> Mapping[str, Cuts]:
+    """Cut no line further than statements do."""
+    return NO_CUTS
+
+
 def compile_script(
     statements: Sequence[tuple[str, str]],
     resolve: Resolve,
@@ -53,7 +62,7 @@ def compile_script(
     weights: Mapping[str, float] | None = None,
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
     groups_above: float | None = None,
-    cuts: Mapping[str, Cuts] = NO_CUTS,
+    cuts: CutsOf = no_cuts,
     *,
     from_zero: bool = False,
     widen: Widen = no_parents,
@@ -71,7 +80,7 @@ def compile_script(
             statement does.
         groups_above: leave groups out whose noisy count is below so many of its standard errors,
             before anything else is computed on the answers.
-        cuts: line of a column → where it is cut although no statement asks for that.
+        cuts: for a table, line of a column → where it is cut although no statement asks for that.
         from_zero: add values up as they are, and not around a middle that is put back with counts.
         widen: gives a private table the columns of the rows that it refers to.
         same_units: refuses a further table whose rows are not of the units of the first one.
@@ -123,14 +132,14 @@ class _OverOne:
     def script(
         self,
         split: Callable[[Table], Mapping[str, Ints]],
-        cuts: Mapping[str, Cuts],
+        cuts: CutsOf,
         from_zero: bool,
     ) -> Script:
         """Compile them; see `compile_script`."""
         sandbox, several = self.sandbox, self.several
         declared = declared_expressions(self.table, sandbox)
         stored = self.table.without_keys
-        keys = DerivedKeys(stored, sandbox, cuts)
+        keys = DerivedKeys(stored, sandbox, cuts(self.table))
         readers = [
             RowReader(sandbox, stored, p.source, declared, from_zero=from_zero)
             for _, p, _ in self.outlined

@@ -340,13 +340,6 @@ def test_later_releases_of_one_table_rest_on_it(session, tmp_path):
     assert session.query("SELECT COUNT(*) AS n FROM customers", budget=0).height == 1
 
 
-def test_several_tables_are_not_answered_for_free_together(session):
-    session.release(SCRIPT, budget=BUDGET)
-    with pytest.raises(dpsql.UndeterminedError, match="one table at a time") as caught:
-        session.release(COUNTS, budget=0)
-    assert "call of its own" in caught.value.hint
-
-
 def test_a_release_of_one_table_is_written_as_before(session, tmp_path):
     session.release(SCRIPT["regions"], budget=BUDGET, out=tmp_path / "r")
     text = (tmp_path / "r" / "release.json").read_text()

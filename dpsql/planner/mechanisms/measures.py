@@ -41,7 +41,7 @@ from dpsql.planner.shares.allocation import exact_shares
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 
-_LEAST_SHARE = 1e-6
+LEAST_SHARE = 1e-6
 """Of the budget of the part with the largest error: what each part has at least, to have noise."""
 
 
@@ -147,7 +147,7 @@ def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
     root, budget = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget
     amount = budget.amount if budget.pure else budget.mu_squared
     # Of a part in which all queries are zero there is no error, but it has a plan too.
-    least = (root(max(errors)) or 1.0) * _LEAST_SHARE
+    least = (root(max(errors)) or 1.0) * LEAST_SHARE
     shares = exact_shares([max(root(e), least) for e in errors], [1] * len(divided), amount)
     plans = [
         plan_apart(part, _share(budget, share)) for part, share in zip(divided, shares, strict=True)

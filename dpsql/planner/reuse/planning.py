@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from types import MappingProxyType
 
 import numpy as np
@@ -23,7 +24,7 @@ from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Ints
 from dpsql.linalg.threads import one_thread
 from dpsql.planner.mechanisms.base import Cost
-from dpsql.planner.mechanisms.measures import parts, together
+from dpsql.planner.mechanisms.measures import LEAST_SHARE, parts, together
 from dpsql.planner.plans.objectives import SHARE, STEP, limits_of, ratios_of, reported, rounded_up
 from dpsql.planner.plans.plan import Given, Plan, PlannedBlock
 from dpsql.planner.reconstruction.base import Missing, Reconstruction
@@ -325,6 +326,12 @@ Planner = Callable[[Workload, Budget], Plan]
 """Plans a workload on earlier measurements."""
 
 
+def least_divisible(plan: Plan) -> Fraction:
+    """Return the smallest μ² that can be planned with: each part of a plan needs a budget, too."""
+    parts = len(plan.parts)
+    return SMALLEST_MU_SQUARED * (Fraction(parts) / Fraction(LEAST_SHARE) if parts else 1)
+
+
 @one_thread
 def least_budget_given(combined: Plan, targets: Mapping[str, float], planner: Planner) -> Plan:
     """Find a budget at which all targets are met, at most that of the plan that ignores the past.
@@ -337,7 +344,7 @@ def least_budget_given(combined: Plan, targets: Mapping[str, float], planner: Pl
     workload, budget = combined.workload, combined.budget
     limits = limits_of(workload, targets)
     weights = _weights(workload, limits)
-    low, high = math.log(float(SMALLEST_MU_SQUARED) * 1.01), math.log(budget.mu_squared)
+    low, high = math.log(float(least_divisible(combined)) * 1.01), math.log(budget.mu_squared)
     least = planner(workload.weighted(weights), rounded_up(math.exp(low)))
     if max(ratios_of(least, workload, limits)) <= 1:
         return _reported(least, workload, limits)
