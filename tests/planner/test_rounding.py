@@ -166,6 +166,16 @@ def test_wide_integers_are_for_moderately_many_measurements(monkeypatch):
     assert planned.gap <= 0.1
 
 
+def test_columns_are_balanced_until_they_are_as_long_as_they_were(monkeypatch):
+    """Fifteen more scales and rotations were tried for what the first had reached."""
+    name, calls = "dpsql.planner.strategies.rounding.balance", []
+    monkeypatch.setattr(name, lambda *args: calls.append(0) or balance(*args))
+    rows, real = strategy(20, rounded(np.linspace(1, 3, 20) / 40, 320))
+    matrix = round_strategy(real, 30, needed=30)
+    assert len(calls) == 1
+    assert error(rows, matrix) <= error(rows, real.coefficients @ real.basis) * (1 + 1e-5)
+
+
 @pytest.mark.parametrize(("measurements", "law"), [(2**17, CoarseGaussian), (10, Gaussian)])
 def test_columns_are_not_balanced_where_that_takes_seconds(monkeypatch, measurements, law):
     """77 rows of 1,600 cells took 40 seconds, and each round of a search for targets again."""

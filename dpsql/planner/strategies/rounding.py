@@ -30,7 +30,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dpsql.errors import ResourceLimitError
-from dpsql.linalg.balance import balance, is_dear
+from dpsql.linalg.balance import ENOUGH, balance, is_dear
 from dpsql.measurement.distributions import (
     VARIANCE_BITS,
     WIDE_VARIANCE_BITS,
@@ -278,6 +278,8 @@ def round_strategy(strategy: Triangular, bits: int, needed: int | None = None) -
                 lengths = np.square(matrix.astype(np.float64)).sum(axis=0)
                 excess = float(lengths.max() / np.square(scaled @ strategy.basis).sum(axis=0).max())
                 found.append((excess, len(found), matrix))
+                if excess <= 1 + ENOUGH:
+                    return matrix
     if found:
         return min(found)[2]
     return _round_triangular(strategy, bits)

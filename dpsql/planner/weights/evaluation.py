@@ -121,8 +121,9 @@ class Evaluation:
                 raise TooMuchError
             point = maximize(dual, TOLERANCE, self._deltas.get(place))
             self._spent.work += point.evaluations * dual.work
-            n = len(point.delta)
-            self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
+            if point.evaluations > 1:  # else it started well enough, and would only drift off
+                n = len(point.delta)
+                self._deltas[place] = (1 - MIXED) * point.delta + MIXED / n
             self._solved[component.content] = _SolvedComponent(point.lower, covariance_root(point))
         return self._solved[component.content]
 

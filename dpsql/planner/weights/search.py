@@ -36,8 +36,14 @@ TIMES = 30
 """Beyond `SMALL_WORK`, the search may cost as often what the uniform references cost."""
 PROGRESS = 1e-5
 """The search ends where a step gains less, relative to the total."""
+PATIENCE = 4
+"""Or after so many evaluations that gain no more: values are off by more than derivatives tell."""
+FIRST_STEP = 0.1
+"""How far the references move in the first step, relative to their length."""
 RESOLUTION = 16
 """References are rounded to multiples of 1/(RESOLUTION · cells), or of 1/COARSEST."""
+MIRRORED = 1 / 32
+"""Of a cell's mean weight: by so little may two ends differ that are taken for alike."""
 COARSEST = 64
 FINEST = 128
 DENOMINATORS = (1, 2, 4, 8, 16, 32)
@@ -179,7 +185,7 @@ class ReferenceSearch:
             alone = self.each_alone()
             found = self.objective(alone)
             if found is not None and found[0] < least[0] * (1 + WORSE):
-                ended, _ = reached = self.descend(alone, least[0])
+                ended, _ = reached = self.descend(alone, least[0], known=found)
                 best = min(best, reached, key=lambda b: b[0])
             if best[1] is uniform and ended > least[0] * (1 + PROGRESS):
                 even = self._on_support(uniform)
@@ -187,25 +193,39 @@ class ReferenceSearch:
         return None if best[1] is uniform else (best[1], least[0])
 
     def descend(
-        self, start: list[Array], unit: float, most: float = math.inf
+        self,
+        start: list[Array],
+        unit: float,
+        most: float = math.inf,
+        known: tuple[float, Slopes] | None = None,
     ) -> tuple[float, list[Array]]:
         """Go down from some references; return the least Σ √E met, and where.
 
-        It ends after `most` evaluations, even on the way.
+        Args:
+            start: where to begin.
+            unit: of the values, for the method to tell what is little.
+            most: evaluations after which it ends, even on the way.
+            known: the objective at the start, if it has just been evaluated.
         """
         from scipy.optimize import minimize  # half a second to import
 
-        best, met = (math.inf, start), 0
+        best, met, gained = (math.inf, start), 0, 1
+        step = FIRST_STEP * math.sqrt(sum(float(start[c] @ start[c]) for c in self._moved))
 
         def objective(x: Array) -> tuple[float, Array]:
-            nonlocal best, met
-            weights, met = self._unpacked(start, x), met + 1
-            result = self.objective(weights) if met <= most else None
+            nonlocal best, met, gained
+            weights, met = self._unpacked(start, step * x), met + 1
+            fruitless = met > most or met > gained + PATIENCE
+            result = known if met == 1 else None
+            if result is None and not fruitless:
+                result = self.objective(weights)
             if result is None:
                 raise TooMuchError
+            if result[0] < best[0] * (1 - PROGRESS):
+                gained = met
             if result[0] < best[0]:
                 best = (result[0], weights)
-            return result[0] / unit, self._packed(result[1]) / unit
+            return result[0] / unit, self._packed(result[1]) * (step / unit)
 
         zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
         options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
@@ -261,9 +281,19 @@ class ReferenceSearch:
         return [self._small.spread(c, reference) for c, reference in enumerate(result)]
 
     def _rounded(self, color: int, weights: Array, denominator: int) -> Reference:
-        if color in self.free:
-            return rounded(weights, denominator)
-        return Reference.of_cells(len(weights))
+        """Round a reference; one that nearly mirrors itself, to one that does.
+
+        Comparisons as |x − y| <= c look alike from both ends of their attributes. A reference that
+        does so, too, makes pieces equal, or zero along further axes; if each cell were rounded by
+        itself, that would be lost, and cost more than all else that rounding does.
+        """
+        if color not in self.free:
+            return Reference.of_cells(len(weights))
+        middle = (weights + weights[::-1]) / 2
+        nearly = np.abs(weights - middle).max() * len(weights) <= MIRRORED
+        if nearly and color not in self._sparse:
+            return Reference.of_integers(np.rint(middle * denominator).astype(np.int64))
+        return rounded(weights, denominator)
 
     def objective(self, weights: list[Array], final: bool = False) -> tuple[float, Slopes] | None:
         """Return Σ_A √E_A and its slopes; None if one can't be solved. Final ones may vanish."""
