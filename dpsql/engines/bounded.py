@@ -52,16 +52,17 @@ from dpsql.engines.columns import call, whole
 from dpsql.engines.parents import (
     identity,
     parents_of,
+    stored_columns,
+    stored_type,
     unit_column,
     unused,
     way_to_unit,
-    with_parents_columns,
+    with_others_columns,
 )
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import COLLATED
 from dpsql.schema.units import ResolvedUnit
 
 KEPT = "kept"
@@ -83,21 +84,24 @@ def rule_of(table: Table) -> str:
 
 
 def kept_rows(table: Table, columns: Iterable[str]) -> str:
-    """Return a query for `columns` of the rows that count, and of the rows that they refer to.
+    """Return a query for `columns` of the rows that count, and of other rows of their units.
 
     Raises:
         InternalError: the table has no privacy unit.
     """
     names = list(columns)
-    parents = parents_of(table, names)
-    if not parents:
+    within = [one for one in table.within if one.name in names]
+    outer = [name for one in within for name, _ in one.pairs]
+    parents = parents_of(table, [*names, *outer])
+    if not parents and not within:
         return _kept_rows(table.alone, names)
     refer = [parent.join.column for parent in parents if not parent.above]
-    stored = [name for name in names if name not in table.joined]
-    theirs = (name for parent in parents for name in parent.names)
+    stored = [name for name in (*names, *outer) if name not in table.joined]
+    theirs = [*(name for parent in parents for name in parent.names)]
+    theirs += [name for one in within for name in stored_columns(one.table)]
     unit = f"{unused([*table.columns, *table.undeclared, *theirs])}unit"
     kept = _kept_rows(table.alone, dict.fromkeys([*stored, *refer]), unit)
-    return with_parents_columns(kept, parents, names or refer, unit)
+    return with_others_columns(kept, parents, within, names or refer, unit)
 
 
 def _kept_rows(table: Table, columns: Iterable[str], unit_as: str | None = None) -> str:
@@ -192,7 +196,7 @@ def _order(table: Table, names: Iterable[str]) -> Iterator[str]:
         yield from _told_apart(f"t0.{quoted_name(name)}", type_.name)
     for name in further:
         if name not in readable:
-            yield from _told_apart(f"t0.{quoted_name(name)}", _stored_type(table, name))
+            yield from _told_apart(f"t0.{quoted_name(name)}", stored_type(table, name))
 
 
 def _told_apart(column: str, *types: str) -> Iterator[str]:
@@ -203,11 +207,6 @@ def _told_apart(column: str, *types: str) -> Iterator[str]:
         yield column
     if not _FLOATS.isdisjoint(types):
         yield call("signbit", f"{column}::DOUBLE")
-
-
-def _stored_type(table: Table, name: str) -> str:
-    """Return the type of a column that refers to rows; that of a text with a collation is plain."""
-    return table.undeclared.get(name, "").replace(COLLATED, "VARCHAR")
 
 
 def _readable(table: Table) -> Iterator[tuple[str, RowType]]:

@@ -9,10 +9,12 @@ Guarantees:
     does: the number of rows stays, and with it the bound on the rows of a unit. A parent on the way
     to the unit is a row of the same unit (`dpsql/schema/grain.py`); any other one is met only where
     its unit has the same id. By induction over the steps, all that a row has is a function of its
-    unit's rows. ∎
+    unit's rows. Of other rows of its unit (`Within`) a row meets one group at most, by the GROUP BY
+    of ids of units and of columns that tell rows apart; all rows of that group are of its unit. ∎
 
     Rows that the order of `bounded.py` can't tell apart agree in what they refer to as well: the
-    columns that refer are among those that it looks at, if any parent's column is read.
+    columns that refer, or by which groups are met, are among those that it looks at, if any
+    column of others is read.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dpsql.engines.columns import call, source_of
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import Parent
+from dpsql.schema.table import COLLATED, Parent, Within
 from dpsql.schema.units import ResolvedUnit
 
 
@@ -37,14 +39,19 @@ def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
     return tuple(reversed(found))
 
 
-def with_parents_columns(
-    rows: str, parents: Sequence[Parent], names: Sequence[str], unit: str
+def with_others_columns(
+    rows: str,
+    parents: Sequence[Parent],
+    within: Sequence[Within],
+    names: Sequence[str],
+    unit: str,
 ) -> str:
-    """Return a query for some columns of rows, and of their parents.
+    """Return a query for some columns of rows, of their parents, and of other rows of their units.
 
     Args:
-        rows: a query for rows, with the columns that refer to parents.
+        rows: a query for rows, with the columns that refer to parents and to groups of others.
         parents: those that are needed, each after the one that refers to it.
+        within: what is needed of other rows.
         names: the columns, under their names in the grain.
         unit: the column of the rows with the ids of their units.
     """
@@ -55,25 +62,73 @@ def with_parents_columns(
         join, own = parent.join, places[parent.prefix]
         child = identity(f"{places[parent.above]}.{quoted_name(join.column)}", join.type)
         key = f"{own}.{quoted_name(join.key)}"
-        met = source_of(parent.table) if parent.on_way else _with_units(parent, unit)
+        met = source_of(parent.table)
+        if not parent.on_way:
+            met = f"({_with_units(parent.table, stored_columns(parent.table), unit)})"
         source += f" LEFT JOIN {met} AS {own} ON {child} = {identity(key, join.type)}"
         if not parent.on_way:
             source += f" AND t.{quoted_name(unit)} = {own}.{quoted_name(unit)}"
         written |= {name: f"{own}.{quoted_name(of)}" for of, name in parent.names.items()}
         written[parent.matched] = f"CASE WHEN {key} IS NOT NULL THEN true END"
+    for i, one in enumerate(within):
+        source += f" LEFT JOIN ({_of_groups(one, unit)}) AS w{i} ON "
+        source += f"t.{quoted_name(unit)} = w{i}.{quoted_name(unit)}"
+        for place, (outer, inner) in enumerate(one.pairs):
+            column = written.get(outer, f"t.{quoted_name(outer)}")
+            source += f" AND {identity(column, stored_type(one.table, inner))} = w{i}.k{place}"
+        none = f"w{i}.{quoted_name(unit)} IS NULL"
+        written[one.name] = f"CASE WHEN {none} THEN {one.empty} ELSE w{i}.v END"
     shown = (f"{written.get(n, f't.{quoted_name(n)}')} AS {quoted_name(n)}" for n in names)
     return f"SELECT {', '.join(shown)} FROM {source}"
 
 
-def _with_units(parent: Parent, unit: str) -> str:
-    """Write the rows of a parent's table with the ids of their units."""
-    table = parent.table
+def _of_groups(one: Within, unit: str) -> str:
+    """Write what is computed of the rows of each unit that agree in some columns."""
+    table = one.table
+    paired = [inner for _, inner in one.pairs]
+    names = list(dict.fromkeys([*sorted(one.columns), *paired]))
+    keys = [identity(quoted_name(name), stored_type(table, name)) for name in paired]
+    shown = "".join(f"{key} AS k{place}, " for place, key in enumerate(keys))
+    groups = ", ".join([quoted_name(unit), *keys])
+    where = f" WHERE {one.condition}" if one.condition else ""
+    rows = _of_units(table, names, unit)
+    return (
+        f"SELECT {quoted_name(unit)}, {shown}{one.value} AS v FROM ({rows}) AS i{where} "
+        f"GROUP BY {groups}"
+    )
+
+
+def _of_units(table: Table, names: Sequence[str], unit: str) -> str:
+    """Write rows with the ids of their units, and with columns of their parents."""
+    parents = parents_of(table, names)
+    refer = [parent.join.column for parent in parents if not parent.above]
+    stored = [name for name in names if name not in table.joined]
+    rows = _with_units(table.alone, list(dict.fromkeys([*stored, *refer])), unit)
+    return with_others_columns(rows, parents, (), [*names, unit], unit) if parents else rows
+
+
+def _with_units(table: Table, names: Sequence[str], unit: str) -> str:
+    """Write the rows of a table that belong to units, with the ids of these."""
     if table.unit is None:
-        raise InternalError("a parent that is met by its unit has none")
-    names = [quoted_name(name) for name in (*table.columns, *table.undeclared)]
-    shown = ", ".join(f"t0.{name}" for name in names)
-    of = identity(unit_column(table.unit), table.unit.type)
-    return f"(SELECT {shown}, {of} AS {quoted_name(unit)} FROM {way_to_unit(table)})"
+        raise InternalError("rows that are met by their unit have none")
+    stored = unit_column(table.unit)
+    shown = "".join(f"t0.{quoted_name(name)}, " for name in names)
+    of = identity(stored, table.unit.type)
+    source = f"{way_to_unit(table)} WHERE {stored} IS NOT NULL"
+    return f"SELECT {shown}{of} AS {quoted_name(unit)} FROM {source}"
+
+
+def stored_columns(table: Table) -> list[str]:
+    """Return the names of all columns that are stored in a table."""
+    own = table.alone
+    return [*own.columns, *own.undeclared]
+
+
+def stored_type(table: Table, name: str) -> str:
+    """Return the type that tells values of a column apart; that of a text is plain."""
+    domain = table.columns.get(name)
+    declared = table.undeclared.get(name, "") if domain is None else domain.column_type
+    return (declared or ("" if domain is None else domain.type)).replace(COLLATED, "VARCHAR")
 
 
 def identity(column: str, type_: str) -> str:

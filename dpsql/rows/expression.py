@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -136,6 +136,12 @@ def unlisted(name: str) -> UnsupportedSqlError:
         hint="declare domains of its columns: over these any function can be evaluated. What may "
         "run on rows is listed in docs/reference/sql.md.",
     )
+
+
+def all_of(conditions: Sequence[RowExpression]) -> RowExpression:
+    """Return the condition that several hold."""
+    (first, *others) = conditions
+    return RowCall("and", (first, *others)) if others else first
 
 
 def parts(expression: RowExpression) -> tuple[RowExpression, ...]:

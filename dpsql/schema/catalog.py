@@ -105,7 +105,7 @@ def verify_unchanged(
     """
     try:
         now = describe(con, table.path, declared, unit)
-        if table.parents:
+        if table.parents or table.within:
             now = with_parents(con, now, declared, unit, describe)
     except SchemaError:
         now = None
@@ -119,6 +119,8 @@ def verify_unchanged(
             f"The table {table.name} was altered or dropped since its schema was read.",
             hint="plan again: the new plan will read the new schema.",
         )
+    for other in {one.table.path: one.table for one in table.within}.values():
+        verify_unchanged(con, other, declared, unit, describe)
 
 
 def _files(table: Table) -> str:

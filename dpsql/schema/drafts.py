@@ -259,3 +259,11 @@ _CHECKS: dict[str, Callable[[str, Domain], str]] = {
     "TIMESTAMP": lambda _, __: "",
     ZONED: lambda _, __: "",
 }
+
+
+def have(names: Sequence[str]) -> str:
+    """Begin a sentence about some columns."""
+    (*others, last) = map(as_sql, names)
+    if others:
+        return f"the columns {', '.join(others)} and {last} have"
+    return f"the column {last} has"

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.schema.table import Parent, Table
+from dpsql.schema.table import Parent, Table, Within
 
 
 def grain(table: Table, parents: Sequence[Parent]) -> Table:
@@ -49,3 +49,13 @@ def grain(table: Table, parents: Sequence[Parent]) -> Table:
             derived={**found.derived, **{names[name]: parent.digest(name) for name in of.columns}},
         )
     return replace(found, parents=tuple(parents))
+
+
+def with_rows_within(table: Table, within: Sequence[Within]) -> Table:
+    """Give a table columns that are computed of other rows of the same unit, behind all others."""
+    return replace(
+        table,
+        undeclared={**table.undeclared, **{one.name: one.type for one in within}},
+        filled=table.filled.union(one.name for one in within if one.filled),
+        within=tuple(within),
+    )

@@ -63,6 +63,50 @@ class Origin(Protocol):
         """
 
 
+class Within(Protocol):
+    """A column that is computed of other rows of the same unit: see `dpsql/rows/within.py`."""
+
+    @property
+    def name(self) -> str:
+        """What it is, in full."""
+
+    @property
+    def table(self) -> Table:
+        """Whose rows they are."""
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Columns of the row that has it, each with one of those rows that is equal."""
+
+    @property
+    def type(self) -> str:
+        """Its type."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is never NULL."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is a number of rows."""
+
+    @property
+    def value(self) -> str:
+        """The SQL of the aggregate."""
+
+    @property
+    def empty(self) -> str:
+        """Its SQL where there are no such rows."""
+
+    @property
+    def condition(self) -> str:
+        """The SQL of what is true of the rows; empty if all are looked at."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """What is read of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A base table, or a view of one, with the public domains of its columns.
@@ -100,6 +144,8 @@ class Table:
     among `columns`, but no row has them stored; see `dpsql/rows/key.py`."""
     parents: tuple[Parent, ...] = field(default=(), compare=False, repr=False)
     """The rows of other private tables that a row refers to, whose columns it has too."""
+    within: tuple[Within, ...] = field(default=(), compare=False, repr=False)
+    """Columns that are computed of other rows of the same unit."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "derived", MappingProxyType(dict(self.derived)))
@@ -130,7 +176,7 @@ class Table:
     @property
     def alone(self) -> Table:
         """The table with the columns alone that are stored in it."""
-        if not self.derived and not self.parents:
+        if not self.derived and not self.parents and not self.within:
             return self
         return replace(
             self,
@@ -141,6 +187,7 @@ class Table:
             bounds=self._stored(self.bounds),
             derived={},
             parents=(),
+            within=(),
         )
 
     def _stored(self, named: Mapping[str, T]) -> dict[str, T]:
@@ -150,8 +197,8 @@ class Table:
 
     @property
     def joined(self) -> frozenset[str]:
-        """The columns that are those of its parents."""
-        own = {parent.matched for parent in self.parents}
+        """The columns that aren't stored in it: those of its parents, and of other rows."""
+        own = {parent.matched for parent in self.parents} | {one.name for one in self.within}
         return frozenset(own.union(*(parent.names.values() for parent in self.parents)))
 
     @property
@@ -167,6 +214,10 @@ class Table:
             derived={name: of for name, of in self.derived.items() if name not in keys},
         )
 
+    def has(self, name: str) -> bool:
+        """Whether there is a column of this name (SQL ignores case)."""
+        return any(name.lower() == known.lower() for known in (*self.columns, *self.undeclared))
+
     def column(self, name: str) -> str:
         """Return the declared column that `name` means (SQL ignores case).
 
@@ -180,6 +231,11 @@ class Table:
             for column, joined in parent.names.items():
                 if joined == name:
                     parent.table.column(column)
+        if any(name == one.name for one in self.within):
+            raise SchemaError(
+                "What is computed of other rows of a unit has no public domain.",
+                hint="make it one of few values: LEAST((SELECT COUNT(*) …), 20), or a comparison.",
+            )
         for known, type_ in self.undeclared.items():
             if known.lower() == name.lower():
                 view = self.origin is not None

@@ -111,12 +111,23 @@ class _Cuts:
 
 
 def referred(script: Script) -> tuple[Table, ...]:
-    """Return the tables that the rows of a script refer to, as far as it asks for their rows."""
+    """Return the tables of which a script asks rows besides those that it counts.
+
+    They are those that the counted rows refer to, those of other rows of the same units, and those
+    that these refer to in turn.
+    """
     found: dict[tuple[str, ...], Table] = {}
     for own in script.each:
         coding = Coding(own.table, own.merged, own.keys)
         read = coding.read(own.workload.domain, own.measures.values())
-        found |= {p.table.path: p.table for p in parents_of(own.table, read)}
+        within = [one for one in own.table.within if one.name in read]
+        read += [outer for one in within for outer, _ in one.pairs]
+        asked = [(own.table, read)]
+        for one in within:
+            found[one.table.path] = one.table.alone
+            asked.append((one.table, [*one.columns, *(inner for _, inner in one.pairs)]))
+        for table, names in asked:
+            found |= {p.table.path: p.table for p in parents_of(table, names)}
     counted = {table.path for table in script.tables}
     return tuple(table for path, table in found.items() if path not in counted)
 

@@ -26,6 +26,7 @@ from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import NO_CUTS, DerivedKeys
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.lowering.rows_of_units import with_rows_of_units
 from dpsql.sql.naming import naming
 from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
@@ -100,7 +101,13 @@ def compile_script(
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
         scripts = [
-            _OverOne(table, own, sandbox, importance, several).script(split, cuts, from_zero)
+            _OverOne(
+                with_rows_of_units(table, outliner.tables, sandbox),
+                own,
+                sandbox,
+                importance,
+                several,
+            ).script(split, cuts, from_zero)
             for table, own in by_table(outlined, several, same_units)
         ]
         if len(scripts) == 1:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+import dpsql
 from dpsql.engines.bounded import kept_rows
+from dpsql.request import Request, named
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.catalog import read_table
+from dpsql.schema.names import quoted_name
 
 SCHEMA = Schema(
     {
@@ -82,3 +85,51 @@ def test_with_little_memory(con, tmp_path):
     counted = kept_rows(read_table(con, ("t",), SCHEMA, Unit("p", 7)), ["s"])
     ((rows,),) = con.execute(f"SELECT count(*) FROM ({counted})").fetchall()
     assert rows == sum(count for _, count in before.values())
+
+
+def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
+    """Of rows that tie in all but what they refer to, in pieces that other units cut otherwise."""
+    functions = (
+        "COUNT(x.n), SUM(x.d), SUM(x.n), MIN(x.n), MAX(x.t), COUNT(*) FILTER (WHERE x.d > 1)"
+    )
+    asked = [f"(SELECT {one} FROM t x WHERE x.g = t.g{{}})" for one in functions.split(", ")]
+    items = ", ".join(f"{one.format('')} IS NULL AS c{i}" for i, one in enumerate(asked))
+    exists = "EXISTS (SELECT 1 FROM t x WHERE x.g = t.g AND x.d > 2)"
+    with duckdb.connect(config={"threads": 2}) as con:
+        con.execute(
+            "CREATE TABLE p (id BIGINT PRIMARY KEY); "
+            "CREATE TABLE g (id VARCHAR PRIMARY KEY, p BIGINT REFERENCES p (id)); "
+            "CREATE TABLE t (g VARCHAR REFERENCES g (id), n INTEGER, d DECIMAL(9, 2), t TIMESTAMP)"
+        )
+        units = f"SELECT -1 AS u, i FROM range(1000) AS r(i) UNION ALL SELECT i // {ROWS}, i FROM "
+        units += f"range({UNITS * ROWS // 4}) AS r(i)"
+        con.execute(f"INSERT INTO p SELECT DISTINCT u FROM ({units})")
+        con.execute(f"INSERT INTO g SELECT DISTINCT u || 'aA'[1 + i % 2], u FROM ({units})")
+        con.execute(
+            f"INSERT INTO t SELECT u || 'aA'[1 + i % 2], hash(i) % 3, hash(i + 1) % 7 / 2, "
+            f"TIMESTAMP '2020-01-01' + INTERVAL (hash(i + 2) % 9) DAY FROM ({units})"
+        )
+        session = dpsql.Session(con, unit=dpsql.Unit("p", max_rows={"g": 2, "t": 3}))
+        sql = f"SELECT COUNT(*) FROM (SELECT {items}, {exists} AS e FROM t) WHERE "
+        sql += " OR ".join([*(f"c{i}" for i in range(len(asked))), "e"])
+        table = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1))).table
+        names = ["g", *(one.name for one in table.within)]
+        assert len(names) == 2 + len(asked)
+
+        def values():
+            rows = kept_rows(table, names)
+            text = ", '|', ".join(f"coalesce({quoted_name(name)}::VARCHAR, '-')" for name in names)
+            each = f"list_sort(list(concat({text})))::VARCHAR"
+            unit = "regexp_extract(g, '-?[0-9]+')"
+            return dict(con.execute(f"SELECT {unit}, {each} FROM ({rows}) GROUP BY 1").fetchall())
+
+        before = values()
+        assert len(before) == UNITS // 4 + 1
+        con.execute("DELETE FROM t WHERE g LIKE '-1_'")
+        del before["-1"]
+        assert values() == before
+        con.execute("CREATE TABLE other AS FROM t ORDER BY hash(rowid); DELETE FROM t")
+        con.execute("INSERT INTO t FROM other")
+        assert values() == before
+        con.execute("SET threads = 1")
+        assert values() == before

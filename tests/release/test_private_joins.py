@@ -321,10 +321,10 @@ def test_a_saved_release_answers_more(session, tmp_path):
             "LEFT join",
         ),
         (
-            "SELECT COUNT(*) FROM orders o ANTI JOIN customers c ON o.customer_id = c.id AND vip",
-            "ANTI join",
+            "SELECT COUNT(*) FROM orders o ANTI JOIN customers c ON o.customer_id = c.id OR c.vip",
+            "can only be equal",
         ),
-        ("SELECT COUNT(*) FROM customers c SEMI JOIN orders o ON o.customer_id = c.id", "SEMI"),
+        ("SELECT COUNT(*) FROM customers c SEMI JOIN orders o ON o.region = c.region", "must say"),
         ("SELECT COUNT(*) FROM orders o POSITIONAL JOIN customers c", "POSITIONAL"),
         ("SELECT COUNT(*) FROM orders o NATURAL JOIN customers c", "NATURAL"),
         (
@@ -539,7 +539,8 @@ def test_a_row_stays_one_where_queries_join_public_tables(session, kind):
         f"SELECT {shown}, COUNT(*) AS n FROM orders o {kind} JOIN (SELECT c.id, g.name FROM "
         "customers c CROSS JOIN regions g) x ON o.customer_id = x.id GROUP BY 1"
     )
-    with pytest.raises(UnsupportedSqlError, match=f"{kind} join with a query that joins public"):
+    said = "LEFT join with a query that joins public" if kind == "LEFT" else "subquery over private"
+    with pytest.raises(UnsupportedSqlError, match=said):
         session.query(sql, budget=HUGE)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError, printable
-from dpsql.schema import Domain
+from dpsql.schema import Domain, Table
 from dpsql.sql.binding.core import Statistic
 from dpsql.sql.binding.expressions import (
     NESTED,
@@ -36,8 +37,20 @@ RESERVED = "__"
 
 Visit = Callable[[Expr], Expr]
 """Rewrites a subquery; raises if it may not stand where it does."""
+VisitRows = Callable[[Expr, "RowBinder"], BoundExpr | None]
+"""Binds a subquery over rows of the same unit; None if it is over others."""
 VisitPublic = Callable[[Expr, Outer], Expr]
 """The same for one over public tables, which may use columns of the row that it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """What becomes of the subqueries of a SELECT."""
+
+    public: VisitPublic
+    rows: VisitRows
+    noisy: VisitPublic
+    """Rewrites a subquery that may be over noisy answers, and use keys from outside."""
 
 
 class RowBinder:
@@ -47,12 +60,10 @@ class RowBinder:
         source: the statement's text.
         select: the SELECT.
         home: the item after FROM whose rows are private.
-        public: rewrites a subquery that must be over public tables.
+        visits: what becomes of its subqueries.
     """
 
-    def __init__(
-        self, source: SourceText, select: exp.Select, home: Home, public: VisitPublic
-    ) -> None:
+    def __init__(self, source: SourceText, select: exp.Select, home: Home, visits: Visits) -> None:
         self.source = source
         self.aliases = {
             node.alias.lower(): node.this
@@ -62,7 +73,7 @@ class RowBinder:
         self.scope = home.scope(source, self.aliases)
         self._select = select
         self._home = home
-        self._public = public
+        self._visits = visits
         self._statistics: dict[Statistic, int] = {}
         self._named = set[str]() if home.query is None else set(home.query.named)
         self._open: list[Expr] = []
@@ -78,6 +89,11 @@ class RowBinder:
     def name(self, columns: frozenset[str]) -> None:
         """Note private columns that are named in what is joined."""
         self._named |= columns
+
+    @property
+    def table(self) -> Table:
+        """The table whose rows are counted."""
+        return self._home.table
 
     def statistic(self, statistic: Statistic) -> int:
         """Note a statistic, once; return its number."""
@@ -114,8 +130,13 @@ class RowBinder:
                 raise self.source.unsupported(part, "* can't stand here.", "name a column.")
             if is_aggregate(part) or isinstance(part, exp.Window):
                 raise self._misplaced(part)
+            if isinstance(part, (exp.Exists, exp.In, exp.Query, exp.Subquery)):
+                found = self._visits.rows(part, self)
+                if found is not None:
+                    rows.update(found.by_row)
+                    return exp.Paren(this=found.node.copy())
             if isinstance(part, (exp.Query, exp.Subquery)):
-                return self._public(part, partial(self._outside, attributes, relations))
+                return self._visits.public(part, partial(self._outside, attributes, relations))
             self._check_plain(part)
             check_labels(part, self.domain_of, self.source)
             return rebuild(part, change)

@@ -141,10 +141,59 @@ def _place(node: Expr, scopes: Sequence[Scope]) -> _Place | None:
     owners = [number for number, scope in enumerate(scopes) if scope.owns(column)]
     if len(owners) != 1:
         return None
-    found = scopes[owners[0]].resolve(column, by_row=True)
+    name = stored_place(column, scopes[owners[0]])
+    return None if name is None else (owners[0], name)
+
+
+def stored_place(node: Expr, scope: Scope) -> str | None:
+    """Return the name, in the table that is counted, of the stored column that a column is.
+
+    None if it is no such column.
+
+    Raises:
+        SqlError: there is no column of this name.
+    """
+    column = node.unnest()
+    if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
+        return None
+    found = scope.resolve(column, by_row=True)
     while isinstance(found, RowQueryColumn):
         inner = found.node.unnest()
         if not isinstance(inner, exp.Column):
             return None
         found = found.inside.scope.resolve(inner, by_row=True)
-    return (owners[0], found.name) if isinstance(found, PrivateColumn) else None
+    return found.name if isinstance(found, PrivateColumn) else None
+
+
+def _owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Return whose a column is: what stands before it, the path of the table, its name there."""
+    if name not in table.joined:
+        yield "", table.path, name
+    for parent in table.parents:
+        for of, joined in parent.names.items():
+            if joined == name:
+                yield parent.prefix, parent.table.path, of
+
+
+def rows_told(table: Table, name: str) -> set[tuple[tuple[str, ...], str]]:
+    """Return which rows a column tells: those of its own table, or those that it refers to."""
+    found = set[tuple[tuple[str, ...], str]]()
+    for prefix, path, own in _owners(table, name):
+        found.add((path, own))
+        found |= {
+            (p.table.path, p.join.key)
+            for p in table.parents
+            if p.above == prefix and p.join.column == own
+        }
+    return found
+
+
+def keys_referred(table: Table) -> set[tuple[tuple[str, ...], str]]:
+    """Return the keys that rows of a table refer to."""
+    return {(parent.table.path, parent.join.key) for parent in table.parents}
+
+
+def is_filled(table: Table, name: str) -> bool:
+    """Whether a column is never NULL in rows that count."""
+    steps = ((p.above + p.join.column, p.prefix + p.join.key) for p in table.parents if p.on_way)
+    return name in table.filled or any(name in step for step in steps)

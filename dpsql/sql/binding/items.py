@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -12,6 +13,7 @@ from dpsql.schema import Table
 from dpsql.schema.names import as_sql
 from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts, public_hint
+from dpsql.sql.binding.per_unit import by_row
 from dpsql.sql.binding.row_queries import check_filters, inner_query, is_by_row
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.unions import is_union_all, parts_of
@@ -78,6 +80,7 @@ class PrivateItems:
     def __init__(self, source: SourceText, tables: NamedTables) -> None:
         self._source = source
         self._tables = tables
+        self._rewritten: dict[int, tuple[exp.Select, exp.Select | None]] = {}
 
     def kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
         """Return what a name means, and the table of the sandbox or the CTE."""
@@ -150,8 +153,13 @@ class PrivateItems:
 
     def rows_of(self, query: Expr, names: Names, alias: Expr | None) -> WrittenRows | None:
         """Return a query that only projects and filters private rows; None if it is another."""
-        if not isinstance(query, exp.Select | exp.SetOperation) or not is_by_row(query):
+        if not isinstance(query, exp.Select | exp.SetOperation):
             return None
+        if isinstance(query, exp.Select) and not is_by_row(query):
+            written = self._per_unit(query, names)
+            if written is None:
+                return None
+            query = written
         inside, clause = dict(names), query.args.get("with_")
         for cte in clause.expressions if clause is not None else []:
             rows = self.rows_of(cte.this, inside, cte.args["alias"])
@@ -164,6 +172,32 @@ class PrivateItems:
             return None
         check_filters(query, self._source)
         return WrittenRows(query, dict(names), given_names(alias), place, inside)
+
+    def _per_unit(self, query: exp.Select, names: Names) -> exp.Select | None:
+        """Return a query with a group for each private row as one of these rows; see `per_unit`."""
+        if id(query) not in self._rewritten:
+            self._rewritten[id(query)] = query, self._by_row(query, names)
+        return self._rewritten[id(query)][1]
+
+    def _by_row(self, query: exp.Select, names: Names) -> exp.Select | None:
+        joins = joins_of(query, self._source)
+        plain = (join.item for join in joins if self.rows(join.item, names) is None)
+        if len(self.among(joins, names)) != 2 or len(list(plain)) != 2 or len(joins) != 2:
+            return None
+        (table, _), (other, _) = (self.table(join.item) for join in joins)
+        with suppress(SchemaError):
+            parents = self._tables.grain(other).parents
+            keys = {p.join.key.lower() for p in parents if p.table.path == table.path}
+            if keys:
+                shown = joins[0].item.alias_or_name.lower()
+
+                def owns(column: exp.Column) -> bool:
+                    if column.table:
+                        return column.table.lower() == shown
+                    return table.has(column.name) and not other.has(column.name)
+
+                return by_row(query, joins[1], owns, keys, self._source)
+        return None
 
     def _put_together(
         self, query: exp.SetOperation, names: Names, inside: Names, alias: Expr | None

@@ -14,7 +14,7 @@ from sqlglot.helper import ensure_list
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
-from dpsql.sql.binding.bind import RowBinder, check_name
+from dpsql.sql.binding.bind import RowBinder, Visits, check_name
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, rebuild, render
@@ -32,6 +32,7 @@ from dpsql.sql.binding.items import (
 )
 from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
 from dpsql.sql.binding.output_names import told_apart
+from dpsql.sql.binding.per_unit import with_exists
 from dpsql.sql.binding.private_sides import Grained, PrivateSides, Referred, tightened
 from dpsql.sql.binding.relations import materialize, without_unused
 from dpsql.sql.binding.rewrite import CoreBinder
@@ -39,6 +40,7 @@ from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
 from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables, Public, Resolve, Widen, no_parents
 from dpsql.sql.binding.unions import check_alike, parts_of, union_of
+from dpsql.sql.binding.within import RowsOfUnit
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 
@@ -94,6 +96,7 @@ class _Visitor:
         self._sandbox = tables.sandbox
         self._source = parsed.source
         self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)
+        self._of_unit = RowsOfUnit(parsed.source, self._items, tables, self._sides)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 
@@ -176,20 +179,23 @@ class _Visitor:
             check_sides(joins, None, self._source, plain=False)
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         kinds.found.add(NOISY)
-        return self._core(node, joins, private, names)
+        return self._core(self._without_semi(node, joins, names), names)
 
-    def _core(
-        self, node: exp.Select, joins: list[JoinedItem], private: list[JoinedItem], names: Names
+    def _without_semi(
+        self, select: exp.Select, joins: list[JoinedItem], names: Names
     ) -> exp.Select:
-        sides = self._sides(node, private, names)
+        """Write SEMI and ANTI joins with private rows as EXISTS."""
+        private = self._items.among(joins, names)
+        chosen = [join for join in private if join.kind in {"semi", "anti"} and join.on is not None]
+        if not chosen or len(chosen) == len(private) or not self._of_unit.refer(private, names):
+            return select
+        return with_exists(select, {joins.index(join) for join in chosen})
+
+    def _core(self, node: exp.Select, names: Names) -> exp.Select:
+        joins = joins_of(node, self._source)
+        sides = self._sides(node, self._items.among(joins, names), names)
         home = sides.home
-        binder = CoreBinder(
-            self._source,
-            node,
-            home,
-            public=partial(self._subqueries.public, names=names),
-            noisy=partial(self._subqueries.noisy, names=names),
-        )
+        binder = CoreBinder(self._source, node, home, self._visits(names))
         check_sides(joins, sides.place, self._source, plain=home.query is None)
         own, joined = self._joined(joins, sides, binder, names)
         exist = self._existing.of(home.table)
@@ -199,6 +205,14 @@ class _Visitor:
         self.cores.append(tightened(core, home.table))
         self.tables.append((home.table, home.span))
         return left
+
+    def _visits(self, names: Names) -> Visits:
+        """Return what becomes of subqueries where names mean that."""
+        return Visits(
+            partial(self._subqueries.public, names=names),
+            partial(self._of_unit.bind, names=names),
+            partial(self._subqueries.noisy, names=names),
+        )
 
     def _sides(
         self,
@@ -268,10 +282,11 @@ class _Visitor:
             return self._union(select, rows, at)
         names, _ = self._with(select, rows.names)
         joins = joins_of(select, self._source)
+        select = self._without_semi(select, joins, names)
+        joins = joins_of(select, self._source)
         sides = self._sides(select, self._items.among(joins, names), names, at, first)
         home = sides.home
-        public = partial(self._subqueries.public, names=names)
-        binder = RowBinder(self._source, select, home, public)
+        binder = RowBinder(self._source, select, home, self._visits(names))
         check_sides(joins, sides.place, self._source, plain=False)
         own, joined = self._joined(joins, sides, binder, names, first)
         where = select.args.get("where")

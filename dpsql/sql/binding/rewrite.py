@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SqlError, SqlSchemaError, printable
 from dpsql.sql.binding.aggregates import aggregate, linear
-from dpsql.sql.binding.bind import RowBinder, VisitPublic
+from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.core import (
     ROW,
     Core,
@@ -49,23 +49,10 @@ from dpsql.sql.text.spans import SourceText
 
 
 class CoreBinder(RowBinder):
-    """Binds one SELECT over the private table, and rewrites what is left of it.
+    """Binds one SELECT over the private table, and rewrites what is left of it."""
 
-    Args:
-        source, select, home, public: see `RowBinder`.
-        noisy: rewrites a subquery that may be over noisy answers, and use keys from outside.
-    """
-
-    def __init__(
-        self,
-        source: SourceText,
-        select: exp.Select,
-        home: Home,
-        public: VisitPublic,
-        noisy: VisitPublic,
-    ) -> None:
-        super().__init__(source, select, home, public)
-        self._noisy = noisy
+    def __init__(self, source: SourceText, select: exp.Select, home: Home, visits: Visits) -> None:
+        super().__init__(source, select, home, visits)
         self._keys: tuple[BoundExpr, ...] = ()
         self._sets: tuple[tuple[int, ...], ...] = ()
         self._kept: list[Expr] = []
@@ -210,7 +197,9 @@ class CoreBinder(RowBinder):
             return exp.Paren(this=self.rewrite(node.this))
         if isinstance(node, (exp.Query, exp.Subquery)):
             key = self._as_key(node)
-            return self._noisy(node, self._key_outside) if key is None else Role.KEY.column(key)
+            return (
+                self._visits.noisy(node, self._key_outside) if key is None else Role.KEY.column(key)
+            )
         if isinstance(node, exp.Grouping):
             return self._grouping(node)
         if isinstance(node, exp.Window):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import polars as pl
 
+from dpsql.errors import Span
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.existing import ExistingGroups
+from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.sandbox.database import Sandbox
+from dpsql.sql.text.spans import SourceText
 
 MAX_VALUES = 10_001
 """Values of a column that are listed; more are too many for all that is made of them."""
@@ -22,6 +26,24 @@ Widen = Callable[[Table], Table]
 def no_parents(table: Table) -> Table:
     """Know of no other private table that rows refer to."""
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRows:
+    """What is computed of rows of the same unit, as it is bound; see `within.py`."""
+
+    name: str
+    """What it is, in full."""
+    table: Table
+    """Whose rows they are."""
+    pairs: tuple[tuple[str, str], ...]
+    """Columns of the row that it is for, each with one of those rows that is equal."""
+    function: str
+    value: BoundExpr | None
+    """What is aggregated; None if rows are counted, or looked for."""
+    conditions: tuple[BoundExpr, ...]
+    span: Span
+    source: SourceText
 
 
 class NamedTables:
@@ -38,6 +60,7 @@ class NamedTables:
         self._sandbox = sandbox
         self._widen = widen
         self._grains: dict[tuple[str, ...], Table] = {}
+        self._rows: dict[tuple[str, ...], dict[str, UnitRows]] = {}
         self._resolve = resolve
         self._public = public
         self._stored: dict[tuple[str, ...], str | None] = {}
@@ -79,6 +102,21 @@ class NamedTables:
         if table.path not in self._grains:
             self._grains[table.path] = self._widen(table)
         return self._grains[table.path]
+
+    def add_rows(self, table: Table, rows: UnitRows) -> int:
+        """Note what is computed of rows of the same unit; return its place among the columns.
+
+        Args:
+            table: the table that is counted, with the columns of the rows that it refers to.
+            rows: what is computed.
+        """
+        found = self._rows.setdefault(table.path, {})
+        found.setdefault(rows.name, rows)
+        return len(table.undeclared) + list(found).index(rows.name)
+
+    def rows_of(self, table: Table) -> tuple[UnitRows, ...]:
+        """Return what is computed of rows of the same unit for those of a table."""
+        return tuple(self._rows.get(table.path, {}).values())
 
     def stored(self, parts: tuple[str, ...]) -> str | None:
         """Return the sandbox table of a public table; None if the name isn't one."""

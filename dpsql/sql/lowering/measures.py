@@ -24,10 +24,11 @@ from dpsql.rows.spelled import sum_spelled
 from dpsql.rows.steps import FINE, chosen_step, power_of_two
 from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.rows.values import type_bounds
+from dpsql.rows.within import seen
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
-from dpsql.schema.drafts import bounds_hint, expression_hint
-from dpsql.schema.names import as_sql, quoted_text
+from dpsql.schema.drafts import bounds_hint, expression_hint, have
+from dpsql.schema.names import quoted_text
 from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
@@ -78,6 +79,7 @@ class RowReader:
         # A row counts only if it has a value of the domain in each column that is named.
         always = (name for name, domain in table.columns.items() if not domain.nullable)
         self._filled = table.filled.union(always)
+        self._made = {one.name: seen(one) for one in table.within}
         self._read: dict[str, row.RowExpression] = {}
 
     def added_up(
@@ -121,7 +123,7 @@ class RowReader:
                 value = self._bounded(value)
         holds = tuple(self.expression(c) for c in conditions)
         if holds:
-            value = row.RowCase(((_all_of(holds), value),), row.NOTHING)
+            value = row.RowCase(((row.all_of(holds), value),), row.NOTHING)
         with self._at(linear.weight.span if linear.weight is not None else None):
             added = self._bounded(value) if isinstance(value, row.RowColumn) else value
             made = measure(added, self._types, ends, step, centered=centered)
@@ -282,6 +284,8 @@ class RowReader:
         """Put what SQL sees of columns with a domain in their place."""
         if isinstance(node, row.RowColumn):
             domain = self._table.columns.get(node.name)
+            if node.name in self._made:
+                return self._made[node.name]
             if domain is None:
                 return node
             return within(node, domain, enforced=node.name in self._table.enforced)
@@ -326,9 +330,13 @@ class RowReader:
             RowWriter(self._types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
         known = [n for n in lacking if row_type(self._types[n]).is_number] if lacking else []
+        if lacking and {one.name for one in self._table.within}.intersection(lacking):
+            said = "This can't be added up: what is computed of other rows has no public bounds."
+            hint = "give it some: GREATEST(0, LEAST((SELECT COUNT(*) …), 20))."
+            raise self._source.error(bound.span, said, hint, SqlSchemaError)
         if lacking and len(known) == len(lacking):
             hint = bounds_hint(self._table.typed, [(name, self._types[name]) for name in known])
-            which = _have(known)
+            which = have(known)
             said = f"This can't be added up: {which} no public bounds."
             return self._source.error(bound.span, said, hint, SqlSchemaError)
         return self._source.unsupported(
@@ -385,16 +393,3 @@ _BY_PATTERN = frozenset({"regexp_matches", "regexp_full_match"})
 def _has_middle(low: Fraction, high: Fraction) -> bool:
     """Whether the middle of some bounds is not nearly zero, so that it makes values smaller."""
     return abs(low + high) > (high - low) / 1000
-
-
-def _have(names: Sequence[str]) -> str:
-    """Begin a sentence about some columns."""
-    (*others, last) = map(as_sql, names)
-    if others:
-        return f"the columns {', '.join(others)} and {last} have"
-    return f"the column {last} has"
-
-
-def _all_of(conditions: Sequence[row.RowExpression]) -> row.RowExpression:
-    (first, *others) = conditions
-    return row.RowCall("and", (first, *others)) if others else first

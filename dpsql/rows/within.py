@@ -1,0 +1,163 @@
+"""What a row has of other rows of its unit: whether there are some, how many, sums and extremes.
+
+    (SELECT COUNT(*) FROM orders o WHERE o.customer_id = c.id AND o.price > 7)
+
+is a column of a customer. It is computed of the rows of one unit: of those orders that refer to the
+customer and are the customer's own.
+
+Guarantees:
+    The column of a row is a function of the rows of its unit, whatever order they are read in, in
+    how many pieces, and whatever rows there are of other units. It never fails.
+
+    *Proof.* `engines/parents.py` puts rows of one unit into a group, and no others; a row meets the
+    group of its own unit. What is computed of a group is one of the functions below, each of which
+    is a function of the multiset of what it is given: how many there are; their sum, as exact
+    integers or decimals; the least or the largest of values of which equal ones are the same. Not
+    among them are those that look at an order which SQL leaves open (FIRST, ANY_VALUE, MODE,
+    ARG_MIN, STRING_AGG), or that round as they go (SUM and AVG of DOUBLE): of these, rows of other
+    units decide, by how a scan is cut into pieces. What they are given, and the condition on rows,
+    are total functions of one row (`write.py`). A sum can't overflow: of integers of at most 64
+    bits and of decimals of at most 18 digits, fewer than 2^63 rows add up to less than 2^127, and
+    to less than 10^38. ∎
+
+    So adding or removing a unit changes no other unit's rows, and what it adds to a marginal is as
+    many rows as without the column: their number is bounded before (`engines/bounded.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.rows.expression import (
+    NOTHING,
+    RowCall,
+    RowCase,
+    RowColumn,
+    RowConstant,
+    RowExpression,
+    columns,
+)
+from dpsql.rows.operands import call, whole
+from dpsql.rows.types import BIGINT, BOOLEAN, HUGEINT, MOST_DIGITS, RowType, decimal
+from dpsql.rows.write import RowWriter
+from dpsql.schema import Table
+from dpsql.schema.table import Within
+
+AGGREGATES = ("exists", "count", "sum", "min", "max")
+"""What can be computed of rows of a unit."""
+_MOST_ADDED = 18
+"""Digits of the decimals that are added up."""
+_TRUE, _FALSE = RowConstant("BOOLEAN", "true"), RowConstant("BOOLEAN", "false")
+_ZERO = RowConstant("INTEGER", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWithin:
+    """A column that is computed of rows of the same unit.
+
+    Args:
+        name: what it is, in full.
+        table: whose rows they are.
+        pairs: column of the row that has it → column of those rows that is equal.
+        type: its type.
+        value: the SQL of the aggregate.
+        empty: its SQL where there are no such rows.
+        condition: the SQL of what is true of the rows; empty if all are looked at.
+        columns: what is read of them.
+    """
+
+    name: str
+    table: Table
+    pairs: tuple[tuple[str, str], ...]
+    type: str
+    value: str
+    empty: str
+    condition: str
+    columns: frozenset[str]
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is a number of rows, and so never negative."""
+        return self.type == BIGINT.name and self.filled
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is never NULL."""
+        return self.empty != "NULL"
+
+
+def rows_within(
+    name: str,
+    table: Table,
+    pairs: tuple[tuple[str, str], ...],
+    computed: tuple[str, RowExpression | None],
+    holds: RowExpression | None,
+    types: Mapping[str, str],
+) -> RowsWithin:
+    """Make a column that is computed of rows of the same unit.
+
+    Args:
+        name: what it is, in full.
+        table: whose rows they are.
+        pairs: column of the row that has it → column of those rows that is equal.
+        computed: one of `AGGREGATES`, and what of each row; without that, the rows are counted.
+        holds: what is true of the rows.
+        types: the types of their columns.
+
+    Raises:
+        UnsupportedSqlError: it can't be written, or would not be exact.
+    """
+    writer, (function, argument) = RowWriter(types), computed
+    type_, value, empty = _computed(function, argument, writer)
+    condition = ""
+    if holds is not None:
+        condition = writer.write(RowCase(((holds, _TRUE),), NOTHING)).sql
+    read = (columns(part) for part in (argument, holds) if part is not None)
+    return RowsWithin(
+        name, table, pairs, type_.sql, value, empty, condition, frozenset().union(*read)
+    )
+
+
+def seen(within: Within) -> RowExpression:
+    """Return what SQL sees of a column, so that it says itself which values it can have."""
+    found = RowColumn(within.name)
+    if within.is_counted:  # which is never negative
+        return RowCall("greatest", (found, _ZERO))
+    if within.type == BOOLEAN.name and within.filled:
+        return RowCase(((found, _TRUE),), _FALSE)
+    return found
+
+
+def _computed(
+    function: str, argument: RowExpression | None, writer: RowWriter
+) -> tuple[RowType, str, str]:
+    """Return the type of an aggregate, its SQL, and that of what it is of no rows."""
+    if function not in AGGREGATES:
+        raise InternalError("this is no function of rows in whatever order")
+    if function == "exists":
+        return BOOLEAN, "true", "false"
+    if argument is None:
+        return BIGINT, "system.main.count(*)", whole(0)
+    written = writer.write(argument)
+    if function == "count":
+        return BIGINT, call("count", written.sql), whole(0)
+    type_ = written.type
+    if function == "sum":
+        small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"
+        if not small and not (type_.name == "DECIMAL" and type_.width <= _MOST_ADDED):
+            raise _inexact("SUM", type_, "CAST(x AS DECIMAL(18, 2))")
+        added = HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
+        return added, f"CAST({call('sum', written.sql)} AS {added.sql})", "NULL"
+    if not type_.is_exact and not type_.is_time:
+        raise _inexact(function.upper(), type_, "CAST(x AS DECIMAL(18, 2))")
+    return type_, call(function, written.sql), "NULL"
+
+
+def _inexact(function: str, type_: RowType, instead: str) -> UnsupportedSqlError:
+    return UnsupportedSqlError(
+        f"{function} of {type_.sql} within a unit is not supported: it must be the same in "
+        "whatever order rows are read.",
+        hint=f"use whole numbers or decimals, for example {instead}.",
+    )

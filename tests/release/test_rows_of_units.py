@@ -1,0 +1,300 @@
+"""Subqueries over rows of the same unit: whether there are some, how many, sums and extremes."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import LedgerError, SchemaError, SqlError, StaleSchemaError, UnsupportedSqlError
+from tests.release.test_private_joins import (
+    HUGE,
+    STAFF,
+    TABLES,
+    answers,
+    con,
+    owned,
+    session,
+    shop,
+    units,
+)
+from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
+
+__all__ = ["con", "session"]
+
+LEFT = "customers c LEFT JOIN orders o ON o.customer_id = c.id"
+ORDERS = "FROM orders o WHERE o.customer_id = c.id"
+
+
+def check_equal(con, session, sql, keys):
+    """Compare with DuckDB: a group that it hasn't is one without rows."""
+    found = {row[:keys]: row[keys:] for row in answers(session, sql).rows()}
+    for key, values in owned(con).execute(sql).fetchall() and [
+        (row[:keys], row[keys:]) for row in owned(con).execute(sql).fetchall()
+    ]:
+        ours = found.pop(key)
+        for mine, theirs in zip(ours, values, strict=True):
+            assert mine == pytest.approx(float(theirs), rel=1e-4, abs=0.1), key
+    assert all(abs(row[0]) < 0.1 for row in found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("keys", "sql"),
+    [
+        (1, f"SELECT region, COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 {ORDERS} AND "
+            "o.price > 7) GROUP BY region"),
+        (1, "SELECT region, COUNT(*) AS n FROM customers c WHERE NOT EXISTS (FROM orders o WHERE "
+            "c.id = o.customer_id AND (status = 'f' OR price IS NULL)) GROUP BY region"),
+        (1, f"SELECT EXISTS (SELECT * {ORDERS}) AS e, COUNT(*) AS n, SUM(balance) AS b "
+            "FROM customers c GROUP BY e"),
+        (1, f"SELECT LEAST((SELECT COUNT(*) {ORDERS}), 5) AS n, COUNT(*) FROM customers c "
+            "GROUP BY 1"),
+        (2, f"SELECT n, region, COUNT(*) FROM (SELECT LEAST((SELECT COUNT(status) {ORDERS}), 3) "
+            "AS n, region FROM customers c WHERE vip) GROUP BY ALL"),
+        (0, f"SELECT SUM(LEAST((SELECT COUNT(*) {ORDERS}), 20)) AS n, AVG(LEAST((SELECT COUNT(*) "
+            f"{ORDERS}), 20)) AS a FROM customers c"),
+        (0, f"SELECT COUNT(*) FROM customers c WHERE (SELECT COUNT(*) {ORDERS}) >= 2"),
+        (0, f"SELECT COUNT(*) FILTER (WHERE EXISTS (SELECT 1 {ORDERS})) AS n FROM customers c"),
+        (1, f"SELECT (SELECT SUM(price) {ORDERS}) > 300 AS big, COUNT(*) FROM customers c "
+            "GROUP BY 1"),
+        (1, f"SELECT (SELECT MAX(price) - MIN(price) {ORDERS}) > 7 AS big, COUNT(*) FROM "
+            "customers c GROUP BY 1"),
+        (0, f"SELECT COUNT(*) FROM customers c WHERE balance < (SELECT SUM(price) FILTER (WHERE "
+            f"status = 'f') - 10 * COUNT(*) {ORDERS})"),
+        (0, "SELECT COUNT(*) FROM customers c WHERE c.id IN (SELECT customer_id FROM orders WHERE "
+            "status = 'f')"),
+        (0, "SELECT COUNT(*) FROM customers c WHERE c.id NOT IN (SELECT customer_id FROM orders)"),
+        (1, "SELECT status, COUNT(*) FROM orders o WHERE EXISTS (SELECT 1 FROM items i WHERE "
+            "i.order_id = o.id AND qty > 5) AND o.price > 7 GROUP BY 1"),
+        (0, "SELECT COUNT(*) FROM customers c WHERE EXISTS (SELECT 1 FROM items i JOIN orders o ON "
+            "i.order_id = o.id WHERE o.customer_id = c.id AND qty > 5 AND o.status = 'f')"),
+        (1, "SELECT (SELECT MAX(price) FROM orders x WHERE x.customer_id = o.customer_id) = "
+            "o.price AS top, COUNT(*) FROM orders o GROUP BY 1"),
+        (1, "SELECT c.region, COUNT(*) FROM orders o JOIN customers c ON o.customer_id = c.id "
+            "WHERE EXISTS (SELECT 1 FROM addresses a WHERE a.customer_id = c.id AND city = 'a') "
+            "GROUP BY 1"),
+        (1, "WITH late AS (SELECT customer_id AS cid FROM orders WHERE status = 'p'), rich AS "
+            "(SELECT id AS own, region FROM customers WHERE balance > 100) SELECT region, COUNT(*) "
+            "FROM rich WHERE EXISTS (FROM late WHERE cid = own) GROUP BY 1"),
+        (1, "SELECT name, COUNT(*) FROM customers c JOIN regions g ON g.code = c.region WHERE "
+            f"EXISTS (SELECT 1 {ORDERS}) GROUP BY 1"),
+        (0, "SELECT COUNT(*) FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE "
+            "o.customer_id = c.id AND c.vip AND c.note LIKE 'a%')"),
+        (1, "SELECT status, COUNT(*) FROM orders o SEMI JOIN customers c ON o.customer_id = c.id "
+            "AND c.vip GROUP BY 1"),
+        (1, "SELECT status, COUNT(*) FROM orders o ANTI JOIN customers c ON o.customer_id = c.id "
+            "AND c.vip WHERE price > 7 GROUP BY 1"),
+        (1, "SELECT region, COUNT(*) FROM (SELECT region FROM customers c ANTI JOIN orders o ON "
+            "o.customer_id = c.id WHERE vip) GROUP BY 1"),
+        (1, "SELECT status, COUNT(*) FROM orders o JOIN customers c ON o.customer_id = c.id SEMI "
+            "JOIN items i ON i.order_id = o.id AND qty > 3 WHERE c.region = 'n' GROUP BY 1"),
+        (1, "SELECT n, COUNT(*) FROM (SELECT c.id, LEAST(COUNT(o.id), 5) AS n FROM customers c "
+            "LEFT JOIN orders o ON o.customer_id = c.id GROUP BY c.id) GROUP BY 1"),
+        (1, "SELECT LEAST(n, 3), COUNT(*) FROM (SELECT c.id, COUNT(*) n FROM customers c LEFT JOIN "
+            "orders o ON o.customer_id = c.id AND o.status <> 'f' GROUP BY c.id) GROUP BY 1"),
+        (1, "WITH x AS (SELECT c.id, c.region AS r, COUNT(*) n, SUM(price) AS p FROM customers c "
+            "JOIN orders o ON o.customer_id = c.id WHERE c.vip AND o.price > 7 GROUP BY 1, 2) "
+            "SELECT r, COUNT(*), COUNT(*) FILTER (WHERE p > 500) FROM x WHERE n > 1 GROUP BY 1"),
+        (0, "SELECT COUNT(*) FROM items i WHERE (SELECT COUNT(*) FROM items j WHERE j.order_id = "
+            "i.order_id) > 1"),
+    ],
+)  # fmt: skip
+def test_it_is_what_duckdb_says(con, session, keys, sql):
+    check_equal(con, session, sql, keys)
+
+
+def test_rows_of_other_units_are_left_out(con, session):
+    """An order may go to another customer's address: it is not one of the order's unit."""
+    sql = (
+        "SELECT COUNT(*) AS n FROM orders o WHERE EXISTS (SELECT 1 FROM addresses a WHERE "
+        "a.id = o.address_id{})"
+    )
+    ((true,),) = owned(con).execute(sql.format(" AND a.customer_id = o.customer_id")).fetchall()
+    ((more,),) = owned(con).execute(sql.format("")).fetchall()
+    assert more > true
+    assert answers(session, sql.format(""))["n"][0] == pytest.approx(true, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("EXISTS (SELECT 1 FROM orders o)", "must say that they refer to the same row"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.id = c.id)", "must say"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.region = c.region)", "must say"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id <> c.id)", "can only be equal"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id OR c.vip)", "can only be"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE NOT (o.customer_id = c.id))", "can only be"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id + 0)", "can only be equal"),
+        (f"EXISTS (SELECT 1 {ORDERS} AND o.price > c.balance)", "can only be equal"),
+        (f"EXISTS (SELECT 1 {ORDERS} LIMIT 1)", "not supported here"),
+        (f"EXISTS (SELECT COUNT(*) {ORDERS})", "not supported here"),
+        (f"EXISTS (SELECT status {ORDERS} GROUP BY 1)", "not supported here"),
+        (f"EXISTS (SELECT 1 {ORDERS} UNION ALL SELECT 1 {ORDERS})", "not supported here"),
+        ("EXISTS (SELECT 1 FROM orders o JOIN regions g ON g.code = o.region WHERE o.customer_id "
+         "= c.id)", "not supported here"),
+        ("EXISTS (SELECT 1 FROM regions g LEFT JOIN orders o ON o.customer_id = c.id)", "not supp"),
+        ("EXISTS (SELECT 1 FROM regions g WHERE EXISTS (SELECT 1 FROM orders o))", "not supp"),
+        ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id AND EXISTS (SELECT 1 FROM "
+         "items i WHERE i.order_id = o.id))", "subquery inside"),
+        ("EXISTS (SELECT 1 FROM orders o, items i WHERE o.customer_id = c.id)", "join of private"),
+        ("EXISTS (SELECT 1 FROM orders o, orders p WHERE o.customer_id = c.id AND p.customer_id = "
+         "c.id)", "join of private"),
+        ("EXISTS (SELECT 1 FROM stores s WHERE s.id = c.id)", "not supported here"),
+        ("c.id IN (SELECT o.id FROM orders o)", "must say"),
+        ("balance IN (SELECT o.price FROM orders o)", "must say"),
+        (f"(SELECT ANY_VALUE(o.price) {ORDERS}) > 7", "can't be computed"),
+        (f"(SELECT FIRST(o.price) {ORDERS}) > 7", "can't be computed|not allowed|not supported"),
+        (f"(SELECT MODE(o.price) {ORDERS}) > 7", "can't be computed|not supported"),
+        (f"(SELECT ARG_MIN(o.price, o.id) {ORDERS}) > 7", "can't be computed|not supported"),
+        (f"(SELECT STRING_AGG(o.status, ',') {ORDERS}) = 'f'", "can't be computed|not supported"),
+        (f"(SELECT AVG(o.price) {ORDERS}) > 7", "can't be computed"),
+        (f"(SELECT SUM(o.price / 3.0::DOUBLE) {ORDERS}) > 7", "SUM of DOUBLE within a unit"),
+        (f"(SELECT MIN(o.status) {ORDERS}) = 'f'", "MIN of VARCHAR within a unit"),
+        (f"(SELECT SUM(o.price::DECIMAL(38, 2)) {ORDERS}) > 7", "SUM of DECIMAL"),
+        (f"(SELECT COUNT(DISTINCT o.status) {ORDERS}) > 1", "can't be computed"),
+        (f"(SELECT o.price {ORDERS}) > 7", "can't be computed"),
+        (f"(SELECT row_number() OVER (ORDER BY o.id) {ORDERS}) > 7", "can't be computed"),
+        (f"(SELECT COUNT(*) OVER () {ORDERS}) > 7", "can't be computed"),
+        (f"(SELECT MIN(o.rowid) {ORDERS}) > 7", "singles out rows"),
+        (f"(SELECT MIN(random() * o.price) {ORDERS}) > 7", "random|not allowed"),
+    ],
+)  # fmt: skip
+def test_others_are_refused_before_the_charge(session, sql, said):
+    with pytest.raises((UnsupportedSqlError, SqlError), match=said):
+        session.query(f"SELECT COUNT(*) FROM customers c WHERE {sql}", budget=dpsql.Budget(rho=1))
+    assert not session.history.height
+
+
+def test_a_number_of_rows_has_no_public_bounds(session):
+    for sql in (
+        f"SELECT (SELECT COUNT(*) {ORDERS}) AS n, COUNT(*) FROM customers c GROUP BY 1",
+        f"SELECT SUM((SELECT COUNT(*) {ORDERS})) FROM customers c",
+    ):
+        with pytest.raises(SchemaError, match="no public") as caught:
+            session.query(sql, budget=HUGE)
+        assert "LEAST((SELECT COUNT(*)" in caught.value.hint
+        assert " of orders" not in str(caught.value)
+    assert not session.history.height
+
+
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [
+        (f"SELECT c.region, COUNT(o.id) AS n FROM {LEFT} GROUP BY c.region", "LEFT join"),
+        (f"SELECT c.id, COUNT(o.id) AS n FROM {LEFT} WHERE o.price > 7 GROUP BY c.id", "LEFT join"),
+        (f"SELECT o.customer_id, COUNT(o.id) AS n FROM {LEFT} GROUP BY 1", "LEFT join"),
+        (f"SELECT c.id, COUNT(o.id) AS n FROM {LEFT} GROUP BY c.id, o.status", "LEFT join"),
+        (f"SELECT c.id, COUNT(o.id) AS n FROM {LEFT} GROUP BY ROLLUP (c.id)", "LEFT join"),
+        (f"SELECT c.id, COUNT(o.id) AS n FROM {LEFT} GROUP BY c.id LIMIT 3", "LEFT join"),
+        (f"SELECT c.id, COUNT(c.note) AS n FROM {LEFT} GROUP BY c.id", "can only be equal"),
+        (f"SELECT c.id, ANY_VALUE(o.price) AS n FROM {LEFT} GROUP BY c.id", "can't be computed"),
+        ("SELECT c.id, COUNT(o.id) AS n FROM customers c LEFT JOIN orders o ON o.region = c.region "
+         "GROUP BY c.id", "must say"),
+    ],
+)  # fmt: skip
+def test_other_groups_are_refused_before_the_charge(session, inner, said):
+    with pytest.raises(UnsupportedSqlError, match=said):
+        session.query(f"SELECT LEAST(n, 5), COUNT(*) FROM ({inner}) GROUP BY 1", budget=HUGE)
+    assert not session.history.height
+
+
+def test_units_that_refer_to_each_other_have_no_rows_of_theirs():
+    con = duckdb.connect()
+    con.execute(STAFF.format(", boss INTEGER REFERENCES staff (id)"))
+    session = dpsql.Session(con, unit=dpsql.Unit("staff", max_rows={"pays": 3}))
+    sql = "SELECT COUNT(*) FROM staff s WHERE EXISTS (SELECT 1 FROM pays p WHERE p.staff_id = s.id)"
+    with pytest.raises(SchemaError, match="to other rows of it"):
+        session.query(sql, budget=HUGE)
+
+
+def test_a_table_that_is_looked_into_may_not_be_altered_meanwhile(con, session):
+    from dpsql.request import Request, named
+
+    sql = f"SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 {ORDERS})"
+    asked = session._data.declared.compile(Request(named(sql), HUGE))
+    session._data.verify(asked.table)
+    con.execute("ALTER TABLE orders ADD COLUMN more INTEGER")
+    with pytest.raises(StaleSchemaError, match="altered"):
+        session._data.verify(asked.table)
+
+
+def test_a_table_that_is_looked_into_keeps_its_unit(con, tmp_path):
+    """What is asked of addresses of customers is not a promise for houses, and the other way."""
+    con.execute("ALTER TABLE addresses ADD COLUMN house INTEGER")
+    sql = "SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM addresses a WHERE "
+    sql += "a.customer_id = c.id AND a.city = 'a')"
+    small, ledger = dpsql.Budget(rho=1), tmp_path / "x.ledger"
+    dpsql.Session(con, schema=units(), ledger=ledger).query(sql, budget=small)
+    houses = dpsql.Session(con, unit=dpsql.Unit("house", 3), ledger=ledger)
+    with pytest.raises(LedgerError, match="Another unit"):
+        houses.query("SELECT city, COUNT(*) AS n FROM addresses GROUP BY 1", budget=small)
+
+
+def test_measurements_answer_what_is_asked_again(session):
+    sql = (
+        f"SELECT region, EXISTS (SELECT 1 {ORDERS}) AS e, COUNT(*) AS n FROM customers c "
+        "GROUP BY ALL"
+    )
+    before = session.query(sql, budget=dpsql.Budget(rho=1))
+    again = session.query(
+        "SELECT r.region, COUNT(*) AS n FROM customers AS r WHERE EXISTS (SELECT 2 FROM orders AS "
+        "x WHERE r.id = x.customer_id) GROUP BY 1 ORDER BY 1",
+        budget=0,
+    )
+    wanted = before.filter(before["e"]).sort("region")
+    assert again["n"].to_list() == pytest.approx(wanted["n"].to_list())
+    with pytest.raises(dpsql.errors.DpsqlError):
+        session.query(sql.replace("c.id", "c.id AND o.price > 7"), budget=0)
+
+
+def test_a_saved_release_has_no_rows_to_look_into(session, tmp_path):
+    sql = f"SELECT EXISTS (SELECT 1 {ORDERS}) AS e, COUNT(*) AS n FROM customers c GROUP BY e"
+    session.release({"e": sql}, budget=dpsql.Budget(rho=1)).save(tmp_path / "out")
+    loaded = dpsql.Release.load(tmp_path / "out")
+    assert loaded["e"]["e"].to_list() == [False, True]
+    loaded.query("SELECT COUNT(*) FROM customers")
+    with pytest.raises(SchemaError, match="no table orders"):
+        loaded.query(sql)
+
+
+SCRIPTS = [
+    {"a": f"SELECT region, LEAST((SELECT COUNT(*) {ORDERS}), 4) AS n, COUNT(*) AS m FROM customers "
+          "c GROUP BY ALL"},
+    {"a": "SELECT status, COUNT(*) AS n, SUM(price) AS p FROM orders o WHERE EXISTS (SELECT 1 FROM "
+          "items i WHERE i.order_id = o.id AND qty > 4) GROUP BY 1",
+     "b": "SELECT COUNT(*) AS n FROM orders"},
+    {"a": f"SELECT n, COUNT(*) AS c FROM (SELECT c.id, LEAST(COUNT(o.price), 3) AS n FROM {LEFT} "
+          "GROUP BY c.id) GROUP BY 1",
+     "b": "SELECT region, COUNT(*) AS c FROM customers c ANTI JOIN orders o ON o.customer_id = "
+          "c.id AND status = 'f' GROUP BY 1"},
+    {"a": "SELECT COUNT(*) AS n FROM orders o WHERE EXISTS (SELECT 1 FROM addresses a WHERE a.id = "
+          "o.address_id AND city = 'a')"},
+    {"a": "SELECT c.region, SUM(GREATEST(LEAST((SELECT SUM(price) FROM orders x WHERE "
+          "x.customer_id = c.id), 900), 0)) AS s FROM orders o JOIN customers c ON o.customer_id = "
+          "c.id GROUP BY 1"},
+    {"a": "SELECT qty > 4 AS q, COUNT(*) AS n FROM items i JOIN orders o ON i.order_id = o.id "
+          "WHERE (SELECT COUNT(*) FROM addresses a WHERE a.customer_id = o.customer_id AND city = "
+          "'b') = 1 GROUP BY 1"},
+]  # fmt: skip
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("seed", range(60))
+def test_neighbors_differ_by_what_is_charged(seed):
+    """Remove one customer with all rows: all else stays, and that is paid for."""
+    rng = random.Random(seed)  # noqa: S311
+    con = duckdb.connect()
+    con.execute(TABLES)
+    schema = units(rng.choice([1, 2, 5]), rng.choice([1, 3]))
+    asked = {"script": SCRIPTS[seed % len(SCRIPTS)], "schema": schema}
+    how = {"budget": dpsql.Budget(rho=Fraction(1, 2))}
+    gone = rng.randrange(12)
+    shop(con, seed, customers=12, apart=gone)
+    whole = recorded(con, asked, **how)
+    shop(con, seed, customers=12, apart=gone, without=gone)
+    fewer = recorded(con, asked, **how)
+    check_alike(whole, fewer)
+    assert spent(whole, fewer) <= charged(whole)
