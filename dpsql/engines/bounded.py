@@ -98,7 +98,9 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     refer = [parent.join.column for parent in parents if not parent.above]
     stored = [name for name in (*names, *outer) if name not in table.joined]
     theirs = [*(name for parent in parents for name in parent.names)]
-    theirs += [name for one in within for name in stored_columns(one.table)]
+    for one in within:
+        met = (one.table, *(parent.table for parent in one.table.parents))
+        theirs += [name for of in met for name in stored_columns(of)]
     unit = f"{unused([*table.columns, *table.undeclared, *theirs])}unit"
     kept = _kept_rows(table.alone, dict.fromkeys([*stored, *refer]), unit)
     return with_others_columns(kept, parents, within, names or refer, unit)

@@ -118,6 +118,25 @@ def test_rows_of_other_units_are_left_out(con, session):
     assert answers(session, sql.format(""))["n"][0] == pytest.approx(true, abs=0.1)
 
 
+@pytest.mark.parametrize("name", ["u_unit", "U_UNIT", "uu_unit", "k0", "v"])
+def test_no_column_is_taken_for_the_ids_of_units(name):
+    """Nor one of what the rows that are looked into refer to."""
+    con = duckdb.connect()
+    con.execute(TABLES)
+    shop(con)
+    sql = (
+        "SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM orders o JOIN addresses "
+        "a ON o.address_id = a.id WHERE o.customer_id = c.id AND city = 'a' {})"
+    )
+    own = sql.format("AND a.customer_id = o.customer_id")
+    ((expected,),) = con.execute(own).fetchall()
+    con.execute(f"ALTER TABLE addresses ADD COLUMN {name} INTEGER")
+    referring = "FROM orders o WHERE o.address_id = addresses.id"
+    con.execute(f"UPDATE addresses SET {name} = o.customer_id {referring}")
+    found = answers(dpsql.Session(con, schema=units()), sql.format(""))
+    assert found["n"][0] == pytest.approx(expected, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
