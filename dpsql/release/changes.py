@@ -94,6 +94,8 @@ def only_adds(before: Mapping[str, str], table: Table) -> bool:
 
 def explained(error: StaleSchemaError, before: Mapping[str, str], table: Table) -> StaleSchemaError:
     """Say what changed since a table was described so, as far as that is known."""
+    if not before:  # as of a table that was only referred to, or looked into
+        return error
     before, now = _columns(before), _columns(table.described)
     kinds = {
         "other domains": [n for n, of in before.items() if of and now.get(n) not in {None, "", of}],
@@ -103,7 +105,7 @@ def explained(error: StaleSchemaError, before: Mapping[str, str], table: Table) 
         "in the table then and not now": [n for n in before if n not in now],
     }
     said = "; ".join(f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names)
-    if not said and before:
+    if not said:
         said = "the columns and their domains are the same; the type of another column, or whose "
         said += "rows count, is not"
     return StaleSchemaError(f"{error.message} {_sentence(said)}".rstrip(), hint=error.hint)

@@ -252,6 +252,15 @@ def test_a_table_that_is_looked_into_keeps_its_unit(con, tmp_path):
         houses.query("SELECT city, COUNT(*) AS n FROM addresses GROUP BY 1", budget=small)
 
 
+def test_of_a_table_that_was_only_looked_into_no_description_is_known(con, session):
+    sql = f"SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 {ORDERS})"
+    session.query(sql, budget=dpsql.Budget(rho=1))
+    con.execute("ALTER TABLE orders ADD COLUMN more INTEGER")
+    with pytest.raises(StaleSchemaError, match=r"rows of orders\. The schema") as caught:
+        session.query(sql, budget=dpsql.Budget(rho=1))
+    assert "now and not then" not in str(caught.value)
+
+
 def test_measurements_answer_what_is_asked_again(session):
     sql = (
         f"SELECT region, EXISTS (SELECT 1 {ORDERS}) AS e, COUNT(*) AS n FROM customers c "
