@@ -6,10 +6,13 @@ with one, equal requests get equal plans to the last digit, however many cores t
 
 Python hears of Ctrl-C between two steps of its own, so not while LAPACK factorizes, which takes
 seconds. So what plans runs in a thread beside the main one, which waits, and hears at once.
+Python ends only after such a thread: one that comes back from LAPACK while Python is taken apart
+finds nothing to go on with, and that ended in a segmentation fault.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import ctypes
 import threading
@@ -24,6 +27,8 @@ from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 _EVERY_SECONDS, _AGAIN_SECONDS = 0.1, 1.0
+_EXIT_SECONDS = 30.0
+"""What the longest single step takes on a busy machine."""
 
 
 class _Here(threading.local):
@@ -104,7 +109,9 @@ def interruptibly(work: Callable[[], T]) -> T:
         while not done.wait(_EVERY_SECONDS):  # a signal that another thread got wakes nobody
             pass
     except BaseException:
-        threading.Thread(target=_end, args=(thread,), daemon=True).start()
+        ending = threading.Thread(target=_end, args=(thread,), daemon=True)
+        ending.start()
+        atexit.register(ending.join, _EXIT_SECONDS)
         raise
     if raised:
         raise raised.pop()

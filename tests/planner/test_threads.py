@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -84,3 +86,35 @@ def test_several_planners_give_the_threads_back(main_leaves_first, two_threads):
     assert blas_threads() == {2}
     with one_thread:  # and nobody is left who keeps others from it
         assert blas_threads() == {1}
+
+
+LEFT_ALONE = """
+import signal, time
+from dpsql.linalg.threads import interruptibly
+
+def interrupt(*_):
+    raise TimeoutError
+
+def work():
+    try:
+        while True:
+            time.sleep(0.4)
+    finally:
+        print("work has ended", flush=True)
+
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    interruptibly(work)
+except TimeoutError:
+    print("interrupted", flush=True)
+"""
+
+
+def test_python_ends_after_work_that_was_left_alone():
+    """A thread that came back from LAPACK while Python ended was a segmentation fault."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_ALONE], capture_output=True, encoding="utf-8", timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\n")[:2] == ["interrupted", "work has ended"]
