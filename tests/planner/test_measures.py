@@ -271,3 +271,27 @@ def test_centers_are_finite(center):
 def test_a_measure_has_an_attribute_of_its_own():
     with pytest.raises(WorkloadError, match="one cell, not in 5"):
         Workload(DOMAIN).add(["city"], [Measure(5)])
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "laplace"])
+def test_errors_of_sums_that_ask_alike_are_learned_once(mechanism, monkeypatch):
+    bounds = {f"x{i}": 1000 * 3**i for i in range(5)}
+    w = Workload({"city": 4, **dict.fromkeys(bounds, 1)})
+    for i, (name, bound) in enumerate(bounds.items()):
+        w.add(["city", name], [Identity(), Measure(bound)], weight=2.0**-i)
+    w.add(["city"], [Prefix()])
+    budget = Budget(epsilon=1, delta=0) if mechanism == "laplace" else BUDGET
+    planner, plans = type(registry.mechanism_of(mechanism)), []
+    own = planner.plan
+    monkeypatch.setattr(
+        planner, "plan", lambda self, *args: plans.append(own(self, *args)) or plans[-1]
+    )
+    found = registry.plan(w, budget, mechanism)
+    assert len(plans) == 2 + len(found.parts)  # one of the sums, the counts, and each with a share
+    errors = [p.rmse**2 * p.workload.count for p in found.parts.values()]
+    shares = [
+        float(p.budget.amount if p.budget.pure else p.budget.mu_squared)
+        for p in found.parts.values()
+    ]
+    marginal = [e / s for e, s in zip(errors, shares, strict=True)]  # the same for all, at best
+    assert marginal == pytest.approx([marginal[0]] * len(marginal), rel=2e-3)
