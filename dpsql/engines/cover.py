@@ -79,25 +79,27 @@ def roll_up(
     counted: Mapping[Marginal, Counts],
     measures: AbstractSet[str] = frozenset(),
 ) -> dict[Marginal, Counts]:
-    """Sum every wanted marginal from the smallest counted block that contains it.
+    """Sum every wanted marginal from the smallest one that contains it: counted, or summed before.
 
-    What is added up in a block is that of the marginal: its measure, or the number of rows.
+    What is added up in a block is that of the marginal: its measure, or the number of rows. Sums of
+    measures stay in halves until all are there, so that only then they are brought between ends.
     """
-    result: dict[Marginal, Counts] = {}
-    for marginal in wanted:
+    parts: dict[Marginal, tuple[Counts, ...]] = {}
+    cells = {block: counts.size for block, counts in counted.items()}
+    for marginal in sorted(wanted, key=len, reverse=True):
         sources = [
-            block
-            for block in counted
-            if set(marginal) <= set(block) and measures.isdisjoint(set(block) - set(marginal))
+            other
+            for other in cells
+            if set(marginal) <= set(other) and measures.isdisjoint(set(other) - set(marginal))
         ]
-        source = min(sources, key=lambda block: counted[block].size)
-        if measures.isdisjoint(marginal):  # no table has 2^62 rows
-            found = LabeledArray(source, counted[source]).project(marginal)
-        else:
-            halves = _halves(counted[source])
-            found = _whole(*(LabeledArray(source, half).project(marginal) for half in halves))
-        result[marginal] = found.copy(order="C")
-    return result
+        source = min(sources, key=cells.__getitem__)
+        if source not in parts:
+            of = counted[source]  # no table has 2^62 rows
+            parts[source] = (of,) if measures.isdisjoint(source) else _halves(of)
+        found = (LabeledArray(source, part).project(marginal) for part in parts[source])
+        parts[marginal] = tuple(part.copy(order="C") for part in found)
+        cells[marginal] = parts[marginal][0].size
+    return {m: parts[m][0] if measures.isdisjoint(m) else _whole(*parts[m]) for m in wanted}
 
 
 def _halves(values: Counts) -> tuple[Counts, Counts]:
