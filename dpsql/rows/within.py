@@ -147,17 +147,21 @@ def _computed(
     if function == "sum":
         small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"
         if not small and not (type_.name == "DECIMAL" and type_.width <= _MOST_ADDED):
-            raise _inexact("SUM", type_, "CAST(x AS DECIMAL(18, 2))")
+            raise _unsupported("SUM", type_)
         added = HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
         return added, f"CAST({call('sum', written.sql)} AS {added.sql})", "NULL"
     if not type_.is_exact and not type_.is_time:
-        raise _inexact(function.upper(), type_, "CAST(x AS DECIMAL(18, 2))")
+        raise _unsupported(function.upper(), type_)
     return type_, call(function, written.sql), "NULL"
 
 
-def _inexact(function: str, type_: RowType, instead: str) -> UnsupportedSqlError:
+def _unsupported(function: str, type_: RowType) -> UnsupportedSqlError:
+    why, hint = "it takes numbers, dates and times", "ask for a value with EXISTS (… AND x = 'a')."
+    if type_.is_number:
+        hint = "use whole numbers or decimals, for example CAST(x AS DECIMAL(18, 2))."
+        why = "it could be too large"
+        if not type_.is_exact:
+            why = "it must be the same in whatever order rows are read"
     return UnsupportedSqlError(
-        f"{function} of {type_.sql} within a unit is not supported: it must be the same in "
-        "whatever order rows are read.",
-        hint=f"use whole numbers or decimals, for example {instead}.",
+        f"{function} of {type_.sql} within a unit is not supported: {why}.", hint=hint
     )

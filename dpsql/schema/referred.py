@@ -106,16 +106,20 @@ def check_same_units(
         )
     ways = [_Referred(con, table, declared, unit, describe) for table in (first, other)]
     roots = [way.root for way in ways]
-    if roots[0] != roots[1] or not all(way.is_clear() for way in ways):
-        shown = [".".join(map(printable, root)) for root in roots]
+    shown = [".".join(map(printable, root)) for root in roots]
+    if roots[0] != roots[1]:
         raise SchemaError(
             f"{both}: their units are {shown[1]} and {shown[0]}, and no FOREIGN KEYs say that "
-            "these are the same."
-            if roots[0] != roots[1]
-            else f"{both}: a table on the way to {shown[0]} has other units, so it isn't clear "
-            "whose its rows are.",
+            "these are the same.",
             hint="declare the FOREIGN KEYs that lead to one table of units; or release from each "
             "table in its own call.",
+        )
+    if not all(way.is_clear() for way in ways):
+        rows = {table.name: table.contributions for table in (first, other)}
+        raise SchemaError(
+            f"{both}: a table on the way to {shown[0]} has other units, or none, so it isn't clear "
+            "whose its rows are.",
+            hint=f"declare the unit by that table: dpsql.Unit({roots[0][0]!r}, max_rows={rows}).",
         )
 
 

@@ -449,6 +449,21 @@ def test_a_table_on_the_way_with_other_units_is_refused(con):
     assert "isn't clear whose" in said
 
 
+def test_a_unit_that_its_own_table_does_not_know_is_named_by_that_table():
+    con = duckdb.connect()
+    con.execute("""
+        CREATE TABLE p (id INTEGER PRIMARY KEY);
+        CREATE TABLE a (pid INTEGER REFERENCES p (id));
+        CREATE TABLE b (pid INTEGER REFERENCES p (id));
+    """)
+    both = ["SELECT COUNT(*) AS n FROM a", "SELECT COUNT(*) AS n FROM b"]
+    with pytest.raises(dpsql.SchemaError, match=r"on the way to p\.id") as caught:
+        dpsql.Session(con, unit=dpsql.Unit("pid", 2)).release(both, budget=BUDGET)
+    unit = dpsql.Unit("p", max_rows={"a": 2, "b": 2})
+    assert caught.value.hint.endswith("dpsql.Unit('p', max_rows={'a': 2, 'b': 2}).")
+    assert dpsql.Session(con, unit=unit).release(both, budget=BUDGET).receipt
+
+
 def test_units_that_refer_to_each_other_are_refused(con):
     con.execute("""
         CREATE TABLE staff (id INTEGER PRIMARY KEY, boss INTEGER REFERENCES staff (id),
