@@ -27,8 +27,8 @@ from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 _EVERY_SECONDS, _AGAIN_SECONDS = 0.1, 1.0
-_EXIT_SECONDS = 30.0
-"""What the longest single step takes on a busy machine."""
+_EXIT_SECONDS = 5.0
+"""Most single steps take less, and who interrupts doesn't want to wait."""
 
 
 class _Here(threading.local):
