@@ -208,6 +208,10 @@ def test_a_number_of_rows_has_no_public_bounds(session):
         (f"SELECT c.id, COUNT(o.id) AS n FROM {LEFT} GROUP BY c.id, o.status", "LEFT join"),
         (f"SELECT c.id, COUNT(o.id) AS n FROM {LEFT} GROUP BY ROLLUP (c.id)", "LEFT join"),
         (f"SELECT c.id, COUNT(o.id) AS n FROM {LEFT} GROUP BY c.id LIMIT 3", "LEFT join"),
+        # A customer without orders has a row of NULLs, which these count.
+        (f"SELECT c.id, COUNT(*) FILTER (o.id IS NULL) n FROM {LEFT} GROUP BY c.id", "LEFT join"),
+        (f"SELECT c.id, COUNT(COALESCE(o.price, 0)) AS n FROM {LEFT} GROUP BY c.id", "LEFT join"),
+        (f"SELECT c.id, COUNT(o.id IS NULL) AS n FROM {LEFT} GROUP BY c.id", "LEFT join"),
         (f"SELECT c.id, COUNT(c.note) AS n FROM {LEFT} GROUP BY c.id", "can only be equal"),
         (f"SELECT c.id, ANY_VALUE(o.price) AS n FROM {LEFT} GROUP BY c.id", "can't be computed"),
         ("SELECT c.id, COUNT(o.id) AS n FROM customers c LEFT JOIN orders o ON o.region = c.region "

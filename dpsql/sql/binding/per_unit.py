@@ -10,12 +10,13 @@ has a row for each customer, as the key of customers tells groups. So it is a qu
 
 and is written so: `within.py` says which rows are meant, and refuses what is not of one unit. In
 the same way SEMI and ANTI joins are EXISTS and NOT EXISTS. An inner JOIN leaves customers out that
-have no order; of a LEFT JOIN, COUNT(*) counts a row for them.
+have no order; of a LEFT JOIN, COUNT(*) counts a row for them. Other aggregates must be of what is
+NULL in that row, so that they pass over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sqlglot import exp
 
@@ -30,6 +31,8 @@ from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.text.spans import SourceText
 
 _MORE = ("with_", "having", "distinct", "limit", "offset", "qualify", "order", "laterals")
+_STRICT = (exp.Paren, exp.Neg, exp.Cast, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod)
+"""What is NULL if one of its operands is."""
 Owns = Callable[[exp.Column], bool]
 """Whether a column is one of a table after FROM."""
 
@@ -83,7 +86,10 @@ def by_row(
     for part in _where(select):
         about = list(part.find_all(exp.Column))
         (outer if all(map(owns, about)) else parts).append(part)
-    if second.kind == "left" and len(outer) < len(_where(select)):
+    aggregates = [part for node in select.expressions for part in _aggregates(node)]
+    if second.kind == "left" and (
+        len(outer) < len(_where(select)) or not all(_passes_over(a, owns) for a in aggregates)
+    ):
         return None
 
     def change(node: Expr) -> Expr:
@@ -102,6 +108,35 @@ def by_row(
     left.set("group", None)
     left.set("expressions", items)
     return left
+
+
+def _aggregates(node: Expr) -> Iterator[Expr]:
+    if is_aggregate(node):
+        yield node
+        return
+    for part in node.iter_expressions():
+        yield from _aggregates(part)
+
+
+def _passes_over(aggregate: Expr, owns: Owns) -> bool:
+    """Whether a LEFT JOIN's row of NULLs is none to an aggregate; or is COUNT(*), which counts it.
+
+    What is computed of a column that is NULL must be NULL, too, and then FILTER has no say. With
+    columns of the first table it is refused where the subquery is read, which says why.
+    """
+    inner = aggregate.this if isinstance(aggregate, exp.Filter) else aggregate
+    if isinstance(inner.this, exp.Star):
+        return inner is aggregate
+    return any(map(owns, inner.find_all(exp.Column))) or _is_null_of_nulls(inner.this, owns)
+
+
+def _is_null_of_nulls(node: Expr | None, owns: Owns) -> bool:
+    if isinstance(node, exp.Column):
+        return not owns(node)
+    if isinstance(node, _STRICT):
+        sides = node.this, node.args.get("expression")
+        return any(_is_null_of_nulls(side, owns) for side in sides)
+    return False
 
 
 def _meant(node: Expr, items: Sequence[Expr]) -> Expr:
