@@ -219,8 +219,9 @@ def test_public_tables_as_frames_and_free_questions(con):
     assert_frame_equal(free, release["joined"], rel_tol=1e-9)
     again = release.query(JOINED, public={"TOWNS": TOWNS})
     assert_frame_equal(again, release["joined"], rel_tol=1e-9)
-    with pytest.raises(dpsql.SqlError, match="private tables"):
+    with pytest.raises(dpsql.SqlError, match="no table towns") as caught:
         release.query(JOINED)  # nothing says what is public
+    assert 'public=["towns"]' in caught.value.hint
     assert session.history.height == 1
 
 
