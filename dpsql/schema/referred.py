@@ -69,6 +69,14 @@ def with_parents(
     return _Referred(con, table, declared, unit, describe).grain()
 
 
+def over_both(first: Table, other: Table) -> str:
+    """Say of which table a statement is, and of which the first one."""
+    own, before = other.name, first.name
+    if own == before:
+        own, before = ".".join(other.path), ".".join(first.path)
+    return f"This is over {printable(own)}, but the first statement is over {printable(before)}"
+
+
 def check_same_units(
     con: DuckDBPyConnection,
     first: Table,
@@ -86,15 +94,11 @@ def check_same_units(
     Raises:
         SchemaError: they can't; or rows of the units' own table refer to each other.
     """
-    both = f"This is over {printable(other.name)}, but the first statement is over "
-    both += f"{printable(first.name)}"
+    both = over_both(first, other)
     if first.unit is None or other.unit is None or first.path[:2] != other.path[:2]:
-        own, before = other.name, first.name
-        if own == before:
-            own, before = ".".join(other.path), ".".join(first.path)
         raise SchemaError(
-            f"This is over {printable(own)}, but the first statement is over {printable(before)}: "
-            "one script releases from one table, or from several with the rows of the same units.",
+            f"{both}: one script releases from one table, or from several with the rows of the "
+            "same units.",
             hint="release from each table in its own call; or declare their unit, for example "
             'dpsql.Unit("customers", max_rows={"orders": 10}).',
         )

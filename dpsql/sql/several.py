@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.schema import Table
+from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import scale_of
 from dpsql.sql.binding.outline import Outlined
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
@@ -30,12 +31,8 @@ def one_table_only(first: Table, other: Table) -> None:
     Raises:
         SchemaError: always.
     """
-    own, before = other.name, first.name
-    if own == before:
-        own, before = ".".join(other.path), ".".join(first.path)
     raise SchemaError(
-        f"This is over {printable(own)}, but the first statement is over {printable(before)}: "
-        "one script releases from one table.",
+        f"{over_both(first, other)}: one script releases from one table.",
         hint="release from each table in its own call.",
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -253,20 +255,29 @@ def test_adaptive_releases_that_would_take_too_long_are_refused() -> None:
 
 
 def test_the_memory_of_a_moment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, looked = psutil.Process.memory_info, threading.Semaphore(0)
+    used, seen = [100], threading.Event()
 
-    def memory_info(process: psutil.Process) -> Any:
-        found = real(process)
-        if threading.current_thread() is not threading.main_thread():
-            looked.release()
-        return found
+    def memory_info(process: psutil.Process) -> SimpleNamespace:
+        now = used[0]
+        if now == 300:
+            seen.set()
+        return SimpleNamespace(rss=now * 2**20)
 
     monkeypatch.setattr(psutil.Process, "memory_info", memory_info)
     with peak_memory() as peak_mb:
-        held = np.ones(2**24)
-        while looked.acquire(blocking=False):
-            pass
-        for _ in range(2):  # the first may have begun before
-            assert looked.acquire(timeout=60)
-        del held
-    assert peak_mb() > 100
+        used[0] = 300
+        assert seen.wait(timeout=60)
+        used[0] = 120
+    assert peak_mb() == 200
+
+
+def test_memory_that_is_held_is_measured() -> None:
+    script = """
+import numpy as np
+from dpsql.planner.comparison.compare import peak_memory
+with peak_memory() as peak_mb:
+    held = np.ones(2**24)
+    print(peak_mb())
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(run.stdout) > 100

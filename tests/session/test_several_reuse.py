@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import duckdb
 import numpy as np
 import pytest
 from polars.testing import assert_frame_equal
@@ -13,7 +12,7 @@ from dpsql.planner.reconstruction import tables
 from dpsql.release.measurements import encode
 from dpsql.session import tasks
 from dpsql.workload.several import UnitTable
-from tests.release.test_private_joins import TABLES, shop
+from tests.release.test_private_joins import filled
 from tests.session.test_several_tables import BUDGET, COUNTS, HUGE, SCRIPT, Lost, units
 
 ORDERS = {name: SCRIPT[name] for name in ("status", "spent")}
@@ -21,10 +20,7 @@ ORDERS = {name: SCRIPT[name] for name in ("status", "spent")}
 
 @pytest.fixture
 def con():
-    con = duckdb.connect()
-    con.execute(TABLES)
-    shop(con)
-    return con
+    return filled()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from dpsql.release.measurements import decode, encode
 from dpsql.session import tasks
 from dpsql.workload.several import UnitTable
 from tests.release.saved import replace_file, reseal
-from tests.release.test_private_joins import TABLES, shop
+from tests.release.test_private_joins import TABLES, filled, shop
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
 
 HUGE = dpsql.Budget(rho=Fraction(10**13))
@@ -48,10 +48,7 @@ def units(orders=20, items=50):
 
 @pytest.fixture
 def con():
-    con = duckdb.connect()
-    con.execute(TABLES)
-    shop(con)
-    return con
+    return filled()
 
 
 @pytest.fixture
