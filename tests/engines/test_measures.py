@@ -16,6 +16,7 @@ from dpsql.rows.expression import RowColumn
 from dpsql.rows.measure import RowMeasure, measure
 from dpsql.schema import Domain, Table
 from dpsql.schema.units import ResolvedUnit
+from tests.helpers.inserted import insert
 from tests.rows.tools import parse
 
 
@@ -45,7 +46,7 @@ def stored(rows):
     con = duckdb.connect()
     con.execute("CREATE TABLE t (p INTEGER, k INTEGER, l INTEGER, v INTEGER)").fetchall()
     people = np.arange(len(rows)) // 2
-    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", np.column_stack([people, rows]).tolist())
+    insert(con, "t", np.column_stack([people, rows]).tolist())
     return con
 
 

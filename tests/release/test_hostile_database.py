@@ -19,6 +19,7 @@ from dpsql.errors import InternalError, StaleSchemaError
 from dpsql.schema.catalog import read_table
 from dpsql.session import tasks
 from tests.helpers.changes import change_while_planning
+from tests.helpers.inserted import insert
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))
 HUGE = dpsql.Budget(rho=10**12)
@@ -59,7 +60,7 @@ def con(tmp_path):
     con = duckdb.connect(tmp_path / "people.duckdb")
     con.execute("CREATE TYPE e AS ENUM ('x', 'y', 'z')").fetchall()
     con.execute(f"CREATE TABLE t ({', '.join(map(' '.join, COLUMNS.items()))})").fetchall()
-    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", ROWS)
+    insert(con, "t", ROWS)
     yield con
     con.close()
 

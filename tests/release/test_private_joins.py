@@ -17,6 +17,7 @@ from dpsql.errors import (
     StaleSchemaError,
     UnsupportedSqlError,
 )
+from tests.helpers.inserted import insert
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
 
 HUGE = dpsql.Budget(rho=Fraction(10**13))
@@ -90,9 +91,7 @@ def shop(con, seed=1, customers=30, apart=None, without=None):
         if id_ is None or id_ != without:
             rows = {name: [*rows[name], *own[name]] for name in rows}
     for name, found in rows.items():
-        if found:
-            marks = ", ".join("?" for _ in found[0])
-            con.executemany(f"INSERT INTO {name} VALUES ({marks})", found)
+        insert(con, name, found)
 
 
 def filled():
@@ -117,9 +116,7 @@ def owned(con):
     other = duckdb.connect()
     other.execute(TABLES)
     for name in NAMES:
-        found = con.execute(f"SELECT * FROM {name}").fetchall()
-        marks = ", ".join("?" for _ in found[0])
-        other.executemany(f"INSERT INTO {name} VALUES ({marks})", found)
+        insert(other, name, con.execute(f"SELECT * FROM {name}").fetchall())
     other.execute(
         "DELETE FROM items WHERE order_id IN (SELECT id FROM orders WHERE customer_id IS NULL)"
     )

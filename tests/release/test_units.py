@@ -22,6 +22,7 @@ from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.changes import change_while_planning
 from tests.helpers.charging import pay
+from tests.helpers.inserted import insert
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space
 
@@ -39,8 +40,7 @@ SCRIPT = {
 def connect(rows):
     con = duckdb.connect()
     con.execute(f"CREATE TABLE visits ({COLUMNS})").fetchall()
-    if rows:
-        con.executemany("INSERT INTO visits VALUES (?, ?, ?, ?)", rows)
+    insert(con, "visits", rows)
     return con
 
 

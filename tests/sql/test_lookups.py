@@ -7,6 +7,7 @@ import duckdb
 import pytest
 
 import dpsql
+from tests.helpers.inserted import insert
 from tests.sql.reference import differences
 
 ROWS = 100_000
@@ -96,9 +97,9 @@ def connect(seed):
         for i in range(rng.randint(1, 25))
     ]
     sub = [(maybe(rng.randint(0, 3)), rng.choice("xyz")) for _ in range(rng.randint(1, 8))]
-    con.executemany("INSERT INTO facts VALUES (?, ?, ?, ?)", facts)
-    con.executemany("INSERT INTO dim VALUES (?, ?, ?, ?)", dim)
-    con.executemany("INSERT INTO sub VALUES (?, ?)", sub)
+    insert(con, "facts", facts)
+    insert(con, "dim", dim)
+    insert(con, "sub", sub)
     return con
 
 
