@@ -45,6 +45,8 @@ def check_equal(con, session, sql, keys):
             "c.id = o.customer_id AND (status = 'f' OR price IS NULL)) GROUP BY region"),
         (1, f"SELECT EXISTS (SELECT * {ORDERS}) AS e, COUNT(*) AS n, SUM(balance) AS b "
             "FROM customers c GROUP BY e"),
+        (2, f"SELECT (EXISTS (SELECT * {ORDERS})) AS e, (LEAST((SELECT COUNT(*) {ORDERS}), 3)) AS "
+            "n, COUNT(*) AS m FROM customers c GROUP BY e, n"),
         (1, f"SELECT LEAST((SELECT COUNT(*) {ORDERS}), 5) AS n, COUNT(*) FROM customers c "
             "GROUP BY 1"),
         (2, f"SELECT n, region, COUNT(*) FROM (SELECT LEAST((SELECT COUNT(status) {ORDERS}), 3) "

@@ -39,6 +39,8 @@ class Recorded:
     seen: list = field(default_factory=list)
     certified: object = None
     exact: list = field(default_factory=list)
+    counts: dict = field(default_factory=dict)
+    bounds: dict = field(default_factory=dict)
 
 
 def exact_answer(block, counts):
@@ -57,6 +59,7 @@ def recorded(con, asked, **how) -> Recorded:
         found.certified = certified
         found.seen += [certified.digest, certified.privacy_cost, certified.contributions]
         found.seen += [sorted(counted), dict(counted.bounds)]
+        found.counts, found.bounds = {name: counted[name] for name in counted}, counted.bounds
         found.seen += [(counted[name].shape, counted[name].dtype) for name in sorted(counted)]
         values = {}
         for block in certified.blocks:

@@ -163,8 +163,8 @@ class RowBinder:
         if isinstance(inner, exp.Column) and not inner.table and not inner.is_star:
             found = self.scope.resolve(inner, by_row=True)
             if isinstance(found, exp.Expr):
-                return self.source.node(found)
-        return self.source.node(node)
+                node = found
+        return self.source.node(node.unnest() if isinstance(node, exp.Paren) else node)
 
     def _column(
         self,
