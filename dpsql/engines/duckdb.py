@@ -58,6 +58,7 @@ class DuckDBEngine(Engine):
     def __init__(self, con: duckdb.DuckDBPyConnection, *, on_step: Step | None = None) -> None:
         self.con = con
         self.on_step = on_step
+        self._within_snapshot = False
 
     def prepared(
         self,
@@ -93,10 +94,15 @@ class DuckDBEngine(Engine):
     def snapshot(self) -> Iterator[None]:
         """Begin a read transaction, unless the caller has one; see `Engine.snapshot`.
 
+        Within a snapshot of this engine it is that one.
+
         Raises:
             SchemaError: the connection is closed, busy, or in a failed transaction.
             ResourceLimitError: profiling is on and can't be switched off; it would print counts.
         """
+        if self._within_snapshot:
+            yield
+            return
         with self._quiet_and_fast():
             owned = self._outside()
             # Ctrl-C may come at any line, so also before the first end: then the second is reached.
@@ -104,10 +110,12 @@ class DuckDBEngine(Engine):
                 try:
                     if owned:
                         fetch(self.con, "BEGIN TRANSACTION")
+                    self._within_snapshot = True
                     yield
                 finally:
                     self._end(owned)
             finally:
+                self._within_snapshot = False
                 self._end(owned)
 
     def _outside(self) -> bool:

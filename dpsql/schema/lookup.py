@@ -108,18 +108,25 @@ def current_database(con: DuckDBPyConnection) -> tuple[str, Path | None]:
     return name, Path(path) if path else None
 
 
-def attached_file(con: DuckDBPyConnection, path: Sequence[str]) -> Path | None:
+def attached_file(
+    con: DuckDBPyConnection, path: Sequence[str], current: str | None = None
+) -> Path | None:
     """Return the file that a table or view of an attached database is in; None in the current one.
 
     The file is what its rows are known by: their account is beside it, whatever the database is
     called on this connection. So it has to be one, and DuckDB's, of which a transaction sees one
     state.
 
+    Args:
+        con: an open DuckDB connection; only its catalog is read.
+        path: the path of the table or view.
+        current: the current database, where it is known.
+
     Raises:
         SchemaError: the database is another system's, in memory, or on another machine.
     """
     database = path[0]
-    if database.lower() == _current(con)[0].lower():
+    if database.lower() == (current or _current(con)[0]).lower():
         return None
     found = fetch(con, _DATABASE, [database])
     if len(found) != 1 or str(found[0][1]).lower() != "duckdb":
@@ -197,7 +204,8 @@ def find(
         SchemaError: there is none, or the name may mean several; or see `attached_file`.
     """
     shown = _checked(parts)
-    place = within or _current(con)
+    here = _current(con)
+    place = within or here
     tables = fetch(con, _TABLES, [parts[-1]])
     views = fetch(con, _VIEWS, [parts[-1]])
     wanted = _candidates(parts, *place)
@@ -207,7 +215,7 @@ def find(
     hidden = [row for row in tables if row[3]] + views
     if within is None and len(parts) == 1 and any(row[0].lower() == _TEMPORARY for row in hidden):
         raise _hidden(shown, found, "table")
-    attached_file(con, found)
+    attached_file(con, found, here[0])
     return found
 
 
@@ -232,7 +240,8 @@ def find_view(
         SchemaError: it is no name, or may mean several; or see `attached_file`.
     """
     shown = _checked(parts)
-    wanted = _candidates(parts, *(within or _current(con)))
+    here = _current(con)
+    wanted = _candidates(parts, *(within or here))
     views = {tuple(row[:3]): row for row in fetch(con, _VIEWS, [parts[-1]])}
     stored = [path for path in views if path[0].lower() != _TEMPORARY]
     found = _one(shown, [path for path in stored if _folded(path) in wanted])
@@ -242,7 +251,7 @@ def find_view(
     hidden = any(row[0].lower() == _TEMPORARY for row in others)
     if within is None and len(parts) == 1 and hidden:
         raise _hidden(shown, found, "view")
-    attached_file(con, found)
+    attached_file(con, found, here[0])
     return StoredView(found, str(views[found][3]), views[found][4])
 
 
