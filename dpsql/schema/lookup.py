@@ -115,12 +115,7 @@ def attached_file(
 
     The file is what its rows are known by: their account is beside it, whatever the database is
     called on this connection. So it has to be one, and DuckDB's, of which a transaction sees one
-    state.
-
-    Args:
-        con: an open DuckDB connection; only its catalog is read.
-        path: the path of the table or view.
-        current: the current database, where it is known.
+    state. The current database may be given.
 
     Raises:
         SchemaError: the database is another system's, in memory, or on another machine.

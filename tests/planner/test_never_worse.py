@@ -29,6 +29,7 @@ def compared(*asked, mechanisms=OTHERS) -> dpsql.Plan:
     return planned
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", [*range(8), 653])
 def test_random_scripts(seed):
     check(seed)

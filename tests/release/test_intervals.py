@@ -51,6 +51,7 @@ def test_quantiles_without_noise_are_their_own_interval(con):
     assert (frame["w_upper"] == frame["w"]).all()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("value", ["MIN(age)", "MAX(hours)", "MIN(hours)", "MAX(age)"])
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
 def test_the_least_and_the_largest_value_are_held(con, value, epsilon):

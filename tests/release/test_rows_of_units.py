@@ -36,6 +36,7 @@ def check_equal(con, session, sql, keys):
     assert all(abs(row[0]) < 0.1 for row in found.values()), found
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(
     ("keys", "sql"),
     [

@@ -77,6 +77,7 @@ def check(con, name, expression, axis):
         assert values[-1 if number is None else known.index(number)] == value, row
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_interval_of_a_row_says_what_an_expression_is(con, text):
     name, expression, cuts = cut(con, text)

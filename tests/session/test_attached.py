@@ -373,6 +373,7 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_no_way_to_a_table_gives_it_a_fresh_budget(file, place, way):
     with duckdb.connect(file) as con:

@@ -46,6 +46,7 @@ def answer(con, asked, sql):
     return rows(r for r in frame.rows() if any(r[names.index(c)] for c in counts))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("sql", "cells"), [
     ("SELECT CASE WHEN price < 10 THEN 'cheap' WHEN price < 500 THEN 'mid' ELSE 'dear' END AS c, "
      "COUNT(*) AS n, COUNT(*) FILTER (price >= 50) AS n2 FROM t GROUP BY c", 5),
@@ -90,6 +91,7 @@ ENDS = """CREATE TABLE e AS SELECT * FROM (VALUES (1, DATE '9999-12-31', TIMESTA
 (8, NULL, NULL)) AS e(i, d, ts); ALTER TABLE e ALTER i SET NOT NULL"""
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("key", [
     "i IS NULL", "i > 99999999999", "CASE WHEN i > 5 THEN 'x' ELSE 'x' END", "i BETWEEN 5 AND 3",
     "CASE WHEN d > '2001-01-01' THEN 1 ELSE 1 END", "CASE WHEN hour(ts) < 30 THEN 2 ELSE 2 END",

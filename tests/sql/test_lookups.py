@@ -103,6 +103,7 @@ def connect(seed):
     return con
 
 
+@pytest.mark.sampled(56)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sql", statements())
 def test_joins_are_those_of_duckdb(sql, seed):
@@ -130,6 +131,7 @@ UNDECLARED = """
 """
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("line", [line for line in UNDECLARED.split("\n") if line])
 def test_keys_without_a_domain_have_the_values_of_the_public_table(line, seed):
