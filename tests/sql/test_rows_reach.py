@@ -86,3 +86,18 @@ def test_sums_of_a_select_are_measured_alike():
     assert measured("SELECT k, SUM(p) AS p, SUM(q) AS q, SUM(d) FROM t GROUP BY k") == [True] * 3
     assert measured("SELECT SUM(p) AS p, SUM(q) AS q FROM t WHERE q > 1") == [True, False]
     assert measured("SELECT SUM(p) AS p, SUM(q) AS s, MEDIAN(q) AS m FROM t").count(True) == 1
+
+
+@pytest.mark.parametrize(
+    "until", ["DATE '2020-01-31' + INTERVAL '1' MONTH", "TIMESTAMP '2020-03-01' - INTERVAL 1 DAY"]
+)
+def test_moments_are_moved_where_nothing_is_private(until):
+    """Of a column without a domain: no function of the calendar runs on rows."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t AS SELECT DATE '2020-01-01' + i::INTEGER AS d FROM range(90) r(i)")
+    sql = f"SELECT COUNT(*) AS n FROM t WHERE d >= DATE '2020-01-20' AND d < {until}"
+    found = dpsql.query(con, sql, budget=dpsql.Budget(rho=1e12))
+    assert found["n"][0] == pytest.approx(con.execute(sql).fetchone()[0], abs=1e-3)
+    late = "SELECT COUNT(*) AS n FROM t WHERE d < DATE '2020-01-31' + INTERVAL 9999999 YEAR"
+    with pytest.raises(dpsql.SqlError, match="out of range"):
+        dpsql.query(con, late, budget=dpsql.Budget(rho=1))

@@ -33,6 +33,7 @@ from dpsql.schema.values import ZONED
 from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.buckets import bucket_key
+from dpsql.sql.lowering.intervals import with_moments
 from dpsql.sql.lowering.stored_values import clamped, ends_of, number, stored_type, within
 from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
@@ -231,7 +232,8 @@ class RowReader:
                     "compare the column with values, or declare its domain.",
                 )
             with self._at(bound.span):
-                read = read_expression(self._sandbox.tree(bound.sql))
+                written = with_moments(bound.node, self._sandbox)
+                read = read_expression(self._sandbox.tree(written))
                 self._check_patterns(read)
                 self._read[bound.sql] = self._named(read)
         return self._read[bound.sql]

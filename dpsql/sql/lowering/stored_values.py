@@ -65,9 +65,16 @@ def _nearest(value: row.RowExpression, domain: Domain) -> row.RowExpression:
     if type_.is_exact and step == Fraction(1, 10**type_.scale):
         return value
     low, apart = _constant(values[0]), _decimal(step, values.scale)
-    steps = row.RowCall("/", (row.RowCall("-", (value, low)), apart))
-    nearest = row.RowCall("floor", (row.RowCall("+", (steps, row.RowConstant("DECIMAL", "0.5"))),))
+    steps = row.RowCall("-", (value, low))
+    if step == 1 and type_.is_exact:  # what is divided is a DOUBLE
+        return row.RowCall("+", (low, row.RowCall("floor", (_half_more(steps),))))
+    steps = row.RowCall("/", (steps, apart))
+    nearest = row.RowCall("floor", (_half_more(steps),))
     return row.RowCall("+", (low, row.RowCall("*", (nearest, apart))))
+
+
+def _half_more(value: row.RowExpression) -> row.RowExpression:
+    return row.RowCall("+", (value, row.RowConstant("DECIMAL", "0.5")))
 
 
 def _decimal(value: Fraction, scale: int) -> row.RowConstant:
