@@ -16,7 +16,17 @@ from typing import Literal
 from dpsql.planner.plans.traits import MECHANISMS
 
 Kind = Literal[
-    "text", "texts", "single", "bounds", "number", "amount", "pairs", "choice", "switch", "off"
+    "text",
+    "texts",
+    "single",
+    "bounds",
+    "number",
+    "amount",
+    "pairs",
+    "keys",
+    "choice",
+    "switch",
+    "off",
 ]
 
 
@@ -24,9 +34,9 @@ Kind = Literal[
 class Flag:
     """How an option is typed.
 
-    `texts` and `pairs` (name=25) may be repeated; a `single` text that is repeated is
-    handed over as several, to be refused; `bounds` are one whole number, or several with names
-    (orders=10); `off` is a switch that is on without it.
+    `texts`, `pairs` (name=25) and `keys` (orders.customer_id=customers.id) may be repeated; a
+    `single` text that is repeated is handed over as several, to be refused; `bounds` are one whole
+    number, or several with names (orders=10); `off` is a switch that is on without it.
     """
 
     help: str
@@ -43,6 +53,12 @@ FLAGS: Mapping[str, Flag] = {
         "How many rows of one unit count at most; of several tables, orders=10. Repeatable.",
         "bounds",
         "K",
+    ),
+    "references": Flag(
+        "With --unit: a key that the database doesn't know, orders.customer_id=customers.id. "
+        "Repeatable.",
+        "keys",
+        "COLUMN=COLUMN",
     ),
     "each_row": Flag(
         "Beside tables with units: the rows of this one belong to nobody in those.", "switch"
@@ -121,6 +137,30 @@ def named_number(text: str) -> tuple[str, float]:
     raise ValueError(f"{text!r} is not of the form name=25")
 
 
+def key(text: str) -> tuple[str, str]:
+    """Read a column and the one that it refers to, as in `orders.customer_id=customers.id`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    column, _, of = map(str.strip, text.partition("="))
+    if column and of and "=" not in of:
+        return column, of
+    raise ValueError(f"{text!r} is not of the form orders.customer_id=customers.id")
+
+
+def keys_of(given: Collection[tuple[str, str]]) -> dict[str, str] | None:
+    """Return columns and those that they refer to, as they are given in Python.
+
+    Raises:
+        ValueError: a column is given twice.
+    """
+    found = dict(given)
+    if len(found) < len(given):
+        raise ValueError("a column refers to two")
+    return found or None
+
+
 def bound(text: str) -> tuple[str, int]:
     """Read a whole number, or a name and one, as in `orders=10`; the name is empty without one.
 
@@ -150,7 +190,7 @@ def bounds_of(given: Collection[tuple[str, int]]) -> int | dict[str, int] | None
 def spelling(name: str) -> str:
     """Return the flag of an option: `--max-rows`, `--no-reuse`, and `--target` for one of many."""
     flag = FLAGS[name]
-    word = name.removesuffix("s") if flag.kind == "pairs" else name
+    word = name.removesuffix("s") if flag.kind in {"pairs", "keys"} else name
     return ("--no-" if flag.kind == "off" else "--") + word.replace("_", "-")
 
 

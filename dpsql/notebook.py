@@ -27,6 +27,8 @@ from dpsql.flags import (
     bound,
     bounds_of,
     exact_number,
+    key,
+    keys_of,
     named_number,
     one_of,
     spelling,
@@ -190,6 +192,8 @@ class Magics:
             found["unit"] = one_of(found["unit"])
         if isinstance(found.get("max_rows"), list):
             found["max_rows"] = _bounds(found["max_rows"])
+        if isinstance(found.get("references"), list):
+            found["references"] = _keys(found["references"])
         if "schema" in found:
             found["schema"] = self._variable(found["schema"])
         names = found.get("public", [])
@@ -224,6 +228,13 @@ def _bounds(given: list[tuple[str, int]]) -> int | dict[str, int] | None:
         return bounds_of(given)
     except ValueError as error:
         raise UsageError(f"--max-rows: {error}.") from None
+
+
+def _keys(given: list[tuple[str, str]]) -> dict[str, str] | None:
+    try:
+        return keys_of(given)
+    except ValueError as error:
+        raise UsageError(f"--reference: {error}.") from None
 
 
 def _left(session: Session) -> str:
@@ -342,6 +353,7 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
     "number": {"type": float},
     "amount": {"type": _reading(exact_number)},
     "pairs": {"type": _reading(named_number), "action": "append", "default": []},
+    "keys": {"type": _reading(key), "action": "append"},
     "switch": {"action": "store_true"},
     "off": {"action": "store_false"},
 }

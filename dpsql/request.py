@@ -51,6 +51,7 @@ class UnitOptions(TypedDict, total=False):
     public: PublicTables | None
     unit: UnitLike
     max_rows: int | Mapping[str, int] | None
+    references: Mapping[str, str] | None
 
 
 class TableOptions(SchemaOption, UnitOptions, total=False):
@@ -262,6 +263,7 @@ class Declared:
     public: PublicTables | None = None
     unit: UnitLike = None
     max_rows: int | Mapping[str, int] | None = None
+    references: Mapping[str, str] | None = None
     vintage: str = ""
     accept_schema: bool = False
     ledger: str | Path | None = None

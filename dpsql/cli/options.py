@@ -17,6 +17,8 @@ from dpsql.flags import (
     bound,
     bounds_of,
     exact_number,
+    key,
+    keys_of,
     named_number,
     one_of,
     spelling,
@@ -165,6 +167,7 @@ _TYPES: Mapping[str, Any] = {
     "number": float,
     "amount": AMOUNT,
     "pairs": Typed("name=number", named_number),
+    "keys": Typed("column=column", key),
 }
 """Option, or kind of flag, → what click reads it as; else it is text."""
 _DECLARED = {*SessionOptions.__annotations__, "each_row"}
@@ -188,7 +191,7 @@ def typed(name: str) -> Callable[[Any], Any]:
         more = {"type": choice, "default": flag.choices[0], "show_default": True}
     else:
         more = {"type": _TYPES.get(name, _TYPES.get(flag.kind)), "metavar": flag.metavar}
-        more["multiple"] = flag.kind in {"texts", "pairs", "single", "bounds"}
+        more["multiple"] = flag.kind in {"texts", "pairs", "single", "bounds", "keys"}
     return click.option(spelling(name), name, help=flag.help, **more)
 
 
@@ -213,7 +216,7 @@ def _typed(names: Collection[str]) -> dict[str, Callable[[Any], Any]]:
 
 def _source(given: dict[str, Any]) -> DatabaseOptions:
     each_row = given.pop("each_row")
-    if each_row and (given["unit"] or given["max_rows"]):
+    if each_row and (given["unit"] or given["max_rows"] or given["references"]):
         raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
     if each_row:
         from dpsql.schema import EACH_ROW
@@ -236,6 +239,8 @@ def _argument(name: str, value: Any) -> Any:
         return list(value) or None
     if kind == "bounds":
         return _bounds(value, spelling(name))
+    if kind == "keys":
+        return _keys(value, spelling(name))
     if kind == "single" and isinstance(value, tuple):
         return one_of(value)
     return not value if kind == "off" else value
@@ -244,6 +249,13 @@ def _argument(name: str, value: Any) -> Any:
 def _bounds(given: tuple[tuple[str, int], ...], option: str) -> int | dict[str, int] | None:
     try:
         return bounds_of(given)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}.") from None
+
+
+def _keys(given: tuple[tuple[str, str], ...], option: str) -> dict[str, str] | None:
+    try:
+        return keys_of(given)
     except ValueError as error:
         raise click.UsageError(f"{option}: {error}.") from None
 

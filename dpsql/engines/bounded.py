@@ -50,11 +50,11 @@ from contextlib import suppress
 
 from dpsql.engines.columns import call, whole
 from dpsql.engines.parents import (
-    identity,
+    has_unit,
     parents_of,
     stored_columns,
     stored_type,
-    unit_column,
+    unit_id,
     unused,
     way_to_unit,
     with_others_columns,
@@ -95,7 +95,7 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     parents = parents_of(table, [*names, *outer])
     if not parents and not within:
         return _kept_rows(table.alone, names)
-    refer = [parent.join.column for parent in parents if not parent.above]
+    refer = [name for parent in parents if not parent.above for name in parent.join.columns]
     stored = [name for name in (*names, *outer) if name not in table.joined]
     theirs = [*(name for parent in parents for name in parent.names)]
     for one in within:
@@ -113,9 +113,8 @@ def _kept_rows(table: Table, columns: Iterable[str], unit_as: str | None = None)
         raise InternalError("a table without a unit has no bound on its rows")
     names = list(columns)
     own = unused([*table.columns, *table.undeclared])
-    stored = unit_column(unit)
-    id_, source = identity(stored, unit.type), way_to_unit(table)
-    rows = f"{source} WHERE {stored} IS NOT NULL"
+    id_, source, known = unit_id(unit), way_to_unit(table), has_unit(unit)
+    rows = f"{source} WHERE {known}"
     read = [(f"t0.{quoted_name(name)}", quoted_name(name)) for name in names]
     read += [] if unit_as is None else [(id_, quoted_name(unit_as))]
     chosen = ", ".join(f"{column} AS {name}" for column, name in read) or "0"
@@ -128,7 +127,7 @@ def _kept_rows(table: Table, columns: Iterable[str], unit_as: str | None = None)
     turned = call("%", call("+", place, found[1]), found[0])
     k = whole(unit.max_rows, "BIGINT")
     # Of the others all are kept. Rows of crowded units are lined up, then their stretches are told.
-    others = f"SELECT {chosen} FROM {source} ANTI JOIN {CROWDED} {same} WHERE {stored} IS NOT NULL"
+    others = f"SELECT {chosen} FROM {source} ANTI JOIN {CROWDED} {same} WHERE {known}"
     placed = (
         f"SELECT {f'{chosen}, ' * bool(read)}{found[0]}, {found[2]}, {found[3]}, "
         f"{turned} AS {own}q FROM {source} JOIN {CROWDED} {same}"

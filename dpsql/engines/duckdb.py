@@ -76,7 +76,7 @@ class DuckDBEngine(Engine):
             tuple(needed),
             table.contributions,
             {name: value.bound for name, value in measures.items()},
-            table.origin,
+            table.origins,
         )
 
     def marginals(
@@ -178,8 +178,8 @@ class DuckDBCounting(Counting):
     contributions: int
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Measure → the largest magnitude of what a row adds."""
-    origin: Origin | None = None
-    """Of a view, where its rows come from."""
+    origins: tuple[Origin, ...] = ()
+    """Of views, where their rows come from."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -195,8 +195,8 @@ class DuckDBCounting(Counting):
                 counted |= scan.run(self.engine.con)
                 if self.engine.on_step is not None:
                     self.engine.on_step(done, len(self.needed))
-            if self.origin is not None:
-                self.origin.check_unchanged()
+            for origin in self.origins:
+                origin.check_unchanged()
         sums = roll_up(self.wanted, counted, self.bounds.keys())
         return Counted(sums, self.contributions, self.bounds)
 

@@ -3,14 +3,24 @@
 Guarantees:
     For each row there is one row, with its unit's data alone.
 
-    *Proof.* `Parent.join` references a column of which no two rows have the same value (PRIMARY KEY
-    or UNIQUE), and both sides are compared as values of which equal ones are the same, texts as
-    bytes. So at most one row of a parent's table meets a row, and a LEFT JOIN keeps the row if none
-    does: the number of rows stays, and with it the bound on the rows of a unit. A parent on the way
-    to the unit is a row of the same unit (`dpsql/schema/grain.py`); any other one is met only where
-    its unit has the same id. By induction over the steps, all that a row has is a function of its
-    unit's rows. Of other rows of its unit (`Within`) a row meets one group at most, by the GROUP BY
-    of ids of units and of columns that tell rows apart; all rows of that group are of its unit. ∎
+    *Proof.* Let a row of a table be (row, u) for each unit u that its way leads to: one at most
+    along FOREIGN KEYs, of which no two referenced rows have the same value, and several where a key
+    is declared and more than one row has it. `way_to_unit` gives each (row, u) once: a key that
+    isn't enforced meets the distinct (key, u) of the rows that have it. What comes or goes with u
+    are the rows with its id in the table that has the ids; (row, v) for v ≠ u stays as it is. So
+    u's rows are those (row, u), of which at most k are kept.
+
+    `Parent.join` of a FOREIGN KEY references columns of which no two rows have the same values, and
+    both sides are compared as values of which equal ones are the same, texts as bytes. So at most
+    one row of a parent's table meets a row, and a LEFT JOIN keeps the row if none does: the number
+    of rows stays, and with it the bound on the rows of a unit. A parent on the way to the unit is a
+    row of the same unit (`dpsql/schema/grain.py`); any other one, and each along a key that isn't
+    enforced, is met only where its unit has the same id. Of those along a key that isn't enforced,
+    (key, u) is met only if one row of u has the key: `_single` counts them by u and key, so other
+    units' rows have no say in it. By induction over the steps, all that a row has is a function of
+    its unit's rows. Of other rows of its unit (`Within`) a row meets one group at most, by the
+    GROUP BY of ids of units and of columns that tell rows apart; all rows of that group are of its
+    unit. ∎
 
     Rows that the order of `bounded.py` can't tell apart agree in what they refer to as well: the
     columns that refer, or by which groups are met, are among those that it looks at, if any
@@ -19,14 +29,15 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from dpsql.engines.columns import call, source_of
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import COLLATED, Parent, Within
-from dpsql.schema.units import ResolvedUnit
+from dpsql.schema.units import Join, ResolvedUnit
 
 
 def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
@@ -56,16 +67,19 @@ def with_others_columns(
         unit: the column of the rows with the ids of their units.
     """
     places = {"": "t", **{parent.prefix: f"p{i}" for i, parent in enumerate(parents)}}
+    outer = [name for one in within for name, _ in one.pairs]
     written: dict[str, str] = {}
     source = f"({rows}) AS t"
     for parent in parents:
         join, own = parent.join, places[parent.prefix]
-        child = identity(f"{places[parent.above]}.{quoted_name(join.column)}", join.type)
+        child = partial(_column, places[parent.above])
         key = f"{own}.{quoted_name(join.key)}"
         met = source_of(parent.table)
         if not parent.on_way:
-            met = f"({_with_units(parent.table, stored_columns(parent.table), unit)})"
-        source += f" LEFT JOIN {met} AS {own} ON {child} = {identity(key, join.type)}"
+            read = _read_of(parent, parents, [*names, *outer])
+            met = f"({_with_units(parent.table, read, unit)})"
+            met = met if join.enforced else f"({_single(met, read, join, unit)})"
+        source += f" LEFT JOIN {met} AS {own} ON {_same(join, child, partial(_column, own))}"
         if not parent.on_way:
             source += f" AND t.{quoted_name(unit)} = {own}.{quoted_name(unit)}"
         written |= {name: f"{own}.{quoted_name(of)}" for of, name in parent.names.items()}
@@ -73,13 +87,20 @@ def with_others_columns(
     for i, one in enumerate(within):
         source += f" LEFT JOIN ({_of_groups(one, unit)}) AS w{i} ON "
         source += f"t.{quoted_name(unit)} = w{i}.{quoted_name(unit)}"
-        for place, (outer, inner) in enumerate(one.pairs):
-            column = written.get(outer, f"t.{quoted_name(outer)}")
+        for place, (around, inner) in enumerate(one.pairs):
+            column = written.get(around, f"t.{quoted_name(around)}")
             source += f" AND {identity(column, stored_type(one.table, inner))} = w{i}.k{place}"
         none = f"w{i}.{quoted_name(unit)} IS NULL"
         written[one.name] = f"CASE WHEN {none} THEN {one.empty} ELSE w{i}.v END"
     shown = (f"{written.get(n, f't.{quoted_name(n)}')} AS {quoted_name(n)}" for n in names)
     return f"SELECT {', '.join(shown)} FROM {source}"
+
+
+def _read_of(parent: Parent, parents: Sequence[Parent], names: Collection[str]) -> list[str]:
+    """Return which stored columns of a parent are read, for some columns of the grain."""
+    read = {of for of, name in parent.names.items() if name in names}
+    read |= {name for p in parents if p.above == parent.prefix for name in p.join.columns}
+    return sorted(read.union(parent.join.keys))
 
 
 def _of_groups(one: Within, unit: str) -> str:
@@ -101,7 +122,7 @@ def _of_groups(one: Within, unit: str) -> str:
 def _of_units(table: Table, names: Sequence[str], unit: str) -> str:
     """Write rows with the ids of their units, and with columns of their parents."""
     parents = parents_of(table, names)
-    refer = [parent.join.column for parent in parents if not parent.above]
+    refer = [name for parent in parents if not parent.above for name in parent.join.columns]
     stored = [name for name in names if name not in table.joined]
     rows = _with_units(table.alone, list(dict.fromkeys([*stored, *refer])), unit)
     return with_others_columns(rows, parents, (), [*names, unit], unit) if parents else rows
@@ -111,11 +132,22 @@ def _with_units(table: Table, names: Sequence[str], unit: str) -> str:
     """Write the rows of a table that belong to units, with the ids of these."""
     if table.unit is None:
         raise InternalError("rows that are met by their unit have none")
-    stored = unit_column(table.unit)
     shown = "".join(f"t0.{quoted_name(name)}, " for name in names)
-    of = identity(stored, table.unit.type)
-    source = f"{way_to_unit(table)} WHERE {stored} IS NOT NULL"
-    return f"SELECT {shown}{of} AS {quoted_name(unit)} FROM {source}"
+    return (
+        f"SELECT {shown}{unit_id(table.unit)} AS {quoted_name(unit)} "
+        f"FROM {way_to_unit(table)} WHERE {has_unit(table.unit)}"
+    )
+
+
+def _single(rows: str, names: Sequence[str], join: Join, unit: str) -> str:
+    """Write those of some rows with units that have a key alone among those of their unit."""
+    keys = [identity(quoted_name(pair.key), pair.type) for pair in join.pairs]
+    # The aggregate is of one row: of several it would be left open which of them it is of.
+    shown = (f"{call('any_value', quoted_name(name))} AS {quoted_name(name)}" for name in names)
+    return (
+        f"SELECT {', '.join([*shown, quoted_name(unit)])} FROM {rows} AS s "
+        f"GROUP BY {', '.join([quoted_name(unit), *keys])} HAVING {call('count', '*')} = 1"
+    )
 
 
 def stored_columns(table: Table) -> list[str]:
@@ -137,19 +169,78 @@ def identity(column: str, type_: str) -> str:
 
 
 def way_to_unit(table: Table) -> str:
-    """Join a table with those on the way to its unit: each has one row at most for a row."""
-    source = f"{source_of(table)} AS t0"
-    for i, join in enumerate(table.unit.joins if table.unit is not None else ()):
-        parent = ".".join(quoted_name(part) for part in join.path)
-        child = identity(f"t{i}.{quoted_name(join.column)}", join.type)
-        key = identity(f"t{i + 1}.{quoted_name(join.key)}", join.type)
-        source += f" JOIN {parent} AS t{i + 1} ON {child} = {key}"
+    """Join a table with those on the way to its unit: each row is there once for each unit."""
+    joins = table.unit.joins if table.unit is not None else ()
+    return f"{source_of(table)} AS t0{_way(table, 0)}" if joins else f"{source_of(table)} AS t0"
+
+
+def _way(table: Table, first: int) -> str:
+    """Join `t0`, `t1`, … with what comes after it on the way; see `way_to_unit`."""
+    unit = _unit_of(table)
+    source = ""
+    for i, join in enumerate(unit.joins[first:], start=first):
+        met = ".".join(quoted_name(part) for part in join.path)
+        child, own = partial(_column, f"t{i}"), partial(_column, f"t{i + 1}")
+        if join.enforced:
+            source += f" JOIN {met} AS t{i + 1} ON {_same(join, child, own)}"
+            continue
+        keys = [identity(own(pair.key), pair.type) for pair in join.pairs]
+        ids = _ids(unit, i + 1)
+        shown = [f"{column} AS k{at}" for at, column in enumerate(keys)]
+        shown += [f"{column} AS u{at}" for at, column in enumerate(ids)]
+        distinct = (
+            f"SELECT DISTINCT {', '.join(shown)} FROM {met} AS t{i + 1}{_way(table, i + 1)} "
+            f"WHERE {_all_there(ids)}"
+        )
+        pairs = [(identity(child(p.column), p.type), f"k{at}") for at, p in enumerate(join.pairs)]
+        same = " AND ".join(f"{column} = t{i + 1}.{key}" for column, key in pairs)
+        return f"{source} JOIN ({distinct}) AS t{i + 1} ON {same}"
     return source
 
 
-def unit_column(unit: ResolvedUnit) -> str:
-    """Return the column with the unit's id, in `way_to_unit`."""
-    return f"t{len(unit.joins)}.{quoted_name(unit.column)}"
+def _unit_of(table: Table) -> ResolvedUnit:
+    if table.unit is None:
+        raise InternalError("the rows of a table without a unit have none")
+    return table.unit
+
+
+def _ids(unit: ResolvedUnit, first: int = 0) -> list[str]:
+    """Return what the unit's id is made of, in what `_way` joins from some step on.
+
+    Equal ones are the same, byte for byte: no collation merges what is told apart.
+    """
+    for i, join in enumerate(unit.joins[first:], start=first):
+        if not join.enforced:
+            return [f"t{i + 1}.u{at}" for at in range(len(unit.columns))]
+    last = f"t{len(unit.joins)}"
+    return [identity(f"{last}.{quoted_name(name)}", type_) for name, type_ in unit.columns]
+
+
+def _all_there(ids: Sequence[str]) -> str:
+    return " AND ".join(f"{column} IS NOT NULL" for column in ids)
+
+
+def unit_id(unit: ResolvedUnit) -> str:
+    """Return the unit's id, in `way_to_unit`."""
+    ids = _ids(unit)
+    return ids[0] if len(ids) == 1 else call("row", *ids)
+
+
+def has_unit(unit: ResolvedUnit) -> str:
+    """Write whether a row belongs to a unit, in `way_to_unit`."""
+    return _all_there(_ids(unit))
+
+
+def _column(place: str, name: str) -> str:
+    return f"{place}.{quoted_name(name)}"
+
+
+def _same(join: Join, child: Callable[[str], str], parent: Callable[[str], str]) -> str:
+    """Write that a row refers to another one."""
+    return " AND ".join(
+        f"{identity(child(pair.column), pair.type)} = {identity(parent(pair.key), pair.type)}"
+        for pair in join.pairs
+    )
 
 
 def unused(columns: Collection[str]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from dpsql.engines.files import (
     types_of,
 )
 from dpsql.engines.projection import FileScan, Layer, Projection
+from dpsql.engines.view_units import unit_above, unit_below
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
     RowCast,
@@ -63,9 +63,8 @@ from dpsql.schema.lookup import (
     is_table,
     storing,
 )
-from dpsql.schema.names import apart, closest
+from dpsql.schema.names import apart
 from dpsql.schema.references import COLUMNS, resolve_unit
-from dpsql.schema.units import ResolvedUnit
 from dpsql.schema.zones import check_zones
 
 if TYPE_CHECKING:
@@ -294,7 +293,7 @@ def _described(
         return read_table(con, layer.path, schema, unit)
     name, path = layer.path[-1], layer.path
     said = unit_of(con, path, schema, unit, layer.comment)
-    inner = _described(con, layer.below, schema, _unit_below(layer, said))
+    inner = _described(con, layer.below, schema, unit_below(con, layer, said))
     known = [_known(layer, inner, column) for column in layer.types]
     declared = declared_for(con, path, schema, columns_of(con, path))
     columns, undeclared, bounds = fitted(name, known, declared)
@@ -307,7 +306,7 @@ def _described(
         columns,
         undeclared,
         path,
-        _unit_above(layer, inner),
+        unit_above(layer, inner),
         frozenset(c for c in kept if layer.plain(c) in inner.enforced),
         groups_of(con, path, schema, columns),
         inner.each_row,
@@ -350,46 +349,3 @@ def _known(layer: Layer, inner: Table, column: str) -> KnownColumn:
     found = inner.columns.get(plain) or inner.bounds.get(plain) or truth
     shown = inner.undeclared.get(plain, "").removeprefix(GENERATED)
     return KnownColumn(column, type_.removeprefix(GENERATED), found, shown, generated=generated)
-
-
-def _unit_below(layer: Layer, said: Unit | EachRow | None) -> Unit | EachRow | None:
-    """Name the unit of a view by the column below.
-
-    Raises:
-        SchemaError: it is no column of the view that is shown as it is below.
-    """
-    if not isinstance(said, Unit):
-        return said
-    view = printable(layer.path[-1])
-    own = next((name for name in layer.columns if name.lower() == said.key.lower()), None)
-    if own is None:
-        raise SchemaError(
-            f"The view {view} has no column {printable(said.key)} that could be its unit.",
-            hint=closest(said.key, layer.columns),
-        )
-    plain = layer.plain(own)
-    if plain is None:
-        raise SchemaError(
-            f"The column {own} of the view {view} is computed, so it can't be its unit.",
-            hint="show the column of the table below as it is, and name that.",
-        )
-    return Unit(plain, said.max_rows)
-
-
-def _unit_above(layer: Layer, inner: Table) -> ResolvedUnit | None:
-    """Name the unit of what is below by the view's own column.
-
-    Raises:
-        SchemaError: the view doesn't show it.
-    """
-    unit = inner.unit
-    if unit is None:
-        return None
-    for name in layer.columns:
-        if layer.plain(name) == unit.column and not unit.joins:
-            return replace(unit, name=name, column=name)
-    raise SchemaError(
-        f"The rows of {printable(inner.name)} belong to units, of {printable(unit.name)}, which "
-        f"the view {printable(layer.path[-1])} doesn't show.",
-        hint="make the view anew with that column, as it is.",
-    )

@@ -18,6 +18,7 @@ from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
 from dpsql.schema.comments import domains_of, expressions_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
+from dpsql.schema.declared_keys import references_for
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import check_expressions
 from dpsql.schema.fetching import fetch
@@ -124,7 +125,8 @@ def verify_unchanged(
 
 
 def _files(table: Table) -> str:
-    return "" if table.origin is None else table.origin.state
+    met = [table, *(parent.table for parent in table.parents)]
+    return "".join(of.origin.state for of in met if of.origin is not None)
 
 
 def _public(table: Table) -> object:
@@ -250,7 +252,10 @@ def unit_of(
             hint=f"leave unit and max_rows out: the schema says {declared}.",
         )
     said = of_comment(path[-1], comment, given or declared)
-    return _bounded(con, path, said) if isinstance(said, Unit) else said
+    if not isinstance(said, Unit):
+        return said
+    known = references_for(con, path, schema, said)
+    return replace(_bounded(con, path, said), references=known)
 
 
 def _bounded(con: DuckDBPyConnection, path: Sequence[str], unit: Unit) -> Unit:

@@ -1,6 +1,7 @@
 """What the owner declares in comments of the database, on tables and on columns.
 
     COMMENT ON TABLE visits IS 'dpsql: {"unit": "person_id", "max_rows": 3}';
+    COMMENT ON TABLE orders IS 'dpsql: {"references": {"customer_id": "customers.id"}}';
     COMMENT ON TABLE sales IS 'dpsql: {"expressions": {"price * (1 - discount)": [0, 110000]}}';
     COMMENT ON COLUMN sales.price IS 'dpsql: {"number": [0, 200000]}';
 
@@ -49,6 +50,38 @@ def expressions_of(table: str, comment: str | None) -> Declared:
     found = read_comment(comment)
     given = found.get("expressions", {}) if isinstance(found, Mapping) else {}
     return read_expressions(table, given)
+
+
+def references_of(table: str, comment: str | None) -> dict[str, str]:
+    """Return what a table's comment says that its rows refer to.
+
+    Raises:
+        SchemaError: it is malformed.
+    """
+    found = read_comment(comment)
+    given = found.get("references", {}) if isinstance(found, Mapping) else {}
+    return references_from(table, given)
+
+
+def references_from(table: str, given: object) -> dict[str, str]:
+    """Read references that are declared of a table: its own columns need no name before them.
+
+    Raises:
+        SchemaError: they are malformed.
+    """
+    texts = isinstance(given, Mapping) and all(
+        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
+    )
+    if not isinstance(given, Mapping) or not texts:
+        raise SchemaError(
+            f"{printable(table)}: references map columns to the columns that they refer to.",
+            hint='for example {"customer_id": "customers.id"}; of several, "shop, nr": '
+            '"orders.shop, orders.nr".',
+        )
+    return {
+        ", ".join(f"{table}.{column.strip()}" for column in columns.split(",")): key
+        for columns, key in given.items()
+    }
 
 
 def domains_of(

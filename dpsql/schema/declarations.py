@@ -14,7 +14,7 @@ from dpsql.schema.expressions import read_expressions
 from dpsql.schema.groups import Groups
 from dpsql.schema.numbers import shown
 from dpsql.schema.toml import read_toml
-from dpsql.schema.units import EachRow, Unit
+from dpsql.schema.units import EachRow, Unit, checked_references
 
 T = TypeVar("T")
 
@@ -43,6 +43,11 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
     follows from their columns: table name → expression in SQL → bounds.
 
         dpsql.Schema({}, expressions={"sales": {"price * (1 - discount)": (0, 110_000)}})
+
+    `references` are the keys that the database doesn't know, see `dpsql.Unit`: a column that refers
+    to a row of another table → the column that it refers to.
+
+        dpsql.Schema({}, references={"orders.customer_id": "customers.id"})
     """
 
     @checked
@@ -53,6 +58,7 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         units: Mapping[str, Unit | EachRow] | None = None,
         groups: Mapping[str, Sequence[object]] | None = None,
         expressions: Mapping[str, Mapping[str, Sequence[object] | NumberBounds]] | None = None,
+        references: Mapping[str, str] | None = None,
     ) -> None:
         checked: dict[str, Mapping[str, Domain | NumberBounds]] = {}
         for table, columns in _items(tables, "A schema", "table"):
@@ -80,6 +86,7 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         bounded = _items(expressions or {}, "The expressions of a schema", "table")
         found = {table: read_expressions(table, each) for table, each in bounded}
         self._expressions = MappingProxyType(found)
+        self._references = checked_references(references or {})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:
@@ -94,6 +101,7 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
             units=declared.units,
             groups=declared.groups,
             expressions=declared.expressions,
+            references=declared.references,
         )
 
     @property
@@ -111,6 +119,11 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         """Table name → expression of a row → its bounds."""
         return self._expressions
 
+    @property
+    def references(self) -> Mapping[str, str]:
+        """Column that refers to a row of another table → the column that it refers to."""
+        return self._references
+
     def __getitem__(self, table: str) -> Mapping[str, Domain | NumberBounds]:
         return self._tables[table]
 
@@ -126,7 +139,8 @@ class Schema(Mapping[str, Mapping[str, Domain | NumberBounds]]):
         groups = f", groups={dict(self._groups)!r}" if self._groups else ""
         bounded = {table: dict(each) for table, each in self._expressions.items()}
         expressions = f", expressions={bounded!r}" if bounded else ""
-        return f"Schema({tables!r}{units}{groups}{expressions})"
+        known = f", references={dict(self._references)!r}" if self._references else ""
+        return f"Schema({tables!r}{units}{groups}{expressions}{known})"
 
 
 def _groups(table: str, declared: object) -> tuple[Groups, ...]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.declarations import Schema
+from dpsql.schema.declared_keys import references_for
 from dpsql.schema.fetching import fetch
 from dpsql.schema.grain import grain
 from dpsql.schema.references import ForeignKeys
@@ -64,7 +65,7 @@ def with_parents(
     Raises:
         SchemaError: rows of the units' own table refer to each other; the catalog can't be read.
     """
-    if table.unit is None or table.origin is not None:
+    if table.unit is None:
         return table
     return _Referred(con, table, declared, unit, describe).grain()
 
@@ -102,21 +103,21 @@ def check_same_units(
             hint="release from each table in its own call; or declare their unit, for example "
             'dpsql.Unit("customers", max_rows={"orders": 10}).',
         )
-    if first.origin is not None or other.origin is not None:
+    if first.stored.path == other.stored.path:
         raise SchemaError(
-            f"{both}, and not both are tables: of views it isn't known whether their rows are of "
-            "the same units.",
-            hint="release from each view in its own call.",
+            f"{both}, and both have rows of the same table.",
+            hint="release from each of them in its own call.",
         )
     ways = [_Referred(con, table, declared, unit, describe) for table in (first, other)]
     roots = [way.root for way in ways]
-    shown = [".".join(map(printable, root)) for root in roots]
+    shown = [", ".join(printable(f"{name}.{column}") for column in ids) for name, ids in roots]
     if roots[0] != roots[1]:
         raise SchemaError(
             f"{both}: their units are {shown[1]} and {shown[0]}, and no FOREIGN KEYs say that "
             "these are the same.",
-            hint="declare the FOREIGN KEYs that lead to one table of units; or release from each "
-            "table in its own call.",
+            hint="declare the keys that lead to one table of units, for example "
+            'references={"orders.customer_id": "customers.id"}; or release from each table in its '
+            "own call.",
         )
     if not all(way.is_clear() for way in ways):
         rows = {table.name: table.contributions for table in (first, other)}
@@ -139,15 +140,16 @@ class _Referred:
         describe: Describe,
     ) -> None:
         self._table = table
-        self._keys = ForeignKeys(partial(fetch, con), table.path)
+        known = references_for(con, table.path, declared, unit)
+        self._keys = ForeignKeys(partial(fetch, con), table.path, known)
         self._root = self._root_of(table)
         self._describe = partial(describe, con, declared=declared, unit=unit)
         self._found: dict[tuple[str, ...], Table | None] = {table.path: table}
 
     @property
-    def root(self) -> tuple[str, str]:
-        """Table and column of the ids of its units."""
-        return self._root or ("", "")
+    def root(self) -> tuple[str, tuple[str, ...]]:
+        """Table and columns of the ids of its units."""
+        return self._root or ("", ())
 
     def is_clear(self) -> bool:
         """Whether all tables on the way to its unit have the same units.
@@ -176,7 +178,7 @@ class _Referred:
                 of = None if join.path[-1] in seen else self._of_unit(join.path)
                 if of is None:
                     continue
-                on_way = way[:1] == (join,)
+                on_way = way[:1] == (join,) and join.enforced
                 parent = Parent(above, join, of, on_way)
                 names = {name.lower() for name in (parent.matched, *parent.names.values())}
                 if not names.isdisjoint(taken):  # columns may have a point in their names
@@ -188,7 +190,7 @@ class _Referred:
         return grain(table, found)
 
     def _check_root(self) -> None:
-        name, _ = self._root or ("", "")
+        name, _ = self.root
         tables = self._keys.round(name)
         if tables:
             shown = ", ".join(map(printable, tables[1:]))
@@ -202,7 +204,7 @@ class _Referred:
     def _way(self, table: Table) -> tuple[Join, ...]:
         return () if table.unit is None else self._keys.way(table.name, table.unit)
 
-    def _root_of(self, table: Table) -> tuple[str, str] | None:
+    def _root_of(self, table: Table) -> tuple[str, tuple[str, ...]] | None:
         return None if table.unit is None else self._keys.root(table.name, table.unit)
 
     def _of_unit(self, path: tuple[str, ...]) -> Table | None:
@@ -213,7 +215,7 @@ class _Referred:
                 of = self._describe(path)
             except SchemaError:
                 return None
-            if of.origin is None and self._root_of(of) == self._root and self._is_one_units(of):
+            if self._root_of(of) == self._root and self._is_one_units(of):
                 self._found[path] = of
         return self._found[path]
 

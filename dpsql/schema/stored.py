@@ -39,12 +39,14 @@ from dpsql.schema.sequences import (
     first_of,
 )
 from dpsql.schema.table import Parent, Table
-from dpsql.schema.units import MAX_ROWS, Join, ResolvedUnit
+from dpsql.schema.units import MAX_ROWS, Join, KeyPair, ResolvedUnit
 
 _COLUMN_TYPE = re.compile(
     r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
 )
 _MAX_JOINS = 64
+_MAX_COLUMNS = 64
+"""Columns of one key."""
 _MAX_PATH = 3
 
 Read = tuple[Sequence[Value], Sequence[Value] | None]
@@ -172,15 +174,51 @@ class _Derived(_Shape, frozen=True):
     digest: str
 
 
+class _Join(_Shape, frozen=True):
+    column: str
+    path: tuple[str, ...]
+    key: str
+    type: str
+    further: tuple[KeyPair, ...] = ()
+    enforced: bool = True
+
+    @classmethod
+    def written(cls, join: Join) -> _Join:
+        return cls(join.column, join.path, join.key, join.type, join.further, join.enforced)
+
+    def read(self) -> Join:
+        _require(_is_path(self.path) and len(self.further) <= _MAX_COLUMNS)
+        return Join(self.column, self.path, self.key, self.type, self.further, self.enforced)
+
+
+class _Unit(_Shape, frozen=True):
+    name: str
+    column: str
+    type: str
+    joins: tuple[_Join, ...]
+    max_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+    further: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def written(cls, unit: ResolvedUnit) -> _Unit:
+        joins = tuple(map(_Join.written, unit.joins))
+        return cls(unit.name, unit.column, unit.type, joins, unit.max_rows, unit.further)
+
+    def read(self) -> ResolvedUnit:
+        _require(len(self.joins) <= _MAX_JOINS and len(self.further) <= _MAX_COLUMNS)
+        joins = tuple(join.read() for join in self.joins)
+        return ResolvedUnit(self.name, self.column, self.type, joins, self.max_rows, self.further)
+
+
 class _Parent(_Shape, frozen=True):
     above: str
-    join: Join
+    join: _Join
     on_way: bool
     table: _Table
 
     def read(self) -> Parent:
-        _require(_is_path(self.join.path) and self.table.unit is None and not self.table.parents)
-        return Parent(self.above, self.join, self.table.read(), self.on_way)
+        _require(self.table.unit is None and not self.table.parents)
+        return Parent(self.above, self.join.read(), self.table.read(), self.on_way)
 
 
 class _Table(_Shape, frozen=True):
@@ -189,7 +227,7 @@ class _Table(_Shape, frozen=True):
     columns: tuple[_Column, ...]
     undeclared: tuple[_Undeclared, ...]
     enforced: tuple[str, ...]
-    unit: ResolvedUnit | None
+    unit: _Unit | None
     groups: tuple[Groups, ...] = ()
     expressions: tuple[_Expression, ...] = ()
     filled: tuple[str, ...] = ()
@@ -208,13 +246,13 @@ class _Table(_Shape, frozen=True):
         check_expressions(self.name, expressions, (*columns, *undeclared))
         _require(all(groups.resolved("", columns) == groups for groups in self.groups))
         _require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
-        _require(_is_path(self.path) and (self.unit is None or _is_unit(self.unit)))
+        _require(_is_path(self.path))
         table = Table(
             self.name,
             columns,
             undeclared,
             self.path,
-            self.unit,
+            None if self.unit is None else self.unit.read(),
             frozenset(self.enforced),
             self.groups,
             bounds=bounds,
@@ -270,11 +308,6 @@ def _is_path(path: tuple[str, ...]) -> bool:
     return len(path) <= _MAX_PATH
 
 
-def _is_unit(unit: ResolvedUnit) -> bool:
-    few = len(unit.joins) <= _MAX_JOINS and all(_is_path(join.path) for join in unit.joins)
-    return few and 1 <= unit.max_rows <= MAX_ROWS
-
-
 def _written(table: Table) -> _Table:
     own = table.alone
     return _Table(
@@ -286,13 +319,13 @@ def _written(table: Table) -> _Table:
             for name, type_ in own.undeclared.items()
         ),
         tuple(sorted(own.enforced)),
-        own.unit,
+        None if own.unit is None else _Unit.written(own.unit),
         own.groups,
         tuple(_Expression(text, _ends(bounds)) for text, bounds in own.expressions.items()),
         tuple(sorted(own.filled)),
         tuple(_Derived(n, of) for n, of in table.derived.items() if n not in table.joined),
         tuple(
-            _Parent(p.above, p.join, p.on_way, _written(replace(p.table, unit=None)))
+            _Parent(p.above, _Join.written(p.join), p.on_way, _written(replace(p.table, unit=None)))
             for p in table.parents
         ),
     )

@@ -196,6 +196,13 @@ class Table:
         return {name: of for name, of in named.items() if name not in made}
 
     @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the rows come from that are read besides stored ones: its own, and others'."""
+        met = [parent.table for parent in self.parents] + [one.table for one in self.within]
+        further = [origin for table in met for origin in table.origins]
+        return tuple(further) if self.origin is None else (self.origin, *further)
+
+    @property
     def joined(self) -> frozenset[str]:
         """The columns that aren't stored in it: those of its parents, and of other rows."""
         own = {parent.matched for parent in self.parents} | {one.name for one in self.within}
@@ -361,7 +368,7 @@ class Parent:
     @property
     def prefix(self) -> str:
         """What stands before its columns in the grain."""
-        return f"{self.above}{self.join.column}."
+        return f"{self.above}{', '.join(self.join.columns)}."
 
     @property
     def matched(self) -> str:
@@ -380,5 +387,7 @@ class Parent:
 
     def digest(self, column: str) -> str:
         """Return a hash of what a column is: the way to it, and its domain."""
-        way = (self.above, self.join.column, self.join.path[1:], self.join.key, column)
+        join = self.join
+        way: tuple[object, ...] = self.above, join.column, join.path[1:], join.key, column
+        way += (join.further, join.enforced) if join.further or not join.enforced else ()
         return hashlib.sha256(f"{way!r}: {self.domain(column)!r}".encode()).hexdigest()

@@ -3,6 +3,7 @@
     [people]                    # a table
     unit = "person_id"          # whose rows are protected together
     max_rows = 3
+    references = { household_id = "households.id" }  # keys that the database doesn't know
     groups = [{ columns = ["month", "day"], of = "calendar" }]  # which combinations exist
 
     [people.columns]
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsql.errors import SchemaError, printable
+from dpsql.schema.comments import references_from
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.entries import read_domain
 from dpsql.schema.expressions import read_expressions
@@ -42,7 +44,7 @@ MAX_BYTES = 1 << 20
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE_KEYS = ("unit", "max_rows", "each_row", "columns", "groups", "expressions")
+_TABLE_KEYS = ("unit", "max_rows", "each_row", "columns", "groups", "expressions", "references")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
 _MAX_PARTS = 3
 _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
@@ -59,6 +61,8 @@ class Declarations(NamedTuple):
     """Table → which combinations of values exist."""
     expressions: dict[str, Mapping[str, NumberBounds]]
     """Table → expression of a row → its bounds."""
+    references: dict[str, str]
+    """Column that refers to a row of another table → the column that it refers to."""
 
 
 def read_toml(path: str | os.PathLike[str]) -> Declarations:
@@ -85,7 +89,7 @@ def parse_toml(text: str) -> Declarations:
     document = _parsed(text)
     contents = dict(_tables(document))
     _check_names(contents, "table")
-    found = Declarations({}, {}, {}, {})
+    found = Declarations({}, {}, {}, {}, {})
     for table, content in contents.items():
         with _within(f"table {table}"):
             _read_table(table, content, found)
@@ -193,6 +197,7 @@ def _read_table(table: str, content: object, found: Declarations) -> None:
         found.groups[table] = _groups(content["groups"])
     if "expressions" in content:
         found.expressions[table] = read_expressions(table, content["expressions"])
+    found.references.update(references_from(table, content.get("references", {})))
 
 
 def _misplaced(table: str, key: str, value: object) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
-from dpsql.schema.comments import is_ours, read_comment
+from dpsql.schema.comments import is_ours, read_comment, references_of
 from dpsql.schema.numbers import shown
 
 MAX_ROWS = 1_000_000
@@ -43,10 +44,17 @@ class Unit:
     Units of several tables, which may be joined along their FOREIGN KEYs, have a bound for each:
 
         dpsql.Unit("customers", max_rows={"customers": 1, "orders": 10})
+
+    `references` are the keys that the database doesn't know, as of views and of tables without
+    FOREIGN KEYs: the column that refers to a row → the column that it refers to. Of a key of
+    several columns, these are listed: "orders.shop, orders.nr".
+
+        dpsql.Unit("customers", {"orders": 10}, references={"orders.customer_id": "customers.id"})
     """
 
     key: str
     max_rows: int | Mapping[str, int]
+    references: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.strip():
@@ -59,19 +67,24 @@ class Unit:
             object.__setattr__(self, "max_rows", _bounds(self.max_rows))
         elif not _is_bound(self.max_rows):
             raise _no_bound("max_rows", self.max_rows)
+        object.__setattr__(self, "references", checked_references(self.references))
 
     def __repr__(self) -> str:
         rows = dict(self.max_rows) if isinstance(self.max_rows, Mapping) else self.max_rows
-        return f"Unit(key={self.key!r}, max_rows={rows!r})"
+        further = f", references={dict(self.references)!r}" if self.references else ""
+        return f"Unit(key={self.key!r}, max_rows={rows!r}{further})"
 
     @classmethod
     def given(
-        cls, unit: UnitLike, max_rows: int | Mapping[str, int] | None
+        cls,
+        unit: UnitLike,
+        max_rows: int | Mapping[str, int] | None,
+        references: Mapping[str, str] | None = None,
     ) -> Unit | EachRow | None:
-        """Make a unit of the arguments `unit` and `max_rows`; None if both are missing.
+        """Make a unit of the arguments of these names; None if all are missing.
 
-        `unit` is a column's name, whose `max_rows` stand beside it; a `Unit`, or a sequence of one;
-        or `EACH_ROW`.
+        `unit` is a column's name, whose `max_rows` stand beside it, and `references` if there are
+        any; a `Unit`, or a sequence of one; or `EACH_ROW`.
 
         Raises:
             SchemaError: one of them is missing, or not what it should be; or there are several
@@ -85,8 +98,14 @@ class Unit:
                     f"{unit!r} has no bound on rows beside it.",
                     hint="leave " + option("max_rows") + " out.",
                 )
+            if references is not None:
+                raise SchemaError(
+                    f"{unit!r} has no references beside it.",
+                    hint='pass dpsql.Unit("customers", 3, references={"orders.customer_id": '
+                    '"customers.id"}).',
+                )
             return unit
-        if unit is None and max_rows is None:
+        if unit is None and max_rows is None and references is None:
             return None
         if unit is None or max_rows is None:
             raise SchemaError(
@@ -97,7 +116,7 @@ class Unit:
                 + option("max_rows", 3)
                 + ".",
             )
-        return cls(unit, max_rows)
+        return cls(unit, max_rows, references or {})
 
 
 def _is_bound(rows: object) -> bool:
@@ -121,6 +140,23 @@ def _bounds(given: Mapping[str, int]) -> Mapping[str, int]:
     for table, rows in given.items():
         if not _is_bound(rows):
             raise _no_bound(f"max_rows of {printable(table)}", rows)
+    return MappingProxyType(dict(given))
+
+
+def checked_references(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Check the form of references: what columns they name, the catalog tells.
+
+    Raises:
+        SchemaError: they are no mapping of texts to texts.
+    """
+    texts = isinstance(given, Mapping) and all(
+        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
+    )
+    if not texts:
+        raise SchemaError(
+            f"{shown(given)} is no mapping of columns to the columns that they refer to.",
+            hint='for example references={"orders.customer_id": "customers.id"}.',
+        )
     return MappingProxyType(dict(given))
 
 
@@ -191,8 +227,11 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
     if not is_ours(comment):
         return None
     found = read_comment(comment)
-    if isinstance(found, dict) and found.pop("expressions", None) is not None and not found:
-        return None
+    if isinstance(found, dict):
+        references_of(table, comment)
+        others = [found.pop(key, None) for key in ("expressions", "references")]
+        if not found and others != [None, None]:
+            return None
     if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
         return EACH_ROW
     if not isinstance(found, dict) or set(found) != {"unit", "max_rows"}:
@@ -203,18 +242,55 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
     return Unit(found["unit"], found["max_rows"])
 
 
+class KeyPair(NamedTuple):
+    """A column that refers to a row by a column of it."""
+
+    column: str
+    """The referencing column."""
+    key: str
+    """The referenced one."""
+    type: str
+    """The DuckDB type of the referenced one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
-    """One step along a FOREIGN KEY, from a row to the one row that it references."""
+    """One step along a key, from a row to the one row that it refers to."""
 
     column: str
     """The referencing column, of the table that the path has come to."""
     path: tuple[str, ...]
     """Database, schema and name of the referenced table."""
     key: str
-    """The referenced column, of which no two rows have the same value."""
+    """The referenced column."""
     type: str
     """The DuckDB type of the referenced column."""
+    further: tuple[KeyPair, ...] = ()
+    """The other columns of a key of several."""
+    enforced: bool = True
+    """Whether the database sees to it that it refers to one row at most, which is there: it is a
+    FOREIGN KEY. Else several rows may have the same key, whatever was declared."""
+
+    @property
+    def pairs(self) -> tuple[KeyPair, ...]:
+        """All columns of the key."""
+        return (KeyPair(self.column, self.key, self.type), *self.further)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The referencing columns."""
+        return tuple(pair.column for pair in self.pairs)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The referenced columns."""
+        return tuple(pair.key for pair in self.pairs)
+
+    def __repr__(self) -> str:
+        """Write it as it always was, where nothing newer is said: fingerprints are made of it."""
+        own = f"column={self.column!r}, path={self.path!r}, key={self.key!r}, type={self.type!r}"
+        own += f", further={self.further!r}" if self.further else ""
+        return f"Join({own}{'' if self.enforced else ', enforced=False'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +306,19 @@ class ResolvedUnit:
     joins: tuple[Join, ...]
     """The way to that table; none if it is the table itself."""
     max_rows: int
+    further: tuple[tuple[str, str], ...] = ()
+    """The other columns of an id of several, with their types."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """All columns of the id, with their types."""
+        return ((self.column, self.type), *self.further)
+
+    def __repr__(self) -> str:
+        """Write it as it always was, where nothing newer is said: fingerprints are made of it."""
+        own = f"name={self.name!r}, column={self.column!r}, type={self.type!r}"
+        own += f", joins={self.joins!r}, max_rows={self.max_rows!r}"
+        return f"ResolvedUnit({own}{f', further={self.further!r}' if self.further else ''})"
 
     @property
     def neighbours(self) -> str:

@@ -50,10 +50,13 @@ class Archive:
         if table.stored.file is not None:
             data = join_database(table.stored.file, self._ledger, decide=charged)
             return DataState(self.state.vintage, data)
-        if table.origin is None or not table.origin.roots:
+        files = [origin for origin in table.origins if origin.roots]
+        if not files:
             return self.state
-        joined = join(table.origin.roots, self._ledger, decide=charged)
-        times = "" if self.state.vintage else digest([_PROCESS, table.origin.state])
+        roots = tuple(sorted({root for origin in files for root in origin.roots}))
+        joined = join(roots, self._ledger, decide=charged)
+        states = "".join(origin.state for origin in files)
+        times = "" if self.state.vintage else digest([_PROCESS, states])
         return DataState(self.state.vintage, digest(["files", joined, times]))
 
     def nothing(self) -> Before:

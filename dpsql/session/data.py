@@ -20,6 +20,7 @@ from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, verify_unchanged
+from dpsql.schema.declared_keys import check_references
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
 from dpsql.schema.referred import check_same_units, with_parents
@@ -54,7 +55,7 @@ class DeclaredData:
         schema = declared.schema
         if schema is not None and not isinstance(schema, Schema):
             schema = Schema(schema)
-        unit = Unit.given(declared.unit, declared.max_rows)
+        unit = Unit.given(declared.unit, declared.max_rows, declared.references)
         return cls(con, schema, unit, PublicReader(con, declared.public))
 
     def compile(
@@ -81,6 +82,7 @@ class DeclaredData:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
         check_declared(self.con, self.schema, describe_table)
+        check_references(self.con, self.schema, self.unit)
         script = self._compiled(request, split, cuts, from_zero=from_zero)
         centered = script.is_centered
         named = isinstance(request.mechanism, str)  # it may be anything yet

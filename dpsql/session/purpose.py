@@ -40,9 +40,9 @@ class DataState:
 
     def of(self, table: Table) -> DataState:
         """Return the state of the rows that a table has, which may be a view."""
-        if table.origin is None:
-            return self
-        return replace(self, view=digest([table.origin.digest, table.fingerprint]))
+        own = [] if table.origin is None else [table.origin.digest, table.fingerprint]
+        others = sorted({origin.digest for origin in table.origins} - {*own[:1]})
+        return replace(self, view=digest([*own, *others])) if own or others else self
 
 
 def purpose(request: Request, tables: Sequence[ChargedTable], plan: str = NO_PLAN) -> Purpose:
@@ -77,7 +77,8 @@ def _unit(unit: ResolvedUnit) -> object:
     How many count is not part of that: amounts for 3 rows of a person and for 5 are both amounts
     for a person, and add up.
     """
-    return [unit.column, [[j.column, list(j.path[1:]), j.key] for j in unit.joins]]
+    joins = [[j.column, list(j.path[1:]), j.key, *map(list, j.further)] for j in unit.joins]
+    return [unit.column, joins, *map(list, unit.further)]
 
 
 def check_vintage(vintage: str) -> None:

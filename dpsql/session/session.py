@@ -88,6 +88,7 @@ class Session:
             a unit, other tables need one too, or `dpsql.EACH_ROW`: the owner's word that their rows
             belong to nobody who has rows there.
         max_rows: how many rows of one unit count at most. Needed with `unit`.
+        references: with `unit`, keys that the database doesn't know, see `dpsql.Unit`.
         vintage: the owner's name for the present state of the data, such as "2026-Q4".
             Measurements of different vintages are never put together; the budget is common to
             all. Name a new one when rows have changed. Databases that share a ledger are told

@@ -161,9 +161,26 @@ class TestRefused:
             CREATE TABLE seats (a INTEGER, b INTEGER, owner INTEGER, PRIMARY KEY (a, b));
             CREATE TABLE rides (a INTEGER, b INTEGER, FOREIGN KEY (a, b) REFERENCES seats(a, b));
         """).fetchall()
-        with pytest.raises(SchemaError, match="several columns") as caught:
-            resolved(con, "seats.owner", "rides")
-        assert "column of the table itself" in caught.value.hint
+        unit = resolved(con, "seats.owner", "rides")
+        assert (unit.name, unit.joins[0].columns) == ("seats.owner", ("a", "b"))
+        unit = resolved(con, "seats", "rides")
+        assert (unit.columns, unit.joins) == ((("a", "INTEGER"), ("b", "INTEGER")), ())
+        with pytest.raises(SchemaError, match="no column"):
+            resolved(con, "a, c", "rides")
+
+    def test_what_one_column_of_a_key_says_alone(self, con):
+        """Units stay what they were before keys of several columns were followed."""
+        con.execute("""
+            CREATE TABLE people (id INTEGER PRIMARY KEY);
+            CREATE TABLE homes (
+                person INTEGER REFERENCES people (id), nr INTEGER, PRIMARY KEY (person, nr)
+            );
+            CREATE TABLE moves (
+                person INTEGER REFERENCES people (id), home INTEGER,
+                FOREIGN KEY (person, home) REFERENCES homes (person, nr)
+            );
+        """).fetchall()
+        assert resolved(con, "people", "moves").column == "person"
 
     def test_a_way_through_a_double(self, con):
         """The zeros are equal and may be two keys, so that a row would have two parents."""

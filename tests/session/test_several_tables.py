@@ -479,7 +479,7 @@ def test_views_and_other_schemas_are_refused(con):
     known = {"customers": dpsql.Unit("customers", 1), "paid": dpsql.Unit("customer_id", 3)}
     schema = dpsql.Schema({}, units=known | {"s.t": dpsql.Unit("customer_id", 3)})
     session = dpsql.Session(con, schema=schema)
-    assert "not both are tables" in refusal(session, SCRIPT["regions"], "SELECT COUNT(*) FROM paid")
+    assert "no FOREIGN KEYs say" in refusal(session, SCRIPT["regions"], "SELECT COUNT(*) FROM paid")
     assert "same units" in refusal(session, SCRIPT["regions"], "SELECT COUNT(*) FROM s.t")
 
 

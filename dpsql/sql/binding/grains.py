@@ -98,9 +98,10 @@ def _reached(
             apart = joins[number].kind in {"left", "anti"}
             own = {number, child} if apart else {None, number, child}
             for above in [i for i, prefix in prefixes.items() if prefix == parent.above]:
-                sides = {(above, parent.join.column), (number, parent.join.key)}
-                said = [e for e in equalities if e.sides == sides and e.of in own]
-                if said:
+                pairs = parent.join.pairs
+                wanted = [{(above, pair.column), (number, pair.key)} for pair in pairs]
+                said = [e for e in equalities if e.sides in wanted and e.of in own]
+                if all(any(e.sides == sides for e in said) for sides in wanted):
                     prefixes[number], parents[number] = parent.prefix, parent
                     used |= {id(one.node) for one in said if one.node is not None}
                     break
@@ -183,17 +184,19 @@ def rows_told(table: Table, name: str) -> set[tuple[tuple[str, ...], str]]:
         found |= {
             (p.table.path, p.join.key)
             for p in table.parents
-            if p.above == prefix and p.join.column == own
+            if p.above == prefix and p.join.columns == (own,)
         }
     return found
 
 
 def keys_referred(table: Table) -> set[tuple[tuple[str, ...], str]]:
-    """Return the keys that rows of a table refer to."""
-    return {(parent.table.path, parent.join.key) for parent in table.parents}
+    """Return the keys of one column that rows of a table refer to."""
+    return {(p.table.path, p.join.key) for p in table.parents if not p.join.further}
 
 
 def is_filled(table: Table, name: str) -> bool:
     """Whether a column is never NULL in rows that count."""
-    steps = ((p.above + p.join.column, p.prefix + p.join.key) for p in table.parents if p.on_way)
-    return name in table.filled or any(name in step for step in steps)
+    steps = [(p, pair) for p in table.parents if p.on_way for pair in p.join.pairs]
+    return name in table.filled or any(
+        name in {parent.above + pair.column, parent.prefix + pair.key} for parent, pair in steps
+    )

@@ -187,7 +187,8 @@ class PrivateItems:
         (table, _), (other, _) = (self.table(join.item) for join in joins)
         with suppress(SchemaError):
             parents = self._tables.grain(other).parents
-            keys = {p.join.key.lower() for p in parents if p.table.path == table.path}
+            of = [p.join for p in parents if p.table.path == table.path]
+            keys = {join.key.lower() for join in of if not join.further}
             if keys:
                 shown = joins[0].item.alias_or_name.lower()
 
@@ -255,5 +256,9 @@ def _steps(table: Table, others: Sequence[Table]) -> list[str]:
     if not wanted or met.keys() != wanted:
         return []
     way = [p for p in table.parents if any(one.startswith(p.prefix) for one in met.values())]
-    sides = (((referring[p.above], p.join.column), (p.table.name, p.join.key)) for p in way)
+    sides = (
+        ((referring[p.above], pair.column), (p.table.name, pair.key))
+        for p in way
+        for pair in p.join.pairs
+    )
     return [" = ".join(".".join(map(as_sql, side)) for side in pair) for pair in sides]

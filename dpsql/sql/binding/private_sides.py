@@ -60,8 +60,8 @@ class PrivateSides:
 
     def is_step(self, name: str) -> bool:
         """Whether USING a name says which row is referred to."""
-        steps = (one.step.join for one in self.referred)
-        return any(name.lower() in {step.column.lower(), step.key.lower()} for step in steps)
+        steps = (pair for one in self.referred for pair in one.step.join.pairs)
+        return any(name.lower() in {pair.column.lower(), pair.key.lower()} for pair in steps)
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -119,9 +119,9 @@ class PrivateSides:
         raise source.unsupported(
             source.clause(*JOINS) or span,
             f"A {join.kind.upper()} join of private tables is not supported with this condition.",
-            f"let it say that {printable(one.step.join.column)} equals "
-            f"{printable(one.step.join.key)}, nothing else; what is true of all rows that count "
-            "goes after WHERE."
+            f"let it say that {', '.join(map(printable, one.step.join.columns))} equals "
+            f"{', '.join(map(printable, one.step.join.keys))}, nothing else; what is true of all "
+            "rows that count goes after WHERE."
             if join.kind in {"left", "anti"}
             else "use JOIN or LEFT JOIN: groups without rows are in the answer anyway.",
         )

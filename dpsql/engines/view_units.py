@@ -1,0 +1,93 @@
+"""Whose the rows of views are: the unit of a view is one of columns of the table below.
+
+These are shown by the view as they stand there, so that the rows of a unit are the same rows under
+all names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dpsql.engines.projection import Layer
+from dpsql.errors import SchemaError, printable
+from dpsql.schema import EachRow, Table, Unit
+from dpsql.schema.fetching import fetch
+from dpsql.schema.lookup import storing
+from dpsql.schema.names import closest
+from dpsql.schema.references import resolve_unit
+from dpsql.schema.units import ResolvedUnit
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def unit_below(
+    con: DuckDBPyConnection, layer: Layer, said: Unit | EachRow | None
+) -> Unit | EachRow | None:
+    """Name the unit of a view by the columns below.
+
+    Raises:
+        SchemaError: they are no columns of the view that are shown as they are below.
+    """
+    if not isinstance(said, Unit):
+        return said
+    view = printable(layer.path[-1])
+    shown = []
+    for own in _unit_columns(con, layer, said):
+        plain = layer.plain(own)
+        if plain is None:
+            raise SchemaError(
+                f"The column {own} of the view {view} is computed, so it can't be its unit.",
+                hint="show the column of the table below as it is, and name that.",
+            )
+        shown.append(plain)
+    return Unit(", ".join(shown), said.max_rows)
+
+
+def _unit_columns(con: DuckDBPyConnection, layer: Layer, said: Unit) -> list[str]:
+    """Return the columns of a view that have the id of its unit, by declared references too.
+
+    Raises:
+        SchemaError: there are none.
+    """
+    own = [name for name in layer.columns if name.lower() == said.key.lower()]
+    if own:
+        return own[:1]
+    view = printable(layer.path[-1])
+    if not said.references and "," not in said.key:
+        raise SchemaError(
+            f"The view {view} has no column {printable(said.key)} that could be its unit.",
+            hint=closest(said.key, layer.columns),
+        )
+    found = resolve_unit(partial(fetch, con), layer.path, said)
+    if found.joins:
+        raise SchemaError(
+            f"The unit of the view {view} is in another table, {printable(found.joins[0].path[-1])}"
+            ", which is not supported for views.",
+            hint="show the column that has the id in the view's table; or store its rows: "
+            f"{storing(con, layer.path[1:], layer.path)}",  # type: ignore[arg-type]
+        )
+    return [name for name, _ in found.columns]
+
+
+def unit_above(layer: Layer, inner: Table) -> ResolvedUnit | None:
+    """Name the unit of what is below by the view's own column.
+
+    Raises:
+        SchemaError: the view doesn't show it.
+    """
+    unit = inner.unit
+    if unit is None:
+        return None
+    shown = {layer.plain(name): name for name in reversed(list(layer.columns))}
+    if not unit.joins and all(name in shown for name, _ in unit.columns):
+        (column, _), *further = [(shown[name], type_) for name, type_ in unit.columns]
+        name = ", ".join(shown[name] for name, _ in unit.columns)
+        return replace(unit, name=name, column=column, further=tuple(further))
+    raise SchemaError(
+        f"The rows of {printable(inner.name)} belong to units, of {printable(unit.name)}, which "
+        f"the view {printable(layer.path[-1])} doesn't show.",
+        hint="make the view anew with that column, as it is.",
+    )
