@@ -122,12 +122,17 @@ def check_adjusted(
         SqlError: a statement's own columns have names that adjusted ones need.
         ResourceLimitError: the columns that measurements connect have too many joint cells.
     """
-    for table, own in script.apart:
-        check_adjusted(own, counts_of(blocks, table), about(script, own, sources))
-    if script.apart:
-        return
     _check_counted(script)
     _check_names(script)
+    for table, own in script.apart:
+        _check_connected(own, counts_of(blocks, table), about(script, own, sources))
+    if not script.apart:
+        _check_connected(script, blocks, sources)
+
+
+def _check_connected(
+    script: Script, blocks: Sequence[BlockStrategy], sources: Sequence[Source]
+) -> None:
     ground = Ground.of(sources, script.workload.domain, script.merged)
     measured = [b for s in sources for b in s.blocks] + list(blocks)
     components_of([names for b in measured for names in b.spaces if names], ground.sizes)
@@ -135,9 +140,8 @@ def check_adjusted(
 
 def _check_counted(script: Script) -> None:
     """Refuse sums that are no counts of cells: a table of counts says nothing of them."""
-    families = script.workload.families
     for statement in script.statements:
-        if any(families[number].measure is not None for number in statement.families):
+        if any(map(script.adds_up, statement.families)):
             error = UnsupportedSqlError(
                 "Adjusted columns follow from a table of counts, and this adds up values row by "
                 "row.",

@@ -119,7 +119,7 @@ class Release(Mapping[str, pl.DataFrame]):
         """Answer one more statement from what was measured. It costs nothing.
 
         Args:
-            sql: a SELECT over the release's table, or one of them.
+            sql: a SELECT over the release's table, or some of them.
             confidence: adds interval columns.
             public: name → frame, for public tables that the statement joins.
             groups_above: leaves out groups that may be empty, see `Session.release`.
@@ -131,8 +131,8 @@ class Release(Mapping[str, pl.DataFrame]):
         check_confidence(confidence)
         check_above(groups_above=groups_above)
         tables, frames = self._facts.tables, public or {}
-        table, sources = asked_of(sql, tables, self.sources, frames)
-        return requery(sql, table, sources, frames, confidence, groups_above)
+        tables, sources = asked_of(sql, tables, self.sources, frames)
+        return requery(sql, tables, sources, frames, confidence, groups_above)
 
     def summary(self) -> str:
         """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""

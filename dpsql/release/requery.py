@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import polars as pl
@@ -25,7 +26,7 @@ from dpsql.schema.cuts import Cuts
 from dpsql.schema.table import closest
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
-from dpsql.sql.frontend import compile_script
+from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 from dpsql.workload import Family, Workload
 
 LISTED = 5
@@ -119,35 +120,32 @@ def asked_of(
     tables: Sequence[Table],
     sources: Sequence[Source],
     public: Mapping[str, pl.DataFrame],
-) -> tuple[Table, Sequence[Source]]:
-    """Return which of a release's tables one SQL text is over, and what was measured of it.
+) -> tuple[tuple[Table, ...], tuple[Source, ...]]:
+    """Return which of a release's tables one SQL text is over, and what was measured of them.
 
     Raises:
         SqlError, SchemaError, ResourceLimitError: it is over none of them, or malformed.
     """
     if len(tables) == 1:
-        return tables[0], sources
-    script = compile_script(
-        [("query", _text(sql))],
-        lambda parts: _named(tables, parts),
-        _frames(public),
-        widen=lambda one: next((t for t in tables if t.path == one.path), one),
-    )
-    for table in tables:
-        if table.path == script.table.path:
-            return table, of_table(sources, identity_of(table))
-    raise _not_counted(tables, (script.table.name,))
+        return tuple(tables), tuple(sources)
+    script = _compiled(sql, tables, public)
+    found = {table.path: table for table in tables}
+    for table in script.tables:
+        if table.path not in found:  # rows of others refer to those of this one
+            raise _not_counted(tables, (table.name,))
+    asked = tuple(found[table.path] for table in script.tables)
+    return asked, tuple(chain.from_iterable(of_table(sources, identity_of(t)) for t in asked))
 
 
 def requery(
     sql: str,
-    table: Table,
+    tables: Sequence[Table],
     sources: Sequence[Source],
     public: Mapping[str, pl.DataFrame],
     confidence: float | None,
     groups_above: float | None = None,
 ) -> pl.DataFrame:
-    """Answer one SQL text from earlier measurements of a table, without a database.
+    """Answer one SQL text from earlier measurements of its tables, without a database.
 
     Raises:
         UndeterminedError: they don't determine what is asked.
@@ -155,26 +153,26 @@ def requery(
         ReleaseFormatError: the measurements were changed.
     """
     try:
-        counted, cuts = _counted(table, sources), common_cuts(sources, {})
+        measured = {table.path: _TableBefore.of(table, tables, sources) for table in tables}
+        counted = [of.table for of in measured.values()]
 
-        def split(known: Table) -> Mapping[str, Ints]:
-            return splits(_along(sources, common_cuts(sources, known.lines)))
+        def known(table: Table) -> _TableBefore:
+            if table.path not in measured:
+                raise _not_counted(counted, (table.name,))
+            return measured[table.path]
 
         def answered(*, from_zero: bool) -> pl.DataFrame:
-            script = compile_script(
-                [("query", _text(sql))],
-                lambda parts: _named((counted,), parts),
-                _frames(public),
-                split=split,
+            script = _compiled(
+                sql,
+                counted,
+                public,
+                split=lambda table: known(table).split(table),
                 groups_above=groups_above,
-                cuts=lambda _: cuts,
+                cuts=lambda table: known(table).cuts,
                 from_zero=from_zero,
-                widen=lambda one: counted if one.path == counted.path else one,
             )
-            if script.table.path != counted.path:
-                raise _not_counted((counted,), (script.table.name,))
-            own = _along(sources, common_cuts(sources, script.table.lines))
-            answers = answers_of(script, own)
+            own = chain.from_iterable(known(table).along(table) for table in script.tables)
+            answers = answers_of(script, tuple(own))
             return AnsweredFrames(script.statements, answers, confidence).frame("query")
 
         try:
@@ -191,8 +189,53 @@ def requery(
         ) from None
 
 
-def _along(sources: Sequence[Source], cuts: Mapping[str, Cuts]) -> list[Source]:
-    return [along(source, cuts) for source in sources if lies_on(source, cuts)]
+@dataclass(frozen=True, slots=True)
+class _TableBefore:
+    """A table as it was counted, and what was measured of it."""
+
+    table: Table
+    sources: tuple[Source, ...]
+    cuts: Mapping[str, Cuts]
+    """Where its lines were cut."""
+
+    @classmethod
+    def of(cls, table: Table, tables: Sequence[Table], sources: Sequence[Source]) -> _TableBefore:
+        """Return what was measured of one of some tables."""
+        own = tuple(sources) if len(tables) == 1 else of_table(sources, identity_of(table))
+        return cls(_counted(table, own), own, common_cuts(own, {}))
+
+    def along(self, known: Table) -> list[Source]:
+        """Return the sources along all cuts of the lines of the table, as it is asked."""
+        cuts = common_cuts(self.sources, known.lines)
+        return [along(source, cuts) for source in self.sources if lies_on(source, cuts)]
+
+    def split(self, known: Table) -> Mapping[str, Ints]:
+        """Return the cells that they tell apart."""
+        return splits(self.along(known))
+
+
+def _compiled(
+    sql: str,
+    tables: Sequence[Table],
+    public: Mapping[str, pl.DataFrame],
+    *,
+    split: Callable[[Table], Mapping[str, Ints]] = no_split,
+    groups_above: float | None = None,
+    cuts: CutsOf = no_cuts,
+    from_zero: bool = False,
+) -> Script:
+    """Compile one SQL text over the tables of a release, whose rows are of the same units."""
+    return compile_script(
+        [("query", _text(sql))],
+        lambda parts: _named(tables, parts),
+        _frames(public),
+        split=split,
+        groups_above=groups_above,
+        cuts=cuts,
+        from_zero=from_zero,
+        widen=lambda one: next((t for t in tables if t.path == one.path), one),
+        same_units=lambda first, other: None,
+    )
 
 
 def _counted(table: Table, sources: Sequence[Source]) -> Table:

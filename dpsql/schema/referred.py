@@ -75,7 +75,7 @@ def over_both(first: Table, other: Table) -> str:
     own, before = other.name, first.name
     if own == before:
         own, before = ".".join(other.path), ".".join(first.path)
-    return f"This is over {printable(own)}, but the first statement is over {printable(before)}"
+    return f"This is over {printable(own)}, but what comes first is over {printable(before)}"
 
 
 def check_same_units(

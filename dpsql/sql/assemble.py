@@ -16,6 +16,7 @@ from dpsql.linalg.matrices import Dense
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
+from dpsql.sql.binding.outline import Outlined
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.notes import computes_on_groups, notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
@@ -36,12 +37,9 @@ MAX_SCRIPT_ENTRIES = 2**24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredStatement:
-    """A statement whose cores are matrices."""
+    """What a statement asks of one table: its cores over that, as matrices."""
 
     name: str
-    parsed: Parsed
-    query: exp.Query
-    """What is computed on the answers of its cores."""
     cores: tuple[LoweredCore, ...]
     weight: float
 
@@ -63,20 +61,41 @@ class LoweredStatement:
         return [added for added in found if added is not None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What statements ask of tables, without what they compute on the answers."""
+
+    script: Script
+    """Without statements, which may be over further tables."""
+    parts: tuple[AskedPart, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedPart:
+    """What one statement asks of one table."""
+
+    name: str
+    """Of the statement."""
+    table: str
+    """The name of the table."""
+    cores: tuple[LoweredCore, ...]
+    answers: tuple[AnswerTable, ...]
+    """Those of its cores."""
+    guards: frozenset[str]
+    """See `Statement.guards`."""
+
+
 def assemble(
     table: Table,
     lowered: Sequence[LoweredStatement],
-    sandbox: Sandbox,
     split: Mapping[str, Ints] = MappingProxyType({}),
     keys: Mapping[str, RowKey] = MappingProxyType({}),
-) -> Script:
+) -> Asked:
     """Add all statistics to one workload, over classes of cells.
 
     The classes are at least as fine as those that `split` gives of a column's cells.
 
     Raises:
-        SqlError: two columns of an answer would have one name, or DuckDB refuses what is
-            computed on the answers.
         ResourceLimitError: the matrices are too large together.
     """
     lowered = [item.over(table) for item in lowered]
@@ -87,9 +106,8 @@ def assemble(
     measures = {a.name: a.row for item in lowered for a in item.added_up}
     sizes |= dict.fromkeys(measures, 1)
     split = {name: of for name, of in split.items() if name in sizes}
-    builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, sandbox, table)
-    several = len(lowered) > 1
-    statements = tuple(naming(i.name, several, builder.statement, i) for i in lowered)
+    builder = _Builder(Classes.of_blocks(blocks, sizes, split), sizes, table)
+    parts = tuple(map(builder.part, lowered))
     scale = scale_of(builder.workload.families, builder.weights)
     workload = _normalized(builder.workload, builder.weights, scale)
     if not workload.families:  # all that is returned is public
@@ -97,7 +115,68 @@ def assemble(
     labels = _labels(a for item in lowered for a in item.added_up)
     labels |= {name: f"({key.label})" for name, key in keys.items()}
     merged = builder.classes.of
-    return Script((table,), statements, workload, merged, measures, keys, labels, scale)
+    return Asked(Script((table,), (), workload, merged, measures, keys, labels, scale), parts)
+
+
+def answered(
+    asked: Asked, outlined: Sequence[tuple[str, Parsed, Outlined]], sandbox: Sandbox
+) -> Script:
+    """Return the script with its statements: how their answers follow from those of their cores.
+
+    Cores may be over different tables: what is measured of each is put into a table of answers, and
+    what a statement computes on these is computed as if all were of one.
+
+    Raises:
+        SqlError: two columns of an answer would have one name, or DuckDB refuses what is
+            computed on the answers.
+    """
+    parts: dict[str, list[AskedPart]] = {name: [] for name, _, _ in outlined}
+    for part in asked.parts:
+        parts[part.name].append(part)
+    several = len(outlined) > 1
+    statements = (
+        naming(name, several, _statement, name, parsed, outline, parts[name], sandbox)
+        for name, parsed, outline in outlined
+    )
+    return replace(asked.script, statements=tuple(statements))
+
+
+def _statement(
+    name: str, parsed: Parsed, outline: Outlined, parts: Sequence[AskedPart], sandbox: Sandbox
+) -> Statement:
+    """Say how a statement's answer follows from what it asks of each table."""
+    pairs = {
+        core.core.table: (core, answer)
+        for part in parts
+        for core, answer in zip(part.cores, part.answers, strict=True)
+    }
+    cores = [pairs[core.table][0] for core in outline.cores]
+    tables = tuple(pairs[core.table][1] for core in outline.cores)
+    source, query = parsed.source, outline.query
+    direct = direct_outputs(query, cores)
+    post = None
+    if direct is None:
+        post = prepare(query, cores, sandbox, source)
+    known = notes(query, cores, post)
+    found = Statement(name, source.sql, tables, direct, post, _guards(parts), known)
+    check_names(found.outputs, source, _spans(parsed, len(found.outputs)))
+    computed = found.families or computes_on_groups(query)
+    if cores and not found.depends_on_rows and computed:
+        raise source.unsupported(
+            source.whole(),
+            "Nothing that the statement returns depends on the rows: groups are there whether "
+            "they have rows or not.",
+            "select what is counted in them too, for example SUM(n) where n is COUNT(*) of "
+            "each group.",
+        )
+    return found
+
+
+def _guards(parts: Sequence[AskedPart]) -> frozenset[str]:
+    """Return the columns in which rows need a value; of several tables, with the table's name."""
+    if len(parts) == 1:
+        return parts[0].guards
+    return frozenset(f"{part.table}.{name}" for part in parts for name in part.guards)
 
 
 def _labels(measures: Iterable[AddedUp]) -> dict[str, str]:
@@ -171,21 +250,18 @@ def _family_name(name: str, lowered: LoweredStatistic) -> str:
 class _Builder:
     """Adds the families of statements to the workload of a script."""
 
-    def __init__(
-        self, classes: Classes, sizes: Mapping[str, int], sandbox: Sandbox, table: Table
-    ) -> None:
+    def __init__(self, classes: Classes, sizes: Mapping[str, int], table: Table) -> None:
         self.workload = Workload(classes.sizes)
         self.classes = classes
         self._table = table
         self._sizes = sizes
-        self._sandbox = sandbox
         self._entries = 0
         self.weights: list[float] = []
         """Of the families, as they are asked for."""
 
-    def statement(self, item: LoweredStatement) -> Statement:
-        """Add a statement's statistics, and say how its answer follows from them."""
-        tables = tuple(
+    def part(self, item: LoweredStatement) -> AskedPart:
+        """Add what a statement asks of the table."""
+        answers = tuple(
             AnswerTable(
                 len(core.core.keys),
                 tuple(self._grouping_set(group, item, core) for group in core.sets),
@@ -195,24 +271,7 @@ class _Builder:
         )
         named = frozenset().union(*(core.core.named for core in item.cores))
         guards = self._table.guards(named)
-        source = item.parsed.source
-        direct = direct_outputs(item.query, item.cores)
-        post = None
-        if direct is None:
-            post = prepare(item.query, item.cores, self._sandbox, source)
-        known = notes(item.query, item.cores, post)
-        found = Statement(item.name, source.sql, tables, direct, post, guards, known)
-        check_names(found.outputs, source, _spans(item.parsed, len(found.outputs)))
-        computed = found.families or computes_on_groups(item.query)
-        if item.cores and not found.depends_on_rows and computed:
-            raise source.unsupported(
-                source.whole(),
-                "Nothing that the statement returns depends on the rows: groups are there whether "
-                "they have rows or not.",
-                "select what is counted in them too, for example SUM(n) where n is COUNT(*) of "
-                "each group.",
-            )
-        return found
+        return AskedPart(item.name, self._table.name, item.cores, answers, guards)
 
     def _grouping_set(
         self, group: LoweredSet, item: LoweredStatement, core: LoweredCore

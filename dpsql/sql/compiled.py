@@ -115,7 +115,7 @@ class Script:
     scale: float = 1.0
     """By what all weights were multiplied, see `assemble`."""
     apart: tuple[tuple[UnitTable, Script], ...] = ()
-    """Of several tables, each with the statements over it, as if no others were asked."""
+    """Of several tables, each with what is asked of it, as if no others were."""
 
     @property
     def table(self) -> Table:
@@ -145,6 +145,12 @@ class Script:
             if own is not None:
                 return script, own
         return self, attribute
+
+    def adds_up(self, number: int) -> bool:
+        """Whether a family adds values up row by row, and doesn't count rows."""
+        measure = self.workload.families[number].measure
+        counts = {table.name for table, _ in self.apart}
+        return measure is not None and measure.attributes[0] not in counts
 
     @property
     def is_centered(self) -> bool:

@@ -13,7 +13,7 @@ from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
-from dpsql.sql.assemble import LoweredStatement, assemble
+from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.outline import Outlined, Outliner
 from dpsql.sql.binding.tables import Public, Resolve, Widen, no_parents
@@ -30,7 +30,7 @@ from dpsql.sql.lowering.rows_of_units import with_rows_of_units
 from dpsql.sql.naming import naming
 from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
-from dpsql.sql.several import SameUnits, by_table, one_table_only, over_several
+from dpsql.sql.several import SameUnits, by_table, one_table_only, over_all_tables
 from dpsql.sql.shorthands import without_shorthands
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
@@ -100,19 +100,17 @@ def compile_script(
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
-        scripts = [
+        asked = [
             _OverOne(
                 with_rows_of_units(table, outliner.tables, sandbox),
                 own,
                 sandbox,
                 importance,
                 several,
-            ).script(split, cuts, from_zero)
+            ).asked(split, cuts, from_zero)
             for table, own in by_table(outlined, several, same_units)
         ]
-        if len(scripts) == 1:
-            return scripts[0]
-        return over_several(scripts, [name for name, _ in statements])
+        return answered(over_all_tables(asked), outlined, sandbox)
     except SandboxError as error:
         raise SqlError(
             f"DuckDB refuses a public table or a value: {error}",
@@ -127,7 +125,7 @@ def compile_script(
 
 @dataclass(frozen=True, slots=True)
 class _OverOne:
-    """The statements over one table."""
+    """What statements ask of one table."""
 
     table: Table
     outlined: Sequence[tuple[str, Parsed, Outlined]]
@@ -136,13 +134,13 @@ class _OverOne:
     several: bool
     """Whether errors say in which statement they are."""
 
-    def script(
+    def asked(
         self,
         split: Callable[[Table], Mapping[str, Ints]],
         cuts: CutsOf,
         from_zero: bool,
-    ) -> Script:
-        """Compile them; see `compile_script`."""
+    ) -> Asked:
+        """Compile that; see `compile_script`."""
         sandbox, several = self.sandbox, self.several
         declared = declared_expressions(self.table, sandbox)
         stored = self.table.without_keys
@@ -163,12 +161,12 @@ class _OverOne:
             keys = keys.settled()
             derived = derive(keys)
 
-        def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Script:
+        def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Asked:
             lowered = [
                 naming(n, several, _lowered, n, item, table, sandbox, reader, self.importance[n])
                 for (n, _, _), item, reader in zip(self.outlined, derived, readers, strict=True)
             ]
-            return assemble(table, lowered, sandbox, told_apart, keys.keys)
+            return assemble(table, lowered, told_apart, keys.keys)
 
         cores = [core for _, outline in derived for core in outline.cores]
         return _over_cells(keys.table, cores, sandbox, split(keys.table), compiled)
@@ -179,8 +177,8 @@ def _over_cells(
     cores: Sequence[Core],
     sandbox: Sandbox,
     split: Mapping[str, Ints],
-    compiled: Callable[[Table, Mapping[str, Ints]], Script],
-) -> Script:
+    compiled: Callable[[Table, Mapping[str, Ints]], Asked],
+) -> Asked:
     """Compile over all cells; if these are too many, over one for all that are alike."""
     try:
         return compiled(table, split)
@@ -189,9 +187,11 @@ def _over_cells(
             alike = alike_cells(sandbox, table, cores, split)
             if alike:
                 fewer = with_one_of_each(table, alike)
-                script = compiled(fewer, of_first(table, alike, split))
+                asked = compiled(fewer, of_first(table, alike, split))
+                script = asked.script
                 merged = {n: alike[n] for n in alike if n in script.workload.domain}
-                return replace(script, tables=(table,), merged=of_all(table, merged, script.merged))
+                merged = of_all(table, merged, script.merged)
+                return replace(asked, script=replace(script, tables=(table,), merged=merged))
         raise
 
 
@@ -213,7 +213,7 @@ def _lowered(
     parsed, outline = item
     evaluator = Evaluator(sandbox, table, parsed.source)
     cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
-    return LoweredStatement(name, parsed, outline.query, cores, weight)
+    return LoweredStatement(name, cores, weight)
 
 
 def _check_names(statements: Sequence[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Put scripts over single tables together: one workload, and statements in their order."""
+"""Take statements apart by the tables that they are over, and put together what each is asked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TypeVar
 from dpsql.errors import SchemaError, SqlError, printable
 from dpsql.schema import Table
 from dpsql.schema.referred import over_both
-from dpsql.sql.assemble import scale_of
+from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.outline import Outlined
-from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
+from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family
@@ -40,46 +40,49 @@ def one_table_only(first: Table, other: Table) -> None:
 def by_table(
     outlined: Sequence[Written], several: bool, same_units: SameUnits
 ) -> list[tuple[Table, list[Written]]]:
-    """Return each private table that is named, and the statements over it.
+    """Return each private table that is named, and what statements ask of it.
 
-    A statement that names none, of which all is public, goes with the first table.
+    A statement over several tables is taken apart: each table has those of its cores that are over
+    it. One that names no table, of which all is public, goes with the first.
 
     Raises:
-        SqlError: no table is named; a statement is over several, or over one whose rows are of
-            other units.
+        SqlError: no table is named; or a statement is over one whose rows are of other units.
     """
-    found: dict[tuple[str, ...], tuple[Table, list[Written]]] = {}
-    public = [written for written in outlined if not written[2].tables]
-    for written in outlined:
-        name, parsed, outline = written
+    tables: dict[tuple[str, ...], Table] = {}
+    for name, parsed, outline in outlined:
         for table, span in outline.tables:
-            key = table.path or (table.name,)
-            try:
-                _check_same(table, outline.tables[0][0])
-                if key not in found and found:
-                    same_units(next(iter(found.values()))[0], table)
-            except SchemaError as error:
-                located = parsed.source.located(error, span)
-                located.statement = printable(name) if several else None
-                raise located from None
-            widest, own = found.get(key, (table, []))
-            widest = max(widest, table, key=lambda one: len(one.parents))
-            found[key] = widest, (own if written in own else [*own, written])
-    if not found:
+            key = _key(table)
+            if tables and key not in tables:
+                try:
+                    same_units(next(iter(tables.values())), table)
+                except SchemaError as error:
+                    located = parsed.source.located(error, span)
+                    located.statement = printable(name) if several else None
+                    raise located from None
+            tables[key] = max(tables.get(key, table), table, key=lambda one: len(one.parents))
+    if not tables:
         raise _counts_nothing(outlined[0][1])
-    (table, own), *others = found.values()
-    first = [written for written in outlined if written in own or written in public]
-    return [(table, first), *others]
+    first = next(iter(tables))
+    return [
+        (table, [_over(key, *w) for w in outlined if key in (_keys(w[2]) or {first})])
+        for key, table in tables.items()
+    ]
 
 
-def _check_same(table: Table, first: Table) -> None:
-    """Refuse a second table in one statement."""
-    if (table.path or table.name) != (first.path or first.name):
-        raise SchemaError(
-            f"This is over {printable(table.name)}, but the statement begins with "
-            f"{printable(first.name)}: a statement counts the rows of one table.",
-            hint="count each table in a statement of its own, in one release.",
-        )
+def _key(table: Table) -> tuple[str, ...]:
+    return table.path or (table.name,)
+
+
+def _keys(outline: Outlined) -> set[tuple[str, ...]]:
+    return {_key(table) for table, _ in outline.tables}
+
+
+def _over(key: tuple[str, ...], name: str, parsed: Parsed, outline: Outlined) -> Written:
+    """Return what a statement asks of one table."""
+    own = [i for i, (table, _) in enumerate(outline.tables) if _key(table) == key]
+    cores = tuple(outline.cores[i] for i in own) if outline.cores else ()
+    tables = tuple(outline.tables[i] for i in own)
+    return name, parsed, replace(outline, cores=cores, tables=tables)
 
 
 def _counts_nothing(parsed: Parsed) -> SqlError:
@@ -91,16 +94,15 @@ def _counts_nothing(parsed: Parsed) -> SqlError:
     )
 
 
-def over_several(scripts: Sequence[Script], order: Sequence[str]) -> Script:
-    """Return one script for the statements of several, each over a table of its own.
+def over_all_tables(asked: Sequence[Asked]) -> Asked:
+    """Put what is asked of each table together.
 
     What was scaled for each table by itself, so that weights of its counts add up to their number,
     is so for all tables together then.
-
-    Args:
-        scripts: one for each table.
-        order: the names of all statements, as they were given.
     """
+    if len(asked) == 1:
+        return asked[0]
+    scripts = [of.script for of in asked]
     names = named(script.table.name for script in scripts)
     tables = [
         UnitTable(name, script.table.contributions)
@@ -108,19 +110,19 @@ def over_several(scripts: Sequence[Script], order: Sequence[str]) -> Script:
     ]
     families: list[Family] = []
     weights: list[float] = []
-    statements: dict[str, Statement] = {}
-    for table, script in zip(tables, scripts, strict=True):
-        first, own = len(families), script.workload.families
-        statements |= {s.name: _among(s, table, script, first) for s in script.statements}
-        families += own
-        weights += [family.weight / script.scale / table.rows**2 for family in own]
+    parts: list[AskedPart] = []
+    for table, of in zip(tables, asked, strict=True):
+        script = of.script
+        parts += [_among(part, table, script, len(families)) for part in of.parts]
+        families += script.workload.families
+        weights += [f.weight / script.scale / table.rows**2 for f in script.workload.families]
     scale = scale_of(families, weights)
-    asked = [[f.weight * scale / s.scale for f in s.workload.families] for s in scripts]
+    given = [[f.weight * scale / s.scale for f in s.workload.families] for s in scripts]
     apart = tuple(zip(tables, scripts, strict=True))
-    return Script(
+    script = Script(
         tuple(script.table for script in scripts),
-        tuple(statements[name] for name in order),
-        over_all([(table, script.workload) for table, script in apart], asked),
+        (),
+        over_all([(table, script.workload) for table, script in apart], given),
         _all(apart, [script.merged for script in scripts]),
         _all(apart, [script.measures for script in scripts]),
         _all(apart, [script.keys for script in scripts]),
@@ -131,6 +133,7 @@ def over_several(scripts: Sequence[Script], order: Sequence[str]) -> Script:
         scale,
         apart,
     )
+    return Asked(script, tuple(parts))
 
 
 def _all(
@@ -148,8 +151,8 @@ def _labels(table: UnitTable, script: Script) -> dict[str, str]:
     return {name: table.attribute(label) for name, label in script.labels.items()}
 
 
-def _among(statement: Statement, table: UnitTable, script: Script, first: int) -> Statement:
-    """Return a statement whose families are among others, from number `first` on."""
+def _among(part: AskedPart, table: UnitTable, script: Script, first: int) -> AskedPart:
+    """Return what is asked of a table by families among others, from number `first` on."""
 
     def column(one: StatisticColumn) -> StatisticColumn:
         counts = script.workload.families[one.family].measure is None
@@ -163,8 +166,8 @@ def _among(statement: Statement, table: UnitTable, script: Script, first: int) -
     def group(one: GroupingSet) -> GroupingSet:
         return GroupsOf(one.axes, tuple(map(column, one.columns)))
 
-    tables = tuple(
+    answers = tuple(
         AnswerTable(answer.keys, tuple(map(group, answer.sets)), answer.floor)
-        for answer in statement.tables
+        for answer in part.answers
     )
-    return replace(statement, tables=tables)
+    return replace(part, answers=answers)

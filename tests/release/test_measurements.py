@@ -256,7 +256,7 @@ def test_tables_with_impossible_rows(release, content, seed):
             refusals += 1
             continue
         with suppress(DpsqlError):
-            requery(SCRIPTS["cells"], release.facts.table, sources, {}, None)
+            requery(SCRIPTS["cells"], release.facts.tables, sources, {}, None)
     assert refusals > 12
 
 

@@ -147,6 +147,9 @@ def test_statements_must_share_the_table():
     with pytest.raises(SqlError, match="one script releases from one table") as caught:
         compile_script(texts, tables.__getitem__)
     assert caught.value.span == (21, 22)
+    with pytest.raises(SqlError, match="one script releases from one table") as caught:
+        compile_script([("a", "SELECT COUNT(*) - (SELECT COUNT(*) FROM u) FROM t")], tables.get)
+    assert caught.value.span == (48, 49)
 
 
 def test_no_statement_and_repeated_names():

@@ -154,7 +154,8 @@ class ResidualReconstruction(CombinedReconstruction):
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
         """Look at every residual space of which something is asked."""
-        asked = self._asked(Workload.of(domain, [family])) if family.count else ()
+        known = {n: domain[n] for n in domain if n in self.references or n in family.attributes}
+        asked = self._asked(Workload.of(known, [family])) if family.count else ()
         return tuple(space for space, terms in asked if not self._determines(terms, space))
 
     def _asked(self, workload: Workload) -> Iterator[tuple[tuple[str, ...], Sequence[Product]]]:
