@@ -21,10 +21,12 @@ import numpy as np
 from dpsql.errors import ResourceLimitError, printable
 from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import MAX_ENTRIES, Dense
+from dpsql.planner.mechanisms.measures import parts
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import Past, put_together
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier
+from dpsql.release.tables import lifted
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload
 
@@ -51,8 +53,9 @@ class Counts:
             ResourceLimitError: they are too large to be put together.
             numpy.linalg.LinAlgError: their budgets are too far apart for floats.
         """
-        domain = script.workload.domain
-        combination = put_together(domain, Past(tuple(sources), script.merged))
+        domain, sources = script.workload.domain, lifted(script, sources)
+        apart = {part.measure for part in parts(script.workload)} if script.apart else ()
+        combination = put_together(domain, Past(sources, script.merged), apart)
         self._reconstruction = combination.reconstruction
         self._domain = domain
         self._used = [e for i, e in enumerate(earlier) if (i) in combination.used]
@@ -76,10 +79,13 @@ class Counts:
         if not self._reconstruction.missing(own, self._domain):
             self.spread[column.family] = frozenset()
             return
-        even = spread_evenly(script, group, column, own)
-        if even is not None and not self._reconstruction.missing(even, self._domain):
-            families[column.family] = even
-            self.spread[column.family] = column.over
+        counts = _as_counts(script, column.family, own)
+        even = spread_evenly(script, group, column, counts)
+        for known in (counts, even):
+            if known is not None and not self._reconstruction.missing(known, self._domain):
+                families[column.family] = known
+                self.spread[column.family] = frozenset() if known is own else column.over
+                return
 
     def knows(self, statement: Statement) -> bool:
         """Whether something of a statement is known, and it hasn't too many groups."""
@@ -117,6 +123,23 @@ def even_shares(script: Script, name: str) -> Array:
     cells = script.workload.domain[name]
     classes = script.merged.get(name, np.arange(max(cells, inside)))[:inside]
     return np.bincount(classes, minlength=cells) / inside
+
+
+def _as_counts(script: Script, number: int, family: Family) -> Family:
+    """Return what sums over one of several tables are if its rows add what is typical, each.
+
+    Of one table alone, counts are read so as they are: a measure has one cell.
+    """
+    block = family.measure
+    if block is None or not script.apart or not script.adds_up(number):
+        return family
+    each = family.unit * script.measures[block.attributes[0]].typical + family.center
+    table = next(of for of, _ in script.apart if of.own(block.attributes[0]) is not None)
+    counts = replace(
+        block, attributes=(table.name,), queries=Dense(np.array([[each]])), bound=1, center=0.0
+    )
+    blocks = tuple(counts if one is block else one for one in family.blocks)
+    return replace(family, blocks=blocks, present=None)
 
 
 def spread_evenly(

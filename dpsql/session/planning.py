@@ -238,8 +238,6 @@ def plan_of(asked: Compiled) -> Plan:
 
 def counts_before(asked: Compiled) -> Counts | None:
     """Return what earlier measurements say of the rows of statements."""
-    if asked.script.apart:  # errors of averages are for rows that are assumed, then
-        return None
     return counts_of(asked.script, asked.before.sources, asked.before.earlier)
 
 

@@ -190,3 +190,39 @@ def test_measurements_are_the_same_by_themselves_and_among_several(session):
     assert set(together.measures) >= {"customers", "orders"}
     assert together.cost == 0
     assert len(together.measured) == sum(len(s.measured) for s in release.sources)
+
+
+def test_errors_of_averages_and_quotients_are_for_the_rows_that_were_counted(con):
+    con.execute("""
+        CREATE TABLE visits (customer_id INTEGER REFERENCES customers (id),
+            cost DECIMAL(7, 2) CHECK (cost BETWEEN 0 AND 99999));
+        INSERT INTO visits SELECT i % 30, 100 FROM range(900) AS t(i);
+    """)
+    schema = dpsql.Schema({}, units={**units().units, "visits": dpsql.Unit("customer_id", 30)})
+    session = dpsql.Session(con, schema=schema)
+    script = {
+        "mean": "SELECT region, AVG(balance) AS x FROM customers GROUP BY 1",
+        "sum": "SELECT SUM(cost) AS x FROM visits",
+        "per": "SELECT (SELECT COUNT(*) FROM visits) / (SELECT COUNT(*) FROM customers) AS x",
+    }
+
+    def expected():
+        found = session.plan(script, budget=BUDGET).expected_answers
+        return {row["statement"]: row for row in found.iter_rows(named=True)}
+
+    assert session.plan(script, budget=BUDGET).expected_answers is None
+    assert session.release("SELECT COUNT(*) AS n FROM visits", budget=HUGE).receipt
+    session.release({"regions": SCRIPT["regions"]}, budget=HUGE)
+    counted = expected()
+    assert counted["per"]["typical"] == pytest.approx(30, rel=1e-3)
+    assert counted["sum"]["typical"] == pytest.approx(900 * 99_999 / 2, rel=1e-3)
+    assert counted["mean"]["left_out"] == 0
+    assert counted["mean"]["rows_from"].startswith("noisy counts of ledger entries")
+    assert counted["mean"]["rows_from"].endswith("customers.balance spread evenly")
+    assumed = session.plan(script, budget=BUDGET, assume={"mean": 10}).expected_answers
+    errors = dict(assumed.select("statement", "standard_error").rows())
+    assert counted["mean"]["standard_error"] == pytest.approx(errors["mean"], rel=0.1)
+    session.release(script, budget=HUGE)
+    assert expected()["sum"]["typical"] == pytest.approx(90_000, rel=1e-3)
+    plan = session.plan({"m": script["mean"], "n": SCRIPT["status"]}, targets={"m": 9, "n": 30})
+    assert plan.held_for["m"].startswith("noisy counts")
