@@ -159,7 +159,7 @@ def test_no_column_is_taken_for_the_ids_of_units(name):
         ("EXISTS (SELECT 1 FROM orders o, items i WHERE o.customer_id = c.id)", "join of private"),
         ("EXISTS (SELECT 1 FROM orders o, orders p WHERE o.customer_id = c.id AND p.customer_id = "
          "c.id)", "join of private"),
-        ("EXISTS (SELECT 1 FROM stores s WHERE s.id = c.id)", "not supported here"),
+        ("EXISTS (SELECT 1 FROM stores s WHERE s.id = c.id)", "must say"),
         ("c.id IN (SELECT o.id FROM orders o)", "must say"),
         ("balance IN (SELECT o.price FROM orders o)", "must say"),
         (f"(SELECT ANY_VALUE(o.price) {ORDERS}) > 7", "can't be computed"),

@@ -91,6 +91,12 @@ class RowBinder:
         self._named |= columns
 
     @property
+    def where(self) -> Expr | None:
+        """The condition after WHERE."""
+        clause = self._select.args.get("where")
+        return None if clause is None else clause.this
+
+    @property
     def table(self) -> Table:
         """The table whose rows are counted."""
         return self._home.table
@@ -101,7 +107,7 @@ class RowBinder:
 
     def leave_out(self, nodes: frozenset[int]) -> None:
         """Leave conditions out that are true of all rows, told by the identities of their nodes."""
-        self._left_out = nodes
+        self._left_out |= nodes
 
     def conditions(self, node: Expr) -> tuple[BoundExpr, ...]:
         """Bind the conjuncts of a condition on rows."""

@@ -166,7 +166,7 @@ def stored_place(node: Expr, scope: Scope) -> str | None:
     return found.name if isinstance(found, PrivateColumn) else None
 
 
-def _owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Return whose a column is: what stands before it, the path of the table, its name there."""
     if name not in table.joined:
         yield "", table.path, name
@@ -176,16 +176,18 @@ def _owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str
                 yield parent.prefix, parent.table.path, of
 
 
-def rows_told(table: Table, name: str) -> set[tuple[tuple[str, ...], str]]:
-    """Return which rows a column tells: those of its own table, or those that it refers to."""
-    found = set[tuple[tuple[str, ...], str]]()
-    for prefix, path, own in _owners(table, name):
-        found.add((path, own))
-        found |= {
-            (p.table.path, p.join.key)
-            for p in table.parents
-            if p.above == prefix and p.join.columns == (own,)
-        }
+def rows_told(table: Table, name: str) -> dict[tuple[tuple[str, ...], str], str]:
+    """Return which rows a column tells: those of its own table, or those that it refers to.
+
+    Returns:
+        Path and key of each → what stands before its columns in the table.
+    """
+    found = dict[tuple[tuple[str, ...], str], str]()
+    for prefix, path, own in owners(table, name):
+        found[path, own] = prefix
+        for parent in table.parents:
+            if parent.above == prefix and parent.join.columns == (own,):
+                found[parent.table.path, parent.join.key] = parent.prefix
     return found
 
 
@@ -194,8 +196,16 @@ def keys_referred(table: Table) -> set[tuple[tuple[str, ...], str]]:
     return {(p.table.path, p.join.key) for p in table.parents if not p.join.further}
 
 
+def own_unit(table: Table) -> set[tuple[tuple[str, ...], str]]:
+    """Return the column of a table that has the ids of its units, if it is its own."""
+    unit = table.unit
+    return {(table.path, unit.column)} if unit is not None and not unit.joins else set()
+
+
 def is_filled(table: Table, name: str) -> bool:
     """Whether a column is never NULL in rows that count."""
+    if not own_unit(table).isdisjoint({(table.path, name)}):
+        return True
     steps = [(p, pair) for p in table.parents if p.on_way for pair in p.join.pairs]
     return name in table.filled or any(
         name in {parent.above + pair.column, parent.prefix + pair.key} for parent, pair in steps

@@ -2,71 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
 from dpsql.schema.names import as_sql
-from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.expressions import Expr, conjuncts, is_star
+from dpsql.sql.binding.grouping import key_nodes
 from dpsql.sql.binding.joins import JoinedItem, joins_of, name_parts, public_hint
+from dpsql.sql.binding.named import (
+    NOISY,
+    PRIVATE,
+    PUBLIC,
+    Grouped,
+    Name,
+    Names,
+    Told,
+    WrittenRows,
+    given_names,
+    renamed,
+)
 from dpsql.sql.binding.per_unit import by_row
-from dpsql.sql.binding.row_queries import check_filters, inner_query, is_by_row
+from dpsql.sql.binding.row_queries import (
+    check_filters,
+    column_name,
+    inner_query,
+    is_by_row,
+    unused,
+)
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.unions import is_union_all, parts_of
 from dpsql.sql.text.spans import SourceText
 
-PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRows:
-    """A query of private rows, as it is written."""
-
-    query: exp.Select | exp.SetOperation
-    """A SELECT, or UNION ALL of such queries."""
-    names: Names
-    """What names mean around it."""
-    columns: tuple[str, ...]
-    """What a CTE calls its columns."""
-    item: Expr
-    """The item after its FROM whose rows are private."""
-    inside: Names
-    """What names mean there, as far as they are of private rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """What a name after FROM means: a public table of the sandbox, or a CTE."""
-
-    kind: str
-    table: str
-    rows: WrittenRows | None = None
-    """The CTE, if it is of private rows."""
-
-
-Names = Mapping[str, Name]
-
-
-@dataclass(slots=True)
-class Kinds:
-    """The kinds of everything that was found in a query."""
-
-    found: set[str] = field(default_factory=set)
-
-    @property
-    def all(self) -> str:
-        """Noisy, if anything in it is."""
-        return NOISY if NOISY in self.found else PUBLIC
-
-
-def given_names(alias: Expr | None) -> tuple[str, ...]:
-    """Return the names that an alias gives to columns: `AS s (a, b)`."""
-    columns: Sequence[Expr] = (alias.args.get("columns") or []) if alias is not None else []
-    return tuple(column.name for column in columns)
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 class PrivateItems:
@@ -75,12 +46,17 @@ class PrivateItems:
     Args:
         source: its text.
         tables: what the names of tables mean.
+        told: says what groups are of; None if not of rows that their rows refer to.
     """
 
-    def __init__(self, source: SourceText, tables: NamedTables) -> None:
+    def __init__(
+        self, source: SourceText, tables: NamedTables, told: Callable[[Grouped], Told | None]
+    ) -> None:
         self._source = source
         self._tables = tables
+        self._told = told
         self._rewritten: dict[int, tuple[exp.Select, exp.Select | None]] = {}
+        self._grouped: dict[int, tuple[exp.Select, tuple[Grouped, Told] | None]] = {}
 
     def kind(self, node: exp.Table, names: Names) -> tuple[str, str]:
         """Return what a name means, and the table of the sandbox or the CTE."""
@@ -103,8 +79,21 @@ class PrivateItems:
             )
 
     def among(self, joins: Sequence[JoinedItem], names: Names) -> list[JoinedItem]:
-        """Return the items after FROM whose rows are private."""
-        return [join for join in joins if self.is_private(join.item, names)]
+        """Return the items after FROM whose rows are private, of a row of which others have one.
+
+        Queries with groups are among them only where there is nothing else: elsewhere they add
+        columns to rows, see `groups`.
+        """
+        found = [join for join in joins if self.is_private(join.item, names)]
+        plain = [join for join in found if self.grouped(join.item, names) is None]
+        return plain or found[:1]
+
+    def groups(
+        self, joins: Sequence[JoinedItem], private: Sequence[JoinedItem], names: Names
+    ) -> list[tuple[JoinedItem, Grouped]]:
+        """Return the items after FROM that add columns to private rows."""
+        others = ((join, self.grouped(join.item, names)) for join in joins if join not in private)
+        return [(join, grouped) for join, grouped in others if grouped is not None]
 
     def add_hint(self, error: SqlSchemaError, private: Sequence[JoinedItem], names: Names) -> None:
         """Say that a table may be public, where a private one can't be described."""
@@ -151,19 +140,100 @@ class PrivateItems:
         query = inner_query(item)
         return None if query is None else self.rows_of(query, names, None)
 
+    def adds_one(self, join: JoinedItem, select: exp.Select, names: Names) -> bool:
+        """Whether a row meets at most one row of a public table, by a column without equals."""
+        item, where = join.item, select.args.get("where")
+        kind, table = self.kind(item, names) if isinstance(item, exp.Table) else (NOISY, "")
+        if kind != PUBLIC:
+            return False
+        said = [condition for condition in (join.on, where and where.this) if condition is not None]
+        sides = [
+            side.unnest()
+            for condition in said
+            for part in conjuncts(condition)
+            if isinstance(part.unnest(), exp.EQ)
+            for side in (part.unnest().this, part.unnest().expression)
+        ]
+        alias = item.alias_or_name.lower()
+        columns = [side for side in sides if isinstance(side, exp.Column)]
+        named = [column.name for column in columns if column.table.lower() == alias]
+        return any(self._tables.is_unique(table, name) for name in (*named, *join.using))
+
+    def grouped(self, item: Expr, names: Names) -> Grouped | None:
+        """Return the query with groups of rows that refer to the same one; None if it is none."""
+        if isinstance(item, exp.Table):
+            parts = name_parts(item)
+            known = names.get(parts[0].lower()) if len(parts) == 1 else None
+            found = None if known is None else known.grouped
+        else:
+            query = inner_query(item)
+            found = None if query is None else self.grouped_of(query, names, None)
+        given = given_names(item.args.get("alias"))
+        return found if found is None or not given else renamed(found, given)
+
+    def grouped_of(self, query: Expr, names: Names, alias: Expr | None) -> Grouped | None:
+        """Return a query as one with groups of rows that refer to the same one, if it is."""
+        found = self._groups_of(query, names)
+        return None if found is None else renamed(found[0], given_names(alias))
+
+    def is_answer(self, query: Expr, names: Names) -> bool:
+        """Whether a query with groups may be one of answers, too: there is a list of its groups."""
+        found = self._groups_of(query, names)
+        return found is None or found[1].known
+
+    def _groups_of(self, query: Expr, names: Names) -> tuple[Grouped, Told] | None:
+        if not isinstance(query, exp.Select) or is_by_row(query):
+            return None
+        if id(query) not in self._grouped:
+            self._grouped[id(query)] = query, None  # so long as it is looked at
+            with suppress(SqlError, SchemaError):  # which are found again where it is bound
+                grouped = self._written_groups(query, names)
+                told = None if grouped is None else self._told(grouped)
+                if grouped is not None and told is not None:
+                    self._grouped[id(query)] = query, (grouped, told)
+        return self._grouped[id(query)][1]
+
+    def _written_groups(self, query: exp.Select, names: Names) -> Grouped | None:
+        inside = self._with(query, names)
+        private = self.among(joins_of(query, self._source), inside)
+        more = any(query.args.get(key) for key in ("limit", "offset", "qualify"))
+        group = query.args.get("group")
+        more |= group is not None and bool(list(group.find_all(*_SETS)))
+        if not private or more or self._per_unit(query, names) is not None:
+            return None
+        keys = tuple(key_nodes(query, self._source).values())
+        plain = all(isinstance(key, exp.Column) for key in keys)
+        starred = any(is_star(node.unalias()) for node in query.expressions)
+        owned = self.table(self.base(private[0].item, inside))[0].unit is not None
+        if not keys or not plain or starred or not owned:
+            return None
+        columns: dict[str, Expr] = {}
+        for node in query.expressions:
+            taken = {name.lower() for name in columns}
+            columns[unused(column_name(node, self._source), taken)] = node.unalias()
+        return Grouped(query, inside, tuple(columns.items()), keys)
+
+    def _with(self, query: exp.Select | exp.SetOperation, names: Names) -> dict[str, Name]:
+        """Return what names mean in a query, as far as they are of private rows."""
+        inside, clause = dict(names), query.args.get("with_")
+        for cte in clause.expressions if clause is not None else []:
+            rows = self.rows_of(cte.this, inside, cte.args["alias"])
+            grouped = self.grouped_of(cte.this, inside, cte.args["alias"])
+            kind = NOISY if rows is None else PRIVATE
+            inside[cte.alias.lower()] = Name(kind, "", rows, grouped)
+        return inside
+
     def rows_of(self, query: Expr, names: Names, alias: Expr | None) -> WrittenRows | None:
         """Return a query that only projects and filters private rows; None if it is another."""
         if not isinstance(query, exp.Select | exp.SetOperation):
             return None
         if isinstance(query, exp.Select) and not is_by_row(query):
-            written = self._per_unit(query, names)
+            groups = self._groups_of(query, names)
+            written = self._per_unit(query, names) if groups is None else groups[1].rows
             if written is None:
                 return None
             query = written
-        inside, clause = dict(names), query.args.get("with_")
-        for cte in clause.expressions if clause is not None else []:
-            rows = self.rows_of(cte.this, inside, cte.args["alias"])
-            inside[cte.alias.lower()] = Name(NOISY if rows is None else PRIVATE, "", rows)
+        inside = self._with(query, names)
         if isinstance(query, exp.SetOperation):
             return self._put_together(query, names, inside, alias)
         items = [join.item for join in joins_of(query, self._source)]

@@ -19,18 +19,21 @@ from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, rebuild, render
 from dpsql.sql.binding.grains import grain_of
-from dpsql.sql.binding.items import (
+from dpsql.sql.binding.grouped import with_groups
+from dpsql.sql.binding.items import PrivateItems
+from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
+from dpsql.sql.binding.named import (
     NOISY,
     PRIVATE,
     PUBLIC,
+    Grouped,
     Kinds,
     Name,
     Names,
-    PrivateItems,
+    Told,
     WrittenRows,
     given_names,
 )
-from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
 from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.per_unit import with_exists
 from dpsql.sql.binding.private_sides import Grained, PrivateSides, Referred, tightened
@@ -91,7 +94,7 @@ class _Visitor:
 
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
         self._existing, self._grain = tables.existing, tables.grain
-        self._items = PrivateItems(parsed.source, tables)
+        self._items = PrivateItems(parsed.source, tables, self._told)
         self._above = above  # see `compile_script`
         self._sandbox = tables.sandbox
         self._source = parsed.source
@@ -138,8 +141,10 @@ class _Visitor:
             alias = cte.args["alias"]
             name = check_name(cte.alias, alias, self._source)
             rows = self._items.rows_of(cte.this, known, alias)
-            if rows is not None:
-                known[name.lower()] = Name(PRIVATE, "", rows)
+            grouped = self._items.grouped_of(cte.this, known, alias)
+            if rows is not None or not self._items.is_answer(cte.this, known):
+                kind = NOISY if rows is None else PRIVATE
+                known[name.lower()] = Name(kind, "", rows, grouped)
                 continue
             inside = Kinds()
             query = self._query(cte.this, known, inside)
@@ -166,6 +171,10 @@ class _Visitor:
     def _named(self, node: exp.Table, names: Names, kinds: Kinds) -> Expr:
         """Rewrite a table's name to the sandbox's name for it."""
         kind, table = self._items.kind(node, names)
+        if kind == NOISY and not table:  # groups of which there is no list: that is said of them
+            grouped = self._items.grouped(node, names)
+            if grouped is not None:
+                self._query(grouped.select, grouped.names, kinds)
         kinds.found.add(kind)
         alias = node.args.get("alias")
         if alias is None:
@@ -197,7 +206,7 @@ class _Visitor:
         home = sides.home
         binder = CoreBinder(self._source, node, home, self._visits(names))
         check_sides(joins, sides.place, self._source, plain=home.query is None)
-        own, joined = self._joined(joins, sides, binder, names)
+        own, joined, _ = self._joined(joins, sides, binder, names)
         exist = self._existing.of(home.table)
         name = self._sandbox.new_name("answer")
         relations = (*sides.relations, *own)
@@ -205,6 +214,9 @@ class _Visitor:
         self.cores.append(tightened(core, home.table))
         self.tables.append((home.table, home.span))
         return left
+
+    def _told(self, grouped: Grouped) -> Told | None:
+        return self._of_unit.told(grouped)
 
     def _visits(self, names: Names) -> Visits:
         """Return what becomes of subqueries where names mean that."""
@@ -288,13 +300,13 @@ class _Visitor:
         home = sides.home
         binder = RowBinder(self._source, select, home, self._visits(names))
         check_sides(joins, sides.place, self._source, plain=False)
-        own, joined = self._joined(joins, sides, binder, names, first)
+        own, joined, groups = self._joined(joins, sides, binder, names, first)
         where = select.args.get("where")
         if where is not None:
             joined += binder.conditions(where.this)
         span = self._source.node(where) if where is not None else home.where
         found = iter(own)
-        items = [(join, sides.of(join) or next(found)) for join in joins]
+        items = [(j, sides.of(j) or groups.get(j) or next(found)) for j in joins]
         columns = columns_of(select, binder, items, self._source)
         relations = (*sides.relations, *own)
         return home, RowQuery(columns, relations, tuple(joined), binder.named, span)
@@ -324,16 +336,25 @@ class _Visitor:
         binder: RowBinder,
         names: Names,
         first: int = 0,
-    ) -> tuple[list[Relation], list[BoundExpr]]:
-        """Bind what a SELECT joins with private rows; return it, and the conditions on all rows."""
+    ) -> tuple[list[Relation], list[BoundExpr], dict[JoinedItem, Home]]:
+        """Bind what a SELECT joins with private rows.
+
+        Returns:
+            The public relations, the conditions on all rows, and what has a group for each row.
+        """
         place = sides.place
-        others = [join for join in joins if sides.of(join) is None]
+        private = [join for join in joins if sides.of(join) is not None]
+        groups = self._items.groups(joins, private, names)
+        taken = [*private, *(join for join, _ in groups)]
+        others = [join for join in joins if join not in taken]
         first += len(sides.relations)
         relations = [self._relation(i, join, names) for i, join in enumerate(others, first)]
         for relation, join in zip(relations, others, strict=True):
             binder.scope.add(relation)
             binder.scope.merge((*join.using, *place.using))
         referred = sides.conditions(binder, self._source)
+        grouped, met = with_groups(joins, groups, binder, self._of_unit.group)
+        referred += met
         using = tuple(name for name in place.using if not sides.is_step(name))
         turned = conditions_of(replace(place, using=using), relations, None, binder)
         joined = [*sides.home.conjuncts, *(turned if place.turned is None else ()), *referred]
@@ -346,7 +367,7 @@ class _Visitor:
             using = join.using if place.turned is None else place.using
             check_using(kind, using, join, self._source)
             binder.scope.keep(using if kind == "right" else ())
-        return relations, joined
+        return relations, joined, grouped
 
     def _relation(self, number: int, join: JoinedItem, names: Names) -> Relation:
         """Store what is joined as a table of the sandbox."""

@@ -232,11 +232,16 @@ def _named(
             for name in of.columns
             if not (star and name.lower() in {used.lower() for used in join.using})
         ]
+    return [(column_name(node, source), inner)]
+
+
+def column_name(node: Expr, source: SourceText) -> str:
+    """Return what DuckDB calls an item of a SELECT list."""
     if isinstance(node, exp.Alias):
-        return [(node.alias, inner)]
-    if isinstance(inner.unnest(), exp.Column):
-        return [(inner.unnest().name, inner)]
-    return [(" ".join(source.text(source.node(inner)).split()), inner)]
+        return node.alias
+    if isinstance(node.unnest(), exp.Column):
+        return node.unnest().name
+    return " ".join(source.text(source.node(node)).split())
 
 
 def _check_columns(node: Expr, binder: Binder) -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.sql.binding.expressions import Expr, render
-from dpsql.sql.binding.items import NOISY, Kinds, Names, PrivateItems
+from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import name_parts
+from dpsql.sql.binding.named import NOISY, Kinds, Names
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 

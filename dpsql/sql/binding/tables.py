@@ -92,6 +92,16 @@ class NamedTables:
                 return self._distinct("value", self._sandbox.domain(index, domain))
         return None
 
+    def is_unique(self, stored: str, column: str) -> bool:
+        """Whether no two rows of a public table of the sandbox have the same value in a column."""
+        known = [name for name, _ in self._sandbox.types(f"SELECT * FROM {stored}")]
+        shown = next((quoted_name(c) for c in known if c.lower() == column.lower()), None)
+        if shown is None:
+            return False
+        counts = f"COUNT({shown}) = COUNT(DISTINCT {shown})"
+        ((unique,),) = self._sandbox.rows(f"SELECT {counts} FROM {stored}")
+        return bool(unique)
+
     def _distinct(self, column: str, table: str) -> list[str]:
         listed = f"SELECT DISTINCT {column}::VARCHAR AS text FROM {table} WHERE text IS NOT NULL"
         rows = self._sandbox.rows(f"{listed} ORDER BY text LIMIT {MAX_VALUES}")

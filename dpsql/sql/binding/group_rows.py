@@ -1,0 +1,105 @@
+"""Queries with groups of private rows, as queries of the rows that the groups are of.
+
+    SELECT customer_id, COUNT(*) AS n FROM orders GROUP BY customer_id
+
+has a row for each customer that has orders. So where it is what is counted, it is written as
+
+    SELECT g.customer_id, g.n FROM customers c JOIN (SELECT …) AS g ON g.customer_id = c.id
+
+and `grouped.py` says what that means. Where at most one row of a unit counts, each group has that
+one row: its values are those of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from dpsql.schema import Table
+from dpsql.schema.table import Parent
+from dpsql.sql.binding.expressions import Expr, is_aggregate, quoted, quoted_column, rebuild
+from dpsql.sql.binding.grains import owners, rows_told
+from dpsql.sql.binding.named import Grouped
+
+_OF, _GROUPS, _KEY = "__of", "__groups", "__key"
+_ONE_ROW = (exp.Min, exp.Max, exp.Sum, exp.Avg, exp.AnyValue)
+"""Aggregates that are, of one row, what they are of."""
+
+
+def rows_of_groups(
+    grouped: Grouped, keys: Sequence[str], table: Table, *, single: bool
+) -> exp.Select | None:
+    """Write a query with groups as one of the rows that these are of; None if it is another.
+
+    Args:
+        grouped: the query.
+        keys: the columns that it is grouped by, as they are called in the table.
+        table: whose rows are grouped, with the columns of the rows that they refer to.
+        single: whether nothing makes several rows of one that counts.
+    """
+    for parent in table.parents:
+        row = parent.table.path, parent.join.key
+        telling = [i for i, k in enumerate(keys) if rows_told(table, k).get(row) == parent.prefix]
+        its = [(parent.prefix, parent.table.path) for _ in keys]
+        of = [{(prefix, path) for prefix, path, _ in owners(table, key)} for key in keys]
+        if telling and all(i in telling or its[i] in of[i] for i in range(len(keys))):
+            return _joined(grouped, grouped.keys[telling[0]], parent)
+    one = single and table.unit is not None and table.unit.max_rows == 1
+    return _of_one_row(grouped) if one else None
+
+
+def _joined(grouped: Grouped, key: Expr, parent: Parent) -> exp.Select:
+    """Join the groups with the rows that they are of."""
+    names = [quoted(part) for part in parent.table.path]
+    rows = exp.Select(
+        expressions=[exp.Alias(this=quoted_column(parent.join.key), alias=quoted(_KEY))],
+        from_=exp.From(this=exp.Table(catalog=names[0], db=names[1], this=names[2])),
+    )
+    groups = grouped.select.copy()
+    groups.append("expressions", exp.Alias(this=key.copy(), alias=quoted(_KEY)))
+    same = exp.EQ(this=quoted_column(_KEY, _GROUPS), expression=quoted_column(_KEY, _OF))
+    shown = [
+        exp.Alias(this=quoted_column(name, _GROUPS), alias=quoted(name))
+        for name, _ in grouped.columns
+    ]
+    return exp.Select(
+        expressions=shown,
+        from_=exp.From(this=_named(rows, _OF)),
+        joins=[exp.Join(this=_named(groups, _GROUPS), on=same)],
+    )
+
+
+def _named(query: Expr, name: str) -> exp.Subquery:
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=quoted(name)))
+
+
+def _of_one_row(grouped: Grouped) -> exp.Select | None:
+    """Write it as a query of rows, of which each is a group."""
+    found = grouped.select.copy()
+    items = [exp.Alias(this=_value(item), alias=quoted(name)) for name, item in grouped.columns]
+    having = found.args.get("having")
+    found.set("expressions", items)
+    found.set("group", None)
+    found.set("distinct", None)
+    found.set("having", None)
+    if having is not None:
+        found.where(_value(having.this), copy=False)
+    good = not any(is_aggregate(node) for node in found.find_all(exp.AggFunc))
+    return found if good else None
+
+
+def _value(node: Expr) -> Expr:
+    """Return what an expression over a group is of the one row that the group has."""
+    if isinstance(node, exp.IgnoreNulls):  # the parser adds it to ANY_VALUE
+        return _value(node.this)
+    of = node.this if isinstance(node, (*_ONE_ROW, exp.Count)) and not node.expressions else None
+    if isinstance(of, exp.Expr) and not isinstance(of, exp.Distinct | exp.Order):
+        if not isinstance(node, exp.Count):
+            return exp.Paren(this=of.copy())
+        if isinstance(of, exp.Star):
+            return exp.Literal.number(1)
+        missing = exp.Is(this=exp.Paren(this=of.copy()), expression=exp.Null())
+        zero, one = exp.Literal.number(0), exp.Literal.number(1)
+        return exp.Paren(this=exp.Case(ifs=[exp.If(this=missing, true=zero)], default=one))
+    return rebuild(node, _value)

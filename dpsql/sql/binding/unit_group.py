@@ -1,0 +1,316 @@
+"""What one query says of rows of the same unit: which they are, and what is computed of them.
+
+They are those of which a column is equal to one of the row that they are for, where both refer to
+the same row: see `within.py`. Each thing that is computed is a column of that row, with a name of
+all that it depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from dpsql.errors import InternalError, Span, SqlError, SqlSchemaError
+from dpsql.schema import Table
+from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.sql.binding.expressions import (
+    BoundExpr,
+    Expr,
+    column,
+    conjuncts,
+    is_aggregate,
+    rebuild,
+    render,
+)
+from dpsql.sql.binding.grains import (
+    is_filled,
+    keys_referred,
+    own_unit,
+    owners,
+    rows_told,
+    stored_place,
+)
+from dpsql.sql.binding.tables import NamedTables, UnitRows
+
+_AGGREGATES: dict[type, str] = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max"}
+_NESTED = "write the tables after FROM, joined ON what refers to what."
+
+
+class UnitGroup:
+    """Rows of the unit of the row that they are for, and what is computed of them."""
+
+    def __init__(
+        self,
+        tables: NamedTables,
+        around: tuple[RowBinder, Table],
+        inside: tuple[RowBinder, Table],
+        conditions: list[BoundExpr],
+    ) -> None:
+        self._tables, self._conditions = tables, conditions
+        self._outer, self._around = around
+        self._binder, self._table = inside
+        self._source = self._binder.source
+        self._pairs: list[tuple[str, str]] = []
+
+    def condition(self, part: Expr) -> None:
+        """Take a condition of the subquery: on its rows, or that they are of the same unit."""
+        node = part.unnest()
+        if isinstance(node, exp.EQ):
+            for own, other in ((node.this, node.expression), (node.expression, node.this)):
+                named = isinstance(other.unnest(), exp.Column)
+                if named and self._owns(own) and not self._owns(other):
+                    self.pair(other, own, part)
+                    return
+        self._conditions.append(self._bound(part))
+
+    def pair(self, outer: Expr, inner: Expr, at: Expr) -> None:
+        """Take an equality of a column from outside and one of the subquery.
+
+        Raises:
+            UnsupportedSqlError: they don't refer to the same row; or, in IN, may be NULL.
+        """
+        met = self._met(outer, inner)
+        if met is None:
+            raise self._not_theirs(at)
+        ours, theirs = met
+        if isinstance(at, exp.In) and not (
+            is_filled(self._around, ours) and is_filled(self._table, theirs)
+        ):
+            raise self._source.unsupported(
+                at,
+                "IN is not supported here: a NULL may be among what is compared.",
+                "use EXISTS (SELECT 1 … WHERE … = …).",
+            )
+        self._pairs.append((ours, theirs))
+
+    def tells(self, outer: Expr, inner: Expr) -> bool:
+        """Whether rows are of the same unit if these columns of theirs are equal."""
+        return self._met(outer, inner) is not None
+
+    def _met(self, outer: Expr, inner: Expr) -> tuple[str, str] | None:
+        """Return the names of two columns that refer to the same row if they are equal."""
+        ours = stored_place(outer, self._outer.scope)
+        theirs = stored_place(inner, self._binder.scope)
+        if ours is None or theirs is None:
+            return None
+        known = keys_referred(self._around) | keys_referred(self._table)
+        known |= own_unit(self._around) & own_unit(self._table)
+        told = rows_told(self._around, ours), rows_told(self._table, theirs)
+        return None if known.isdisjoint(told[0].keys() & told[1].keys()) else (ours, theirs)
+
+    def value(self, node: Expr, at: Expr) -> BoundExpr:
+        """Bind what a query of the rows returns: aggregates, and what is computed of them.
+
+        Columns of a GROUP BY are those of the row that it is for.
+        """
+        found: list[BoundExpr] = []
+
+        def change(part: Expr) -> Expr:
+            if is_aggregate(part):
+                found.append(self._aggregate(part))
+            elif isinstance(part, exp.Column) and not isinstance(part.this, exp.Star):
+                found.append(self._key(part))
+            elif isinstance(part, exp.Column | exp.Query | exp.Window | exp.Star):
+                raise self._not_computed(part)
+            else:
+                return rebuild(part, change)
+            return _inner(found[-1].node)
+
+        made = change(node.unnest()).unnest()
+        if not found:
+            raise self._not_computed(node)
+        return joined_bound(made, found, self._source.node(at))
+
+    def determines(self, node: Expr) -> bool:
+        """Whether all rows have the same value of a column, which is that of the row outside."""
+        name = stored_place(node, self._binder.scope)
+        return name is not None and self._outside(name) is not None
+
+    def _key(self, node: exp.Column) -> BoundExpr:
+        """Return the column of the row outside that is equal to one by which rows are grouped."""
+        name = stored_place(node, self._binder.scope) if self._owns(node) else None
+        ours = None if name is None else self._outside(name)
+        if ours is None:
+            raise self._not_computed(node)
+        return self._column_around(ours, node)
+
+    def _outside(self, name: str) -> str | None:
+        """Return the column of the row outside that is the same as one of all rows; None if none.
+
+        It is one of those that are equal; or it is of a row that they tell, by a key of which no
+        two rows have the same value.
+        """
+        unique = keys_referred(self._around) | keys_referred(self._table)
+        for ours, theirs in self._pairs:
+            if theirs == name:
+                return ours
+            around, inside = rows_told(self._around, ours), rows_told(self._table, theirs)
+            for row in unique.intersection(around, inside):
+                for before, path, own in owners(self._table, name):
+                    found = around[row] + own
+                    known = found in self._around.columns or found in self._around.undeclared
+                    if (before, path) == (inside[row], row[0]) and known:
+                        return found
+        return None
+
+    def _column_around(self, name: str, at: Expr) -> BoundExpr:
+        """Refer to a column of the row outside."""
+        listed, by_row = self._around.columns, name not in self._around.columns
+        place = list(self._around.undeclared if by_row else listed).index(name)
+        made = column(f"__{'w' if by_row else 'a'}{place}")
+        span, own = self._source.node(at), frozenset({name})
+        made.meta.update(start=span.start, end=span.end - 1)
+        kinds = (frozenset[str](), own) if by_row else (own, frozenset[str]())
+        return BoundExpr(made, render(made), kinds[0], frozenset(), span, kinds[1])
+
+    def _aggregate(self, node: Expr) -> BoundExpr:
+        inner, filters = node, list[Expr]()
+        if isinstance(node, exp.Filter):
+            inner, filters = node.this, [node.expression.this]
+        function = _AGGREGATES.get(type(inner))
+        if (
+            function is None
+            or inner.expressions
+            or isinstance(inner.this, exp.Distinct | exp.Order)
+        ):
+            raise self._not_computed(node)
+        argument = None if isinstance(inner.this, exp.Star) else inner.this
+        return self.column(function, argument, node, filters)
+
+    def column(
+        self, function: str, argument: Expr | None, at: Expr, filters: Sequence[Expr] = ()
+    ) -> BoundExpr:
+        """Return the column that an aggregate of the rows is, or that there are some."""
+        if not self._pairs:
+            raise self._not_theirs(at)
+        value = None if argument is None else self._bound(argument)
+        filtered = (self._bound(part) for each in filters for part in conjuncts(each))
+        conditions = tuple(dict.fromkeys([*self._conditions, *filtered]))
+        pairs = tuple(sorted(set(self._pairs)))
+        span = self._source.node(at)
+        name = _name(self._table, function, value, conditions, pairs)
+        rows = UnitRows(name, self._table, pairs, function, value, conditions, span, self._source)
+        place = self._tables.add_rows(self._around, rows)
+        made = column(f"__w{place}")
+        made.meta.update(start=span.start, end=span.end - 1)
+        return BoundExpr(made, render(made), frozenset(), frozenset(), span, frozenset({name}))
+
+    def _owns(self, node: Expr) -> bool:
+        """Whether an expression is a column of the subquery."""
+        inner = node.unnest()
+        if not isinstance(inner, exp.Column):
+            return False
+        try:
+            self._binder.scope.resolve(inner, by_row=True)
+        except SqlSchemaError as error:
+            if error.unknown:
+                return False
+            raise
+        return True
+
+    def _bound(self, node: Expr) -> BoundExpr:
+        """Bind an expression over the subquery's own columns."""
+        nested = node.find(exp.Query)
+        if nested is not None:
+            raise self._source.unsupported(
+                nested, "A subquery inside of one over private rows is not supported.", _NESTED
+            )
+        for part in node.find_all(exp.Column):
+            if not self._owns(part) and stored_place(part, self._outer.scope) is not None:
+                raise self._source.unsupported(
+                    part,
+                    "In a subquery over private rows, this column of the row that it is for can "
+                    "only be equal to one that refers to the same row.",
+                    "compare columns of the subquery's own tables, or join them.",
+                )
+        return self._binder.bind(node)
+
+    def _not_theirs(self, at: Expr) -> SqlError:
+        steps = [
+            f"{self._table.name}.{p.join.column} = {p.table.name}.{p.join.key}"
+            for p in self._table.parents
+            if not p.above
+        ]
+        hint = f"for example {steps[0]}." if steps else "private tables are met by FOREIGN KEYs."
+        return self._source.unsupported(
+            at,
+            "A subquery over private rows must say that they refer to the same row as the one that "
+            "it is for: rows of different units could meet.",
+            hint,
+        )
+
+    def _not_computed(self, at: Expr) -> SqlError:
+        return self._source.unsupported(
+            at,
+            "This can't be computed of the rows of one unit.",
+            "use COUNT, SUM, MIN or MAX of the subquery's rows, and functions of these.",
+        )
+
+
+def joined_bound(node: Expr, parts: Sequence[BoundExpr], span: Span) -> BoundExpr:
+    """Return an expression that is made of some bound ones."""
+    return BoundExpr(
+        node,
+        render(node),
+        frozenset[str]().union(*(part.attributes for part in parts)),
+        frozenset[int]().union(*(part.relations for part in parts)),
+        span,
+        frozenset[str]().union(*(part.by_row for part in parts)),
+    )
+
+
+def _inner(node: Expr) -> Expr:
+    """Copy an expression to stand within another one."""
+    return node.copy() if isinstance(node, exp.Column) else exp.Paren(this=node.copy())
+
+
+def _no_others(node: Expr, outer: object) -> Expr:
+    """Refuse what was to be refused before."""
+    raise InternalError("a subquery inside of one over private rows")
+
+
+def _no_rows(node: Expr, binder: RowBinder) -> None:
+    """Know of no rows of the same unit."""
+
+
+NO_VISITS = Visits(_no_others, _no_rows, _no_others)
+
+
+def _name(
+    table: Table,
+    function: str,
+    value: BoundExpr | None,
+    conditions: Sequence[BoundExpr],
+    pairs: Sequence[tuple[str, str]],
+) -> str:
+    """Name a column by what it is, in full: equal names are equal columns, in every release."""
+    names = {f"__a{i}": name for i, name in enumerate(table.columns)}
+    names |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
+    types = {n: repr(d) for n, d in table.columns.items()} | dict(table.undeclared)
+
+    def written(bound: BoundExpr) -> str:
+        found = bound.node.copy()
+        read = [part for part in found.find_all(exp.Column) if part.name in names]
+        for part in read:
+            part.set("this", exp.to_identifier(names[part.name], quoted=True))
+        return render(found)
+
+    read = {name for one in conditions for name in (*one.attributes, *one.by_row)}
+    read |= set() if value is None else {*value.attributes, *value.by_row}
+    steps = [(p.above, p.join, p.on_way) for p in table.parents]
+    unit = None if table.unit is None else (table.unit.column, table.unit.joins)
+    text = repr(
+        (
+            table.path[1:],
+            unit,
+            steps,
+            sorted((name, types[name]) for name in read),
+            None if value is None else written(value),
+            sorted(map(written, conditions)),
+            list(pairs),
+        )
+    )
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return f"{function} of {table.name} {digest}"

@@ -1,0 +1,210 @@
+"""Queries with one group for each row: joined with it, or counted themselves."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError
+from tests.release.test_private_joins import (
+    HUGE,
+    answers,
+    check_without_one,
+    con,
+    session,
+)
+from tests.release.test_rows_of_units import check_equal
+
+__all__ = ["con", "session"]
+
+GROUPS = (
+    "(SELECT customer_id, COUNT(*) AS n, MAX(price) AS m, SUM(price) AS p FROM orders "
+    "GROUP BY customer_id)"
+)
+ON = "ON p.customer_id = c.id"
+
+
+@pytest.mark.parametrize(
+    ("keys", "sql"),
+    [
+        (1, f"SELECT region, COUNT(*) FROM customers c LEFT JOIN {GROUPS} p {ON} WHERE p.n > 1 "
+            "GROUP BY region"),
+        (1, f"SELECT LEAST(COALESCE(p.n, 0), 5) AS k, COUNT(*) FROM customers c LEFT JOIN {GROUPS} "
+            f"p {ON} GROUP BY 1"),
+        (1, f"SELECT LEAST(n, 5) AS k, COUNT(*) FROM customers c LEFT JOIN {GROUPS} p {ON} "
+            "GROUP BY 1"),
+        (1, f"SELECT region, COUNT(*) FROM customers c LEFT JOIN {GROUPS} p {ON} AND p.m > 7 AND "
+            "vip WHERE p.customer_id IS NULL GROUP BY 1"),
+        (1, f"SELECT p.n > 2 OR p.p > 500 AS k, COUNT(*) FROM customers c JOIN {GROUPS} p {ON} "
+            "GROUP BY 1"),
+        (1, f"SELECT region, COUNT(*) FROM customers c, {GROUPS} p WHERE p.customer_id = c.id AND "
+            "m > 7 GROUP BY 1"),
+        (1, f"WITH p AS {GROUPS} SELECT region, COUNT(*) FROM customers c JOIN p {ON} AND p.n > 1 "
+            "GROUP BY 1"),
+        (1, f"WITH p(a, b) AS {GROUPS} SELECT region, COUNT(*) FROM customers c SEMI JOIN p "
+            "ON a = c.id AND b > 1 GROUP BY 1"),
+        (1, f"WITH p(a, b) AS {GROUPS} SELECT region, COUNT(*) FROM customers c ANTI JOIN p "
+            "ON a = c.id AND b > 1 GROUP BY 1"),
+        (1, f"SELECT region, COUNT(*) FROM {GROUPS} p JOIN customers c {ON} GROUP BY 1"),
+        (1, f"SELECT LEAST(n, 5) AS k, COUNT(*) FROM {GROUPS} GROUP BY 1"),
+        (1, f"WITH p AS {GROUPS} SELECT LEAST(n, 5) AS k, COUNT(*) FROM p WHERE m > 7 GROUP BY 1"),
+        (1, "SELECT r, COUNT(*) FROM (SELECT c.region r, c.id, COUNT(*) AS n FROM orders o JOIN "
+            "customers c ON o.customer_id = c.id WHERE price > 7 GROUP BY ALL HAVING COUNT(*) > 1) "
+            "GROUP BY 1"),
+        (1, "SELECT status, COUNT(*) FROM orders o LEFT JOIN (SELECT customer_id, COUNT(*) n FROM "
+            "addresses WHERE city = 'a' GROUP BY customer_id) a USING (customer_id) WHERE a.n IS "
+            "NULL GROUP BY 1"),
+        (0, "SELECT COUNT(*) FROM (SELECT DISTINCT customer_id FROM orders WHERE status = 'f')"),
+        (1, "SELECT region, COUNT(*) FROM customers c JOIN (SELECT DISTINCT customer_id FROM "
+            "orders WHERE status = 'f') x ON x.customer_id = c.id GROUP BY 1"),
+        (1, "SELECT LEAST(a.n, 3) x, COUNT(*) FROM (SELECT customer_id, COUNT(*) n FROM orders "
+            "GROUP BY 1) a JOIN (SELECT customer_id, COUNT(*) n FROM addresses GROUP BY 1) b ON "
+            "a.customer_id = b.customer_id WHERE b.n > 0 GROUP BY 1"),
+        (1, "SELECT q, COUNT(*) FROM (SELECT o.customer_id, GREATEST(LEAST(SUM(i.qty), 9), 0) q "
+            "FROM items i JOIN orders o ON i.order_id = o.id GROUP BY o.customer_id) GROUP BY 1"),
+        (1, "SELECT status, COUNT(*) FROM orders o JOIN (SELECT order_id, SUM(qty) AS q FROM items "
+            "GROUP BY order_id HAVING q > 9) i ON i.order_id = o.id GROUP BY 1"),
+        (1, "SELECT x.region, COUNT(*) FROM customers x JOIN (SELECT c.id, c.vip, COUNT(*) n FROM "
+            "orders o JOIN customers c ON o.customer_id = c.id GROUP BY c.id, c.vip) p ON p.id = "
+            "x.id WHERE p.vip GROUP BY 1"),
+        (1, "SELECT name, COUNT(*) FROM customers c JOIN regions g ON g.code = c.region LEFT JOIN "
+            f"{GROUPS} p {ON} WHERE p.n > 1 OR g.name = 'North' AND p.n IS NULL GROUP BY 1"),
+        (0, f"SELECT SUM(LEAST(n, 20)), AVG(LEAST(n, 20)) FROM {GROUPS}"),
+    ],
+)  # fmt: skip
+def test_it_is_what_duckdb_says(con, session, keys, sql):
+    check_equal(con, session, sql, keys)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (f"customers c JOIN {GROUPS} p ON TRUE", "has a group for each customer_id"),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id <> c.id", "has a group for each"),
+        (f"customers c JOIN {GROUPS} p ON p.n = c.id", "has a group for each customer_id"),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.balance", "has a group for each"),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.id + 0", "has a group for each"),
+        (f"customers c JOIN {GROUPS} p ON p.customer_id = c.id OR c.vip", "has a group for each"),
+        (f"orders o JOIN {GROUPS} p ON p.customer_id = o.id", "has a group for each"),
+        (f"customers c RIGHT JOIN {GROUPS} p {ON}", "RIGHT JOIN with groups"),
+        (f"customers c FULL JOIN {GROUPS} p {ON}", "FULL JOIN with groups"),
+        (f"{GROUPS} p LEFT JOIN customers c {ON}", "LEFT"),
+        (f"{GROUPS} p RIGHT JOIN customers c {ON}", "RIGHT"),
+        ("customers c JOIN (SELECT customer_id, status, COUNT(*) n FROM orders GROUP BY 1, 2) p "
+         f"{ON}", "has a group for each status"),
+        ("customers c JOIN (SELECT status, COUNT(*) n FROM orders GROUP BY 1) p ON p.status = "
+         "c.region", "Noisy answers can't be joined"),
+        ("customers c JOIN (SELECT id, COUNT(*) n FROM stores GROUP BY 1) p ON p.id = c.id",
+         "Noisy answers|group"),
+        ("customers c JOIN (SELECT customer_id, COUNT(*) n FROM orders GROUP BY ROLLUP "
+         f"(customer_id)) p {ON}", "Noisy answers"),
+        (f"customers c JOIN (SELECT customer_id, ANY_VALUE(price) n FROM orders GROUP BY 1) p {ON} "
+         "AND p.n > 7", "can't be computed"),
+        (f"customers c JOIN (SELECT customer_id, price AS n FROM orders GROUP BY 1, 2) p {ON}",
+         "has a group for each price"),
+        (f"customers c JOIN (SELECT customer_id, price + 1 n FROM orders GROUP BY 1) p {ON} AND "
+         "p.n > 1", "can't be computed"),
+        (f"customers c JOIN (SELECT customer_id, COUNT(*) n FROM orders GROUP BY 1 LIMIT 3) p {ON}",
+         "Noisy answers"),
+        ("customers c JOIN (SELECT customer_id, row_number() OVER () n FROM orders GROUP BY 1) p "
+         f"{ON} AND p.n > 3", "can't stand here"),
+        ("customers c JOIN (SELECT o.customer_id, COUNT(*) n FROM orders o, addresses a GROUP BY "
+         f"1) p {ON}", "join of private|Noisy answers"),
+        ("(SELECT customer_id, status, COUNT(*) n FROM orders GROUP BY 1, 2)", "no public domain"),
+    ],
+)  # fmt: skip
+def test_others_are_refused_before_the_charge(session, sql, said):
+    with pytest.raises((UnsupportedSqlError, SqlError, SchemaError), match=said):
+        session.query(f"SELECT COUNT(*) FROM {sql}", budget=dpsql.Budget(rho=1))
+    assert not session.history.height
+
+
+def test_groups_that_are_listed_stay_answers():
+    """As ever, where ids have a domain: their counts are noisy, and a query is around them."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE visits (room INTEGER NOT NULL CHECK (room BETWEEN 1 AND 3), person INTEGER)"
+    )
+    con.execute("INSERT INTO visits SELECT i % 3 + 1, i FROM range(9) t(i)")
+    session = dpsql.Session(con, unit=dpsql.Unit("room", 5))
+    sql = "WITH n AS (SELECT room, COUNT(*) AS n FROM visits GROUP BY room) SELECT MAX(n) FROM n"
+    assert session.query(sql, budget=HUGE).item(0, 0) == pytest.approx(3, abs=0.1)
+
+
+def visits(rows):
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE visits (person VARCHAR, ward VARCHAR NOT NULL CHECK (ward IN ('a', 'b')), "
+        "days INTEGER CHECK (days BETWEEN 0 AND 9)); CREATE TABLE wards (ward VARCHAR, big BOOLEAN)"
+    )
+    con.execute("INSERT INTO wards VALUES ('a', true), ('b', false)")
+    con.executemany("INSERT INTO visits VALUES (?, ?, ?)", rows)
+    return con
+
+
+ONE_EACH = [("x", "a", 1), ("y", "b", 2), ("z", "b", None), (None, "a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT ward, COUNT(d) AS n FROM (SELECT person, ANY_VALUE(ward) AS ward, MAX(days) AS d "
+         "FROM visits GROUP BY person) GROUP BY 1 ORDER BY 1", [1, 1]),
+        ("SELECT ward, SUM(n) AS n FROM (SELECT person, ward, COUNT(days) AS n FROM visits GROUP "
+         "BY ALL HAVING COUNT(*) > 0) GROUP BY 1 ORDER BY 1", [1, 1]),
+        ("SELECT big, COUNT(*) AS n FROM (SELECT person, MIN(big) AS big FROM visits v JOIN wards "
+         "w ON v.ward = w.ward GROUP BY person) GROUP BY 1 ORDER BY 1", [2, 1]),
+    ],
+)  # fmt: skip
+def test_of_one_row_a_group_has_the_values(sql, expected):
+    session = dpsql.Session(visits(ONE_EACH), unit="person", max_rows=1, public=["wards"])
+    assert [round(n) for n in answers(session, sql)["n"]] == expected
+
+
+def test_a_group_of_one_row_may_not_meet_several():
+    con = visits(ONE_EACH)
+    con.execute("INSERT INTO wards VALUES ('a', false)")
+    session = dpsql.Session(con, unit="person", max_rows=1, public=["wards"])
+    sql = (
+        "SELECT COUNT(*) FROM (SELECT person, MIN(days) FROM visits v JOIN wards w ON v.ward = "
+        "w.ward GROUP BY person)"
+    )
+    with pytest.raises(SchemaError, match="person of visits has no public domain"):
+        session.query(sql, budget=HUGE)
+
+
+def test_a_unit_may_be_a_column_without_a_table():
+    rows = [("x", "a", 1), ("x", "b", 2), ("x", "a", 2), ("y", "b", 1), (None, "a", 1)]
+    session = dpsql.Session(visits(rows), unit="person", max_rows=5)
+    sql = (
+        "SELECT ward, COUNT(*) AS n FROM visits v JOIN (SELECT person, COUNT(*) AS n FROM visits "
+        "GROUP BY person) p ON p.person = v.person WHERE p.n > 1 GROUP BY 1 ORDER BY 1"
+    )
+    assert [round(n) for n in answers(session, sql)["n"]] == [2, 1]
+    sql = (
+        "SELECT COUNT(*) AS n FROM visits v WHERE person IN (SELECT person FROM visits WHERE "
+        "days = 2)"
+    )
+    assert round(answers(session, sql)["n"][0]) == 3
+
+
+SCRIPTS = [
+    {"a": f"SELECT region, LEAST(COALESCE(p.n, 0), 4) AS n, COUNT(*) AS m FROM customers c LEFT "
+          f"JOIN {GROUPS} p {ON} GROUP BY ALL"},
+    {"a": f"SELECT LEAST(n, 4) AS n, COUNT(*) AS m FROM {GROUPS} GROUP BY 1",
+     "b": "SELECT region, COUNT(*) AS n FROM customers GROUP BY 1"},
+    {"a": "SELECT status, COUNT(*) AS n FROM orders o LEFT JOIN (SELECT order_id, SUM(qty) AS q, "
+          "COUNT(*) n FROM items GROUP BY order_id HAVING n > 1) i ON i.order_id = o.id WHERE "
+          "i.q > 4 OR i.q IS NULL GROUP BY 1"},
+    {"a": "SELECT a.city, COUNT(*) AS n FROM (SELECT o.address_id, COUNT(*) n FROM orders o GROUP "
+          "BY 1) p JOIN addresses a ON a.id = p.address_id WHERE p.n > 1 GROUP BY 1"},
+    {"a": "SELECT COUNT(*) AS n FROM (SELECT address_id, MAX(price) AS m FROM orders GROUP BY 1) "
+          "WHERE m > 7"},
+]  # fmt: skip
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("seed", range(60))
+def test_neighbors_differ_by_what_is_charged(seed):
+    check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])
