@@ -51,7 +51,7 @@ from contextlib import suppress
 from dpsql.engines.columns import call, whole
 from dpsql.engines.parents import (
     has_unit,
-    parents_of,
+    others_of,
     stored_columns,
     stored_type,
     unit_id,
@@ -90,20 +90,21 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
         InternalError: the table has no privacy unit.
     """
     names = list(columns)
-    within = [one for one in table.within if one.name in names]
-    outer = [name for one in within for name, _ in one.pairs]
-    parents = parents_of(table, [*names, *outer])
+    parents, within, stored = others_of(table, names)
     if not parents and not within:
         return _kept_rows(table.alone, names)
-    refer = [name for parent in parents if not parent.above for name in parent.join.columns]
-    stored = [name for name in (*names, *outer) if name not in table.joined]
-    theirs = [*(name for parent in parents for name in parent.names)]
-    for one in within:
-        met = (one.table, *(parent.table for parent in one.table.parents))
-        theirs += [name for of in met for name in stored_columns(of)]
-    unit = f"{unused([*table.columns, *table.undeclared, *theirs])}unit"
-    kept = _kept_rows(table.alone, dict.fromkeys([*stored, *refer]), unit)
-    return with_others_columns(kept, parents, within, names or refer, unit)
+    unit = f"{unused(_names_met(table))}unit"
+    kept = _kept_rows(table.alone, stored, unit)
+    return with_others_columns(kept, parents, within, names or stored, unit)
+
+
+def _names_met(table: Table) -> Iterator[str]:
+    """Name the columns of a table, and of all whose rows its rows meet."""
+    yield from (*table.columns, *table.undeclared)
+    for parent in table.parents:
+        yield from stored_columns(parent.table)
+    for one in table.within:
+        yield from _names_met(one.table)
 
 
 def _kept_rows(table: Table, columns: Iterable[str], unit_as: str | None = None) -> str:

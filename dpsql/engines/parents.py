@@ -20,24 +20,30 @@ Guarantees:
     units' rows have no say in it. By induction over the steps, all that a row has is a function of
     its unit's rows. Of other rows of its unit (`Within`) a row meets one group at most, by the
     GROUP BY of ids of units and of columns that tell rows apart; all rows of that group are of its
-    unit. ∎
+    unit. Where they are chosen by what the row has itself, too, each row has a number that no other
+    one has, and meets what is computed of rows of its unit for that number: which number it is says
+    nothing of that. ∎
 
     Rows that the order of `bounded.py` can't tell apart agree in what they refer to as well: the
-    columns that refer, or by which groups are met, are among those that it looks at, if any
+    columns that refer, by which groups are met or chosen, are among those that it looks at, if any
     column of others is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from dpsql.engines.columns import call, source_of
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import COLLATED, Parent, Within
+from dpsql.schema.table import COLLATED, OUTSIDE, Parent, Within
 from dpsql.schema.units import Join, ResolvedUnit
+
+_NUMBERED = "numbered"
+"""The name of rows that have a number each. A name with fewer than three parts means them before it
+means a table."""
 
 
 def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
@@ -48,6 +54,26 @@ def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
         if not own.isdisjoint(names) or any(other.above == parent.prefix for other in found):
             found.append(parent)
     return tuple(reversed(found))
+
+
+def others_of(
+    table: Table, names: Collection[str]
+) -> tuple[tuple[Parent, ...], list[Within], list[str]]:
+    """Return what some columns of a table need besides its rows.
+
+    Returns:
+        Parents, each after the one that refers to it; columns that are computed of other rows,
+        each after those that it needs; and the columns of the rows themselves.
+    """
+    needed, within = list(names), list[Within]()
+    for one in reversed(table.within):  # each comes after those that it needs
+        if one.name in needed:
+            within.insert(0, one)
+            needed += [*(outer for outer, _ in one.pairs), *one.outside]
+    parents = parents_of(table, needed)
+    refer = [name for parent in parents if not parent.above for name in parent.join.columns]
+    stored = [name for name in needed if name not in table.joined]
+    return parents, within, list(dict.fromkeys([*stored, *refer]))
 
 
 def with_others_columns(
@@ -62,10 +88,19 @@ def with_others_columns(
     Args:
         rows: a query for rows, with the columns that refer to parents and to groups of others.
         parents: those that are needed, each after the one that refers to it.
-        within: what is needed of other rows.
+        within: what is needed of other rows, each after what it needs.
         names: the columns, under their names in the grain.
         unit: the column of the rows with the ids of their units.
     """
+    needed = {name for one in within for name in one.outside}
+    last = [one for one in within if one.outside and one.name not in needed]
+    if last:
+        before = [one for one in within if one not in last]
+        shown = [name for name in names if all(name != one.name for one in last)]
+        shown += [name for one in last for name in (*one.outside, *(o for o, _ in one.pairs))]
+        shown = list(dict.fromkeys([*shown, unit]))
+        found = with_others_columns(rows, parents, before, shown, unit)
+        return _with_groups_of_their_own(found, last, names, unit)
     places = {"": "t", **{parent.prefix: f"p{i}" for i, parent in enumerate(parents)}}
     outer = [name for one in within for name, _ in one.pairs]
     written: dict[str, str] = {}
@@ -90,9 +125,8 @@ def with_others_columns(
         for place, (around, inner) in enumerate(one.pairs):
             column = written.get(around, f"t.{quoted_name(around)}")
             source += f" AND {identity(column, stored_type(one.table, inner))} = w{i}.k{place}"
-        none = f"w{i}.{quoted_name(unit)} IS NULL"
-        written[one.name] = f"CASE WHEN {none} THEN {one.empty} ELSE w{i}.v END"
-    shown = (f"{written.get(n, f't.{quoted_name(n)}')} AS {quoted_name(n)}" for n in names)
+        written[one.name] = _or_empty(one, f"w{i}", unit)
+    shown = [f"{written.get(n, f't.{quoted_name(n)}')} AS {quoted_name(n)}" for n in names]
     return f"SELECT {', '.join(shown)} FROM {source}"
 
 
@@ -101,6 +135,11 @@ def _read_of(parent: Parent, parents: Sequence[Parent], names: Collection[str]) 
     read = {of for of, name in parent.names.items() if name in names}
     read |= {name for p in parents if p.above == parent.prefix for name in p.join.columns}
     return sorted(read.union(parent.join.keys))
+
+
+def _or_empty(one: Within, group: str, key: str) -> str:
+    """Write what is computed of a group, or of no rows where there is none."""
+    return f"CASE WHEN {group}.{quoted_name(key)} IS NULL THEN {one.empty} ELSE {group}.v END"
 
 
 def _of_groups(one: Within, unit: str) -> str:
@@ -119,13 +158,48 @@ def _of_groups(one: Within, unit: str) -> str:
     )
 
 
+def _with_groups_of_their_own(
+    rows: str, within: Sequence[Within], names: Sequence[str], unit: str
+) -> str:
+    """Add what is computed of rows of the unit for which something is true beside the row.
+
+    Each row has a number, whatever it is, by which it meets what is computed for it.
+    """
+    number, written, source = f"{unit}_row", dict[str, str](), f"{_NUMBERED} AS t"
+    for i, one in enumerate(within):
+        source += f" LEFT JOIN ({_of_each(one, number, unit)}) AS w{i} ON "
+        source += f"t.{quoted_name(number)} = w{i}.{quoted_name(number)}"
+        written[one.name] = _or_empty(one, f"w{i}", number)
+    shown = [f"{written.get(n, f't.{quoted_name(n)}')} AS {quoted_name(n)}" for n in names]
+    numbered = f"SELECT *, {call('row_number')} OVER () AS {quoted_name(number)} FROM ({rows})"
+    return f"WITH {_NUMBERED} AS MATERIALIZED ({numbered}) SELECT {', '.join(shown)} FROM {source}"
+
+
+def _of_each(one: Within, number: str, unit: str) -> str:
+    """Write what is computed for each row of those of its unit for which something is true."""
+    paired = [inner for _, inner in one.pairs]
+    names = list(dict.fromkeys([*sorted(one.columns), *paired]))
+    shown = [f"t.{quoted_name(number)}", *(f"i.{quoted_name(name)}" for name in names)]
+    shown += [f"t.{quoted_name(name)} AS {quoted_name(OUTSIDE + name)}" for name in one.outside]
+    same = [f"t.{quoted_name(unit)} = i.{quoted_name(unit)}"]
+    for outer, inner in one.pairs:
+        sides = f"t.{quoted_name(outer)}", f"i.{quoted_name(inner)}"
+        same.append(" = ".join(identity(side, stored_type(one.table, inner)) for side in sides))
+    rows = f"{_NUMBERED} AS t JOIN ({_of_units(one.table, names, unit)}) AS i ON "
+    where = f" WHERE {one.condition}" if one.condition else ""
+    return (
+        f"SELECT {quoted_name(number)}, {one.value} AS v FROM (SELECT {', '.join(shown)} FROM "
+        f"{rows}{' AND '.join(same)}){where} GROUP BY {quoted_name(number)}"
+    )
+
+
 def _of_units(table: Table, names: Sequence[str], unit: str) -> str:
-    """Write rows with the ids of their units, and with columns of their parents."""
-    parents = parents_of(table, names)
-    refer = [name for parent in parents if not parent.above for name in parent.join.columns]
-    stored = [name for name in names if name not in table.joined]
-    rows = _with_units(table.alone, list(dict.fromkeys([*stored, *refer])), unit)
-    return with_others_columns(rows, parents, (), [*names, unit], unit) if parents else rows
+    """Write rows with the ids of their units, and with columns of others."""
+    parents, within, stored = others_of(table, names)
+    rows = _with_units(table.alone, stored, unit)
+    if not parents and not within:
+        return rows
+    return with_others_columns(rows, parents, within, [*names, unit], unit)
 
 
 def _with_units(table: Table, names: Sequence[str], unit: str) -> str:
@@ -243,9 +317,9 @@ def _same(join: Join, child: Callable[[str], str], parent: Callable[[str], str])
     )
 
 
-def unused(columns: Collection[str]) -> str:
+def unused(columns: Iterable[str]) -> str:
     """Return a beginning that no column has."""
-    prefix = "u_"
-    while any(name.lower().startswith(prefix) for name in columns):
+    prefix, taken = "u_", [name.lower() for name in columns]
+    while any(name.startswith(prefix) for name in taken):
         prefix = "u" + prefix
     return prefix

@@ -10,15 +10,17 @@ Guarantees:
     how many pieces, and whatever rows there are of other units. It never fails.
 
     *Proof.* `engines/parents.py` puts rows of one unit into a group, and no others; a row meets the
-    group of its own unit. What is computed of a group is one of the functions below, each of which
-    is a function of the multiset of what it is given: how many there are; their sum, as exact
-    integers or decimals; the least or the largest of values of which equal ones are the same. Not
+    group of its own unit. Where a condition is on the row as well, each row has a group of its own:
+    of the rows of its unit for which it is true. What is computed of a group is one of the
+    functions below, each of which is a function of the multiset of what it is given: how many there
+    are; their sum, as exact integers or decimals; the least or the largest of values of which equal
+    ones are the same. Not
     among them are those that look at an order which SQL leaves open (FIRST, ANY_VALUE, MODE,
     ARG_MIN, STRING_AGG), or that round as they go (SUM and AVG of DOUBLE): of these, rows of other
     units decide, by how a scan is cut into pieces. What they are given, and the condition on rows,
-    are total functions of one row (`write.py`). A sum can't overflow: of integers of at most 64
-    bits and of decimals of at most 18 digits, fewer than 2^63 rows add up to less than 2^127, and
-    to less than 10^38. ∎
+    are total functions of one row, or of that and the one that it is for (`write.py`). A sum can't
+    overflow: of integers of at most 64 bits and of decimals of at most 18 digits, fewer than 2^63
+    rows add up to less than 2^127, and to less than 10^38. ∎
 
     So adding or removing a unit changes no other unit's rows, and what it adds to a marginal is as
     many rows as without the column: their number is bounded before (`engines/bounded.py`).
@@ -43,7 +45,7 @@ from dpsql.rows.operands import call, whole
 from dpsql.rows.types import BIGINT, BOOLEAN, HUGEINT, MOST_DIGITS, RowType, decimal
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
-from dpsql.schema.table import Within
+from dpsql.schema.table import OUTSIDE, Within
 
 AGGREGATES = ("exists", "count", "sum", "min", "max")
 """What can be computed of rows of a unit."""
@@ -66,6 +68,7 @@ class RowsWithin:
         empty: its SQL where there are no such rows.
         condition: the SQL of what is true of the rows; empty if all are looked at.
         columns: what is read of them.
+        outside: what is read of the row that has it, with `OUTSIDE` before it in the SQL.
     """
 
     name: str
@@ -76,6 +79,7 @@ class RowsWithin:
     empty: str
     condition: str
     columns: frozenset[str]
+    outside: tuple[str, ...] = ()
 
     @property
     def is_counted(self) -> bool:
@@ -104,7 +108,7 @@ def rows_within(
         pairs: column of the row that has it → column of those rows that is equal.
         computed: one of `AGGREGATES`, and what of each row; without that, the rows are counted.
         holds: what is true of the rows.
-        types: the types of their columns.
+        types: the types of their columns, and of those of the row, with `OUTSIDE` before them.
 
     Raises:
         UnsupportedSqlError: it can't be written, or would not be exact.
@@ -114,9 +118,18 @@ def rows_within(
     condition = ""
     if holds is not None:
         condition = writer.write(RowCase(((holds, _TRUE),), NOTHING)).sql
-    read = (columns(part) for part in (argument, holds) if part is not None)
+    read = frozenset().union(*(columns(part) for part in (argument, holds) if part is not None))
+    outside = {column for column in read if column.startswith(OUTSIDE)}
     return RowsWithin(
-        name, table, pairs, type_.sql, value, empty, condition, frozenset().union(*read)
+        name,
+        table,
+        pairs,
+        type_.sql,
+        value,
+        empty,
+        condition,
+        read - outside,
+        tuple(sorted(column.removeprefix(OUTSIDE) for column in outside)),
     )
 
 

@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.schema.table import Parent, Table, Within
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.table import OUTSIDE, Parent, Table, Within
 
 
 def grain(table: Table, parents: Sequence[Parent]) -> Table:
@@ -58,4 +59,31 @@ def with_rows_within(table: Table, within: Sequence[Within]) -> Table:
         undeclared={**table.undeclared, **{one.name: one.type for one in within}},
         filled=table.filled.union(one.name for one in within if one.filled),
         within=tuple(within),
+    )
+
+
+def beside(table: Table, outer: Table, within: Sequence[Within]) -> Table:
+    """Give rows the columns of the row that they are looked at for, with `OUTSIDE` before them.
+
+    Args:
+        table: the rows.
+        outer: the table of that row.
+        within: its columns that are computed of other rows, under their names here.
+
+    Raises:
+        SchemaError: a column of the rows is called so.
+    """
+    if any(name.startswith(OUTSIDE) for name in (*table.columns, *table.undeclared)):
+        raise SchemaError(
+            f"A column of {printable(table.name)} has a name that the library keeps for itself.",
+            hint="rename it.",
+        )
+    return replace(
+        table,
+        columns={**table.columns, **{OUTSIDE + n: d for n, d in outer.columns.items()}},
+        undeclared={**table.undeclared, **{OUTSIDE + n: t for n, t in outer.undeclared.items()}},
+        enforced=table.enforced.union(OUTSIDE + name for name in outer.enforced),
+        filled=table.filled.union(OUTSIDE + name for name in outer.filled),
+        bounds={**table.bounds, **{OUTSIDE + n: b for n, b in outer.bounds.items()}},
+        within=(*table.within, *within),
     )

@@ -23,6 +23,8 @@ from dpsql.schema.units import Join, ResolvedUnit
 T = TypeVar("T")
 
 
+OUTSIDE = "\x1f"
+"""What stands before a column of a row, beside the columns of other rows of its unit."""
 COLLATED = "VARCHAR with a collation"
 """The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
 
@@ -105,6 +107,10 @@ class Within(Protocol):
     @property
     def columns(self) -> frozenset[str]:
         """What is read of them."""
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """What is read of the row that has it, with `OUTSIDE` before it in the SQL."""
 
 
 @dataclass(frozen=True, slots=True)

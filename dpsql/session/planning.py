@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.engines.coding import Coding
-from dpsql.engines.parents import parents_of
+from dpsql.engines.parents import others_of
 from dpsql.errors import BudgetError, ResourceLimitError
 from dpsql.hints import spend
 from dpsql.linalg.threads import interruptibly
@@ -119,15 +119,13 @@ def referred(script: Script) -> tuple[Table, ...]:
     found: dict[tuple[str, ...], Table] = {}
     for own in script.each:
         coding = Coding(own.table, own.merged, own.keys)
-        read = coding.read(own.workload.domain, own.measures.values())
-        within = [one for one in own.table.within if one.name in read]
-        read += [outer for one in within for outer, _ in one.pairs]
-        asked = [(own.table, read)]
-        for one in within:
-            found[one.table.path] = one.table.alone
-            asked.append((one.table, [*one.columns, *(inner for _, inner in one.pairs)]))
-        for table, names in asked:
-            found |= {p.table.path: p.table for p in parents_of(table, names)}
+        asked = [(own.table, coding.read(own.workload.domain, own.measures.values()))]
+        for table, names in asked:  # which grows
+            parents, within, _ = others_of(table, names)
+            found |= {parent.table.path: parent.table for parent in parents}
+            for one in within:
+                found[one.table.path] = one.table.alone
+                asked.append((one.table, [*one.columns, *(inner for _, inner in one.pairs)]))
     counted = {table.path for table in script.tables}
     return tuple(table for path, table in found.items() if path not in counted)
 

@@ -26,7 +26,7 @@ from dpsql.sql.lowering.evaluate import Evaluator
 from dpsql.sql.lowering.keys import NO_CUTS, DerivedKeys
 from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.rows_of_units import with_rows_of_units
+from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.naming import naming
 from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
@@ -100,14 +100,11 @@ def compile_script(
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
+        of_units = RowsOfUnits(outliner.tables, sandbox)
         asked = [
-            _OverOne(
-                with_rows_of_units(table, outliner.tables, sandbox),
-                own,
-                sandbox,
-                importance,
-                several,
-            ).asked(split, cuts, from_zero)
+            _OverOne(of_units.of(table), own, sandbox, importance, several).asked(
+                split, cuts, from_zero
+            )
             for table, own in by_table(outlined, several, same_units)
         ]
         return answered(over_all_tables(asked), outlined, sandbox)

@@ -94,7 +94,8 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
     )
     asked = [f"(SELECT {one} FROM t x WHERE x.g = t.g{{}})" for one in functions.split(", ")]
     items = ", ".join(f"{one.format('')} IS NULL AS c{i}" for i, one in enumerate(asked))
-    exists = "EXISTS (SELECT 1 FROM t x WHERE x.g = t.g AND x.d > 2)"
+    more = "x.g = t.g AND (x.d > t.d OR x.t < t.t) AND NOT EXISTS (SELECT 1 FROM t y WHERE y.g = "
+    exists = f"EXISTS (SELECT 1 FROM t x WHERE {more}x.g AND y.n > x.n))"
     with duckdb.connect(config={"threads": 2}) as con:
         con.execute(
             "CREATE TABLE p (id BIGINT PRIMARY KEY); "
@@ -114,7 +115,7 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
         sql += " OR ".join([*(f"c{i}" for i in range(len(asked))), "e"])
         table = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1))).table
         names = ["g", *(one.name for one in table.within)]
-        assert len(names) == 2 + len(asked)
+        assert len(names) == 3 + len(asked)
 
         def values():
             rows = kept_rows(table, names)

@@ -70,6 +70,12 @@ ON = "ON p.customer_id = c.id"
             "x.id WHERE p.vip GROUP BY 1"),
         (1, "SELECT name, COUNT(*) FROM customers c JOIN regions g ON g.code = c.region LEFT JOIN "
             f"{GROUPS} p {ON} WHERE p.n > 1 OR g.name = 'North' AND p.n IS NULL GROUP BY 1"),
+        (1, "SELECT status, COUNT(*) FROM orders o WHERE o.id IN (SELECT order_id FROM items GROUP "
+            "BY order_id HAVING SUM(qty) > 9) GROUP BY 1"),
+        (1, "SELECT region, COUNT(*) FROM customers c WHERE c.id NOT IN (SELECT customer_id FROM "
+            "orders GROUP BY 1 HAVING COUNT(*) > 1) GROUP BY 1"),
+        (1, "SELECT region, COUNT(*) FROM customers c WHERE c.id NOT IN (SELECT DISTINCT "
+            "customer_id FROM orders) GROUP BY 1"),
         (0, f"SELECT SUM(LEAST(n, 20)), AVG(LEAST(n, 20)) FROM {GROUPS}"),
     ],
 )  # fmt: skip

@@ -199,7 +199,8 @@ def keys_referred(table: Table) -> set[tuple[tuple[str, ...], str]]:
 def own_unit(table: Table) -> set[tuple[tuple[str, ...], str]]:
     """Return the column of a table that has the ids of its units, if it is its own."""
     unit = table.unit
-    return {(table.path, unit.column)} if unit is not None and not unit.joins else set()
+    own = unit is not None and not unit.joins and len(unit.columns) == 1
+    return {(table.path, unit.column)} if unit is not None and own else set()
 
 
 def is_filled(table: Table, name: str) -> bool:

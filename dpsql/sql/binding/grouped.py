@@ -75,6 +75,17 @@ def with_groups(
     return homes, found
 
 
+def meets_group(node: exp.In, grouped: Grouped, group: UnitGroup, binder: RowBinder) -> BoundExpr:
+    """Bind `x IN (SELECT … GROUP BY …)`: a row is equal to the first column of a group.
+
+    Raises:
+        SqlError: there are several groups for a row, or it isn't of its unit.
+    """
+    item = exp.Subquery(this=grouped.select)
+    side = _GroupedSide(JoinedItem(item, "semi", None, ()), grouped, group, binder)
+    return side.met(node)
+
+
 def _check_kind(join: JoinedItem, joins: Sequence[JoinedItem], binder: RowBinder) -> None:
     """Refuse joins that keep groups of which there is no row, or rows without what is counted."""
     before = joins[: joins.index(join) + 2] if join is joins[0] else []
@@ -126,6 +137,22 @@ class _GroupedSide:
         there = exp.If(this=self._is_there(), true=paren(value.node))
         return joined_bound(exp.Case(ifs=[there]), [value, *self._there], value.span)
 
+    def met(self, node: exp.In) -> BoundExpr:
+        """Return whether a row is equal to the first column of a group, which is never NULL."""
+        key = self._grouped.columns[0][1].unnest()
+        self._group.pair(node.this, key, node)
+        self._check_keys()
+        self._add_conditions(node)
+        there = exp.If(this=self._is_there(), true=exp.true())
+        made = exp.Case(ifs=[there], default=exp.false())
+        return joined_bound(made, self._there, self._source.node(node))
+
+    def _add_conditions(self, at: Expr) -> None:
+        having = self._grouped.select.args.get("having")
+        self._there.append(self._group.column("exists", None, at))
+        self._there += [] if having is None else [self._having(having.this)]
+        self._plain = having is None
+
     def joined(self, of_rows: Sequence[Expr]) -> list[BoundExpr]:
         """Join it; return the conditions on rows.
 
@@ -141,11 +168,9 @@ class _GroupedSide:
             told |= {id(part) for part in of_rows if id(part) not in told and self._tie(part)}
             self._outer.leave_out(frozenset(told))
         self._check_keys()
-        having = self._grouped.select.args.get("having")
-        self._there.append(self._group.column("exists", None, join.item))
-        self._there += [] if having is None else [self._having(having.this)]
         rest = [part for part in own if id(part) not in told]
-        self._plain = having is None and not rest
+        self._add_conditions(join.item)
+        self._plain = self._plain and not rest
         shown = self.home.scope(self._source, {})
         self.scope.join(shown)
         self._there += [part for each in rest for part in self._outer.conditions(each)]

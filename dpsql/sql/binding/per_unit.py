@@ -121,13 +121,12 @@ def _aggregates(node: Expr) -> Iterator[Expr]:
 def _passes_over(aggregate: Expr, owns: Owns) -> bool:
     """Whether a LEFT JOIN's row of NULLs is none to an aggregate; or is COUNT(*), which counts it.
 
-    What is computed of a column that is NULL must be NULL, too, and then FILTER has no say. With
-    columns of the first table it is refused where the subquery is read, which says why.
+    What is computed of a column that is NULL must be NULL, too, and then FILTER has no say.
     """
     inner = aggregate.this if isinstance(aggregate, exp.Filter) else aggregate
     if isinstance(inner.this, exp.Star):
         return inner is aggregate
-    return any(map(owns, inner.find_all(exp.Column))) or _is_null_of_nulls(inner.this, owns)
+    return _is_null_of_nulls(inner.this, owns)
 
 
 def _is_null_of_nulls(node: Expr | None, owns: Owns) -> bool:

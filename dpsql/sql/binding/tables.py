@@ -23,6 +23,10 @@ Widen = Callable[[Table], Table]
 """Gives a table the columns of the rows that it refers to."""
 
 
+AROUND = "__o"
+"""What the canonical names begin with of columns of a row, in what is said of others for it."""
+
+
 def no_parents(table: Table) -> Table:
     """Know of no other private table that rows refer to."""
     return table
@@ -36,11 +40,14 @@ class UnitRows:
     """What it is, in full."""
     table: Table
     """Whose rows they are."""
+    around: Table
+    """The table of the row that it is for."""
     pairs: tuple[tuple[str, str], ...]
     """Columns of the row that it is for, each with one of those rows that is equal."""
     function: str
     value: BoundExpr | None
-    """What is aggregated; None if rows are counted, or looked for."""
+    """What is aggregated; None if rows are counted, or looked for. Here and in conditions, columns
+    of the row that it is for have `AROUND` in their names, in place of `__`."""
     conditions: tuple[BoundExpr, ...]
     span: Span
     source: SourceText
@@ -61,6 +68,7 @@ class NamedTables:
         self._widen = widen
         self._grains: dict[tuple[str, ...], Table] = {}
         self._rows: dict[tuple[str, ...], dict[str, UnitRows]] = {}
+        self._all_rows: list[UnitRows] = []
         self._resolve = resolve
         self._public = public
         self._stored: dict[tuple[str, ...], str | None] = {}
@@ -113,20 +121,22 @@ class NamedTables:
             self._grains[table.path] = self._widen(table)
         return self._grains[table.path]
 
-    def add_rows(self, table: Table, rows: UnitRows) -> int:
-        """Note what is computed of rows of the same unit; return its place among the columns.
+    def add_rows(self, rows: UnitRows) -> int:
+        """Note what is computed of rows of the same unit; return its place among the columns."""
+        found = self._rows.setdefault(rows.around.path, {})
+        if rows.name not in found:
+            found[rows.name] = rows
+            self._all_rows.append(rows)
+        return len(rows.around.undeclared) + list(found).index(rows.name)
 
-        Args:
-            table: the table that is counted, with the columns of the rows that it refers to.
-            rows: what is computed.
-        """
-        found = self._rows.setdefault(table.path, {})
-        found.setdefault(rows.name, rows)
-        return len(table.undeclared) + list(found).index(rows.name)
+    def names_of_rows(self, table: Table) -> tuple[str, ...]:
+        """Name what is computed of rows of the same unit for those of a table, so far."""
+        return tuple(self._rows.get(table.path, {}))
 
-    def rows_of(self, table: Table) -> tuple[UnitRows, ...]:
-        """Return what is computed of rows of the same unit for those of a table."""
-        return tuple(self._rows.get(table.path, {}).values())
+    @property
+    def rows_of_units(self) -> tuple[UnitRows, ...]:
+        """What is computed of rows of the same unit, each after what it needs itself."""
+        return tuple(self._all_rows)
 
     def stored(self, parts: tuple[str, ...]) -> str | None:
         """Return the sandbox table of a public table; None if the name isn't one."""

@@ -8,13 +8,14 @@ all that it depends on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlglot import exp
 
-from dpsql.errors import InternalError, Span, SqlError, SqlSchemaError
+from dpsql.errors import Span, SqlError
 from dpsql.schema import Table
-from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.schema.table import OUTSIDE
+from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.expressions import (
     BoundExpr,
     Expr,
@@ -32,10 +33,10 @@ from dpsql.sql.binding.grains import (
     rows_told,
     stored_place,
 )
-from dpsql.sql.binding.tables import NamedTables, UnitRows
+from dpsql.sql.binding.inner import InnerBinder
+from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows
 
 _AGGREGATES: dict[type, str] = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max"}
-_NESTED = "write the tables after FROM, joined ON what refers to what."
 
 
 class UnitGroup:
@@ -45,7 +46,7 @@ class UnitGroup:
         self,
         tables: NamedTables,
         around: tuple[RowBinder, Table],
-        inside: tuple[RowBinder, Table],
+        inside: tuple[InnerBinder, Table],
         conditions: list[BoundExpr],
     ) -> None:
         self._tables, self._conditions = tables, conditions
@@ -59,11 +60,13 @@ class UnitGroup:
         node = part.unnest()
         if isinstance(node, exp.EQ):
             for own, other in ((node.this, node.expression), (node.expression, node.this)):
-                named = isinstance(other.unnest(), exp.Column)
-                if named and self._owns(own) and not self._owns(other):
+                named = isinstance(own.unnest(), exp.Column) and isinstance(
+                    other.unnest(), exp.Column
+                )
+                if named and self._owns(own) and not self._owns(other) and self.tells(other, own):
                     self.pair(other, own, part)
                     return
-        self._conditions.append(self._bound(part))
+        self._conditions.append(self._binder.bind(part))
 
     def pair(self, outer: Expr, inner: Expr, at: Expr) -> None:
         """Take an equality of a column from outside and one of the subquery.
@@ -185,47 +188,69 @@ class UnitGroup:
         """Return the column that an aggregate of the rows is, or that there are some."""
         if not self._pairs:
             raise self._not_theirs(at)
-        value = None if argument is None else self._bound(argument)
-        filtered = (self._bound(part) for each in filters for part in conjuncts(each))
+        value = None if argument is None else self._binder.bind(argument)
+        filtered = (self._binder.bind(part) for each in filters for part in conjuncts(each))
         conditions = tuple(dict.fromkeys([*self._conditions, *filtered]))
         pairs = tuple(sorted(set(self._pairs)))
         span = self._source.node(at)
-        name = _name(self._table, function, value, conditions, pairs)
-        rows = UnitRows(name, self._table, pairs, function, value, conditions, span, self._source)
-        place = self._tables.add_rows(self._around, rows)
+        name = self._name(function, value, conditions, pairs)
+        place = self._tables.add_rows(
+            UnitRows(
+                name,
+                self._table,
+                self._around,
+                pairs,
+                function,
+                value,
+                conditions,
+                span,
+                self._source,
+            )
+        )
         made = column(f"__w{place}")
         made.meta.update(start=span.start, end=span.end - 1)
         return BoundExpr(made, render(made), frozenset(), frozenset(), span, frozenset({name}))
 
+    def _name(
+        self,
+        function: str,
+        value: BoundExpr | None,
+        conditions: Sequence[BoundExpr],
+        pairs: Sequence[tuple[str, str]],
+    ) -> str:
+        """Name a column by what it is, in full: equal names are equal columns, in every release."""
+        within = (self._tables.names_of_rows(table) for table in (self._table, self._around))
+        inside, around = (
+            _canonical(table, names, before)
+            for table, names, before in zip(
+                (self._table, self._around), within, ("__", AROUND), strict=True
+            )
+        )
+        names = inside | {name: OUTSIDE + of for name, of in around.items()}
+        bound = [*conditions, *([] if value is None else [value])]
+        read = {part.name for one in bound for part in one.node.find_all(exp.Column)}
+
+        def written(bound: BoundExpr) -> str:
+            found = bound.node.copy()
+            for part in [part for part in found.find_all(exp.Column) if part.name in names]:
+                part.set("this", exp.to_identifier(names[part.name], quoted=True))
+            return render(found)
+
+        parts = [
+            *_described(self._table, inside, read),
+            None if value is None else written(value),
+            sorted(map(written, conditions)),
+            list(pairs),
+        ]
+        parts += [] if read.isdisjoint(around) else [_described(self._around, around, read)]
+        text = repr(tuple(parts))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+        return f"{function} of {self._table.name} {digest}"
+
     def _owns(self, node: Expr) -> bool:
         """Whether an expression is a column of the subquery."""
         inner = node.unnest()
-        if not isinstance(inner, exp.Column):
-            return False
-        try:
-            self._binder.scope.resolve(inner, by_row=True)
-        except SqlSchemaError as error:
-            if error.unknown:
-                return False
-            raise
-        return True
-
-    def _bound(self, node: Expr) -> BoundExpr:
-        """Bind an expression over the subquery's own columns."""
-        nested = node.find(exp.Query)
-        if nested is not None:
-            raise self._source.unsupported(
-                nested, "A subquery inside of one over private rows is not supported.", _NESTED
-            )
-        for part in node.find_all(exp.Column):
-            if not self._owns(part) and stored_place(part, self._outer.scope) is not None:
-                raise self._source.unsupported(
-                    part,
-                    "In a subquery over private rows, this column of the row that it is for can "
-                    "only be equal to one that refers to the same row.",
-                    "compare columns of the subquery's own tables, or join them.",
-                )
-        return self._binder.bind(node)
+        return isinstance(inner, exp.Column) and self._binder.owns(inner)
 
     def _not_theirs(self, at: Expr) -> SqlError:
         steps = [
@@ -266,51 +291,17 @@ def _inner(node: Expr) -> Expr:
     return node.copy() if isinstance(node, exp.Column) else exp.Paren(this=node.copy())
 
 
-def _no_others(node: Expr, outer: object) -> Expr:
-    """Refuse what was to be refused before."""
-    raise InternalError("a subquery inside of one over private rows")
-
-
-def _no_rows(node: Expr, binder: RowBinder) -> None:
-    """Know of no rows of the same unit."""
-
-
-NO_VISITS = Visits(_no_others, _no_rows, _no_others)
-
-
-def _name(
-    table: Table,
-    function: str,
-    value: BoundExpr | None,
-    conditions: Sequence[BoundExpr],
-    pairs: Sequence[tuple[str, str]],
-) -> str:
-    """Name a column by what it is, in full: equal names are equal columns, in every release."""
-    names = {f"__a{i}": name for i, name in enumerate(table.columns)}
-    names |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
+def _described(table: Table, names: Mapping[str, str], read: Collection[str]) -> tuple[object, ...]:
+    """Return what is said of a table where some of its columns are read."""
     types = {n: repr(d) for n, d in table.columns.items()} | dict(table.undeclared)
-
-    def written(bound: BoundExpr) -> str:
-        found = bound.node.copy()
-        read = [part for part in found.find_all(exp.Column) if part.name in names]
-        for part in read:
-            part.set("this", exp.to_identifier(names[part.name], quoted=True))
-        return render(found)
-
-    read = {name for one in conditions for name in (*one.attributes, *one.by_row)}
-    read |= set() if value is None else {*value.attributes, *value.by_row}
     steps = [(p.above, p.join, p.on_way) for p in table.parents]
     unit = None if table.unit is None else (table.unit.column, table.unit.joins)
-    text = repr(
-        (
-            table.path[1:],
-            unit,
-            steps,
-            sorted((name, types[name]) for name in read),
-            None if value is None else written(value),
-            sorted(map(written, conditions)),
-            list(pairs),
-        )
-    )
-    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-    return f"{function} of {table.name} {digest}"
+    named = sorted(names[name] for name in read if name in names)
+    # What is computed of other rows has all that it depends on in its name.
+    return table.path[1:], unit, steps, [(name, types.get(name)) for name in named]
+
+
+def _canonical(table: Table, within: Sequence[str], before: str = "__") -> dict[str, str]:
+    """Return the canonical names of a table's columns, and what they are called."""
+    names = {f"{before}a{i}": name for i, name in enumerate(table.columns)}
+    return names | {f"{before}w{i}": n for i, n in enumerate([*table.undeclared, *within])}

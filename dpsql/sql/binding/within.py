@@ -9,28 +9,32 @@ are of the unit of the row that it is for: by an equality of columns that refer 
 of which one is that row's key. So they are rows of one unit if those that refer to each other are.
 Where a FOREIGN KEY leads to rows of another unit, these are left out, as everywhere.
 
-What else a subquery says is about its own rows. `x IN (SELECT y …)` is EXISTS with x = y, where
-neither is ever NULL.
+What else a subquery says is about its own rows, and about the row that it is for. It may have
+subqueries of its own, over rows of the same unit as its rows are. `x IN (SELECT y …)` is EXISTS
+with x = y, where neither is ever NULL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
 from dpsql.schema import Table
-from dpsql.sql.binding.bind import RowBinder
+from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
 from dpsql.sql.binding.grains import keys_referred, own_unit, rows_told, stored_place
 from dpsql.sql.binding.group_rows import rows_of_groups
+from dpsql.sql.binding.grouped import meets_group
+from dpsql.sql.binding.inner import InnerBinder
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import Grouped, Names, Told
 from dpsql.sql.binding.private_sides import PrivateSides
 from dpsql.sql.binding.tables import NamedTables
-from dpsql.sql.binding.unit_group import NO_VISITS, UnitGroup
+from dpsql.sql.binding.unit_group import UnitGroup
 from dpsql.sql.text.spans import SourceText
 
 Sides = Callable[[exp.Select, list[JoinedItem], Names], PrivateSides]
@@ -80,6 +84,9 @@ class RowsOfUnit:
         private = self._items.among(joins, names)
         if not private or not (self._refer([binder.table], node) or self.refer(private, names)):
             return None
+        grouped = self._items.grouped_of(select, names, None) if isinstance(node, exp.In) else None
+        if isinstance(node, exp.In) and grouped is not None and len(grouped.columns) == 1:
+            return meets_group(node, grouped, self.group(grouped, binder), binder)
         self._check_clauses(node, select, joins, private)
         inside = self._inside(select, private, names, binder)
         if isinstance(node, exp.Exists):
@@ -107,7 +114,8 @@ class RowsOfUnit:
         private = self._items.among(joins, names)
         sides = self._sides(select, private, names)
         table = self._grain(sides.home.table, select)
-        binder = RowBinder(self._source, select, sides.home, NO_VISITS)
+        visits = Visits(self._refuse, partial(self.bind, names=names), self._refuse)
+        binder = RowBinder(self._source, select, sides.home, visits)
         sides.conditions(binder, self._source)
         places = [stored_place(key, binder.scope) for key in grouped.keys]
         keys = [place for place in places if place is not None]
@@ -156,7 +164,8 @@ class RowsOfUnit:
     ) -> UnitGroup:
         sides = self._sides(select, private, names)
         table, around = (self._grain(one, select) for one in (sides.home.table, outer.table))
-        binder = RowBinder(self._source, select, sides.home, NO_VISITS)
+        visits = Visits(self._refuse, partial(self.bind, names=names), self._refuse)
+        binder = InnerBinder(self._source, select, sides.home, visits, outer)
         conditions = [*sides.home.conjuncts, *sides.conditions(binder, self._source)]
         if any(condition.relations for condition in conditions) or sides.relations:
             raise self._refused(select)
@@ -172,6 +181,9 @@ class RowsOfUnit:
             return self._tables.grain(table)
         except SchemaError as error:
             raise self._source.located(error, at) from None
+
+    def _refuse(self, node: Expr, outer: object) -> Expr:
+        raise self._refused(node)
 
     def _refused(self, node: Expr) -> SqlError:
         return self._source.unsupported(
