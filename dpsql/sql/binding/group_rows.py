@@ -38,7 +38,7 @@ def rows_of_groups(
         table: whose rows are grouped, with the columns of the rows that they refer to.
         single: whether nothing makes several rows of one that counts.
     """
-    for parent in table.parents:
+    for parent in [parent for parent in table.parents if not parent.join.further]:
         row = parent.table.path, parent.join.key
         telling = [i for i, k in enumerate(keys) if rows_told(table, k).get(row) == parent.prefix]
         its = [(parent.prefix, parent.table.path) for _ in keys]

@@ -295,7 +295,9 @@ def _described(table: Table, names: Mapping[str, str], read: Collection[str]) ->
     """Return what is said of a table where some of its columns are read."""
     types = {n: repr(d) for n, d in table.columns.items()} | dict(table.undeclared)
     steps = [(p.above, p.join, p.on_way) for p in table.parents]
-    unit = None if table.unit is None else (table.unit.column, table.unit.joins)
+    own = table.unit
+    further = () if own is None or not own.further else (own.further,)
+    unit = None if own is None else (own.column, own.joins, *further)
     named = sorted(names[name] for name in read if name in names)
     # What is computed of other rows has all that it depends on in its name.
     return table.path[1:], unit, steps, [(name, types.get(name)) for name in named]
