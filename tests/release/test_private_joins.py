@@ -323,7 +323,7 @@ def test_a_saved_release_answers_more(session, tmp_path):
         ),
         (
             "SELECT COUNT(*) FROM orders o ANTI JOIN customers c ON o.customer_id = c.id OR c.vip",
-            "can only be equal",
+            "must say",
         ),
         ("SELECT COUNT(*) FROM customers c SEMI JOIN orders o ON o.region = c.region", "must say"),
         ("SELECT COUNT(*) FROM orders o POSITIONAL JOIN customers c", "POSITIONAL"),
