@@ -4,6 +4,10 @@
 perhaps to others, whose rows may be somebody else's. So there are chains, stars, and several ways
 from a table to the units. A table may refer to itself. Whatever refers may be NULL, so rows may be
 nobody's. Ids may be texts that differ in their bytes alone where a collation is set.
+
+The keys of some databases are FOREIGN KEYs. Those of others only the owner knows, and nothing
+enforces them: ids that several rows have, also of different units, references to no row, and
+tables that refer to each other in circles.
 """
 
 from __future__ import annotations
@@ -70,19 +74,23 @@ class RandomDatabase:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._default_collation = rng.random() < 0.1
-        self.kinds = [self._kind(number) for number in range(rng.randint(3, 5))]
+        self._enforced = rng.random() < 0.6
+        self._tables = rng.randint(3, 5)
+        self.kinds = [self._kind(number) for number in range(self._tables)]
         self.units = rng.randint(2, 8)
         self.apart = rng.randrange(self.units)
         """The unit to whose rows no others refer. As long as there are such, the database doesn't
         let a unit's rows go."""
         self._owners: list[list[int | None]] = [[] for _ in self.kinds]
-        self._rows = [list(self._made(kind)) for kind in self.kinds]
+        made = self._made if self._enforced else self._loose
+        self._rows = [list(made(kind)) for kind in self.kinds]
 
     def _kind(self, number: int) -> Kind:
         rng = self._rng
         parents = [rng.randrange(number)] if number else []
         if number and rng.random() < 0.2:
-            parents.append(rng.randrange(number + 1))  # it may be its own
+            # It may be its own; in a circle, if nothing has to be there before.
+            parents.append(rng.randrange(number + 1 if self._enforced else self._tables))
         links = tuple(Link(f"r{i}", parent) for i, parent in enumerate(parents))
         texts = rng.random() < 0.5
         collation = rng.choice(COLLATIONS) if texts else ""
@@ -105,6 +113,19 @@ class RandomDatabase:
                 if row is not None and self._owners[link.parent][row] == self.apart != owner:
                     referred[i] = None
             owners.append(owner)
+            yield owner, self._row(kind, number, referred)
+
+    def _loose(self, kind: Kind) -> Iterator[tuple[int | None, Row]]:
+        """Yield rows whose keys nothing enforces, each with the unit whose id it has."""
+        rng = self._rng
+        count = self.units + 1 if not kind.links else rng.randint(0, 4 * self.units)
+        for each in range(count):
+            number = each if rng.random() < 0.8 else rng.randrange(count)
+            most = [self.units if link.parent == 0 else 3 * self.units for link in kind.links]
+            referred = [None if rng.random() < 0.1 else rng.randrange(n + 2) for n in most]
+            owner = number if not kind.links else None
+            if kind.links and kind.links[0].parent == 0:
+                owner = referred[0]
             yield owner, self._row(kind, number, referred)
 
     def _referred(self, kind: Kind, link: Link, owners: list[int | None]) -> int | None:
@@ -132,20 +153,34 @@ class RandomDatabase:
         """The unit of each table, and its bound."""
         columns = {"w": Domain.number(-10, 10)}
         units = {kind.name: kind.unit(self.kinds) for kind in self.kinds}
-        return Schema({kind.name: columns for kind in self.kinds}, units=units)
+        references = {
+            f"{kind.name}.{link.column}": f"t{link.parent}.id"
+            for kind in self.kinds
+            for link in kind.links
+        }
+        return Schema(
+            {kind.name: columns for kind in self.kinds},
+            units=units,
+            references={} if self._enforced else references,
+        )
 
     def connect(self, *, without: int | None = None) -> duckdb.DuckDBPyConnection:
-        """Make the database, with all rows or without those of a unit."""
+        """Make the database, with all rows or without those of a unit.
+
+        Where keys aren't enforced, those are the rows that have its id.
+        """
         con = duckdb.connect(config={"threads": 2})
         if self._default_collation:
             con.execute("SET default_collation = 'NOCASE'").fetchall()
         for kind, rows in zip(self.kinds, self._rows, strict=True):
             links = "".join(
-                f"{link.column} {self.kinds[link.parent].id_type} REFERENCES t{link.parent} (id), "
+                f"{link.column} {self.kinds[link.parent].id_type}"
+                + (f" REFERENCES t{link.parent} (id), " if self._enforced else ", ")
                 for link in kind.links
             )
+            key = " PRIMARY KEY" if self._enforced else ""
             con.execute(
-                f"CREATE TABLE {kind.name} (id {kind.id_type} PRIMARY KEY, {links}"
+                f"CREATE TABLE {kind.name} (id {kind.id_type}{key}, {links}"
                 "g VARCHAR CHECK (g IN ('a', 'b')), n INTEGER CHECK (n BETWEEN 0 AND 5), "
                 f"x INTEGER, s VARCHAR, w DECIMAL(6, 2))"
             ).fetchall()
@@ -177,6 +212,12 @@ class RandomQuestions:
         """Write one statement."""
         kind = self._rng.choice(self._kinds)
         children = self._children(kind)
+        if self._rng.random() < 0.1:
+            other = self._rng.choice(self._kinds)
+            return (
+                f"SELECT (SELECT {self._value([('a', kind)])} FROM {kind.name} AS a) "
+                f"- (SELECT {self._value([('a', other)])} FROM {other.name} AS a) AS v"
+            )
         if children and self._rng.random() < 0.15:
             return self._grouped_by_row(kind, *self._rng.choice(children))
         return self._joined(kind)

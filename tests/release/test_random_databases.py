@@ -116,7 +116,6 @@ def test_neighbors_differ_in_noisy_integers_alone_and_as_little_as_is_charged(se
         bounds = [whole.bounds[name] for name in marginal if name in whole.bounds]
         most = whole.certified.contributions * (bounds[0] if bounds else 1)
         assert np.abs(change).sum() <= most
-        assert not any("." in name for name in marginal) or len(bounds) == 1
 
 
 def test_most_random_statements_are_answered():
