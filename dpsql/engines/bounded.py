@@ -187,18 +187,30 @@ def _order(table: Table, names: Iterable[str]) -> Iterator[str]:
 
     Columns without a domain are in it if one of them is read. Those that refer to other rows come
     last, if expressions of rows can't read them: they tell only rows apart that are alike else.
+    The ids of units are left out: all rows of a unit have the same one.
     """
+    own = _own_ids(table)
     for name, domain in table.columns.items():
+        if name in own:
+            continue
         yield from _told_apart(f"t0.{quoted_name(name)}", domain.type, domain.column_type)
     further = [name for name in names if name not in table.columns]
     if not further:
         return
-    readable = dict(_readable(table))
+    readable = {name: type_ for name, type_ in _readable(table) if name not in own}
     for name, type_ in readable.items():
         yield from _told_apart(f"t0.{quoted_name(name)}", type_.name)
     for name in further:
-        if name not in readable:
+        if name not in readable and name not in own:
             yield from _told_apart(f"t0.{quoted_name(name)}", stored_type(table, name))
+
+
+def _own_ids(table: Table) -> frozenset[str]:
+    """Name the columns of a table that are the ids of its units."""
+    unit = table.unit
+    if unit is None or unit.joins:
+        return frozenset()
+    return frozenset(name for name, _ in unit.columns)
 
 
 def _told_apart(column: str, *types: str) -> Iterator[str]:
