@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dpsql.rows.expression import (
@@ -37,13 +37,14 @@ def power_of_two(value: Fraction) -> Fraction:
 def chosen_step(value: RowExpression, types: Mapping[str, str], largest: Fraction) -> Fraction:
     """Choose the step of what is at most `largest`.
 
-    It is the last digit of the values, where they have one that is coarse. Of exact numbers with
-    a finer one it is ten, a hundred, … of these: so many that there are fewer than `FINE`, so it
-    may be ten times as coarse as need be; but sums of a group are rounded to it in place of values,
-    each but once. Of others it is a power of two, to which values are rounded.
+    It is what all values are multiples of, where that is coarse: their last digit, or the step of
+    a grid. Of exact numbers with a finer one it is ten, a hundred, … last digits: so many that
+    there are fewer than `FINE`, so it may be ten times as coarse as need be; but sums of a group
+    are rounded to it in place of values, each but once. Of others it is a power of two, to which
+    values are rounded.
     """
     digit = last_digit(value, types)
-    if digit is not None and largest / digit < FINE:
+    if digit and largest / digit < FINE:
         return digit
     type_ = RowWriter(types).write(value).type
     if type_.is_exact:
@@ -56,13 +57,12 @@ def chosen_step(value: RowExpression, types: Mapping[str, str], largest: Fractio
 
 
 def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None:
-    """Return what all values are whole multiples of: a power of ten; None if unknown."""
+    """Return what all values are whole multiples of; None if unknown."""
     if isinstance(node, RowColumn | RowCast):
         type_ = row_type(types[node.name]) if isinstance(node, RowColumn) else node.to
         return Fraction(1, 10**type_.scale) if type_.is_exact else None
     if isinstance(node, RowConstant):
-        digits = len(node.text.partition(".")[2])
-        return Fraction(1, 10**digits) if node.kind in {"INTEGER", "DECIMAL"} else None
+        return abs(Fraction(node.text)) if node.kind in {"INTEGER", "DECIMAL"} else None
     if isinstance(node, RowCall) and node.function not in _KEEP_DIGITS | {"*"}:
         whole = is_whole(node, frozenset(n for n in columns(node) if row_type(types[n]).is_integer))
         return Fraction(1) if whole else None
@@ -73,4 +73,10 @@ def last_digit(node: RowExpression, types: Mapping[str, str]) -> Fraction | None
     if len(found) < len(known) or not found:
         return None
     times = isinstance(node, RowCall) and node.function == "*"
-    return math.prod(found, start=Fraction(1)) if times else min(found)
+    return math.prod(found, start=Fraction(1)) if times else _common(found)
+
+
+def _common(steps: Sequence[Fraction]) -> Fraction:
+    """Return the largest number of which all are whole multiples; 0 of zeros."""
+    denominator = math.lcm(*(step.denominator for step in steps))
+    return Fraction(math.gcd(*(int(step * denominator) for step in steps)), denominator)

@@ -8,7 +8,13 @@ import duckdb
 import pytest
 
 from dpsql import Budget, Domain, Schema, Session, plan
-from dpsql.errors import SchemaError, SqlError, SqlSchemaError, UnsupportedSqlError
+from dpsql.errors import (
+    ResourceLimitError,
+    SchemaError,
+    SqlError,
+    SqlSchemaError,
+    UnsupportedSqlError,
+)
 
 HUGE = Budget(rho=1e14)
 BUDGET = Budget(rho=0.5)
@@ -300,6 +306,79 @@ def test_values_between_those_of_a_grid_count_as_the_nearest(sales):
     found = Session(sales, schema=schema).query("SELECT SUM(coarse) AS s FROM sales", budget=HUGE)
     nearest = "SELECT SUM(5 * floor(coarse / 5 + 0.5)) FROM sales"
     assert found["s"][0] == pytest.approx(sales.execute(nearest).fetchone()[0], rel=1e-9)
+
+
+def test_sums_of_a_grid_are_counted_in_its_steps():
+    """In single units a row would add up to 45,000 and need nine bits more."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE sold AS SELECT (i % 4)::INTEGER AS k, (i % 61 * 1000)::INTEGER AS price, "
+        "(i * 7 % 61 * 500)::INTEGER AS cost, i % 3 AS other FROM range(2000) s(i)"
+    )
+    grids = {
+        "price": Domain.decimals("0", "60000", "1000"),
+        "cost": Domain.decimals("0", "30000", "500"),
+    }
+    schema = Schema({"sold": {"k": Domain.integers(0, 3), **grids}})
+    sql = "SELECT k, SUM(price - cost) AS gained FROM sold WHERE other = 1 GROUP BY k ORDER BY k"
+    planned = plan(con, sql, budget=HUGE, schema=schema)
+    (measure,) = {f.measure.attributes[0] for f in planned.workload.families if f.measure}
+    assert "steps of 500 " in measure
+    found = Session(con, schema=schema).query(sql, budget=HUGE)
+    expected = [gained for _, gained in con.execute(sql).fetchall()]
+    assert found["gained"].to_list() == pytest.approx(expected, abs=1)
+
+
+def test_conditions_need_no_cells_where_rows_of_many_groups_are_added_up_under_another(monkeypatch):
+    """By 2,001 x 1,201 groups, four of them made 38 million cells of 2.4 million."""
+    monkeypatch.setattr("dpsql.sql.lowering.derive.MOST_CELLS", 10)
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE hits AS SELECT i % 5 AS k, "
+        "CASE WHEN i % 7 > 0 THEN i // 60 % 8 END AS region, "
+        "['a', 'b', 'c', NULL][1 + i % 4] AS kind, i % 3 AS hash, i % 90 AS price "
+        "FROM range(4000) s(i)"
+    )
+    known = {"k": Domain.integers(0, 4), "region": Domain.integers(1, 6)}
+    labels = {"kind": Domain.labels(["a", "b", "z"], nullable=True)}
+    schema = Schema({"hits": {**known, **labels, "price": Domain.number(0, 100)}})
+    sql = (
+        "SELECT k, COUNT(*) AS n, SUM(price) AS total, AVG(price) AS mean FROM hits "
+        "WHERE hash = 1 AND {} GROUP BY k ORDER BY k"
+    )
+    for conditions, over in [
+        ("region = 3 AND kind IN ('a', 'b')", {"k"}),
+        ("region IN (2, 3, NULL)", {"k"}),
+        ("region BETWEEN 2 AND 4 AND region % 2 = 0", {"k", "region"}),
+        ("region = 3 AND (kind = 'a' OR kind = 'b')", {"k", "kind"}),
+    ]:
+        asked = sql.format(conditions)
+        planned = plan(con, asked, budget=HUGE, schema=schema)
+        axes = {name for f in planned.workload.families for name in f.attributes}
+        assert {name for name in axes if not name.startswith("sum of ")} == over
+        found = Session(con, schema=schema).query(asked, budget=HUGE)
+        for row, exact in zip(found.rows(named=True), con.execute(asked).fetchall(), strict=True):
+            assert [row[c] for c in ("k", "n", "total", "mean")] == pytest.approx(exact, abs=0.01)
+
+
+def test_sums_by_many_groups_are_measured_in_wide_integers(monkeypatch):
+    """Products of a row's bound with a strategy's entries had more than 31 bits: refused."""
+    where = "dpsql.planner.strategies.rounding."
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE paid AS SELECT (i % 40)::INTEGER AS a, (i // 40)::INTEGER AS b, "
+        "i * 10007 % 30000000 AS cents FROM range(1600) s(i)"
+    )
+    keys = {"a": Domain.integers(0, 39), "b": Domain.integers(0, 39)}
+    schema = Schema({"paid": {**keys, "cents": Domain.number(0, 30_000_000)}})
+    sql = "SELECT a, b, SUM(cents) AS cents FROM paid GROUP BY a, b ORDER BY a, b"
+    monkeypatch.setattr(where + "WIDE_MEASUREMENTS", 10)
+    found = Session(con, schema=schema).query(sql, budget=HUGE)
+    expected = [cents for *_, cents in con.execute(sql).fetchall()]
+    assert found["cents"].to_list() == pytest.approx(expected, abs=30)
+    monkeypatch.setattr(where + "MOST_WIDE_MEASUREMENTS", 10)
+    with pytest.raises(ResourceLimitError, match="coefficients too large"):
+        plan(con, sql, budget=HUGE, schema=schema)
 
 
 def test_a_plan_and_a_release_call_sums_as_people_do(con):

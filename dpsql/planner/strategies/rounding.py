@@ -66,9 +66,11 @@ SPARSE = 16
 TALL = 500
 """if it has so many rows: floats are multiplied faster than fewer can be looked through."""
 WIDE_MEASUREMENTS = 2**17
-"""Of one block in wide integers, which take some 20 µs each; and a marginal may have"""
+"""Of one block in wide integers, which take some 20 µs each, where narrow ones would do;"""
+MOST_WIDE_MEASUREMENTS = 2**20
+"""where they would not, as for sums by many groups to which a row may add much. And a marginal"""
 WIDE_CELLS = 2**24
-"""so many cells."""
+"""may have so many cells."""
 
 
 class Rounding:
@@ -103,7 +105,7 @@ class Rounding:
             A block whose sensitivity² / noise variance is at most `cost`, exactly.
 
         Raises:
-            ResourceLimitError: no width fits 64-bit integers.
+            ResourceLimitError: no width fits 64-bit integers, and there are too many for wide ones.
         """
         needs = [self._needed(s) for _, s in solved]
         strategies = [s.strategy for _, s in solved]
@@ -111,7 +113,7 @@ class Rounding:
         widths = _widths(strategies, needs, bits)
         dear = any(map(_is_dear, strategies, widths, needs))
         if sum(needs) > bits or dear:
-            wide = self._wide(spaces, solved, needs, cost)
+            wide = self._wide(spaces, solved, needs, cost, WIDE_MEASUREMENTS)
             if wide is not None:
                 return wide
         for total in range(bits, 0, -2):
@@ -123,6 +125,9 @@ class Rounding:
             fits = largest < 1 << ENTRY_BITS
             if fits and variance < 1 << VARIANCE_BITS:
                 return BlockStrategy(spaces, factors, Gaussian(variance))
+        wide = self._wide(spaces, solved, needs, cost, MOST_WIDE_MEASUREMENTS)
+        if wide is not None:
+            return wide
         raise ResourceLimitError(
             f"The queries over {' x '.join(spaces[0])} have coefficients too large to be "
             "measured in 64-bit integers at this budget.",
@@ -135,6 +140,7 @@ class Rounding:
         solved: tuple[tuple[Component, Solution], ...],
         needs: list[int],
         cost: Fraction,
+        most: int,
     ) -> BlockStrategy | None:
         """Round to wide integers; None if there are too many of them, or noise is too small."""
         if math.prod(math.prod(c.shape) for c, _ in solved) > WIDE_CELLS:
@@ -145,7 +151,7 @@ class Rounding:
             for need, able in zip(needs, free, strict=True)
         ]
         factors = self._factors(solved, widths)
-        if len(spaces) * math.prod(f.measurements for f in factors) > WIDE_MEASUREMENTS:
+        if len(spaces) * math.prod(f.measurements for f in factors) > most:
             return None
         variance = _variance(factors, cost)
         entry = (math.prod(f.largest_entry for f in factors) * self._bound).bit_length()

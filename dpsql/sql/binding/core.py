@@ -158,6 +158,14 @@ class Quantile:
 Statistic = Linear | Windowed | Quantile
 
 
+def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:
+    """Return all expressions of a statistic."""
+    if isinstance(statistic, Windowed):
+        frame = statistic.frame
+        return (*expressions(statistic.of), *frame.partition, *(o.key for o in frame.order))
+    return (*statistic.weights, *statistic.filters)
+
+
 def measured_columns(statistic: Statistic, conjuncts: Sequence[BoundExpr]) -> frozenset[str]:
     """Return the columns whose values are added up or ordered, and on which nothing else depends.
 

@@ -20,7 +20,7 @@ rows outside the domain, keep their own cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,7 @@ from sqlglot import exp
 
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Domain, Table
-from dpsql.sql.binding.core import Core, Quantile, Relation, Statistic, Windowed
+from dpsql.sql.binding.core import Core, Relation, expressions
 from dpsql.sql.binding.expressions import BoundExpr, Expr, render
 from dpsql.sql.lowering.lookups import implied_equalities
 from dpsql.sql.sandbox.database import Sandbox
@@ -195,16 +195,7 @@ def _expressions(core: Core) -> Iterator[BoundExpr]:
     for relation in core.relations:
         yield from relation.on
     for statistic in core.statistics:
-        yield from _within(statistic)
-
-
-def _within(statistic: Statistic) -> Sequence[BoundExpr]:
-    if isinstance(statistic, Windowed):
-        frame = statistic.frame
-        return (*_within(statistic.of), *frame.partition, *(o.key for o in frame.order))
-    if isinstance(statistic, Quantile):
-        return (statistic.value, *statistic.filters)
-    return (*statistic.weights, *statistic.filters)
+        yield from expressions(statistic)
 
 
 def _parts(node: Expr, own: set[str]) -> Iterator[Expr]:

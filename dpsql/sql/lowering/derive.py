@@ -53,7 +53,7 @@ from dpsql.sql.binding.moments import present
 from dpsql.sql.lowering.keys import DerivedKeys, OnAxis
 from dpsql.sql.lowering.lookups import values_of
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions
+from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions, with_row_conditions
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -93,9 +93,8 @@ class _Statement:
         self._ranges = ranges(self._read(core.by_row), self._table.undeclared)
         self._grouped = frozenset()
         keys = tuple(map(self._needed, core.keys))
-        values = [s.value for s in core.statistics if isinstance(s, Quantile)]
-        for value in values:  # before conditions: these say which conditions are used up
-            self._needed(value)
+        for quantile in (s for s in core.statistics if isinstance(s, Quantile)):
+            self._needed(quantile.value)  # before conditions: it says which of these are used up
         relations = tuple(
             replace(relation, on=tuple(map(self._condition, relation.on)))
             for relation in core.relations
@@ -104,7 +103,7 @@ class _Statement:
         cells = math.prod(map(self._keys.domain_size, self._grouped))
         as_keys = 3 * cells <= MOST_CELLS
         where = self._conditions(core.by_row, as_keys=as_keys)
-        return replace(
+        found = replace(
             core,
             keys=keys,
             relations=relations,
@@ -113,6 +112,7 @@ class _Statement:
             statistics=tuple(self._statistic(s, as_keys=as_keys) for s in core.statistics),
             derived=tuple(self._computed(core.keys, keys, core.derived)),
         )
+        return found if as_keys else with_row_conditions(found, self._table)
 
     def _computed(
         self, written: Sequence[BoundExpr], keys: Sequence[BoundExpr], derived: Iterable[BoundExpr]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -24,6 +24,8 @@ from dpsql.rows.cuts import Cutter, Range
 from dpsql.rows.expression import RowColumn, RowExpression, columns
 from dpsql.rows.places import has_places
 from dpsql.rows.types import VARCHAR, RowType, row_type
+from dpsql.schema import Table
+from dpsql.sql.binding.core import Core, expressions
 from dpsql.sql.binding.expressions import BoundExpr, Expr, render
 
 MOST_LISTED = 500
@@ -102,6 +104,43 @@ def ranges(conditions: Iterable[RowExpression], types: Mapping[str, str]) -> dic
                 )
                 found[name] = max(low, least), min(high, most)
     return found
+
+
+def with_row_conditions(core: Core, table: Table) -> Core:
+    """Return a core whose conditions on cells are evaluated row by row, where that is the same.
+
+    A column that is compared with constants, and nothing else, needs no cells of its own where rows
+    are added up under a condition on columns without a domain: by many groups, cells that meet it
+    and cells that don't would be twice as many. Nor need rows be left out that have no value of
+    its domain: SQL sees NULL of these, of which such a condition isn't true.
+    """
+    rows = frozenset[str]().union(*(condition.by_row for condition in core.by_row))
+    if rows <= table.columns.keys():
+        return core
+    others = [*core.keys, *core.by_row, *(c for r in core.relations for c in r.on)]
+    others += [part for one in core.statistics for part in expressions(one)]
+    others += [c for c in core.conjuncts if not _is_of_values(c, table)]
+    used = frozenset[str]().union(*(part.attributes | part.by_row for part in others))
+    moved = {
+        c: replace(c, attributes=frozenset(), by_row=c.attributes)
+        for c in core.conjuncts
+        if _is_of_values(c, table) and c.attributes.isdisjoint(used)
+    }
+    return replace(
+        core,
+        conjuncts=tuple(c for c in core.conjuncts if c not in moved),
+        by_row=(*core.by_row, *moved.values()),
+        named=core.named.difference(*(c.by_row for c in moved.values())),
+    )
+
+
+def _is_of_values(condition: BoundExpr, table: Table) -> bool:
+    """Whether a condition compares a column, each of whose cells is a value, with constants."""
+    restricted = None if condition.relations or condition.by_row else _of(condition)
+    if restricted is None or not isinstance(restricted.of, exp.Column):
+        return False
+    domains = [table.columns[name] for name in condition.attributes]
+    return not any(d.coarse or d.instant or d.other is not None for d in domains)
 
 
 def _of(condition: BoundExpr) -> Restricted | None:
