@@ -13,8 +13,9 @@ Guarantees:
     group of its own unit. Where a condition is on the row as well, each row has a group of its own:
     of the rows of its unit for which it is true. What is computed of a group is one of the
     functions below, each of which is a function of the multiset of what it is given: how many there
-    are; their sum, as exact integers or decimals; the least or the largest of values of which equal
-    ones are the same. Not
+    are, or how many that differ; their sum, as exact integers or decimals, and what that is divided
+    by how many; whether all are true, or one; the least or the largest of values of which equal
+    ones are the same, texts by their bytes. Not
     among them are those that look at an order which SQL leaves open (FIRST, ANY_VALUE, MODE,
     ARG_MIN, STRING_AGG), or that round as they go (SUM and AVG of DOUBLE): of these, rows of other
     units decide, by how a scan is cut into pieces. What they are given, and the condition on rows,
@@ -41,13 +42,24 @@ from dpsql.rows.expression import (
     RowExpression,
     columns,
 )
-from dpsql.rows.operands import call, whole
-from dpsql.rows.types import BIGINT, BOOLEAN, HUGEINT, MOST_DIGITS, RowType, decimal
+from dpsql.rows.operands import RowSql, call, whole
+from dpsql.rows.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    HUGEINT,
+    MOST_DIGITS,
+    VARCHAR,
+    RowType,
+    decimal,
+)
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.table import OUTSIDE, Within
 
-AGGREGATES = ("exists", "count", "sum", "min", "max")
+AGGREGATES = (
+    "exists", "count", "count_distinct", "sum", "avg", "min", "max", "bool_and", "bool_or",
+)  # fmt: skip
 """What can be computed of rows of a unit."""
 _MOST_ADDED = 18
 """Digits of the decimals that are added up."""
@@ -157,20 +169,39 @@ def _computed(
     if function == "count":
         return BIGINT, call("count", written.sql), whole(0)
     type_ = written.type
-    if function == "sum":
+    if function == "count_distinct":
+        return BIGINT, f"system.main.count(DISTINCT {_same_bytes(written)})", whole(0)
+    if function in {"sum", "avg"}:
         small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"
         if not small and not (type_.name == "DECIMAL" and type_.width <= _MOST_ADDED):
-            raise _unsupported("SUM", type_)
+            raise _unsupported(function.upper(), type_)
         added = HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
-        return added, f"CAST({call('sum', written.sql)} AS {added.sql})", "NULL"
+        total = f"CAST({call('sum', written.sql)} AS {added.sql})"
+        if function == "sum":
+            return added, total, "NULL"
+        number = f"CAST({call('count', written.sql)} AS DOUBLE)"
+        return DOUBLE, call("/", f"CAST({total} AS DOUBLE)", number), "NULL"
+    if function in {"bool_and", "bool_or"}:
+        if type_ != BOOLEAN:
+            raise _unsupported(function.upper(), type_)
+        return type_, call(function, written.sql), "NULL"
+    if type_ == VARCHAR:  # the text itself, of that with the least or the largest bytes
+        return type_, call(f"arg_{function}", written.sql, _same_bytes(written)), "NULL"
     if not type_.is_exact and not type_.is_time:
         raise _unsupported(function.upper(), type_)
     return type_, call(function, written.sql), "NULL"
 
 
+def _same_bytes(written: RowSql) -> str:
+    """Write what tells values apart, whatever collation there is."""
+    return call("encode", written.sql) if written.type == VARCHAR else written.sql
+
+
 def _unsupported(function: str, type_: RowType) -> UnsupportedSqlError:
     why, hint = "it takes numbers, dates and times", "ask for a value with EXISTS (… AND x = 'a')."
-    if type_.is_number:
+    if function.startswith("BOOL"):
+        why, hint = "it takes a condition", "write one, for example BOOL_OR(x > 3)."
+    elif type_.is_number:
         hint = "use whole numbers or decimals, for example CAST(x AS DECIMAL(18, 2))."
         why = "it could be too large"
         if not type_.is_exact:

@@ -90,7 +90,8 @@ def test_with_little_memory(con, tmp_path):
 def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
     """Of rows that tie in all but what they refer to, in pieces that other units cut otherwise."""
     functions = (
-        "COUNT(x.n), SUM(x.d), SUM(x.n), MIN(x.n), MAX(x.t), COUNT(*) FILTER (WHERE x.d > 1)"
+        "COUNT(x.n), SUM(x.d), SUM(x.n), MIN(x.n), MAX(x.t), COUNT(*) FILTER (WHERE x.d > 1), "
+        "AVG(x.d), BOOL_OR(x.d > 2), MIN(x.s), MAX(x.s), COUNT(DISTINCT x.s)"
     )
     asked = [f"(SELECT {one} FROM t x WHERE x.g = t.g{{}})" for one in functions.split(", ")]
     items = ", ".join(f"{one.format('')} IS NULL AS c{i}" for i, one in enumerate(asked))
@@ -100,7 +101,8 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
         con.execute(
             "CREATE TABLE p (id BIGINT PRIMARY KEY); "
             "CREATE TABLE g (id VARCHAR PRIMARY KEY, p BIGINT REFERENCES p (id)); "
-            "CREATE TABLE t (g VARCHAR REFERENCES g (id), n INTEGER, d DECIMAL(9, 2), t TIMESTAMP)"
+            "CREATE TABLE t (g VARCHAR REFERENCES g (id), n INTEGER, d DECIMAL(9, 2), t TIMESTAMP, "
+            "s VARCHAR)"
         )
         units = f"SELECT -1 AS u, i FROM range(1000) AS r(i) UNION ALL SELECT i // {ROWS}, i FROM "
         units += f"range({UNITS * ROWS // 4}) AS r(i)"
@@ -108,7 +110,8 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
         con.execute(f"INSERT INTO g SELECT DISTINCT u || 'aA'[1 + i % 2], u FROM ({units})")
         con.execute(
             f"INSERT INTO t SELECT u || 'aA'[1 + i % 2], hash(i) % 3, hash(i + 1) % 7 / 2, "
-            f"TIMESTAMP '2020-01-01' + INTERVAL (hash(i + 2) % 9) DAY FROM ({units})"
+            f"TIMESTAMP '2020-01-01' + INTERVAL (hash(i + 2) % 9) DAY, "
+            f"'aAbB'[1 + (hash(i + 3) % 4)::BIGINT] FROM ({units})"
         )
         session = dpsql.Session(con, unit=dpsql.Unit("p", max_rows={"g": 2, "t": 3}))
         sql = f"SELECT COUNT(*) FROM (SELECT {items}, {exists} AS e FROM t) WHERE "

@@ -36,7 +36,15 @@ from dpsql.sql.binding.grains import (
 from dpsql.sql.binding.inner import InnerBinder
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows
 
-_AGGREGATES: dict[type, str] = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max"}
+_AGGREGATES: dict[type, str] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+}
 
 
 class UnitGroup:
@@ -172,7 +180,10 @@ class UnitGroup:
         inner, filters = node, list[Expr]()
         if isinstance(node, exp.Filter):
             inner, filters = node.this, [node.expression.this]
-        function = _AGGREGATES.get(type(inner))
+        function, of = _AGGREGATES.get(type(inner)), inner.this
+        differing = isinstance(of, exp.Distinct) and len(of.expressions) == 1
+        if function == "count" and differing:
+            return self.column("count_distinct", of.expressions[0], node, filters)
         if (
             function is None
             or inner.expressions
@@ -270,7 +281,8 @@ class UnitGroup:
         return self._source.unsupported(
             at,
             "This can't be computed of the rows of one unit.",
-            "use COUNT, SUM, MIN or MAX of the subquery's rows, and functions of these.",
+            "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND or BOOL_OR of the subquery's rows, and "
+            "functions of these; MIN in place of ANY_VALUE.",
         )
 
 
