@@ -92,7 +92,7 @@ def test_what_all_ask_alike_is_not_searched(monkeypatch):
     def searched(*_):
         pytest.fail("searched")
 
-    monkeypatch.setattr(contexts._Contexts, "tried", searched)
+    monkeypatch.setattr(contexts._ContextSearch, "ended", searched)
     workload = Workload({"a": 60, "b": 16, "c": 60})
     workload.add(["a", "b"], [Identity(), Prefix()]).add(["b", "c"], [Prefix(), Identity()])
     assert not References.of(plan(workload, BUDGET).references).special

@@ -7,6 +7,7 @@ import random
 import pytest
 
 import dpsql
+from dpsql.planner.mechanisms import querysmasher
 from tests.helpers.overlapping import overlapping, two_ends
 from tests.helpers.random_scripts import script, table
 
@@ -42,10 +43,17 @@ def test_many_random_scripts(seed):
 
 
 @pytest.mark.parametrize(("groups", "values"), [(60, 16), (60, 64)])
-def test_shared_columns_of_which_other_things_are_asked(groups, values):
-    """A strategy for each set of columns was 1.7 and 2.4 percent better."""
-    planned = compared(two_ends(groups, values), mechanisms=MARGINALS)
-    assert planned.rmse < 0.985 * planned.tried["weighted residual spaces"]
+def test_shared_columns_of_which_other_things_are_asked(groups, values, monkeypatch):
+    """A strategy for each set of columns was 1.7 and 2.4 percent better.
+
+    One reference of the shared column can't be as good, which is known before it is planned.
+    """
+    workload = two_ends(groups, values)
+    planned = compared(workload, mechanisms=MARGINALS)
+    assert not planned.tried
+    monkeypatch.setattr(querysmasher, "choose_by_context", lambda *_: None)
+    common = querysmasher.plan(workload, BUDGET)
+    assert planned.rmse < 0.985 * common.rmse
 
 
 @pytest.mark.long

@@ -248,16 +248,21 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
     search, plans = reference_search(workload), dict[str, Plan]()
     choice = None if search is None else choose_references(search)
     common = _common(workload, choice)
-    if search is not None and (found := choose_by_context(workload, search, common)) is not None:
-        divided = divide_by(workload, found, tolerance)
+    contexts = None if search is None else choose_by_context(workload, search, common)
+
+    def beat(roots: float) -> bool:
+        """Whether a plan is as good as any with references that need Σ √E of so much at least."""
+        least = roots**2 / float(cost.per_record)  # whatever the integers; see `shares.allocation`
+        return any(found.rmse**2 * workload.count <= least for found in plans.values())
+
+    if contexts is not None:
+        divided = divide_by(workload, contexts.references, tolerance)
         plans["references for each context"] = stitch(workload, cost, divided)
-    if choice is not None:
+    if choice is not None and not (contexts is not None and beat(contexts.common_roots)):
         divided = divide_and_conquer(workload, choice.coloring, choice.references, tolerance)
-        weighted = plans["weighted residual spaces"] = stitch(workload, cost, divided)
-        # The least total with uniform references, whatever the integers; see `shares.allocation`.
-        least = choice.uniform_roots**2 / float(cost.per_record)
-        if weighted.rmse**2 * workload.count <= least:
-            return plans
+        plans["weighted residual spaces"] = stitch(workload, cost, divided)
+    if beat(choice.uniform_roots if choice else contexts.common_roots if contexts else 0.0):
+        return plans
     uniform = divide_and_conquer(workload, by_size(workload), None, tolerance)
     return plans | {"uniform residual spaces": stitch(workload, cost, uniform)}
 

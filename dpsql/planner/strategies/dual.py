@@ -79,11 +79,11 @@ class QueryPart:
     def decompose(self, delta: Array) -> tuple[Array, Array]:
         """Return the eigenvalues of Q D Qᵀ, and R with RᵀR = X."""
         found = None if self.nested is None else self.nested.decompose(delta)
-        if found is None:
-            values, vectors = eigen(self.q, delta)
-            found = values, vectors.T @ self.q
-        values, turned = found
-        return values, values[:, None] ** -0.25 * turned
+        if found is not None:
+            values, turned = found
+            return values, values[:, None] ** -0.25 * turned
+        values, vectors = eigen(self.q, delta)
+        return values, (vectors * values**-0.25).T @ self.q
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +175,8 @@ def evaluate(dual: Dual, delta: Array) -> DualPoint:
 
 def eigen(q: Array, delta: Array) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of Q D Qᵀ."""
-    values, vectors = scipy.linalg.eigh((q * delta) @ q.T, driver="evd")
+    scaled = q * np.sqrt(delta)
+    values, vectors = scipy.linalg.eigh(scaled @ scaled.T, driver="evd")  # half of a product
     return np.maximum(values, values[-1] * 1e-15), vectors
 
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from dpsql.linalg.arrays import Array
@@ -41,7 +41,8 @@ from dpsql.planner.residuals.decompose import Subworkload
 from dpsql.planner.residuals.equivalence import Coloring
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.weights.evaluation import TooMuchError
-from dpsql.planner.weights.search import ReferenceSearch
+from dpsql.planner.weights.gradient import Slopes
+from dpsql.planner.weights.search import ReferenceSearch, summed
 from dpsql.workload import Workload
 
 MOST_CONTEXTS = 64
@@ -49,13 +50,20 @@ MOST_SPACES = 2**12
 """Residual spaces up to which contexts are told apart."""
 LITTLE = 1e-4
 """Gains below this, relatively, are not worth references of their own."""
-FEW = 5
-"""Evaluations after which a search ends that has found less."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextChoice:
+    """References by context that promise less error than common ones."""
+
+    references: References
+    common_roots: float
+    """A lower bound on Σ_A √E_A with the common references."""
 
 
 def choose_by_context(
     workload: Workload, search: ReferenceSearch, common: Mapping[str, Reference]
-) -> References | None:
+) -> ContextChoice | None:
     """Search for references of each context that promise less error than common ones, if any do.
 
     Args:
@@ -66,17 +74,21 @@ def choose_by_context(
     torn = contested(workload, search.coloring) & search.free.keys()
     if sum(len(s.spaces) for s in search.subworkloads) > MOST_SPACES:
         return None
-    sets = [torn, *({color} for color in torn if len(torn) > 1)] if torn else []
-    contexts = _Contexts(workload, search, common)
+    sets = [torn, *({color} for color in sorted(torn) if len(torn) > 1)] if torn else []
+    divided = [_DividedByContext.of(workload, search, colors) for colors in sets]
+    divided = [d for d in divided if 1 < len(d.asked) <= MOST_CONTEXTS]
     try:
-        # A few evaluations show what promises most, and that mostly nothing does.
-        tried = [(found, colors) for colors in sets if (found := contexts.tried(colors))]
-        if not tried:
-            return None
-        best, colors = max(tried, key=lambda t: sum(part.gain for part in t[0].values()))
-        return contexts.references(colors, {k: part.ended() for k, part in best.items()})
+        at_common = _CommonRoots.of(workload, search, common) if divided else None
     except TooMuchError:
         return None
+    if at_common is None:
+        return None
+    searches = [at_common.searches(d) for d in divided]
+    # What promises most is taken, unless nothing comes of it.
+    for found in sorted(searches, key=lambda s: -s.promise):
+        if (references := found.ended().references(common)) is not None:
+            return ContextChoice(references, at_common.total)
+    return None
 
 
 def contested(workload: Workload, coloring: Coloring) -> set[int]:
@@ -103,93 +115,144 @@ class _ContextSearch:
 
     search: ReferenceSearch
     before: float
-    """Σ √E with the common references."""
+    """Σ √E with the common references,"""
+    slopes: Slopes
+    """and its slopes."""
     after: float
     weights: list[Array]
-    """The references that need this."""
+    """The references that need this, at first the common ones."""
 
     @property
     def gain(self) -> float:
         """By how much Σ √E falls."""
         return self.before - self.after
 
-    def lowered(self, most: float) -> _ContextSearch:
-        """Search on, with as many evaluations at most."""
-        if not self.before:
-            return self
-        after, weights = self.search.descend(self.weights, self.before, most)
-        return replace(self, after=after, weights=weights) if after < self.after else self
+    @property
+    def promise(self) -> float:
+        """About proportional to the gain that there is to find.
+
+        A value f with the slope g, curved by κf/|ℓ|², falls by |g|²|ℓ|²/2κf at most; κ says how
+        many percent one percent of ℓ is worth, and differs little between contexts.
+        """
+        steep = self.search.steepness(self.weights, self.slopes)
+        return steep / self.before if self.before else 0.0
 
     def ended(self) -> _ContextSearch:
-        """Search to the end, if that promises anything."""
-        return self.lowered(math.inf) if self.gain > LITTLE * self.before else self
+        """Search for better references."""
+        if not self.promise:  # the references that may move are for other spaces
+            return self
+        known = self.before, self.slopes
+        after, weights = self.search.descend(self.weights, self.before, known)
+        return replace(self, after=after, weights=weights)
 
 
 @dataclass(frozen=True, slots=True)
-class _Contexts:
+class _DividedByContext:
+    """What is asked in each context, if attributes of some colors have references for each."""
+
+    colors: frozenset[int]
+    names: tuple[str, ...]
+    """The attributes of these colors."""
+    asked: Mapping[Context, Mapping[int, Subworkload]]
+    """Context → number of a subworkload → the same, for its spaces in this context."""
+
+    @staticmethod
+    def of(workload: Workload, whole: ReferenceSearch, colors: Set[int]) -> _DividedByContext:
+        """Sort residual spaces by the pivots that they keep: attributes of all other colors."""
+        of = zip(workload.domain, whole.coloring.colors, strict=True)
+        names = tuple(name for name, color in of if color in colors)
+        pivots = frozenset(workload.domain) - frozenset(names)
+        found: dict[Context, dict[int, Subworkload]] = defaultdict(dict)
+        for number, subworkload in enumerate(whole.subworkloads):
+            for context, spaces in _alike(subworkload.spaces, pivots):
+                found[context][number] = replace(subworkload, spaces=spaces)
+        return _DividedByContext(frozenset(colors), names, dict(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _ContextSearches:
+    """What was found for all contexts, if attributes of some colors have references for each."""
+
     workload: Workload
-    whole: ReferenceSearch
-    common: Mapping[str, Reference]
+    coloring: Coloring
+    names: tuple[str, ...]
+    """These attributes."""
+    parts: Mapping[Context, _ContextSearch]
 
-    def names(self, colors: set[int]) -> list[str]:
-        """Return the attributes of some colors."""
-        of = zip(self.workload.domain, self.whole.coloring.colors, strict=True)
-        return [name for name, color in of if color in colors]
+    @property
+    def promise(self) -> float:
+        """About proportional to the gain that there is to find."""
+        return math.fsum(part.promise for part in self.parts.values())
 
-    def tried(self, colors: set[int]) -> dict[Context, _ContextSearch]:
-        """Let attributes of some colors have references for each context of the others.
+    def ended(self) -> _ContextSearches:
+        """Search in every context, first where most is promised: time may end before."""
+        order = sorted(self.parts, key=lambda context: -self.parts[context].promise)
+        return replace(self, parts={context: self.parts[context].ended() for context in order})
 
-        Nothing is returned if hardly any context gains by that.
-        """
-        pivots = frozenset(self.workload.domain) - frozenset(self.names(colors))
-        by_context = _by_context(self.whole.subworkloads, pivots)
-        if not 1 < len(by_context) <= MOST_CONTEXTS:
-            return {}
-        start, found = self.whole.start(self._by_color()), dict[Context, _ContextSearch]()
-        for context, spaces in by_context.items():
-            part = self.whole.part(spaces, colors)
-            if (before := part.objective(start)) is None:
-                raise TooMuchError
-            found[context] = _ContextSearch(part, before[0], before[0], start).lowered(FEW)
-        total = math.fsum(part.before for part in found.values())
-        return found if sum(part.gain for part in found.values()) > LITTLE * total else {}
-
-    def references(
-        self, colors: set[int], parts: Mapping[Context, _ContextSearch]
-    ) -> References | None:
+    def references(self, common: Mapping[str, Reference]) -> References | None:
         """Return what was found; attributes keep their common references where that is little."""
-        names, found = self.names(colors), dict[tuple[str, Context], Reference]()
-        of = dict(zip(self.workload.domain, self.whole.coloring.colors, strict=True))
-        for context, part in parts.items():
+        found = dict[tuple[str, Context], Reference]()
+        of = dict(zip(self.workload.domain, self.coloring.colors, strict=True))
+        total = math.fsum(part.before for part in self.parts.values())
+        if math.fsum(part.gain for part in self.parts.values()) <= LITTLE * total:
+            return None
+        for context, part in self.parts.items():
             if part.gain > LITTLE * part.before:
                 rounded = part.search.rounded(part.weights)
-                found |= {(name, context): rounded[of[name]] for name in names}
-        usual = {n: found.get((n, frozenset()), r) for n, r in self.common.items()}
+                found |= {(name, context): rounded[of[name]] for name in self.names}
+        usual = {n: found.get((n, frozenset()), r) for n, r in common.items()}
         special = {
             (name, context): reference
-            for name in names
-            for context in parts
+            for name in self.names
+            for context in self.parts
             if context and any({name, *context} <= f.attributes for f in self.workload.families)
-            if (reference := found.get((name, context), self.common[name])).key != usual[name].key
+            if (reference := found.get((name, context), common[name])).key != usual[name].key
         }
-        pivots = frozenset(self.workload.domain) - frozenset(names)
+        pivots = frozenset(self.workload.domain) - frozenset(self.names)
         return References(usual, pivots, special) if special else None
 
-    def _by_color(self) -> list[Reference]:
-        coloring, names = self.whole.coloring, list(self.workload.domain)
-        firsts = [coloring.colors.index(c) for c in range(len(coloring.sizes))]
-        return [self.common[names[first]] for first in firsts]
 
+@dataclass(frozen=True, slots=True)
+class _CommonRoots:
+    """What each space costs with the common references, from where all contexts set out."""
 
-def _by_context(
-    subworkloads: Sequence[Subworkload], pivots: frozenset[str]
-) -> dict[Context, list[Subworkload]]:
-    """Sort residual spaces by the pivots that they keep."""
-    found: dict[Context, list[Subworkload]] = defaultdict(list)
-    for asked in subworkloads:
-        for context, spaces in _alike(asked.spaces, pivots):
-            found[context].append(replace(asked, spaces=spaces))
-    return dict(found)
+    workload: Workload
+    whole: ReferenceSearch
+    start: list[Array]
+    """The common references."""
+    roots: list[tuple[float, Slopes]]
+    """√E and its slopes, for a space of each subworkload."""
+
+    @staticmethod
+    def of(
+        workload: Workload, search: ReferenceSearch, common: Mapping[str, Reference]
+    ) -> _CommonRoots | None:
+        """Evaluate them; None if one can't be solved.
+
+        Raises:
+            TooMuchError: that takes too long.
+        """
+        names, colors = list(workload.domain), search.coloring.colors
+        firsts = [colors.index(c) for c in range(len(search.coloring.sizes))]
+        start = search.start([common[names[first]] for first in firsts])
+        roots = search.roots(start)
+        return None if roots is None else _CommonRoots(workload, search, start, roots)
+
+    @property
+    def total(self) -> float:
+        """Σ √E over all spaces, or a little less."""
+        spaces = (len(s.spaces) for s in self.whole.subworkloads)
+        return math.fsum(n * root for n, (root, _) in zip(spaces, self.roots, strict=True))
+
+    def searches(self, divided: _DividedByContext) -> _ContextSearches:
+        """Return a search for each context, before its first step."""
+        parts = {}
+        for context, asked in divided.asked.items():
+            counted = ((len(s.spaces), self.roots[number]) for number, s in asked.items())
+            before, slopes = summed(counted)
+            part = self.whole.part(asked, divided.colors)
+            parts[context] = _ContextSearch(part, before, slopes, before, self.start)
+        return _ContextSearches(self.workload, self.whole.coloring, divided.names, parts)
 
 
 def _alike(

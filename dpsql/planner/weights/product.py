@@ -52,6 +52,7 @@ from dpsql.planner.strategies.dual import MAX_RANK, Dual, maximize
 from dpsql.planner.weights.axes import LOW, MAX_CELLS, MOST_ENTRIES, FreeAxis
 from dpsql.workload import Queries, Workload
 from dpsql.workload.factors import Total
+from dpsql.workload.joint import touched
 
 Along = tuple[tuple[float, Queries], ...]
 """What is asked along one attribute: weighted queries, one after the other."""
@@ -116,10 +117,11 @@ def factors(workload: Workload) -> dict[str, Along] | None:
     Families that differ along one attribute only are asked one after the other there, until one is
     left.
     """
+    names = touched(workload)
+    if max((len(f.names) for f in workload.families), default=0) < len(names):
+        return None  # no family is over all attributes
     families = [f for f in workload.families if f.count]
-    touched = frozenset[str]().union(*(f.attributes for f in families))
-    names = [name for name in workload.domain if name in touched]
-    widest = any(f.attributes == touched for f in families)
+    widest = any(len(f.names) == len(names) for f in families)
     if not widest or len(families) * len(names) > MOST_TERMS:
         return None
     if any(len(block.attributes) != 1 for f in families for block in f.blocks):

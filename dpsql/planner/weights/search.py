@@ -11,7 +11,7 @@ with uniform references.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -159,11 +159,21 @@ class ReferenceSearch:
         self._spent = Spent()
         self._moved = self.free
 
-    def part(self, subworkloads: Sequence[Subworkload], colors: set[int]) -> ReferenceSearch:
-        """Search for the references of some colors, for some subworkloads, in half the time."""
+    def part(self, asked: Mapping[int, Subworkload], colors: Set[int]) -> ReferenceSearch:
+        """Search for the references of some colors and some subworkloads in the time that is left.
+
+        Args:
+            asked: number of a subworkload here → what of it is searched for.
+            colors: of the attributes whose references may move.
+        """
         found = copy(self)
-        found.subworkloads, found._deltas = tuple(subworkloads), {}
-        found._spent = Spent(limit=self._spent.limit / 2)
+        found.subworkloads = tuple(asked.values())
+        places = {number: place for place, number in enumerate(asked)}
+        found._deltas = {
+            (places[number], i): delta
+            for (number, i), delta in self._deltas.items()
+            if number in places
+        }
         found._moved = {c: axis for c, axis in self.free.items() if c in colors}
         return found
 
@@ -196,7 +206,6 @@ class ReferenceSearch:
         self,
         start: list[Array],
         unit: float,
-        most: float = math.inf,
         known: tuple[float, Slopes] | None = None,
     ) -> tuple[float, list[Array]]:
         """Go down from some references; return the least Σ √E met, and where.
@@ -204,7 +213,6 @@ class ReferenceSearch:
         Args:
             start: where to begin.
             unit: of the values, for the method to tell what is little.
-            most: evaluations after which it ends, even on the way.
             known: the objective at the start, if it has just been evaluated.
         """
         from scipy.optimize import minimize  # half a second to import
@@ -215,7 +223,7 @@ class ReferenceSearch:
         def objective(x: Array) -> tuple[float, Array]:
             nonlocal best, met, gained
             weights, met = self._unpacked(start, step * x), met + 1
-            fruitless = met > most or met > gained + PATIENCE
+            fruitless = met > gained + PATIENCE
             result = known if met == 1 else None
             if result is None and not fruitless:
                 result = self.objective(weights)
@@ -225,7 +233,7 @@ class ReferenceSearch:
                 gained = met
             if result[0] < best[0]:
                 best = (result[0], weights)
-            return result[0] / unit, self._packed(result[1]) * (step / unit)
+            return result[0] / unit, self.packed(result[1]) * (step / unit)
 
         zero = np.zeros(sum(len(axis.support) for axis in self._moved.values()))
         options = {"maxfun": EVALUATIONS, "ftol": PROGRESS, "gtol": 0.0}
@@ -245,12 +253,22 @@ class ReferenceSearch:
             at += len(step)
         return result
 
-    def _packed(self, slopes: Slopes) -> Array:
+    def packed(self, slopes: Slopes) -> Array:
+        """Return the slopes by the free variables; steps that change the sum of ℓ are no use."""
         parts = [
             slopes[c][axis.support] if c in slopes else np.zeros(len(axis.support))
             for c, axis in self._moved.items()
         ]
         return np.concatenate([p - p.mean() for p in parts])
+
+    def steepness(self, weights: list[Array], slopes: Slopes) -> float:
+        """Return Σ |g|²·|ℓ|² over the colors that move, for their slopes g by the references ℓ."""
+        return math.fsum(
+            float(np.square(free - free.mean()).sum() * np.square(weights[c]).sum())
+            for c, axis in self._moved.items()
+            if c in slopes
+            for free in (slopes[c][axis.support],)
+        )
 
     def _on_support(self, weights: list[Array]) -> list[Array]:
         """Return references that act as given ones do, on as few cells as are needed."""
@@ -297,22 +315,32 @@ class ReferenceSearch:
 
     def objective(self, weights: list[Array], final: bool = False) -> tuple[float, Slopes] | None:
         """Return Σ_A √E_A and its slopes; None if one can't be solved. Final ones may vanish."""
+        found = self.roots(weights, final)
+        if found is None:
+            return None
+        counts = [len(subworkload.spaces) for subworkload in self.subworkloads]
+        return summed(zip(counts, found, strict=True))
+
+    def roots(self, weights: list[Array], final: bool = False) -> list[tuple[float, Slopes]] | None:
+        """Return √E_A and its slopes for a space of each subworkload; None if one can't be solved.
+
+        Where the references make all pieces vanish √E has no slope, and is least.
+        """
         references = [
             Reference.of_reals(w) if c in self.free else self._small.uniform[c]
             for c, w in enumerate(weights)
         ]
         evaluation = Evaluation(Splitter(references), weights, self._deltas, self._spent)
-        total, slopes = 0.0, dict[int, Array]()
+        result: list[tuple[float, Slopes]] = []
         for number, subworkload in enumerate(self.subworkloads):
             if (found := evaluation.error(number, subworkload, final)) is None:
                 return None
             error, its = found
-            count = len(subworkload.spaces)
-            if error <= 0:  # these references make the pieces vanish: √E has no slope, and is least
-                continue
-            total += count * math.sqrt(error)
-            gradient.add(slopes, its, count / (2 * math.sqrt(error)))
-        return total, slopes
+            root, slopes = math.sqrt(max(0.0, error)), dict[int, Array]()
+            if error > 0:
+                gradient.add(slopes, its, 1 / (2 * root))
+            result.append((root, slopes))
+        return result
 
     def each_alone(self) -> list[Array]:
         """Return ℓ ∝ X⁻¹1 for the best strategy X of each free attribute by itself."""
@@ -323,3 +351,12 @@ class ReferenceSearch:
             if weights.sum() > 1e-6 * np.abs(weights).sum():
                 result[c] = axis.on_support(weights / weights.sum())
         return result
+
+
+def summed(parts: Iterable[tuple[int, tuple[float, Slopes]]]) -> tuple[float, Slopes]:
+    """Add up values and slopes, each so many times."""
+    total, slopes = 0.0, dict[int, Array]()
+    for count, (value, its) in parts:
+        total += count * value
+        gradient.add(slopes, its, count)
+    return total, slopes
