@@ -24,7 +24,7 @@ import numpy as np
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.matrices import Dense
-from dpsql.linalg.roots import independent_root, independent_rows
+from dpsql.linalg.roots import independent_root, independent_rows, triangular_root
 from dpsql.planner.reconstruction.base import CombinedReconstruction
 from dpsql.planner.reconstruction.joint_and_residual import MixedReconstruction
 from dpsql.planner.reconstruction.measured import Noisy, RealFactor, Space, Values
@@ -39,6 +39,8 @@ JOINT_CELLS = 2500
 JOINT_ENTRIES = 2**24
 """Rows × cells up to which few rows over more cells are put together."""
 MOST_ROWS = 2500
+FEW = 2
+"""Where there are so many times as many cells as rows, no matrix of cells by cells is needed."""
 DENSE_CELLS = 1500
 """Cells of a residual space up to which several measurements are put together in full."""
 DENSE_WORK = 2e11
@@ -201,13 +203,23 @@ def join(
     # with the results R⁺ᵀ Σ B_kᵀ y_k/σ_k² and noise of covariance R⁺ᵀ P R⁺ = I on their span.
     shape = tuple(sizes[name] for name in names)
     placed = tuple((entry, entry.indices(names, sizes)) for entry in inside)
-    if math.prod(shape) <= JOINT_CELLS:
-        rows, inverse = independent_root(precision(placed, math.prod(shape)), NEGLIGIBLE)
+    if are_few(placed, math.prod(shape)):
+        rows, inverse = independent_rows(written_out(placed, math.prod(shape)), NEGLIGIBLE)
     else:
-        written = np.vstack([e.whitened()[:, at] for e, at in placed])
-        rows, inverse = independent_rows(written, NEGLIGIBLE)
+        total = precision(placed, math.prod(shape))
+        rows, inverse = triangular_root(total) or independent_root(total, NEGLIGIBLE)
     factor = RealFactor(tuple(range(len(names))), shape, Dense(rows, inverse))
     return Joined(Space(names, (factor,), 1.0), placed)
+
+
+def are_few(placed: Sequence[tuple[SpaceEntry, Ints]], cells: int) -> bool:
+    """Whether the rows of some entries are so few that they take less time than cells do."""
+    return FEW * sum(entry.rows for entry, _ in placed) <= cells or cells > JOINT_CELLS
+
+
+def written_out(placed: Sequence[tuple[SpaceEntry, Ints]], cells: int) -> Array:
+    """Return the rows B/σ of all entries over the joint cells, whose Gram matrix is P."""
+    return np.vstack([np.zeros((0, cells)), *(entry.whitened()[:, at] for entry, at in placed)])
 
 
 def precision(placed: Sequence[tuple[SpaceEntry, Ints]], cells: int) -> Array:

@@ -37,10 +37,17 @@ import numpy as np
 import scipy.linalg
 
 from dpsql.linalg.arrays import Array, Ints
-from dpsql.linalg.roots import root_of
+from dpsql.linalg.roots import regular_root, root_of
 from dpsql.planner.mechanisms.base import Cost
 from dpsql.planner.plans.plan import PlannedBlock
-from dpsql.planner.reconstruction.combine import JOINT_CELLS, Combination, precision
+from dpsql.planner.reconstruction.combine import (
+    JOINT_CELLS,
+    NEGLIGIBLE,
+    Combination,
+    are_few,
+    precision,
+    written_out,
+)
 from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.references import Reference
@@ -266,26 +273,39 @@ def known_precision(
     if math.prod(cells) > JOINT_CELLS:
         return None
     placed = [(e, e.indices(wide, ground.sizes)) for e in found if e.attributes <= set(wide)]
-    return _summed_over(precision(placed, math.prod(cells)), *cells)
+    if not are_few(placed, math.prod(cells)):
+        total = precision(placed, math.prod(cells))
+        if cells[1] == 1:
+            return total
+        if (root := regular_root(total)) is not None:
+            return _summed_over_all_known(root, *cells)
+        return _summed_over(root_of(total), *cells)
+    return _summed_over(written_out(placed, math.prod(cells)), *cells)
 
 
-def _summed_over(total: Array, cells: int, rest: int) -> Array:
-    """Return the precision of sums over the last axis, of cells × rest joint cells.
+def _summed_over(rows: Array, cells: int, rest: int) -> Array:
+    """Return the precision of sums over the last axis, of rows W over cells × rest joint cells.
 
-    In orthonormal coordinates along the rest, of which the first is the sum divided by √rest, the
-    precision of some coordinates is the Schur complement of that of all.
+    Cells are their sums s, divided among the rest evenly, and what is left, z, which adds up to
+    zero. So Wx = Ms + Vz, with the means M of W along the rest and V = W − M. The least squares
+    over all z leave of the rows what is orthogonal to the span of V: the precision of s is
+    Mᵀ(1 − Π)M, with the projection Π on it.
     """
-    if rest == 1:
-        return total
-    from scipy.fft import dct  # slow to import, and seldom needed
+    tensor = rows.reshape(len(rows), cells, rest)
+    means = tensor.mean(axis=2)
+    others = (tensor - means[:, :, None]).reshape(len(rows), cells * rest)
+    left, sizes, _ = np.linalg.svd(others, full_matrices=False)
+    span = left[:, sizes > math.sqrt(NEGLIGIBLE) * float(np.linalg.norm(rows))]
+    own = means - span @ (span.T @ means)
+    return np.asarray(own.T @ own)
 
-    turn = dct(np.eye(rest), norm="ortho", axis=0)
-    tensor = total.reshape(cells, rest, cells, rest)
-    tensor = np.einsum("ra,iajb,sb->risj", turn, tensor, turn, optimize=True)
-    ours, both = tensor[0, :, 0, :], tensor[0, :, 1:, :].reshape(cells, -1)
-    theirs = tensor[1:, :, 1:, :].reshape((rest - 1) * cells, -1)
-    left = ours - both @ np.linalg.pinv(theirs, hermitian=True, rcond=1e-11) @ both.T
-    return np.asarray((left + left.T) / 2 / rest)
+
+def _summed_over_all_known(root: Array, cells: int, rest: int) -> Array:
+    """Return the same where P = RᵀR is regular: the inverse of the sums' covariances SP⁻¹Sᵀ."""
+    sums = np.repeat(np.eye(cells), rest, axis=1)
+    turned = scipy.linalg.solve_triangular(root, sums.T, trans="T")
+    covariances = turned.T @ turned
+    return np.asarray(np.linalg.inv(covariances))
 
 
 def _strategy(workload: Workload, names: tuple[str, ...], root: Array) -> Triangular:
