@@ -10,6 +10,8 @@ from dpsql.linalg.nested import nested_rows
 
 ROUNDING = 1e-13
 """Eigenvalues are 0 but for rounding below so much of the largest, for each row."""
+LARGE = 500
+"""Cells from which eigenvalues take long."""
 REGULAR = 1e-9
 """Reciprocal condition numbers from which a Gram matrix has full rank, whatever rounding does."""
 
@@ -79,8 +81,24 @@ def compressed(rows: Array, least: float = 0.0) -> Array:
     gram = rows.T @ rows if m > n else rows @ rows.T
     if (root := regular_root(gram, least)) is not None:
         return root if m > n else rows
+    if m > n >= LARGE:
+        return _pivoted_root(gram, least)
     values, vectors = _positive(gram, ROUNDING * min(m, n), least)
     return np.ascontiguousarray(np.sqrt(values)[:, None] * vectors.T if m > n else vectors.T @ rows)
+
+
+def _pivoted_root(gram: Array, least: float) -> Array:
+    """Return rows of full rank by Cholesky's factorization with pivots.
+
+    It ends where all diagonal entries that are left are below the bound: what is left out has
+    eigenvalues of at most their sum. Where zeros are exact but for rounding, as in residual spaces,
+    they are far below. It takes a tenth of the time of eigenvalues.
+    """
+    bound = max(ROUNDING * len(gram) * float(gram.diagonal().max()), least)
+    upper, pivots, rank, _ = lapack.dpstrf(gram, tol=bound)
+    rows = np.zeros((rank, len(gram)))
+    rows[:, pivots - 1] = np.triu(upper)[:rank]
+    return rows
 
 
 def _positive(gram: Array, negligible: float, least: float = 0.0) -> tuple[Array, Array]:

@@ -1,0 +1,36 @@
+"""Roots of Gram matrices, whichever way they are found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpsql.linalg import roots
+
+DRAW = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("rank", [1, 20, 59, 60])
+def test_rows_are_compressed_alike_with_pivots_and_by_eigenvalues(rank, monkeypatch):
+    rows = DRAW.standard_normal((90, rank)) @ DRAW.integers(-3, 4, (rank, 60))
+    for large in (0, 1000):
+        monkeypatch.setattr(roots, "LARGE", large)
+        found = roots.compressed(rows)
+        assert found.shape == (rank, 60)
+        np.testing.assert_allclose(found.T @ found, rows.T @ rows, atol=1e-9 * rank * 90)
+
+
+def test_what_is_below_the_least_eigenvalue_is_left_out(monkeypatch):
+    monkeypatch.setattr(roots, "LARGE", 0)
+    rows = np.vstack([np.eye(5), np.zeros((2, 5))])
+    rows[4, 4] = 1e-4
+    assert len(roots.compressed(rows)) == 5
+    assert len(roots.compressed(rows, least=1e-6)) == 4
+
+
+def test_the_root_of_a_regular_matrix_and_its_inverse():
+    rows = DRAW.standard_normal((9, 7))
+    upper, inverse = roots.triangular_root(rows.T @ rows)
+    np.testing.assert_allclose(upper.T @ upper, rows.T @ rows, atol=1e-9)
+    np.testing.assert_allclose(upper @ inverse, np.eye(7), atol=1e-9)
+    assert roots.triangular_root(rows[:5].T @ rows[:5]) is None
