@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
+from dpsql.workload.units import UnitGroups
 
 Marginal = tuple[str, ...]
 Counts = NDArray[np.int64]
@@ -31,6 +32,9 @@ Measures = Mapping[str, RowMeasure]
 """Measure → what is added up of each row. In a marginal it is an axis with one cell."""
 Keys = Mapping[str, RowKey]
 """Attribute that is computed of each row → how."""
+Units = Mapping[str, UnitGroups]
+"""Attribute of one cell → in which groups units are counted in a marginal that has it, and not
+rows. The other attribute of that has the groups for cells."""
 
 
 class Counted(Mapping[Marginal, Counts]):
@@ -43,6 +47,8 @@ class Counted(Mapping[Marginal, Counts]):
             its attributes; in all others a row counts as one. Of several tables, what all rows add
             that a unit has in the one table, with all their magnitudes added up; then
             `contributions` is 1, as a unit is one record, and each marginal has a measure.
+        units: attribute of one cell → in how many cells a unit counts at most, once in each, in a
+            marginal that has it among its attributes: there units are counted, and not rows.
     """
 
     def __init__(
@@ -50,10 +56,13 @@ class Counted(Mapping[Marginal, Counts]):
         marginals: Mapping[Marginal, Counts],
         contributions: int,
         bounds: Mapping[str, int] = MappingProxyType({}),
+        units: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._marginals, self._contributions = dict(marginals), contributions
         self.bounds = MappingProxyType(dict(bounds))
         """Measure → the largest magnitude of what a row adds."""
+        self.units = MappingProxyType(dict(units))
+        """Where units are counted → in how many cells one counts at most, once in each."""
 
     @property
     def contributions(self) -> int:
@@ -140,11 +149,14 @@ class Engine(Protocol):
         merged: Merged = MappingProxyType({}),
         measures: Measures = MappingProxyType({}),
         keys: Keys = MappingProxyType({}),
+        units: Units = MappingProxyType({}),
     ) -> Counting:
         """Say how the wanted marginals of a table are counted; reads nothing.
 
         A marginal that has a measure among its names is of sums of that in place of counts. The
-        table has a domain for each of the keys, too.
+        table has a domain for each of the keys, too. One that has an attribute of `units` is of
+        units in place of rows: of all that the table has, one adds 1 at most to each cell, and to
+        as many as its `most` says.
 
         It is called before the charge, so it may still refuse.
 

@@ -93,9 +93,14 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     parents, within, stored = others_of(table, names)
     if not parents and not within:
         return _kept_rows(table.alone, names)
-    unit = f"{unused(_names_met(table))}unit"
+    unit = unit_name(table)
     kept = _kept_rows(table.alone, stored, unit)
     return with_others_columns(kept, parents, within, names or stored, unit)
+
+
+def unit_name(table: Table) -> str:
+    """Return a name for ids of units that no column has which is read beside it."""
+    return f"{unused(_names_met(table))}unit"
 
 
 def _names_met(table: Table) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""How rows get their cells: columns, classes of cells, and keys that are computed of a row."""
+"""How rows get their cells: columns, classes of cells, and keys that are computed of a row.
+
+And what their values add up to in a cell.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from dpsql.engines.base import Keys, Marginal, Merged, cells_counted
 from dpsql.engines.columns import CodedColumn, Parameters, call, whole
+from dpsql.engines.cover import MOST_SUM
 from dpsql.rows.measure import RowMeasure
 from dpsql.rows.types import BOOLEAN
 from dpsql.schema import Table
@@ -99,3 +103,14 @@ class Coding:
         for name in names:
             found |= self.keys[name].columns if name in self.keys else {name}
         return [n for n in (*self.table.columns, *self.table.undeclared) if n in found]
+
+
+def total_of(value: RowMeasure, summed: str, count: str) -> str:
+    """Write the sum of a measure over the rows of a cell, which never fails.
+
+    It is brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs
+    accuracy and not privacy, because two sums that differ by d differ by d at most then (see
+    `cover.py`).
+    """
+    low, high = whole(-MOST_SUM), whole(MOST_SUM)
+    return f"{call('least', call('greatest', value.total(summed, count), low), high)}::BIGINT"

@@ -81,7 +81,8 @@ def roll_up(
 ) -> dict[Marginal, Counts]:
     """Sum every wanted marginal from the smallest one that contains it: counted, or summed before.
 
-    What is added up in a block is that of the marginal: its measure, or the number of rows. Sums of
+    What is added up in a block is that of the marginal: its measure, the number of rows, or that of
+    units, which is an attribute of one cell among `measures`, too. Sums of
     measures stay in halves until all are there, so that only then they are brought between ends.
     """
     parts: dict[Marginal, tuple[Counts, ...]] = {}

@@ -28,12 +28,14 @@ from dpsql.engines.base import (
     Measures,
     Merged,
     Step,
+    Units,
 )
 from dpsql.engines.bounded import KEPT, kept_rows
-from dpsql.engines.coding import Coding
+from dpsql.engines.coding import Coding, total_of
 from dpsql.engines.columns import Parameters, call, source_of, whole
-from dpsql.engines.cover import MOST_SUM, cover, roll_up, tally
+from dpsql.engines.cover import cover, roll_up, tally
 from dpsql.engines.parents import unused
+from dpsql.engines.units import count_units
 from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table
@@ -67,9 +69,13 @@ class DuckDBEngine(Engine):
         merged: Merged = MappingProxyType({}),
         measures: Measures = MappingProxyType({}),
         keys: Keys = MappingProxyType({}),
+        units: Units = MappingProxyType({}),
     ) -> DuckDBCounting:
         """Build the statements that count every wanted marginal; see `Engine.prepared`."""
-        needed = scans(Coding(table, merged, keys), wanted, measures)
+        coding = Coding(table, merged, keys)
+        rows = [marginal for marginal in wanted if units.keys().isdisjoint(marginal)]
+        needed = scans(coding, rows, measures) if rows else []
+        needed += [Scan(*count_units(coding, m, units, measures)) for m in wanted if m not in rows]
         return DuckDBCounting(
             self,
             tuple(wanted),
@@ -77,6 +83,7 @@ class DuckDBEngine(Engine):
             table.contributions,
             {name: value.bound for name, value in measures.items()},
             table.origins,
+            {name: groups.most for name, groups in units.items()},
         )
 
     def marginals(
@@ -180,6 +187,8 @@ class DuckDBCounting(Counting):
     """Measure → the largest magnitude of what a row adds."""
     origins: tuple[Origin, ...] = ()
     """Of views, where their rows come from."""
+    units: Mapping[str, int] = field(default_factory=dict)
+    """Where units are counted → in how many groups one is at most."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -197,8 +206,9 @@ class DuckDBCounting(Counting):
                     self.engine.on_step(done, len(self.needed))
             for origin in self.origins:
                 origin.check_unchanged()
-        sums = roll_up(self.wanted, counted, self.bounds.keys())
-        return Counted(sums, self.contributions, self.bounds)
+        apart = self.bounds.keys() | self.units.keys()
+        sums = roll_up(self.wanted, counted, apart)
+        return Counted(sums, self.contributions, self.bounds, self.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +384,7 @@ def _count(
         added.append(f"system.main.sum({value.added(x)}) AS m{i}")
         if value.offset:
             added.append(f"system.main.count({value.present(x)}) AS c{i}")
-    totals = [_total(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
+    totals = [total_of(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
     shown = "".join(f", {total} AS m{i}" for i, total in enumerate(totals))
     shown += "".join(f", 0 AS m{i}" for i in range(len(totals), width))
     rows = f"SELECT {', '.join([*stored, *computed, *map(quoted_name, sorted(again))]) or '0'}"
@@ -384,14 +394,3 @@ def _count(
         f"(SELECT {', '.join([*aliases, 'system.main.count(*) AS n', *added])} FROM "
         f"({rows} FROM {source} WHERE {inside}) {by})"
     )
-
-
-def _total(value: RowMeasure, summed: str, count: str) -> str:
-    """Write the sum of a measure over the rows of a cell, which never fails.
-
-    It is brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs
-    accuracy and not privacy, because two sums that differ by d differ by d at most then (see
-    `cover.py`).
-    """
-    low, high = whole(-MOST_SUM), whole(MOST_SUM)
-    return f"{call('least', call('greatest', value.total(summed, count), low), high)}::BIGINT"

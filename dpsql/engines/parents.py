@@ -151,7 +151,7 @@ def _of_groups(one: Within, unit: str) -> str:
     shown = "".join(f"{key} AS k{place}, " for place, key in enumerate(keys))
     groups = ", ".join([quoted_name(unit), *keys])
     where = f" WHERE {one.condition}" if one.condition else ""
-    rows = _of_units(table, names, unit)
+    rows = rows_of_units(table, names, unit)
     return (
         f"SELECT {quoted_name(unit)}, {shown}{one.value} AS v FROM ({rows}) AS i{where} "
         f"GROUP BY {groups}"
@@ -185,7 +185,7 @@ def _of_each(one: Within, number: str, unit: str) -> str:
     for outer, inner in one.pairs:
         sides = f"t.{quoted_name(outer)}", f"i.{quoted_name(inner)}"
         same.append(" = ".join(identity(side, stored_type(one.table, inner)) for side in sides))
-    rows = f"{_NUMBERED} AS t JOIN ({_of_units(one.table, names, unit)}) AS i ON "
+    rows = f"{_NUMBERED} AS t JOIN ({rows_of_units(one.table, names, unit)}) AS i ON "
     where = f" WHERE {one.condition}" if one.condition else ""
     return (
         f"SELECT {quoted_name(number)}, {one.value} AS v FROM (SELECT {', '.join(shown)} FROM "
@@ -193,8 +193,14 @@ def _of_each(one: Within, number: str, unit: str) -> str:
     )
 
 
-def _of_units(table: Table, names: Sequence[str], unit: str) -> str:
-    """Write rows with the ids of their units, and with columns of others."""
+def rows_of_units(table: Table, names: Sequence[str], unit: str) -> str:
+    """Write all rows that belong to units, with the ids of these, and with columns of others.
+
+    Args:
+        table: the table.
+        names: what is read of them: also of their parents, and of other rows of their units.
+        unit: what the column with the ids is called; see `bounded.unit_name`.
+    """
     parents, within, stored = others_of(table, names)
     rows = _with_units(table.alone, stored, unit)
     if not parents and not within:

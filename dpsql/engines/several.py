@@ -8,7 +8,7 @@ table's own bound on rows, times the largest value of a row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dpsql.engines.base import (
     Measures,
     Merged,
     Step,
+    Units,
 )
 from dpsql.errors import InternalError
 from dpsql.schema import Table
@@ -37,6 +38,7 @@ class CountedTable:
     merged: Merged
     measures: Measures
     keys: Keys
+    units: Units = field(default_factory=dict)
 
     def own(self, marginal: Marginal) -> Marginal | None:
         """Return what a marginal among several tables is in this one; None if it is of another.
@@ -49,7 +51,8 @@ class CountedTable:
         found = [name for name in own if name is not None]
         if not found and len(names) == len(marginal):
             return None
-        axes = len(marginal) - len(names) + sum(name in self.measures for name in found)
+        own_axes = self.measures.keys() | self.units.keys()
+        axes = len(marginal) - len(names) + sum(name in own_axes for name in found)
         if len(found) < len(names) or axes != 1:
             raise InternalError("what is counted together is not of one table, or in two ways")
         return tuple(found)
@@ -74,7 +77,12 @@ def count_several(
         own = {marginal: each.own(marginal) for marginal in wanted}
         named = {marginal: names for marginal, names in own.items() if names is not None}
         counting = engine.prepared(
-            each.table, tuple(dict.fromkeys(named.values())), each.merged, each.measures, each.keys
+            each.table,
+            tuple(dict.fromkeys(named.values())),
+            each.merged,
+            each.measures,
+            each.keys,
+            each.units,
         )
         parts.append(_CountedPart(each, named, counting))
     if sorted(marginal for part in parts for marginal in part.named) != sorted(set(wanted)):
@@ -129,10 +137,13 @@ class CountingOfSeveral(Counting):
         """Count all tables as they are in one snapshot; see `Counting.run`."""
         marginals: dict[Marginal, Counts] = {}
         bounds: dict[str, int] = {}
+        units: dict[str, int] = {}
         with self.engine.snapshot():
             for done, part in enumerate(self.parts, start=1):
                 counted = part.counting.run()
                 marginals |= part.marginals(counted)
                 bounds |= part.bounds(counted)
+                of = part.of.unit_table
+                units |= {of.attribute(name): most for name, most in counted.units.items()}
                 self.step(done, len(self.parts))
-        return Counted(marginals, 1, bounds)
+        return Counted(marginals, 1, bounds, units)

@@ -43,7 +43,7 @@ def unit_below(
                 hint="show the column of the table below as it is, and name that.",
             )
         shown.append(plain)
-    return Unit(", ".join(shown), said.max_rows)
+    return Unit(", ".join(shown), said.max_rows, max_groups=said.max_groups)
 
 
 def _unit_columns(con: DuckDBPyConnection, layer: Layer, said: Unit) -> list[str]:

@@ -4,9 +4,10 @@ Trusted core. The planner, its solvers and its floating point are not trusted: w
 hand over, the privacy cost is recomputed here in exact integers and rationals.
 
 Guarantees:
-    1. With Gaussian noise, `privacy_cost` of a `CertifiedPlan` is k² · Σ_A Δ_A² / σ_A² over the
+    1. With Gaussian noise, `privacy_cost` of a `CertifiedPlan` is Σ_A k_A² Δ_A² / σ_A² over the
        attribute sets A of its blocks, exactly, where Δ_A is the largest change of the exact
-       answers in A when one record is added or removed, and k is `contributions`.
+       answers in A when one record is added or removed, and k_A is k = `contributions`, or 1 where
+       units are counted.
     2. It is at most the budget's μ², compared as rationals, and the budget is not pure.
     3. Measuring every space once with independent noise round(N(0, σ_A²)) is μ-GDP with
        μ² = privacy_cost, for neighbors of which the counted records differ by at most k that
@@ -20,7 +21,9 @@ Guarantees:
        the one table that A is over change the answers in A by Σ_i v_i c_i, of norm at most
        Σ_i |v_i| · max_i ‖c_i‖ ≤ Δ_A, as a `MeasureFactor` states a bound on Σ_i |v_i|. So the
        answers of all tables are one Gaussian mechanism for all rows of the unit: nothing rests on
-       its rows being in one table only. The exact answers are integers, so
+       its rows being in one table only. Where A is of counts of units, a unit is one record too:
+       Δ_A is the largest norm of all that it can add (see `UnitFactor`), and is not multiplied by
+       k, which is a number of rows. The exact answers are integers, so
        answer + round(noise) = round(answer + noise), and whatever is rounded off from it afterwards
        (`distributions.CoarseGaussian`), is post-processing of the Gaussian mechanism, which is
        kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
@@ -28,11 +31,11 @@ Guarantees:
        Where each record is a unit of its own, k is 1. Where a unit has several, the engine counts
        at most k of them, chosen by looking at that unit's records only: adding or removing a
        unit with all of its records adds or removes those and changes nothing else.
-    4. With Laplace noise, ε = k · Σ_A Δ_A / b_A, exactly, with Δ_A the largest sum of absolute
+    4. With Laplace noise, ε = Σ_A k_A Δ_A / b_A, exactly, with Δ_A the largest sum of absolute
        changes, is at most that of a pure budget. Measuring every set once with independent noise
        P(z) ∝ e^(−|z|/b_A) is ε-differentially private for the same neighbors: noise of one set
        that has to make up for a change c has a probability that differs by a factor of at most
-       e^(‖c‖₁/b_A), ‖c‖₁ ≤ kΔ_A by the triangle inequality, and factors multiply (Dwork,
+       e^(‖c‖₁/b_A), ‖c‖₁ ≤ k_AΔ_A by the triangle inequality, and factors multiply (Dwork,
        McSherry, Nissim and Smith, TCC 2006). `privacy_cost` is then the μ² of that ε (see
        `privacy.pure`).
     5. No `CertifiedPlan` exists for which these don't hold, and none with two kinds of noise: all
@@ -62,7 +65,8 @@ def spent(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction
     if len(pure) > 1:
         raise InternalError("a plan has noise of two kinds")
     times = contributions if pure == {True} else contributions**2
-    return times * sum((block.privacy_cost for block in blocks), Fraction(0))
+    costs = (block.privacy_cost * (1 if block.of_units else times) for block in blocks)
+    return sum(costs, Fraction(0))
 
 
 def privacy_cost(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction:

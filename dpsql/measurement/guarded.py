@@ -93,12 +93,15 @@ class GuardedCounts:
 
         Raises:
             InternalError: it costs more than what is left, its noise is not Gaussian, it has
-                several spaces or is of sums, or its marginal is missing or has another shape.
+                several spaces or is of sums or of units, or its marginal is missing or has another
+                shape.
         """
         if len(block.spaces) != 1 or not isinstance(block.law, Gaussian):
             raise InternalError("one space is measured at a time, with Gaussian noise")
         if any(isinstance(factor, MeasureFactor) for factor in block.factors):
             raise InternalError("rounds measure counts, not sums")
+        if block.of_units:
+            raise InternalError("rounds measure counts of rows, not of units")
         exact = apply(block, self._counts(block.spaces[0]))
         self._allowance.spend(self._contributions**2 * block.privacy_cost)
         return exact + draw(block.law, exact.size, self._bits).reshape(exact.shape)

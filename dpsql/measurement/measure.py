@@ -7,7 +7,8 @@ Guarantees:
        receipt for at least its cost, which its ledger holds on disk and has not noted as used.
        Its cost is for as many rows of one privacy unit as the counts hold: counts that hold
        another number of them are refused. So are sums to which a row may add more than is paid
-       for, and sums where counts are paid for, or the other way round (proof at `_check_sums`).
+       for, and sums where counts are paid for, or the other way round (proof at `_check_sums`);
+       and counts of units, if one may be in more groups than is paid for (proof at `_check_units`).
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
@@ -37,6 +38,7 @@ from dpsql.measurement.laplace import discrete_laplace
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.sums import MeasureFactor
+from dpsql.measurement.units import UnitFactor
 from dpsql.measurement.wide import arranged, measure_wide
 from dpsql.privacy import Ledger, Receipt
 
@@ -85,6 +87,7 @@ class ChargedPlan:
         if counted.contributions != self.certified.contributions:
             raise InternalError("the counts hold another number of rows of a unit than is paid for")
         _check_sums(self.certified, counted.bounds)
+        _check_units(self.certified, counted.units)
         if not self._use.acquire(blocking=False):
             raise InternalError("a charged plan can be measured once only")
 
@@ -170,6 +173,38 @@ def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
                 raise InternalError("sums are paid for as sums of one measure, counts as counts")
             if any(paid[axis] < bound for axis, bound in measured.items()):
                 raise InternalError("a row may add more to a sum than is paid for")
+
+
+def _check_units(certified: Payable, units: Mapping[str, int]) -> None:
+    """Refuse counts of units of which one may be in more cells than is paid for.
+
+    *What is checked.* `units` are of those who count: which attributes say that units are counted,
+    and that one counts in no more than m' = units[u] cells, once in each. For each set A of a
+    certified plan: A has such an attribute exactly if its block is one `UnitFactor`; it is one
+    then, an axis of one cell, and `most` is m >= m'.
+
+    *Why that is enough.* Then a unit adds a vector h of zeros and ones to x_A, with s <= m' <= m
+    ones, whatever the size of the other axes: exactly what the `UnitFactor` states the largest
+    norm of Bh for. If A has no such attribute, rows are counted or added up in it, and its block
+    has no `UnitFactor`: then k = `contributions` is part of what it costs.
+
+    Raises:
+        InternalError: a plan would give away more than was paid for.
+    """
+    if not isinstance(certified, CertifiedPlan):
+        if units:
+            raise InternalError("a plan that chooses what it measures is paid for by rows")
+        return
+    if any(type(most) is not int or most < 1 for most in units.values()):
+        raise InternalError("a unit is in a whole number of groups")
+    for block in certified.blocks:
+        paid = [factor for factor in block.factors if isinstance(factor, UnitFactor)]
+        for space in block.spaces:
+            counted = [units[name] for name in space if name in units]
+            if len(counted) != len(paid):
+                raise InternalError("units are paid for as units, and rows as rows")
+            if any(most > factor.most for factor, most in zip(paid, counted, strict=True)):
+                raise InternalError("a unit may be in more groups than is paid for")
 
 
 def _measure_space(

@@ -6,7 +6,9 @@ Guarantees:
     `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1` are exact. A column of a
     Kronecker product is a Kronecker product of columns, hence its norms are the products of the
     norms, and the largest one is the product of the largest; those of the factors are exact (see
-    `factors`).
+    `factors`). A block of counts of units has a `UnitFactor`, whose norms are those of all that a
+    unit adds: several groups at once, which a product with other norms would not bound. Its other
+    axes have one cell each, and the factor 1, so that nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from fractions import Fraction
 
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
-from dpsql.measurement.factors import ENTRY_BITS, IntegerFactor
+from dpsql.measurement.factors import ENTRY_BITS, IdentityFactor, IntegerFactor
+from dpsql.measurement.units import UnitFactor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +44,11 @@ class BlockStrategy:
             raise InternalError("the spaces of a block must have one attribute for each axis")
         if any(len(set(space)) != len(space) for space in self.spaces):
             raise InternalError("a space of a block has an attribute twice")
+        units = sum(isinstance(factor, UnitFactor) for factor in self.factors)
+        if units and units + sum(map(_is_one, self.factors)) != len(self.factors):
+            raise InternalError("units are counted by groups, and by nothing else")
+        if units > 1:
+            raise InternalError("units are counted by one set of groups at a time")
         if not isinstance(self.law, CoarseGaussian) and self.largest_product >= 1 << ENTRY_BITS:
             raise InternalError("the products of a block's entries have 31 bits or more")
 
@@ -49,6 +57,11 @@ class BlockStrategy:
         """The number of cells along each axis."""
         sizes = {axis: n for f in self.factors for axis, n in zip(f.axes, f.shape, strict=True)}
         return tuple(sizes[axis] for axis in range(len(sizes)))
+
+    @property
+    def of_units(self) -> bool:
+        """Whether units are counted: a record is then a unit, whatever rows it has."""
+        return any(isinstance(factor, UnitFactor) for factor in self.factors)
 
     @property
     def largest_product(self) -> int:
@@ -83,3 +96,8 @@ class BlockStrategy:
     def measurements(self) -> int:
         """The number of noisy integers of one set."""
         return math.prod(f.measurements for f in self.factors)
+
+
+def _is_one(factor: IntegerFactor) -> bool:
+    """Whether a factor is the number 1 over one cell."""
+    return isinstance(factor, IdentityFactor) and factor.shape == (1,) and factor.scale == 1

@@ -17,6 +17,7 @@ from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Aim
 from dpsql.planner.mechanisms.base import DEFAULT, Cost, Mechanism, Options, budget_of, check_how
 from dpsql.planner.mechanisms.measures import Part, parts, plan_parts
 from dpsql.planner.mechanisms.querysmasher import QuerySmasher
+from dpsql.planner.mechanisms.units import plan_units
 from dpsql.planner.plans.objectives import least_budget, least_largest
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
@@ -120,6 +121,11 @@ def _planned(
     plainly = replace(options, targets=None, objective="total")
 
     def apart(part: Part, share: Budget) -> Plan:
+        if part.of_units:
+            plain = mechanism.traits.name in {"gaussian", "laplace"}
+            of = Cost(share, options.contributions)
+            marginals = mechanism.traits.measures_marginals
+            return plan_units(part.workload, of, part.rows, best=not plain, marginals=marginals)
         rows = options.contributions * part.rows
         own = replace(plainly, bound=part.bound, contributions=rows)
         return mechanism.plan(part.workload, share, own)

@@ -142,9 +142,11 @@ def _check_counted(script: Script) -> None:
     """Refuse sums that are no counts of cells: a table of counts says nothing of them."""
     for statement in script.statements:
         if any(map(script.adds_up, statement.families)):
+            what = "adds up values row by row"
+            if any(map(script.counts_units, statement.families)):
+                what = "counts units, of which one may be in several groups"
             error = UnsupportedSqlError(
-                "Adjusted columns follow from a table of counts, and this adds up values row by "
-                "row.",
+                f"Adjusted columns follow from a table of counts, and this {what}.",
                 hint="leave "
                 + option("nonnegative")
                 + " and "

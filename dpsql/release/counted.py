@@ -29,6 +29,7 @@ from dpsql.release.facts import Earlier
 from dpsql.release.tables import lifted
 from dpsql.sql.compiled import GroupingSet, Script, Statement, StatisticColumn
 from dpsql.workload import Family, Workload
+from dpsql.workload.units import groups_of
 
 UNASKED = 20_000
 """Groups of a statement that are looked at without being asked to: more take seconds."""
@@ -112,10 +113,16 @@ class Counts:
 def even_shares(script: Script, name: str) -> Array:
     """Return the share of each cell of a column, of rows spread evenly over its domain.
 
-    Of a measure it is what such rows add on average.
+    Of a measure it is what such rows add on average. Of groups of units, as many units are taken to
+    be there as rows.
     """
     if name in script.measures:
         return np.array([script.measures[name].typical])
+    if name in script.units:
+        return np.ones(1)
+    groups = {groups_of(units): of.count for units, of in script.units.items()}
+    if name in groups:
+        return np.full(groups[name], 1 / groups[name])
     if script.apart:
         of, own = script.owner(name)
         return even_shares(of, own) if of is not script else np.ones(1)  # each row counts as one

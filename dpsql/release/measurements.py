@@ -31,6 +31,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.units import UnitFactor
 from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
@@ -53,6 +54,8 @@ COARSE = "coarse "
 """Stands before the bits that are rounded off and the variance of noise in wide integers."""
 IDENTITY = "identity "
 """Stands before the scale of an identity; a number alone is that of a centered identity."""
+UNITS = "units "
+"""Stands before the three numbers of a strategy for counts of units: see `UnitFactor`."""
 KINDS = frozenset(
     {
         "space",
@@ -71,7 +74,6 @@ KINDS = frozenset(
 )
 MAX_DIGITS = 100
 """Of a number in decimal text: noise variances are below 2^300."""
-
 
 _HASH = re.compile(f"(?:{DERIVED})?[0-9a-f]{{64}}|{DERIVED}{CUT_AT}")
 
@@ -153,6 +155,9 @@ def _factor_row(number: int, block: int, factor: IntegerFactor) -> _ParquetRow:
     nothing = np.zeros(0, dtype=np.int64)
     if factor.kind == DenseFactor.kind:
         return _ParquetRow(number, "factor", block, [], axes, shape, "", factor.matrix.ravel())
+    if isinstance(factor, UnitFactor):
+        units = f"{UNITS}{factor.own} {factor.all} {factor.most}"
+        return _ParquetRow(number, "factor", block, [], axes, shape, units, nothing)
     scale = IDENTITY * (factor.kind == IdentityFactor.kind) + str(factor.scale)
     return _ParquetRow(number, "factor", block, [], axes, shape, scale, nothing)
 
@@ -333,6 +338,9 @@ def _factor(row: dict[str, Any], data: Ints) -> IntegerFactor:
     axes, shape = tuple(row["axes"]), tuple(row["shape"])
     if row["number"].startswith(IDENTITY):
         return IdentityFactor(axes, shape, _whole(row["number"].removeprefix(IDENTITY)))
+    if row["number"].startswith(UNITS):
+        own, all_, most = map(_whole, row["number"].removeprefix(UNITS).split(" "))
+        return UnitFactor(axes, shape, own, all_, most)
     if row["number"]:
         return CenteredFactor(axes, shape, _whole(row["number"]))
     return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))

@@ -103,7 +103,8 @@ def _undetermined(
         lacking = lacking_of(Workload.of(script.workload.domain, own))
         if lacking:
             break
-    named = [" x ".join(map(printable, names)) or "the total" for names in lacking]
+    called = [[script.labels.get(name, name) for name in names] for names in lacking]
+    named = [" x ".join(map(printable, names)) or "the total" for names in called]
     more = f" and {len(named) - LISTED:,} more" if len(named) > LISTED else ""
     error = UndeterminedError(
         "Earlier measurements don't say what is asked: too little was measured of "

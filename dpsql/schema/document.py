@@ -63,6 +63,8 @@ def _section(name: str, table: Table) -> str:
         lines += [f"{TODO}{printable(line)}" for line in _drafted_unit(person)]
     if table.unit is not None:
         lines += [f"unit = {toml_text(table.unit.name)}", f"max_rows = {table.unit.max_rows}"]
+        groups = table.unit.max_groups
+        lines += [] if groups is None else [f"max_groups = {groups}"]
     if table.each_row:
         lines.append("each_row = true")
     if table.groups:

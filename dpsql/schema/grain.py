@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.table import OUTSIDE, Parent, Table, Within
+from dpsql.schema.units import Join
 
 
 def grain(table: Table, parents: Sequence[Parent]) -> Table:
@@ -50,6 +51,34 @@ def grain(table: Table, parents: Sequence[Parent]) -> Table:
             derived={**found.derived, **{names[name]: parent.digest(name) for name in of.columns}},
         )
     return replace(found, parents=tuple(parents))
+
+
+def unit_columns(table: Table) -> tuple[str, ...]:
+    """Return the columns of a table that tell units apart, and only units.
+
+    They are the column with the unit's id, at the end of the way to it, and the keys that it refers
+    to in turn as far as they are on that way: each of their values is that of one unit, and each
+    unit has one. Other columns may refer to units as well, but tell those of other rows. None do
+    where ids are of several columns. Of other tables' columns none do that are found by keys which
+    the database doesn't enforce: they may be missing.
+    """
+    unit = table.unit
+    if unit is None or unit.further:
+        return ()
+    before = "".join(f"{join.column}." for join in unit.joins)
+    way = [parent for parent in table.parents if parent.on_way and _is_sure(parent.join)]
+    met = {"", *(parent.prefix for parent in way)}
+    sure = before in met and all(map(_is_sure, unit.joins))
+    found = [before + unit.column] if sure else []
+    for parent in way:
+        if parent.above + parent.join.column in found:
+            found.append(parent.prefix + parent.join.key)
+    return tuple(found)
+
+
+def _is_sure(join: Join) -> bool:
+    """Whether a row refers to a row by one column, and that is there."""
+    return join.enforced and not join.further
 
 
 def with_rows_within(table: Table, within: Sequence[Within]) -> Table:

@@ -280,7 +280,8 @@ def _resolved(
     if isinstance(unit.max_rows, Mapping):
         raise InternalError("the bound of this table was not chosen")
     (column, type_), *further = [(column, catalog.type(table, column)) for column in columns]
-    found = ResolvedUnit(shown or name, column, type_, joins, unit.max_rows, tuple(further))
+    bounds = unit.max_rows, tuple(further), unit.max_groups
+    found = ResolvedUnit(shown or name, column, type_, joins, *bounds)
     return _in_order(catalog, found)
 
 

@@ -198,16 +198,19 @@ class _Unit(_Shape, frozen=True):
     joins: tuple[_Join, ...]
     max_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
     further: tuple[tuple[str, str], ...] = ()
+    max_groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
 
     @classmethod
     def written(cls, unit: ResolvedUnit) -> _Unit:
         joins = tuple(map(_Join.written, unit.joins))
-        return cls(unit.name, unit.column, unit.type, joins, unit.max_rows, unit.further)
+        bounds = unit.max_rows, unit.further, unit.max_groups
+        return cls(unit.name, unit.column, unit.type, joins, *bounds)
 
     def read(self) -> ResolvedUnit:
         _require(len(self.joins) <= _MAX_JOINS and len(self.further) <= _MAX_COLUMNS)
         joins = tuple(join.read() for join in self.joins)
-        return ResolvedUnit(self.name, self.column, self.type, joins, self.max_rows, self.further)
+        bounds = self.max_rows, self.further, self.max_groups
+        return ResolvedUnit(self.name, self.column, self.type, joins, *bounds)
 
 
 class _Parent(_Shape, frozen=True):

@@ -44,7 +44,8 @@ MAX_BYTES = 1 << 20
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE_KEYS = ("unit", "max_rows", "each_row", "columns", "groups", "expressions", "references")
+_UNIT_KEYS = ("unit", "max_rows", "max_groups")
+_TABLE_KEYS = (*_UNIT_KEYS, "each_row", "columns", "groups", "expressions", "references")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
 _MAX_PARTS = 3
 _COLUMN = "for example age = {{ integers = [0, 115] }} under [{table}.columns]."
@@ -191,7 +192,7 @@ def _read_table(table: str, content: object, found: Declarations) -> None:
     for column, entry in columns.items():
         with _within(f"column {column}"):
             found.tables[table][column] = read_domain(entry)
-    if content.keys() & {"unit", "max_rows", "each_row"}:
+    if content.keys() & {*_UNIT_KEYS, "each_row"}:
         found.units[table] = _unit(content)
     if "groups" in content:
         found.groups[table] = _groups(content["groups"])
@@ -221,7 +222,7 @@ def _groups(given: object) -> tuple[Groups, ...]:
 
 def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
     if "each_row" in content:
-        if content["each_row"] is not True or content.keys() & {"unit", "max_rows"}:
+        if content["each_row"] is not True or content.keys() & {*_UNIT_KEYS}:
             raise SchemaError(
                 "Either each row is protected by itself, or there is a privacy unit.",
                 hint="write each_row = true alone, or unit and max_rows.",
@@ -233,7 +234,8 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
     refuse_several(content["unit"])
     if not isinstance(content["unit"], str) or not content["unit"].strip():
         raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)
-    return Unit(content["unit"], content["max_rows"])
+    groups = content.get("max_groups")
+    return Unit(content["unit"], content["max_rows"], max_groups=groups)
 
 
 def _check_names(names: Collection[str], what: str) -> None:

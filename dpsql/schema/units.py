@@ -50,11 +50,15 @@ class Unit:
     several columns, these are listed: "orders.shop, orders.nr".
 
         dpsql.Unit("customers", {"orders": 10}, references={"orders.customer_id": "customers.id"})
+
+    `max_groups` is for COUNT(DISTINCT unit): in how many groups of a statement a unit counts at
+    most; by default in as many as it has rows that count.
     """
 
     key: str
     max_rows: int | Mapping[str, int]
     references: Mapping[str, str] = field(default_factory=dict, hash=False)
+    max_groups: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.strip():
@@ -67,11 +71,14 @@ class Unit:
             object.__setattr__(self, "max_rows", _bounds(self.max_rows))
         elif not _is_bound(self.max_rows):
             raise _no_bound("max_rows", self.max_rows)
+        if self.max_groups is not None and not _is_bound(self.max_groups):
+            raise _no_bound("max_groups", self.max_groups)
         object.__setattr__(self, "references", checked_references(self.references))
 
     def __repr__(self) -> str:
         rows = dict(self.max_rows) if isinstance(self.max_rows, Mapping) else self.max_rows
         further = f", references={dict(self.references)!r}" if self.references else ""
+        further += f", max_groups={self.max_groups!r}" if self.max_groups is not None else ""
         return f"Unit(key={self.key!r}, max_rows={rows!r}{further})"
 
     @classmethod
@@ -234,12 +241,12 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
             return None
     if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
         return EACH_ROW
-    if not isinstance(found, dict) or set(found) != {"unit", "max_rows"}:
+    if not isinstance(found, dict) or found.keys() - {"max_groups"} != {"unit", "max_rows"}:
         raise SchemaError(
             f"The comment on the table {table} is not understood.",
             hint='write COMMENT ON TABLE … IS \'dpsql: {"unit": "person_id", "max_rows": 3}\'.',
         )
-    return Unit(found["unit"], found["max_rows"])
+    return Unit(found["unit"], found["max_rows"], max_groups=found.get("max_groups"))
 
 
 class KeyPair(NamedTuple):
@@ -308,6 +315,9 @@ class ResolvedUnit:
     max_rows: int
     further: tuple[tuple[str, str], ...] = ()
     """The other columns of an id of several, with their types."""
+    max_groups: int | None = None
+    """In how many groups it counts at most where units are counted; None for `max_rows`. It has
+    no say in which rows are kept."""
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -315,7 +325,11 @@ class ResolvedUnit:
         return ((self.column, self.type), *self.further)
 
     def __repr__(self) -> str:
-        """Write it as it always was, where nothing newer is said: fingerprints are made of it."""
+        """Write it as it always was, where nothing newer is said: fingerprints are made of it.
+
+        Without `max_groups`, on which no cell and no row depends: counts of units say it of
+        themselves (`workload.units`).
+        """
         own = f"name={self.name!r}, column={self.column!r}, type={self.type!r}"
         own += f", joins={self.joins!r}, max_rows={self.max_rows!r}"
         return f"ResolvedUnit({own}{f', further={self.further!r}' if self.further else ''})"

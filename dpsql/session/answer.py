@@ -193,10 +193,16 @@ def _prepared(engine: DuckDBEngine, task: Task) -> Counting:
     script = task.asked.script
     if not script.apart:
         return engine.prepared(
-            script.table, task.wanted, script.merged, script.measures, script.keys
+            script.table,
+            task.wanted,
+            script.merged,
+            script.measures,
+            script.keys,
+            script.units,
         )
     tables = [
-        CountedTable(of, own.table, own.merged, own.measures, own.keys) for of, own in script.apart
+        CountedTable(of, own.table, own.merged, own.measures, own.keys, own.units)
+        for of, own in script.apart
     ]
     each = DuckDBEngine(engine.con)
     return count_several(each, tables, task.wanted, partial(task.asked.request.tell, "counting"))

@@ -24,11 +24,13 @@ from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import LoweredBlock
 from dpsql.sql.lowering.outside import completed, with_outside
+from dpsql.sql.lowering.units import unit_groups
 from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.naming import naming
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
-from dpsql.workload import Family, Workload
+from dpsql.workload import Family, Identity, Measure, Workload
+from dpsql.workload.units import UnitGroups, groups_of
 from dpsql.workload.workload import Block
 
 MAX_SCRIPT_ENTRIES = 2**24
@@ -112,10 +114,11 @@ def assemble(
     workload = _normalized(builder.workload, builder.weights, scale)
     if not workload.families:  # all that is returned is public
         workload = Workload.of({}, [_nothing(lowered[0].name)])
-    labels = _labels(a for item in lowered for a in item.added_up)
-    labels |= {name: f"({key.label})" for name, key in keys.items()}
-    merged = builder.classes.of
-    return Asked(Script((table,), (), workload, merged, measures, keys, labels, scale), parts)
+    labels = _labels((a.name, a.label) for item in lowered for a in item.added_up)
+    labels |= {name: f"({key.label})" for name, key in keys.items()} | builder.labels
+    merged, units = builder.classes.of, builder.units
+    script = Script((table,), (), workload, merged, measures, keys, labels, scale, units)
+    return Asked(script, parts)
 
 
 def answered(
@@ -179,13 +182,13 @@ def _guards(parts: Sequence[AskedPart]) -> frozenset[str]:
     return frozenset(f"{part.table}.{name}" for part in parts for name in part.guards)
 
 
-def _labels(measures: Iterable[AddedUp]) -> dict[str, str]:
+def _labels(named: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return what readers call measures; those with other bounds or steps have another number."""
     found: dict[str, str] = {}
-    for measure in measures:
-        if measure.name not in found:
-            same = sum(label.partition(" [")[0] == measure.label for label in found.values())
-            found[measure.name] = f"{measure.label} [{same + 1}]" if same else measure.label
+    for name, label in named:
+        if name not in found:
+            same = sum(other.partition(" [")[0] == label for other in found.values())
+            found[name] = f"{label} [{same + 1}]" if same else label
     return found
 
 
@@ -202,11 +205,15 @@ def scale_of(families: Sequence[Family], weights: Sequence[float]) -> float:
     """Return by what to scale weights, so that those of what is counted add up to its queries.
 
     The plan is the same for it, and its RMSE is then a weighted mean whatever the weights are: of
-    rows, beside which a sum counts in units of what one row can add. If all is added up, it is
-    that of the sums.
+    rows or of units, beside which a sum counts in units of what one row can add. If all is added
+    up, it is that of the sums.
     """
     pairs = list(zip(families, weights, strict=True))
-    counted = [(family, weight) for family, weight in pairs if family.measure is None] or pairs
+    counted = [
+        (family, weight)
+        for family, weight in pairs
+        if family.measure is None or family.measure.of_units
+    ] or pairs
     total = math.fsum(weight * family.count for family, weight in counted)
     return sum(family.count for family, _ in counted) / total if total else 1.0
 
@@ -258,6 +265,15 @@ class _Builder:
         self._entries = 0
         self.weights: list[float] = []
         """Of the families, as they are asked for."""
+        self.units: dict[str, UnitGroups] = {}
+        """Where units are counted, and not rows: attribute → in which groups."""
+        self._counted: list[tuple[str, str]] = []
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What readers call the attributes of units."""
+        found = _labels(self._counted)
+        return found | {groups_of(name): "groups" for name in found}
 
     def part(self, item: LoweredStatement) -> AskedPart:
         """Add what a statement asks of the table."""
@@ -294,6 +310,8 @@ class _Builder:
         is divided by the square of what one row can add, and the points of a distribution count
         as one.
         """
+        if isinstance(lowered.statistic, Linear) and lowered.statistic.of_units:
+            return self._units(group, lowered, item)
         blocks = self._merged(lowered.blocks)
         share = item.weight / lowered.scale**2
         quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
@@ -313,6 +331,30 @@ class _Builder:
             quantile,
             lowered.values,
         )
+
+    def _units(
+        self, group: LoweredSet, lowered: LoweredStatistic, item: LoweredStatement
+    ) -> StatisticColumn:
+        """Add the family of units by groups, which are its cells.
+
+        What a unit can add to a count of rows is k, and here it is 1. Errors are divided by that,
+        as those of several tables are, see `workload.several`.
+        """
+        merged = [self.classes.merge(block, self._sizes) for block in lowered.blocks]
+        condition = "" if lowered.added_up is None else lowered.added_up.name
+        sizes = self.classes.sizes
+        units = unit_groups(merged, group.shape, sizes, self._table, condition)
+        name = units.name(self.classes.of)
+        if name not in self.units:
+            self.units[name] = units
+            self._counted.append((name, lowered.statistic.label))
+            domain = {**self.workload.domain, groups_of(name): units.count, name: 1}
+            self.workload = Workload.of(domain, self.workload.families)
+        counts = Measure(1, rows=units.most, of_units=True)
+        self.workload.add([groups_of(name), name], [Identity(), counts], name=item.name)
+        self.weights.append(item.weight * self._table.contributions**2)
+        axes = (tuple(range(len(group.axes))), ())
+        return StatisticColumn(len(self.workload.families) - 1, axes, 0.0, None, None)
 
     def _merged(self, blocks: Sequence[LoweredBlock]) -> list[LoweredBlock]:
         """Return blocks over classes of cells, in the order of their groups."""

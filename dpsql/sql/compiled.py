@@ -19,6 +19,7 @@ from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
 from dpsql.workload.several import UnitTable
+from dpsql.workload.units import UnitGroups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +115,8 @@ class Script:
     """Measure, or key → what a reader calls it."""
     scale: float = 1.0
     """By what all weights were multiplied, see `assemble`."""
+    units: Mapping[str, UnitGroups] = field(default_factory=dict)
+    """Where units are counted, and not rows: attribute of one cell → in which groups."""
     apart: tuple[tuple[UnitTable, Script], ...] = ()
     """Of several tables, each with what is asked of it, as if no others were."""
 
@@ -151,6 +154,11 @@ class Script:
         measure = self.workload.families[number].measure
         counts = {table.name for table, _ in self.apart}
         return measure is not None and measure.attributes[0] not in counts
+
+    def counts_units(self, number: int) -> bool:
+        """Whether a family counts units, of which one may be in several groups."""
+        measure = self.workload.families[number].measure
+        return measure is not None and measure.of_units
 
     @property
     def is_centered(self) -> bool:

@@ -131,6 +131,7 @@ def over_all_tables(asked: Sequence[Asked]) -> Asked:
             **_all(apart, [_labels(table, script) for table, script in apart]),
         },
         scale,
+        _all(apart, [script.units for script in scripts]),
         apart,
     )
     return Asked(script, tuple(parts))

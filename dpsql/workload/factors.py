@@ -61,6 +61,9 @@ class Measure:
     rows: int = 1
     """How many rows of one privacy unit count at most in the table that is added up, beside other
     tables with rows of the same unit: in the plan for all of them a unit is one record."""
+    of_units: bool = False
+    """Whether units are counted, each in up to `rows` cells of the other attributes, and once in
+    each; whatever rows it has."""
 
     def bind(self, cells: int) -> Queries:
         """Return the cell, in units of answers.

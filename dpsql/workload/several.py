@@ -63,6 +63,8 @@ class UnitTable:
 
     def _block(self, block: Block) -> Block:
         names = tuple(map(self.attribute, block.attributes))
+        if block.of_units:  # it says itself in how many groups a unit is, whatever rows it has
+            return replace(block, attributes=names)
         return replace(block, attributes=names, rows=1 if block.bound is None else self.rows)
 
     @property

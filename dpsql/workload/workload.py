@@ -36,6 +36,9 @@ class Block:
     """Of such an axis: what a row that has a value counts in answers besides it."""
     rows: int = 1
     """Of such an axis: how many rows of one unit count at most, if its table is one of several."""
+    of_units: bool = False
+    """Of such an axis: whether units are counted, each in `rows` cells of the other attributes at
+    most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +346,8 @@ class Workload:
         shape = tuple(self._domain[a] for a in attributes)
         queries = factor.bind(math.prod(shape))
         if isinstance(factor, Measure):
-            return Block(attributes, shape, queries, factor.bound, factor.center, factor.rows)
+            of = (factor.bound, factor.center, factor.rows, factor.of_units)
+            return Block(attributes, shape, queries, *of)
         return Block(attributes, shape, queries)
 
 

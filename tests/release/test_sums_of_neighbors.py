@@ -19,6 +19,7 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.engines.duckdb import Scan
 from dpsql.errors import DpsqlError, ExecutionError
+from dpsql.measurement import certify
 from dpsql.measurement.distributions import CoarseGaussian, Laplace
 from dpsql.measurement.measure import NoisyMeasurements, apply
 from dpsql.measurement.wide import exact_answers
@@ -101,10 +102,7 @@ def spent(one: Recorded, other: Recorded) -> Fraction:
 
 
 def charged(one: Recorded) -> Fraction:
-    certified = one.certified
-    if certified.budget.pure:
-        return certified.contributions * sum(b.privacy_cost for b in certified.blocks)
-    return certified.privacy_cost
+    return certify.spent(one.certified.blocks, one.certified.contributions)
 
 
 def neighbors(rng, rows, max_rows):

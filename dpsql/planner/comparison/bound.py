@@ -29,14 +29,15 @@ keep that order, and so do the eigenvalues: ‖W‖_* is only made smaller. Seve
 
 *Sums.* The least error of several parts of a workload together is at least the sum of their
 least errors, since one strategy serves all. Families that have no eigenspaces in common, even
-after that, are bounded in parts.
+after that, are bounded in parts. *Units by groups* have a least error of their own, whatever rows
+a unit has (`planner.mechanisms.units`): it is added, for Gaussian noise.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -47,6 +48,8 @@ from dpsql.linalg.matrices import StructuredMatrix
 from dpsql.linalg.structures import across_and_along, weighted_sum
 from dpsql.linalg.subsets import subsets
 from dpsql.planner.mechanisms.hdmm.products import MAX_CELLS, Products, gram_of
+from dpsql.planner.mechanisms.measures import parts
+from dpsql.planner.mechanisms.units import least_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Queries, Workload
 from dpsql.workload.joint import gram, joint_cells, touched
@@ -71,6 +74,8 @@ class LowerBound:
     """Whether it is the SVD bound; if not, it is below."""
     how: str
     """How it was found."""
+    of_units: float = 0.0
+    """The same for units by groups, of which a unit is one record."""
 
     def at(self, budget: Budget, contributions: int = 1) -> float:
         """Return the least Σ weight·variance at a budget, with the noise that it is for.
@@ -83,7 +88,7 @@ class LowerBound:
         if budget.pure:
             epsilon = float(budget.amount) / contributions
             return self.total / (2 * math.sinh(min(epsilon, 700.0) / 2) ** 2)
-        return self.total * contributions**2 / float(budget.mu_squared)
+        return (self.total * contributions**2 + self.of_units) / float(budget.mu_squared)
 
 
 def svd_bound(workload: Workload) -> LowerBound:
@@ -91,6 +96,12 @@ def svd_bound(workload: Workload) -> LowerBound:
 
     It takes seconds at most, and no more memory than one matrix over the cells of an attribute.
     """
+    of_units = [part for part in parts(workload) if part.of_units]
+    if of_units:
+        rows = [f for f in workload.families if f.measure is None or not f.measure.of_units]
+        found = svd_bound(Workload.of(workload.domain, rows))
+        units = math.fsum(least_error(part.workload, part.rows) for part in of_units)
+        return replace(found, exact=False, of_units=units)
     families = [f for f in workload.families if f.count]
     if not families:
         return LowerBound(0.0, exact=True, how="nothing is asked")

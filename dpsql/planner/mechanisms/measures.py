@@ -17,6 +17,9 @@ weight 1/(2h)² of the sum, that is (√(1 + 1/4) + 1/2)²·E = 2.62·E in place
 
 With Laplace noise errors fall as 1/ε², and shares go by the cube root.
 
+*Units by groups* are a part of their own, too: what a unit adds to them is bounded as a whole, so
+that they are planned by themselves (`units.py`).
+
 *Several tables* with rows of the same units are planned in the same way. The counts of each table
 are a measure with M = 1 then, to which every row adds 1; and of a table in which up to k rows of a
 unit count, a sum costs (kMΔ/σ)². So √E_p = k_p M_p Σ_A √E_pA, and shares are the best of all plans
@@ -55,22 +58,29 @@ class Part:
     workload: Workload
     rows: int = 1
     """How many rows of one unit count at most, where that is for this part alone to say."""
+    of_units: bool = False
+    """Whether units are counted, each in up to `rows` cells and once in each."""
 
     @property
     def change(self) -> int:
         """By how much a unit changes a cell, if all others have one row of each."""
-        return self.bound * self.rows
+        return 1 if self.of_units else self.bound * self.rows
 
     @property
     def asked(self) -> Hashable:
         """What is asked, up to a factor of all weights: equal where parts have equal plans."""
         largest = max(family.weight for family in self.workload.families) or 1.0
-        return tuple(self.workload.domain.items()), tuple(
-            (
-                round(family.weight / largest, 12),
-                *((b.attributes, b.queries.key) for b in family.blocks),
-            )
-            for family in self.workload.families
+        units = self.rows if self.of_units else 0
+        return (
+            units,
+            tuple(self.workload.domain.items()),
+            tuple(
+                (
+                    round(family.weight / largest, 12),
+                    *((b.attributes, b.queries.key) for b in family.blocks),
+                )
+                for family in self.workload.families
+            ),
         )
 
     def measured(self, block: BlockStrategy) -> BlockStrategy:
@@ -97,7 +107,7 @@ def parts(workload: Workload) -> tuple[Part, ...]:
     if workload.families and all(family.measure is None for family in workload.families):
         return (Part(None, 1, workload),)
     found: dict[Measure, list[Family]] = {}
-    bounds: dict[Measure, tuple[int, int]] = {}
+    bounds: dict[Measure, _Bounds] = {}
 
     def add(family: Family, weight: float) -> None:
         measure, bound = _measure_of(family)
@@ -115,13 +125,18 @@ def parts(workload: Workload) -> tuple[Part, ...]:
             add(counts, family.weight * family.center**2)
     domain = {name: n for name, n in workload.domain.items() if name not in bounds}
     return tuple(
-        Part(measure, bounds[measure][0], Workload.of(domain, families), bounds[measure][1])
+        Part(measure, bound, Workload.of(domain, families), rows, of_units)
         for measure, families in found.items()
+        for bound, rows, of_units in (bounds[measure],)
     )
 
 
-def _measure_of(family: Family) -> tuple[Measure, tuple[int, int]]:
-    """Return what a family adds up, with the bounds on values and on rows of a unit."""
+_Bounds = tuple[int, int, bool]
+"""On values and on rows of a unit, and whether units are counted."""
+
+
+def _measure_of(family: Family) -> tuple[Measure, _Bounds]:
+    """Return what a family adds up, with its bounds."""
     if sum(block.bound is not None for block in family.blocks) > 1:
         raise WorkloadError(
             f"{family.name!r} adds up two measures at once.",
@@ -129,8 +144,8 @@ def _measure_of(family: Family) -> tuple[Measure, tuple[int, int]]:
         )
     block = family.measure
     if block is None:
-        return None, (1, 1)
-    return block.attributes[0], (block.bound or 1, block.rows)
+        return None, (1, 1, False)
+    return block.attributes[0], (block.bound or 1, block.rows, block.of_units)
 
 
 def _check_counts(family: Family, counts: Family) -> None:
@@ -212,6 +227,7 @@ def together(
         {name: r for plan in plans for name, r in plan.references.items()},
         real=math.fsum(plan.real for plan in plans) if all(p.real for p in plans) else 0.0,
         parts={
-            part.measure: replace(plan, bound=part.bound, rows=part.rows) for part, plan in pairs
+            part.measure: replace(plan, bound=part.bound, rows=1 if part.of_units else part.rows)
+            for part, plan in pairs
         },
     )

@@ -18,7 +18,7 @@ from dpsql.hints import option
 from dpsql.linalg.subsets import subsets
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
-from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.certify import CertifiedPlan, spent
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.reconstruction.base import Reconstruction, error_table
@@ -349,7 +349,8 @@ class Plan:
 
     def _explain_block(self, block: PlannedBlock) -> str:
         strategy = block.strategy
-        share = float(strategy.privacy_cost / sum(b.strategy.privacy_cost for b in self.planned))
+        all_ = tuple(each.strategy for each in self.planned)
+        share = float(spent((strategy,), self.contributions) / spent(all_, self.contributions))
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
         noise = math.sqrt(strategy.law.variance) / strategy.sensitivity
         rows = len(strategy.spaces) * strategy.measurements

@@ -21,7 +21,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
-from dpsql.measurement.factors import IntegerFactor
+from dpsql.measurement.factors import IdentityFactor, IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.sums import MeasureFactor
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, RealFactor, Space
@@ -128,6 +128,9 @@ def of_measure(block: BlockStrategy, measure: str, bound: int, rows: int = 1) ->
         rows: how many rows a record has at most.
     """
     spaces = tuple((*space, measure) for space in block.spaces)
+    if block.of_units:  # where nothing is added up: the axis says that units are counted
+        one = IdentityFactor((len(block.shape),), (1,), 1)
+        return BlockStrategy(spaces, (*block.factors, one), block.law)
     factor = MeasureFactor((len(block.shape),), bound, rows)
     return BlockStrategy(spaces, (*block.factors, factor), block.law)
 

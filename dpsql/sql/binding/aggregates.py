@@ -10,10 +10,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.errors import SqlError
+from dpsql.errors import SqlError, printable
+from dpsql.schema.grain import unit_columns
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
+from dpsql.sql.binding.grains import stored_place
 from dpsql.sql.binding.moments import ONE, TWO, Moments, of_one, of_two
 from dpsql.sql.text.spans import SourceText
 
@@ -75,12 +77,14 @@ def linear(node: Expr, binder: RowBinder) -> Linear:
     """Return COUNT, COUNT_IF or SUM, with its FILTER, as a linear statistic.
 
     Raises:
-        UnsupportedSqlError: it is another aggregate, or of DISTINCT values.
+        UnsupportedSqlError: it is another aggregate, or of DISTINCT values that aren't units.
     """
     inner, filters = _unwrapped(node, binder)
     label = _label(node, binder)
     if isinstance(inner, exp.Count):
-        _check_distinct(inner, binder.source)
+        if isinstance(inner.this, exp.Distinct):
+            _check_unit(inner, binder)
+            return Linear(label, filters=filters, of_units=True)
         argument = inner.this
         if argument is None or isinstance(argument, exp.Star) or _is_constant(argument):
             return Linear(label, filters=filters)
@@ -175,15 +179,41 @@ def _argument(node: Expr, binder: RowBinder) -> BoundExpr:
     return binder.bind(_only(node, binder.source))
 
 
+def _check_unit(node: exp.Count, binder: RowBinder) -> None:
+    """Refuse COUNT(DISTINCT …) of something else than the units of the table.
+
+    Raises:
+        UnsupportedSqlError: it is of something else, or each row is a unit of its own.
+    """
+    table, arguments = binder.table, node.this.expressions
+    if table.unit is None:
+        raise _distinct(node, binder.source)
+    if len(arguments) == 1:
+        binder.bind(arguments[0])
+        name = stored_place(arguments[0], binder.scope)
+        if name is not None and name in unit_columns(table):
+            return
+    counted = f"COUNT(DISTINCT {table.unit.name.rpartition('.')[2]})"
+    where = " of the table joined that has it" if table.unit.joins else ""
+    raise binder.source.unsupported(
+        node,
+        f"What is counted here is not {printable(table.unit.name)}, and no other DISTINCT values "
+        "can be counted with this noise.",
+        f"count units, {counted}{where}; or " + filled(_COUNT_GROUPS, node, binder.source),
+    )
+
+
 def _check_distinct(node: Expr, source: SourceText) -> None:
     if isinstance(node.this, exp.Distinct):
-        raise source.unsupported(
-            node,
-            "DISTINCT in an aggregate is not supported.",
-            filled(
-                f"distinct values can't be counted with this noise: {_COUNT_GROUPS}", node, source
-            ),
-        )
+        raise _distinct(node, source)
+
+
+def _distinct(node: Expr, source: SourceText) -> SqlError:
+    return source.unsupported(
+        node,
+        "DISTINCT in an aggregate is not supported.",
+        filled(f"distinct values can't be counted with this noise: {_COUNT_GROUPS}", node, source),
+    )
 
 
 def _is_constant(node: Expr) -> bool:

@@ -99,6 +99,8 @@ class Linear:
     filters: tuple[BoundExpr, ...] = ()
     present: tuple[BoundExpr, ...] | None = None
     """The conditions of a row that has a weight to add, if it is known which cells meet them."""
+    of_units: bool = False
+    """Whether units are counted that have such rows, in place of the rows."""
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:

@@ -322,6 +322,12 @@ class CoreBinder(RowBinder):
         if frame is not None:
             mean = isinstance(node.this, exp.Avg)
             of = linear(node.this.this, self)
+            if of.of_units:
+                raise self.source.unsupported(
+                    node,
+                    "Units of several groups can't be added up: one may be in several of them.",
+                    "count units by coarser groups, in a statement of its own.",
+                )
             label = " ".join(self.source.text(frame.span).split())
             return Role.STATISTIC.column(self.statistic(Windowed(label, of, frame, mean)))
         function = node.this.this if isinstance(node.this, exp.Filter) else node.this

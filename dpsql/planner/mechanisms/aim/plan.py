@@ -206,8 +206,8 @@ def reason_unsupported(workload: Workload, budget: Budget) -> str | None:
         return reason
     if any(family.measure is not None for family in workload.families):
         return (
-            "it fits numbers of rows of one table, and neither sums of their values nor rows of "
-            "other tables follow from these"
+            "it fits numbers of rows of one table, and neither sums of their values, nor rows of "
+            "other tables, nor numbers of units follow from these"
         )
     targets = Targets.of(workload)
     widest = max(map(len, targets.weights))

@@ -1,0 +1,143 @@
+"""DuckDB's SQL for units by groups: in how many of the groups units are. Trusted.
+
+Guarantees:
+    A unit adds 0 or 1 to each group, and 1 to at most m = `UnitGroups.most` of them; to add or to
+    remove it with all of its rows changes nothing else.
+
+    *Proof.* Rows are those of `rows_of_units`: each has the id of one unit, and all that it has is
+    a function of the rows of that unit (`parents.py`). What is counted are pairs of an id and a
+    number of a group, each once: the inner DISTINCT leaves one row for each, so that a unit adds
+    one to a group or nothing, whatever its rows are, and whatever the lists of cells say. Where m
+    is less than the number of groups, its pairs are numbered among those of its id alone, and those
+    with numbers from 1 to m stay. ∎ Which these are depends on the id and on the groups that the
+    unit is in, by the order of an MD5 of both: it is the same in each release, whatever the order
+    of rows and the number of threads. As the MD5 of a pair may be that of another one, the group
+    comes after it, and of one id no two pairs have the same one. Collisions do no harm.
+
+All rows of a unit have a say, also those that are not among the `max_rows` that count where rows
+are counted: a unit that is in a group is counted there, however many rows it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpsql.engines.base import Marginal, Measures, Units
+from dpsql.engines.bounded import unit_name
+from dpsql.engines.coding import Coding
+from dpsql.engines.columns import Parameters, call, whole
+from dpsql.engines.parents import rows_of_units
+from dpsql.errors import InternalError
+from dpsql.schema.names import quoted_name
+from dpsql.workload.units import GroupedCells, UnitGroups, groups_of
+
+UnitScan = tuple[str, tuple[Any, ...], Mapping[Marginal, tuple[int, ...]]]
+"""SQL, its parameters, and the marginal that it counts, with its shape."""
+
+
+def count_units(coding: Coding, marginal: Marginal, units: Units, measures: Measures) -> UnitScan:
+    """Write the statement that counts units by groups, as rows of (block, key, n).
+
+    Args:
+        coding: how rows get their cells.
+        marginal: the groups, and what says that units are counted.
+        units: in which groups they are.
+        measures: what is computed row by row, of which one may be a condition.
+
+    Raises:
+        InternalError: the marginal has something else in it, or rows have no units.
+    """
+    (name,) = (name for name in marginal if name in units)
+    if sorted(marginal) != sorted((name, groups_of(name))):
+        raise InternalError("units are counted by their groups, and by nothing else")
+    shape = tuple(1 if axis == name else units[name].count for axis in marginal)
+    written = _Units(coding, units[name], measures)
+    sql = written.sql()  # which binds parameters
+    return sql, tuple(written.parameters.values), {marginal: shape}
+
+
+class _Units:
+    """Writes one such statement."""
+
+    def __init__(self, coding: Coding, groups: UnitGroups, measures: Measures) -> None:
+        if coding.table.unit is None:
+            raise InternalError("rows without units have no units that could be counted")
+        self.parameters = Parameters()
+        self._coding, self._groups = coding, groups
+        self._condition = measures[groups.condition] if groups.condition else None
+        names = list(dict.fromkeys(a for block in groups.blocks for a in block.attributes))
+        read = coding.read(names, [] if self._condition is None else [self._condition])
+        self._unit = unit_name(coding.table)
+        self._rows = rows_of_units(coding.table, read, self._unit)
+        self._columns = {
+            name: coding.column(name, f"{self._unit}_{i}") for i, name in enumerate(names)
+        }
+
+    def sql(self) -> str:
+        """Write it: of all pairs of a unit and a group those that count, by groups."""
+        pairs = f"SELECT DISTINCT u, {self._group()} AS g FROM {self._joined()}"
+        if self._groups.most < self._groups.count:
+            text = call("concat", "u::VARCHAR", "' '", "g::VARCHAR")
+            order = f"{call('md5_number', call('encode', text))}, g"
+            number = f"{call('row_number')} OVER (PARTITION BY u ORDER BY {order})"
+            pairs = f"SELECT g FROM (SELECT g, {number} AS r FROM ({pairs})) "
+            pairs += f"WHERE r <= {whole(self._groups.most, 'BIGINT')}"
+        count = "system.main.count(*)"
+        return f"SELECT 0 AS block, g AS key, {count} AS n FROM ({pairs}) GROUP BY g"
+
+    def _group(self) -> str:
+        """Write the number of a group: what its cells add up to."""
+        found = whole(0, "BIGINT")
+        for i in range(len(self._groups.blocks)):
+            found = call("+", found, f"b{i}.g")
+        return found
+
+    def _joined(self) -> str:
+        """Write the cells in which units have rows, with the groups that these are in."""
+        source = f"({self._cells()}) AS c"
+        for i, block in enumerate(self._groups.blocks):
+            source += f" JOIN ({self._listed(i, block)}) AS b{i} ON c.c{i} = b{i}.c"
+        return source
+
+    def _listed(self, number: int, block: GroupedCells) -> str:
+        """Write which cells are in which groups."""
+        count = whole(len(block.cells), "BIGINT")
+        at = np.arange(len(block.cells))
+        if np.array_equal(block.cells, at) and np.array_equal(block.groups, at):
+            return f"SELECT c, c AS g FROM system.main.range({count}) AS listed(c)"
+        places = f"system.main.range({call('+', count, whole(1, 'BIGINT'))})"
+        cells, groups = (
+            f"{self.parameters.bind((kind, str(number)), listed.tolist())}::BIGINT[]"
+            for kind, listed in (("cells", block.cells), ("groups", block.groups))
+        )
+        shown = f"{call('list_extract', cells, 'i')} AS c, {call('list_extract', groups, 'i')} AS g"
+        return f"SELECT {shown} FROM {places} AS listed(i) WHERE i > {whole(0, 'BIGINT')}"
+
+    def _cells(self) -> str:
+        """Write in which cells units have rows that count, each once."""
+        codes = [f"{self._code(block)} AS c{i}" for i, block in enumerate(self._groups.blocks)]
+        columns, unit = self._columns.values(), quoted_name(self._unit)
+        shown = [unit, *(f"{c.stored(self.parameters)} AS {c.alias}" for c in columns)]
+        inside = " AND ".join(column.inside(self.parameters) for column in columns) or "true"
+        if self._condition is None:
+            rows = f"SELECT {', '.join(shown)} FROM ({self._rows}) WHERE {inside}"
+        else:
+            value = f"{self._unit}_x"
+            again = sorted(self._condition.columns) if self._condition.again else ()
+            shown += [self._condition.computed(value), *map(quoted_name, again)]
+            rows = f"SELECT {', '.join(shown)} FROM ({self._rows}) WHERE {inside}"
+            rows = f"SELECT * FROM ({rows}) WHERE ({self._condition.added(value)}) = 1"
+        return f"SELECT DISTINCT {', '.join([f'{unit} AS u', *codes])} FROM ({rows})"
+
+    def _code(self, block: GroupedCells) -> str:
+        """Write the number of a joint cell."""
+        key = whole(0, "BIGINT")
+        for name, size in zip(block.attributes, block.shape, strict=True):
+            code = self._columns[name].code
+            if name in self._coding.merged:
+                code = self._coding.class_of(code, name, self.parameters)
+            key = call("+", call("*", key, whole(size, "BIGINT")), code)
+        return f"({key})::BIGINT"
