@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.engines.coding import Coding
 from dpsql.engines.parents import others_of
-from dpsql.errors import BudgetError, ResourceLimitError
+from dpsql.errors import BudgetError, ResourceLimitError, printable
 from dpsql.hints import spend
 from dpsql.linalg.threads import interruptibly
 from dpsql.planner import registry as mechanisms
@@ -28,7 +28,7 @@ from dpsql.release.counted import Counts, counts_of
 from dpsql.release.tables import about, identity_of, lifted
 from dpsql.request import Request
 from dpsql.schema.cuts import Cuts
-from dpsql.schema.table import Table, neighbours_of
+from dpsql.schema.table import Parent, Table, neighbours_of
 from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
@@ -117,17 +117,39 @@ def referred(script: Script) -> tuple[Table, ...]:
     that these refer to in turn.
     """
     found: dict[tuple[str, ...], Table] = {}
+    for table, parents in _read(script):
+        found[table.path] = table.alone
+        found |= {parent.table.path: parent.table for parent in parents}
+    counted = {table.path for table in script.tables}
+    return tuple(table for path, table in found.items() if path not in counted)
+
+
+def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
+    """Yield each table whose rows are counted or looked into, and the rows that these refer to."""
     for own in script.each:
         coding = Coding(own.table, own.merged, own.keys)
         asked = [(own.table, coding.read(own.workload.domain, own.measures.values()))]
         for table, names in asked:  # which grows
             parents, within, _ = others_of(table, names)
-            found |= {parent.table.path: parent.table for parent in parents}
-            for one in within:
-                found[one.table.path] = one.table.alone
-                asked.append((one.table, [*one.columns, *(inner for _, inner in one.pairs)]))
-    counted = {table.path for table in script.tables}
-    return tuple(table for path, table in found.items() if path not in counted)
+            yield table, parents
+            asked += [(w.table, [*w.columns, *(inner for _, inner in w.pairs)]) for w in within]
+
+
+def notes_of(script: Script) -> tuple[str, ...]:
+    """Say where a FOREIGN KEY may lead to rows of other units, which are not met.
+
+    A database without units would meet them.
+    """
+    return tuple(
+        dict.fromkeys(
+            f"rows of {printable(table.name)} that refer to rows of {printable(parent.table.name)} "
+            f"of another unit, by {printable(', '.join(parent.join.columns))}, are as those that "
+            "refer to none"
+            for table, parents in _read(script)
+            for parent in parents
+            if not parent.on_way
+        )
+    )
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
@@ -231,7 +253,7 @@ def plan_of(asked: Compiled) -> Plan:
     request = asked.request
     planner, counts = partial(_on_the_past, asked), partial(counts_before, asked)
     found = plan_for(asked.script, request.targets, request.assume, request.amount, planner, counts)
-    return replace(found, labels=asked.script.labels)
+    return replace(found, labels=asked.script.labels, notes=notes_of(asked.script))
 
 
 def counts_before(asked: Compiled) -> Counts | None:

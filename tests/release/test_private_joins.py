@@ -428,6 +428,22 @@ def check_without_one(seed, script):
     assert spent(whole, fewer) <= charged(whole)
 
 
+def test_plans_say_where_rows_of_other_units_are_not_met(session):
+    """DuckDB has more rows there: orders that go to an address of somebody else."""
+    city = (
+        "SELECT city, COUNT(*) AS n FROM orders o JOIN addresses a ON address_id = a.id GROUP BY 1"
+    )
+    within = """SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM orders o
+        JOIN addresses a ON address_id = a.id WHERE o.customer_id = c.id AND city = 'a')"""
+    for sql in (city, within):
+        plan = session.plan({"q": sql}, budget=HUGE)
+        (note,) = plan.notes
+        assert note.startswith("rows of orders that refer to rows of addresses of another unit, by")
+        assert f"note: {note}" in plan.explain()
+    own = "SELECT region, COUNT(*) AS n FROM items JOIN orders ON order_id = orders.id GROUP BY 1"
+    assert session.plan({"q": own}, budget=HUGE).notes == ()
+
+
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("seed", range(80))
 def test_neighbors_differ_by_what_is_charged(seed):

@@ -138,6 +138,8 @@ class Plan:
     """Of such a part, how many rows of a unit are counted at most, where that is its own bound."""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Attribute → what a reader calls it, if that isn't its name."""
+    notes: tuple[str, ...] = ()
+    """What must be known of the rows that are counted."""
 
     def __repr__(self) -> str:
         return (
@@ -315,6 +317,7 @@ class Plan:
             f"neighbours: {self.neighbours}",
             f"expected RMSE {self.rmse:.4g}; {self._explain_gap()}",
             *([] if self.warning is None else [f"WARNING: {self.warning}"]),
+            *(f"note: {note}" for note in self.notes),
             *self._explain_objective(),
             *self._explain_given(),
             "",
