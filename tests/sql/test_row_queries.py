@@ -106,6 +106,8 @@ UNIONS = {
     "SELECT age FROM people WHERE member UNION ALL SELECT hours FROM people WHERE NOT member": 1,
     "SELECT age FROM people UNION ALL SELECT age FROM people UNION ALL SELECT age FROM people": 9,
     "SELECT sex FROM people WHERE starts_with(name, 'A') UNION ALL SELECT sex FROM people": 4,
+    "SELECT * FROM people UNION ALL SELECT * FROM (SELECT * FROM people UNION ALL "
+    "(SELECT * FROM ((SELECT * FROM people UNION ALL SELECT * FROM people)) AS more))": 16,
 }
 """Queries of rows → the square of how often the same row may be in them."""
 

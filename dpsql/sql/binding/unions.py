@@ -44,8 +44,31 @@ def parts_of(query: exp.SetOperation) -> list[Expr]:
 def _flattened(side: Expr) -> list[Expr]:
     while isinstance(side, exp.Subquery):
         side = side.this
+    while (inside := _all_of(side)) is not None:
+        side = inside
     plain = not any(side.args.get(key) for key in ("with_", "limit", "offset"))
     return parts_of(side) if plain and is_union_all(side) else [side]
+
+
+def _all_of(query: Expr) -> Expr | None:
+    """Return the UNION ALL of which a query is SELECT * and nothing more; None if it isn't."""
+    stars = [isinstance(node, exp.Star) and not _said(node) for node in query.expressions]
+    if not isinstance(query, exp.Select) or stars != [True]:
+        return None
+    item = query.args["from_"].this if _said(query) == {"expressions", "from_"} else None
+    if not isinstance(item, exp.Subquery):
+        return None
+    inside, alias = item.this, item.args.get("alias")
+    if _said(item) - {"this", "alias"} or (alias is not None and alias.args.get("columns")):
+        return None
+    while isinstance(inside, exp.Subquery) and _said(inside) == {"this"}:
+        inside = inside.this
+    return inside if is_union_all(inside) or _all_of(inside) is not None else None
+
+
+def _said(node: Expr) -> set[str]:
+    """Name the parts that a node has."""
+    return {key for key, value in node.args.items() if value}
 
 
 def is_union_all(query: Expr) -> TypeGuard[exp.Union]:
