@@ -295,3 +295,19 @@ def test_errors_of_sums_that_ask_alike_are_learned_once(mechanism, monkeypatch):
     ]
     marginal = [e / s for e, s in zip(errors, shares, strict=True)]  # the same for all, at best
     assert marginal == pytest.approx([marginal[0]] * len(marginal), rel=2e-3)
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "laplace"])
+def test_sums_of_one_measure_are_planned_once_with_all_of_the_budget(mechanism, monkeypatch):
+    w = Workload({"city": 4, "x": 1}).add(["city", "x"], [Identity(), Measure(1000)])
+    budget = Budget(epsilon=1, delta=0) if mechanism == "laplace" else BUDGET
+    planner, plans = type(registry.mechanism_of(mechanism)), []
+    own = planner.plan
+    monkeypatch.setattr(
+        planner, "plan", lambda self, *args: plans.append(own(self, *args)) or plans[-1]
+    )
+    found = registry.plan(w, budget, mechanism)
+    assert len(plans) == 1
+    (part,) = found.parts.values()
+    assert (part.budget.amount, part.budget.mu_squared) == (budget.amount, budget.mu_squared)
+    assert found.privacy_cost == pytest.approx(float(budget.mu_squared), rel=1e-6)

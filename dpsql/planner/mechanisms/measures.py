@@ -170,7 +170,9 @@ def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
         WorkloadError: see `parts`.
     """
     divided = parts(workload)
-    errors = _errors(divided, lambda part: _total(plan_apart(part, cost.budget)))
+    errors = [1.0]  # a single part has all of the budget, whatever its error
+    if len(divided) > 1:
+        errors = _errors(divided, lambda part: _total(plan_apart(part, cost.budget)))
     root, budget = (math.cbrt if cost.budget.pure else math.sqrt), cost.budget
     amount = budget.amount if budget.pure else budget.mu_squared
     # Of a part in which all queries are zero there is no error, but it has a plan too.
