@@ -76,6 +76,11 @@ ON = "ON p.customer_id = c.id"
             "orders GROUP BY 1 HAVING COUNT(*) > 1) GROUP BY 1"),
         (1, "SELECT region, COUNT(*) FROM customers c WHERE c.id NOT IN (SELECT DISTINCT "
             "customer_id FROM orders) GROUP BY 1"),
+        # Sums of sums are those of rows, whatever the groups.
+        (1, "SELECT status, SUM(p) FROM (SELECT customer_id, status, SUM(price) AS p FROM orders "
+            "WHERE price > 0 GROUP BY ALL) GROUP BY status"),
+        (1, "SELECT status AS s, SUM(n) FROM (SELECT customer_id, status, COUNT(*) AS n FROM "
+            "orders GROUP BY 1, 2) x WHERE x.status <> 'f' GROUP BY s ORDER BY s"),
         (0, f"SELECT SUM(LEAST(n, 20)), AVG(LEAST(n, 20)) FROM {GROUPS}"),
     ],
 )  # fmt: skip
@@ -118,6 +123,12 @@ def test_it_is_what_duckdb_says(con, session, keys, sql):
         ("customers c JOIN (SELECT o.customer_id, COUNT(*) n FROM orders o, addresses a GROUP BY "
          f"1) p {ON}", "join of private|Noisy answers"),
         ("(SELECT customer_id, status, COUNT(*) n FROM orders GROUP BY 1, 2)", "no public domain"),
+        ("(SELECT customer_id, status, COUNT(*) n FROM orders GROUP BY 1, 2) WHERE n > 1",
+         "no public domain"),
+        ("(SELECT SUM(n) OVER () AS s FROM (SELECT customer_id, status, COUNT(*) n FROM orders "
+         "GROUP BY 1, 2))", "no public domain|window"),
+        ("(SELECT SUM(n) AS s, price FROM (SELECT customer_id, status, COUNT(*) n FROM orders "
+         "GROUP BY 1, 2) GROUP BY price)", "no public domain|not|price"),
     ],
 )  # fmt: skip
 def test_others_are_refused_before_the_charge(session, sql, said):

@@ -7,7 +7,8 @@ has a row for each customer that has orders. So where it is what is counted, it 
     SELECT g.customer_id, g.n FROM customers c JOIN (SELECT …) AS g ON g.customer_id = c.id
 
 and `grouped.py` says what that means. Where at most one row of a unit counts, each group has that
-one row: its values are those of the row.
+one row: its values are those of the row. And sums over groups of the sums of each are sums of rows,
+whatever the groups are.
 """
 
 from __future__ import annotations
@@ -18,13 +19,28 @@ from sqlglot import exp
 
 from dpsql.schema import Table
 from dpsql.schema.table import Parent
-from dpsql.sql.binding.expressions import Expr, is_aggregate, quoted, quoted_column, rebuild
+from dpsql.sql.binding.expressions import (
+    Expr,
+    has_aggregate,
+    is_aggregate,
+    quoted,
+    quoted_column,
+    rebuild,
+)
 from dpsql.sql.binding.grains import owners, rows_told
 from dpsql.sql.binding.named import Grouped
+from dpsql.sql.binding.row_queries import column_name
+from dpsql.sql.text.spans import SourceText
 
 _OF, _GROUPS, _KEY = "__of", "__groups", "__key"
 _ONE_ROW = (exp.Min, exp.Max, exp.Sum, exp.Avg, exp.AnyValue)
 """Aggregates that are, of one row, what they are of."""
+_ROLLED_UP: dict[type, tuple[type, ...]] = {
+    exp.Sum: (exp.Sum, exp.Count),
+    exp.Min: (exp.Min,),
+    exp.Max: (exp.Max,),
+}
+"""Aggregates → those of which they are, over groups, what these are over all rows."""
 
 
 def rows_of_groups(
@@ -47,6 +63,68 @@ def rows_of_groups(
             return _joined(grouped, grouped.keys[telling[0]], parent)
     one = single and table.unit is not None and table.unit.max_rows == 1
     return _of_one_row(grouped) if one else None
+
+
+def over_rows(
+    select: exp.Select, grouped: Grouped, alias: str, source: SourceText
+) -> exp.Select | None:
+    """Write sums over groups, and the least and the largest, as those of rows; None if it is more.
+
+    Args:
+        select: the query around the groups.
+        grouped: what is after its FROM.
+        alias: what that is called there.
+        source: the statement's text.
+    """
+    inner, columns = grouped.select, {name.lower(): item for name, item in grouped.columns}
+    if inner.args.get("having") is not None or inner.args.get("with_") is not None:
+        return None
+    aliases = {n.alias.lower() for n in select.expressions if isinstance(n, exp.Alias)}
+    good = True
+
+    def change(node: Expr) -> Expr:
+        nonlocal good
+        outer = _ROLLED_UP.get(type(node))
+        of = columns.get(_named_in(node.this, alias)) if outer is not None else None
+        if outer is not None and isinstance(of, outer) and not isinstance(of.this, exp.Distinct):
+            return of.copy()
+        if isinstance(node, exp.Column):
+            item = columns.get(_named_in(node, alias))
+            if node.name.lower() in aliases and (item is None or has_aggregate(item)):
+                return node.copy()
+            good = good and item is not None and isinstance(item.unnest(), exp.Column)
+            return node.copy() if item is None else item.copy()
+        good = good and not isinstance(node, exp.Query | exp.Window) and not is_aggregate(node)
+        return rebuild(node, change)
+
+    found = exp.Select(
+        **{
+            key: value
+            for key, value in inner.copy().args.items()
+            if key in {"from_", "joins", "where"}
+        }
+    )
+    items = [
+        exp.Alias(this=change(node.unalias()), alias=quoted(column_name(node, source)))
+        for node in select.expressions
+    ]
+    found.set("expressions", items)
+    for key in ("group", "having", "qualify", "order", "limit", "offset", "distinct"):
+        if select.args.get(key) is not None:
+            found.set(key, rebuild(select.args[key], change))
+    where = select.args.get("where")
+    if where is not None:
+        found.where(change(where.this), copy=False)
+    found.parent = select.parent
+    return found if good else None
+
+
+def _named_in(node: object, alias: str) -> str:
+    """Return the name of a column of an item after FROM, in small letters; empty if it is none."""
+    inner = node.unnest() if isinstance(node, exp.Expr) else None
+    if not isinstance(inner, exp.Column) or inner.table.lower() not in {"", alias.lower()}:
+        return ""
+    return inner.name.lower()
 
 
 def _joined(grouped: Grouped, key: Expr, parent: Parent) -> exp.Select:

@@ -185,6 +185,10 @@ class _Visitor:
         joins = joins_of(node, self._source)
         private = self._items.among(joins, names)
         if not private:
+            rolled_up = self._of_unit.over_rows(node, joins, names)
+            if rolled_up is not None:
+                kinds.found.add(NOISY)
+                return self._core(*rolled_up)
             check_sides(joins, None, self._source, plain=False)
             return rebuild(bare, lambda part: self._within(part, names, kinds))
         kinds.found.add(NOISY)

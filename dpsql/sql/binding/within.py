@@ -26,7 +26,7 @@ from dpsql.schema import Table
 from dpsql.sql.binding.bind import RowBinder, Visits
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
 from dpsql.sql.binding.grains import keys_referred, own_unit, rows_told, stored_place
-from dpsql.sql.binding.group_rows import rows_of_groups
+from dpsql.sql.binding.group_rows import over_rows, rows_of_groups
 from dpsql.sql.binding.grouped import meets_group
 from dpsql.sql.binding.inner import InnerBinder
 from dpsql.sql.binding.items import PrivateItems
@@ -128,6 +128,18 @@ class RowsOfUnit:
         )
         rows = None if known else rows_of_groups(grouped, keys, table, single=single)
         return Told(known, rows)
+
+    def over_rows(
+        self, select: exp.Select, joins: Sequence[JoinedItem], names: Names
+    ) -> tuple[exp.Select, Names] | None:
+        """Return a query around groups of which there is no list as one of rows, if it is one."""
+        if len(joins) != 1:
+            return None
+        grouped = self._items.grouped(joins[0].item, names)
+        if grouped is None or self._items.is_answer(grouped.select, names):
+            return None
+        found = over_rows(select, grouped, joins[0].item.alias_or_name, self._source)
+        return None if found is None else (found, grouped.names)
 
     def refer(self, private: Sequence[JoinedItem], names: Names) -> bool:
         """Whether rows of some private items refer to private rows of the same unit."""
