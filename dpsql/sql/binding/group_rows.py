@@ -84,9 +84,10 @@ def over_rows(
 
     def change(node: Expr) -> Expr:
         nonlocal good
-        outer = _ROLLED_UP.get(type(node))
-        of = columns.get(_named_in(node.this, alias)) if outer is not None else None
-        if outer is not None and isinstance(of, outer) and not isinstance(of.this, exp.Distinct):
+        rolled_up = _ROLLED_UP.get(type(node), ())
+        of = columns.get(_named_in(node.this, alias)) if rolled_up else None
+        if isinstance(of, exp.AggFunc) and isinstance(of, rolled_up):
+            good = good and not isinstance(of.this, exp.Distinct)
             return of.copy()
         if isinstance(node, exp.Column):
             item = columns.get(_named_in(node, alias))
