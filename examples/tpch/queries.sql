@@ -134,7 +134,8 @@ ORDER BY total_revenue DESC LIMIT 1;
 -- Counts of large orders and what they cost, in place of a list of the customers; of more than 250
 -- pieces, since at this size none has more than 300.
 SELECT COUNT(*) AS orders, SUM(o_totalprice) AS total FROM orders
-WHERE (SELECT SUM(l_quantity) FROM lineitem WHERE l_orderkey = o_orderkey) > 250;
+WHERE o_orderkey IN (
+    SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING SUM(l_quantity) > 250);
 
 -- name: Q19
 -- 'REG AIR' in place of 'AIR REG', which is no mode of shipping: dpsql refuses a value that isn't one.
@@ -155,6 +156,18 @@ WHERE (
     AND l_quantity >= 20 AND l_quantity <= 20 + 10 AND p_size BETWEEN 1 AND 15
     AND l_shipmode IN ('AIR', 'REG AIR') AND l_shipinstruct = 'DELIVER IN PERSON'
 );
+
+-- name: Q21
+SELECT s_name, COUNT(*) AS numwait FROM supplier, lineitem l1, orders, nation
+WHERE s_suppkey = l1.l_suppkey AND o_orderkey = l1.l_orderkey AND o_orderstatus = 'F'
+    AND l1.l_receiptdate > l1.l_commitdate
+    AND EXISTS (
+        SELECT * FROM lineitem l2 WHERE l2.l_orderkey = l1.l_orderkey AND l2.l_suppkey <> l1.l_suppkey)
+    AND NOT EXISTS (
+        SELECT * FROM lineitem l3 WHERE l3.l_orderkey = l1.l_orderkey
+            AND l3.l_suppkey <> l1.l_suppkey AND l3.l_receiptdate > l3.l_commitdate)
+    AND s_nationkey = n_nationkey AND n_name = 'SAUDI ARABIA'
+GROUP BY s_name ORDER BY numwait DESC, s_name LIMIT 100;
 
 -- name: Q22
 -- The average balance is a number: it was asked before, since conditions on rows can't be noisy.
