@@ -328,7 +328,7 @@ class RandomQuestions:
         source = self._referring(alias, kind, name)
         return f"(SELECT {function.format(name)} {source})" if source else ""
 
-    def _referring(self, alias: str, kind: Kind, name: str) -> str:
+    def _referring(self, alias: str, kind: Kind, name: str, *, deep: bool = True) -> str:
         """Write the rows that refer to a row, or to the same one as it does."""
         met = [
             (child, f"{name}.{link.column} = {alias}.id") for child, link in self._children(kind)
@@ -337,5 +337,14 @@ class RandomQuestions:
         if not met:
             return ""
         child, condition = self._rng.choice(met)
-        more = self._rng.choice(["", f" AND {name}.x > 0", f" AND {name}.g = 'b'"])
+        more = self._rng.choice([
+            "",
+            f" AND {name}.x > 0",
+            f" AND {name}.g = 'b'",
+            f" AND {name}.x >= {alias}.n",
+            f" AND {name}.n <> {alias}.n",
+        ])  # fmt: skip
+        if deep and self._rng.random() < 0.3:
+            inner = self._referring(name, child, self._alias(), deep=False)
+            more += f" AND EXISTS (SELECT 1 {inner})" if inner else ""
         return f"FROM {child.name} AS {name} WHERE {condition}{more}"
