@@ -40,6 +40,7 @@ from dpsql.errors import InternalError, ResourceLimitError
 from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
+from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Origin
 
@@ -82,7 +83,7 @@ class DuckDBEngine(Engine):
             tuple(needed),
             table.contributions,
             {name: value.bound for name, value in measures.items()},
-            table.origins,
+            origins(table),
             {name: groups.most for name, groups in units.items()},
         )
 

@@ -18,7 +18,7 @@ from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
 from dpsql.schema.comments import domains_of, expressions_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
-from dpsql.schema.declared_keys import references_for
+from dpsql.schema.declared_keys import check_way, references_for
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import check_expressions
 from dpsql.schema.fetching import fetch
@@ -180,6 +180,7 @@ def _describe(
     resolved = None
     if isinstance(said, Unit):
         resolved = resolve_unit(partial(fetch, con), tuple(path), said)
+        check_way(con, path[-1], resolved)
     given = {column.lower() for column in declared}
     enforced = frozenset(name for name in (*columns, *bounds) if name.lower() not in given)
     return Table(

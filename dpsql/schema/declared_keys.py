@@ -19,8 +19,9 @@ from dpsql.schema.comments import PREFIX, references_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.fetching import fetch
 from dpsql.schema.keys import KeyCatalog, fault, read_keys
+from dpsql.schema.lookup import is_table, storing
 from dpsql.schema.names import closest
-from dpsql.schema.units import EachRow, Unit
+from dpsql.schema.units import EachRow, ResolvedUnit, Unit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -117,3 +118,23 @@ def _check(child: str, parent: str, catalogs: Sequence[KeyCatalog]) -> None:
             hint="let both sides have the same columns, of integer, VARCHAR or UUID types; CAST "
             "them where the tables are made.",
         )
+
+
+def check_way(con: DuckDBPyConnection, table: str, unit: ResolvedUnit) -> None:
+    """Check that a way to a unit leads through stored tables.
+
+    A step of a way reads rows as they stand. Those of a view may be computed of rows of several
+    units: what one of them has would follow from others.
+
+    Raises:
+        SchemaError: it leads through a view; the catalog can't be read.
+    """
+    for join in unit.joins:
+        if not join.enforced and not is_table(con, join.path):
+            view: tuple[str, str, str] = join.path  # type: ignore[assignment]
+            raise SchemaError(
+                f"The unit of {printable(table)} is in another table, {printable(view[-1])}, "
+                "which is a view, so it isn't clear whose its rows are.",
+                hint=f"store the id in a column of {printable(table)}; or "
+                f"{storing(con, view[1:], view)}",
+            )

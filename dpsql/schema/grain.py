@@ -20,11 +20,12 @@ itself (`engines/bounded.py`).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.table import OUTSIDE, Parent, Table, Within
+from dpsql.schema.table import OUTSIDE, Origin, Parent, Table, Within
 from dpsql.schema.units import Join
 
 
@@ -35,12 +36,14 @@ def grain(table: Table, parents: Sequence[Parent]) -> Table:
         table: the table whose rows are counted.
         parents: those rows, each after the one that refers to it.
     """
-    found = table
+    found, ways = table, {"": ""}
     for parent in parents:
         of, names = parent.table, parent.names
         domains = {names[name]: parent.domain(name) for name in of.columns}
         undeclared = {names[name]: type_ for name, type_ in of.undeclared.items()}
         filled = {names[name] for name in of.filled} if parent.on_way else set[str]()
+        ways[parent.prefix] = _way(parent, ways[parent.above])
+        digests = {names[name]: parent.digest(name) for name in of.columns}
         found = replace(
             found,
             columns={**found.columns, **domains},
@@ -48,7 +51,8 @@ def grain(table: Table, parents: Sequence[Parent]) -> Table:
             enforced=found.enforced.union(names[name] for name in of.enforced),
             filled=found.filled.union(filled),
             bounds={**found.bounds, **{names[name]: b for name, b in of.bounds.items()}},
-            derived={**found.derived, **{names[name]: parent.digest(name) for name in of.columns}},
+            # What was measured by another way is of other rows, whatever its columns are called.
+            derived={**found.derived, **digests, parent.matched: ways[parent.prefix]},
         )
     return replace(found, parents=tuple(parents))
 
@@ -79,6 +83,18 @@ def unit_columns(table: Table) -> tuple[str, ...]:
 def _is_sure(join: Join) -> bool:
     """Whether a row refers to a row by one column, and that is there."""
     return join.enforced and not join.further
+
+
+def origins(table: Table) -> tuple[Origin, ...]:
+    """Return where the rows come from that are read besides stored ones."""
+    return tuple(one.origin for one in table.read if one.origin is not None)
+
+
+def _way(parent: Parent, above: str) -> str:
+    """Return a hash of the way to a parent, given that of the way to what refers to it."""
+    join = parent.join
+    way = (above, join.pairs, join.path[1:], join.enforced, parent.on_way)
+    return hashlib.sha256(repr(way).encode()).hexdigest()
 
 
 def with_rows_within(table: Table, within: Sequence[Within]) -> Table:

@@ -202,11 +202,10 @@ class Table:
         return {name: of for name, of in named.items() if name not in made}
 
     @property
-    def origins(self) -> tuple[Origin, ...]:
-        """Where the rows come from that are read besides stored ones: its own, and others'."""
+    def read(self) -> tuple[Table, ...]:
+        """All tables of which it has rows: itself, and others that are seen from its rows."""
         met = [parent.table for parent in self.parents] + [one.table for one in self.within]
-        further = [origin for table in met for origin in table.origins]
-        return tuple(further) if self.origin is None else (self.origin, *further)
+        return (self, *(other for table in met for other in table.read))
 
     @property
     def joined(self) -> frozenset[str]:
@@ -392,7 +391,7 @@ class Parent:
         return domain if self.on_way else replace(domain, nullable=True)
 
     def digest(self, column: str) -> str:
-        """Return a hash of what a column is: the way to it, and its domain."""
+        """Return a hash of what a column is: the last step to it, and its domain."""
         join = self.join
         way: tuple[object, ...] = self.above, join.column, join.path[1:], join.key, column
         way += (join.further, join.enforced) if join.further or not join.enforced else ()

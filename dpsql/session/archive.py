@@ -18,6 +18,7 @@ from dpsql.release.measurements import decode
 from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
+from dpsql.schema.grain import origins
 from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose
 
 _PROCESS = uuid.uuid4().hex
@@ -47,17 +48,26 @@ class Archive:
             LedgerError: an attached database, or files of a view, have another account, or none
                 that lasts.
         """
-        if table.stored.file is not None:
-            data = join_database(table.stored.file, self._ledger, decide=charged)
-            return DataState(self.state.vintage, data)
-        files = [origin for origin in table.origins if origin.roots]
-        if not files:
-            return self.state
+        files = [origin for origin in origins(table) if origin.roots]
+        databases = self._databases(table, charged=charged)
+        if not files and len(databases) == 1:
+            return DataState(self.state.vintage, *databases)
         roots = tuple(sorted({root for origin in files for root in origin.roots}))
-        joined = join(roots, self._ledger, decide=charged)
+        joined = join(roots, self._ledger, decide=charged) if roots else ()
         states = "".join(origin.state for origin in files)
-        times = "" if self.state.vintage else digest([_PROCESS, states])
-        return DataState(self.state.vintage, digest(["files", joined, times]))
+        times = "" if self.state.vintage or not roots else digest([_PROCESS, states])
+        return DataState(self.state.vintage, digest(["files", joined, times, *databases]))
+
+    def _databases(self, table: Table, *, charged: bool) -> list[str]:
+        """Tell apart the databases of all rows that a table has, but for those in files."""
+        read = [one for one in table.read if one.origin is None or not one.origin.roots]
+        found = dict.fromkeys(one.stored.file for one in read)
+        return [
+            self.state.database
+            if file is None
+            else join_database(file, self._ledger, decide=charged)
+            for file in found
+        ]
 
     def nothing(self) -> Before:
         """Return that nothing was measured before."""

@@ -12,6 +12,7 @@ from dpsql.privacy.purpose import EACH_ROW, ChargedTable
 from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
+from dpsql.schema.grain import origins
 from dpsql.schema.units import ResolvedUnit
 
 MAX_VINTAGE = 200
@@ -41,7 +42,7 @@ class DataState:
     def of(self, table: Table) -> DataState:
         """Return the state of the rows that a table has, which may be a view."""
         own = [] if table.origin is None else [table.origin.digest, table.fingerprint]
-        others = sorted({origin.digest for origin in table.origins} - {*own[:1]})
+        others = sorted({origin.digest for origin in origins(table)} - {*own[:1]})
         return replace(self, view=digest([*own, *others])) if own or others else self
 
 
