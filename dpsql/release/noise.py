@@ -70,15 +70,25 @@ class Noise:
         """Return the variance of every value, given all pairs; NaN where that isn't known."""
         total = np.zeros(values)
         if flat.height:
-            flat = self._placed(flat)
-            apart = flat.group_by("value").agg(pl.struct("set", "row").n_unique().alias("groups"))
-            one = flat.join(apart.filter(pl.col("groups") == 1), on="value", how="semi")
-            many = flat.join(apart.filter(pl.col("groups") > 1), on="value", how="semi")
-            one, many = one.sort(_KEY), many.sort(_KEY)
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._within(one, total)
-                self._across(many, total)
+            for _, part in self._placed(flat).group_by("table", maintain_order=True):
+                total += self._of_table(part, values)
         return np.where(np.isfinite(total), total, np.nan)
+
+    def _of_table(self, flat: pl.DataFrame, values: int) -> Array:
+        """Return what the noise in the answers about one table adds to the variance of every value.
+
+        Each table is measured by itself. So of values that join groups of several, each group of
+        each table stands by itself, and covariances of groups are only needed within a table.
+        """
+        total = np.zeros(values)
+        apart = flat.group_by("value").agg(pl.struct("set", "row").n_unique().alias("groups"))
+        one = flat.join(apart.filter(pl.col("groups") == 1), on="value", how="semi")
+        many = flat.join(apart.filter(pl.col("groups") > 1), on="value", how="semi")
+        one, many = one.sort(_KEY), many.sort(_KEY)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._within(one, total)
+            self._across(many, total)
+        return total
 
     def _placed(self, flat: pl.DataFrame) -> pl.DataFrame:
         """Say for each pair which statistic of which grouping set it means, and which group."""
@@ -94,13 +104,14 @@ class Noise:
         found = flat.select("value", "c").with_columns(
             pl.Series("set", sets), pl.Series("column", column), pl.Series("row", local)
         )
+        tables = pl.Series("table", [place.table for place in self._places])
         # A list may name a statistic several times: its coefficients are added up, in ascending
         # order, so that sums don't depend on the order of the list.
         found = found.sort(*_KEY, "c")
         new = found.select(pl.struct(_KEY).rle_id().alias("run"))["run"].to_numpy()
         starts = np.flatnonzero(np.diff(new, prepend=-1))
         sums = np.add.reduceat(found["c"].to_numpy(), starts)
-        return found[starts].with_columns(pl.Series("c", sums))
+        return found[starts].with_columns(tables.gather(found[starts]["set"]), pl.Series("c", sums))
 
     def _within(self, flat: pl.DataFrame, total: Array) -> None:
         """Add up coefficients times covariances within each group.
@@ -187,6 +198,8 @@ class _NumberedSet:
     group: GroupingSet
     statistic: int
     row: int
+    table: str
+    """Which of several tables it is about."""
 
     def holds(self, statistic: Ints, row: Ints) -> NDArray[np.bool_]:
         """Tell which pairs of numbers mean something in it."""
@@ -200,7 +213,7 @@ def _places(tables: Sequence[AnswerTable]) -> list[_NumberedSet]:
     for table in tables:
         row = 0
         for group in table.sets:
-            found.append(_NumberedSet(group, statistic, row))
+            found.append(_NumberedSet(group, statistic, row, table.table))
             row += group.rows
         statistic += len(table.sets[0].columns)
     return found

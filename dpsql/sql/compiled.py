@@ -51,6 +51,8 @@ class AnswerTable:
     sets: tuple[GroupingSet, ...]
     floor: int | None = None
     """The number of the count by whose standard error groups are left out, if any are."""
+    table: str = ""
+    """Which of several tables it is about, whose noise is independent of that of the others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

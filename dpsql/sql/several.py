@@ -11,7 +11,7 @@ from dpsql.schema import Table
 from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.outline import Outlined
-from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, StatisticColumn
+from dpsql.sql.compiled import GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family
@@ -168,7 +168,7 @@ def _among(part: AskedPart, table: UnitTable, script: Script, first: int) -> Ask
         return GroupsOf(one.axes, tuple(map(column, one.columns)))
 
     answers = tuple(
-        AnswerTable(answer.keys, tuple(map(group, answer.sets)), answer.floor)
+        replace(answer, sets=tuple(map(group, answer.sets)), table=table.name)
         for answer in part.answers
     )
     return replace(part, answers=answers)
