@@ -42,6 +42,7 @@ from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.declared import GENERATED
 from dpsql.schema.names import quoted_name
+from dpsql.schema.table import Parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,16 @@ class Projection:
     def state(self) -> str:
         """Which files there are, and when they were written."""
         return "" if self.read is None else self.read.files.state
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """It is no combination."""
+        return ()
+
+    @property
+    def sides(self) -> tuple[Parent, ...]:
+        """It is no combination."""
+        return ()
 
     def check_unchanged(self) -> None:
         """Check that the files are as they were; of a table a transaction sees one state."""

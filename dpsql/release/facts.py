@@ -19,7 +19,7 @@ from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER, Traits
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source
 from dpsql.privacy import Budget, Entry, Receipt
 from dpsql.schema import Table
-from dpsql.schema.table import neighbours_of
+from dpsql.schema.grain import neighbours_of
 from dpsql.sql.compiled import Script
 
 LIBRARIES = (

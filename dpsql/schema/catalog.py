@@ -22,6 +22,7 @@ from dpsql.schema.declared_keys import check_way, references_for
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import check_expressions
 from dpsql.schema.fetching import fetch
+from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
 from dpsql.schema.lookup import StoredColumn, attached_file, columns_of, find, meant, of_table
 from dpsql.schema.names import apart, unknown
@@ -104,10 +105,17 @@ def verify_unchanged(
     Raises:
         StaleSchemaError: it was dropped or altered since it was read, or files were changed.
     """
+    sources = table.origin.tables if table.origin is not None else ()
+    for source in sources:
+        verify_unchanged(con, source, declared, unit, describe)
+    if sources:
+        return
     try:
         now = describe(con, table.path, declared, unit)
         if table.parents or table.within:
             now = with_parents(con, now, declared, unit, describe)
+            named = {parent.prefix for parent in table.parents}
+            now = grain(now.alone, [p for p in now.parents if p.prefix in named])
     except SchemaError:
         now = None
     if now is not None and _files(now) != _files(table):

@@ -132,3 +132,17 @@ def beside(table: Table, outer: Table, within: Sequence[Within]) -> Table:
         bounds={**table.bounds, **{OUTSIDE + n: b for n, b in outer.bounds.items()}},
         within=(*table.within, *within),
     )
+
+
+def neighbours_of(tables: Sequence[Table]) -> str:
+    """Word the neighboring relation of one table, or of several with rows of the same units."""
+    (first, *others) = tables
+    if not others or first.unit is None:
+        return first.neighbours
+    names = [table.unit.name for table in tables if table.unit is not None]
+    root = next((name for name in names if "." in name), f"{first.name}.{names[0]}")
+    (*kept, last) = [f"{table.contributions:,} of {printable(table.name)}" for table in tables]
+    return (
+        f"add or remove one {printable(root)} with all of its rows, of which at most "
+        f"{', '.join(kept)} and {last} are kept"
+    )

@@ -164,11 +164,16 @@ def fault(
         return "it names a column twice"
     for column, key in zip(child[1], parent[1], strict=True):
         types = catalog.type(child[0], column), catalog.type(parent[0], key)
-        same = types[0] == types[1] or INTEGER_TYPES.issuperset(types)
-        if not (same and all(map(is_id, types))):
+        if not comparable(*types):
             shown = " and ".join(type_ or "GENERATED" for type_ in types)
             return f"{printable(column)} and {printable(key)} have the types {shown}"
     return None
+
+
+def comparable(one: str, other: str) -> bool:
+    """Whether comparing columns of two types never fails, and equal values are the same."""
+    same = one == other or INTEGER_TYPES.issuperset((one, other))
+    return same and is_id(one) and is_id(other)
 
 
 def is_id(type_: str) -> bool:

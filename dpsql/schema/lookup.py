@@ -372,7 +372,7 @@ def of_table(con: DuckDBPyConnection, declared: Mapping[str, T], path: Sequence[
     near = [
         key for key in declared if key.split(".")[-1].lower() == path[-1].split(".")[-1].lower()
     ]
-    tables = [key for key in near if _means(con, key, path)]
+    tables = [key for key in near if means(con, key, path)]
     if len(tables) > 1:
         raise SchemaError(
             f"The schema declares the table {path[-1]} twice.", hint="SQL ignores case: keep one."
@@ -380,7 +380,7 @@ def of_table(con: DuckDBPyConnection, declared: Mapping[str, T], path: Sequence[
     return declared[tables[0]] if tables else None
 
 
-def _means(con: DuckDBPyConnection, name: str, path: Sequence[str]) -> bool:
+def means(con: DuckDBPyConnection, name: str, path: Sequence[str]) -> bool:
     """Whether a declared name is that of the table at a path."""
     return _folded(path) in _candidates(meant(con, name), *_current(con))
 

@@ -65,7 +65,7 @@ def with_parents(
     Raises:
         SchemaError: rows of the units' own table refer to each other; the catalog can't be read.
     """
-    if table.unit is None:
+    if table.unit is None or stored_first(table) is not table:
         return table
     return _Referred(con, table, declared, unit, describe).grain()
 
@@ -76,6 +76,24 @@ def over_both(first: Table, other: Table) -> str:
     if own == before:
         own, before = ".".join(other.path), ".".join(first.path)
     return f"This is over {printable(own)}, but what comes first is over {printable(before)}"
+
+
+def root_of(
+    con: DuckDBPyConnection,
+    table: Table,
+    declared: Schema | None,
+    unit: Unit | EachRow | None,
+    describe: Describe,
+) -> str:
+    """Return the table and the columns of the ids of a table's units."""
+    name, columns = _Referred(con, stored_first(table), declared, unit, describe).root
+    return ", ".join(f"{name}.{column}" for column in columns)
+
+
+def stored_first(table: Table) -> Table:
+    """Return the first of the tables that a table is made of; itself if it is no combination."""
+    sources = table.origin.tables if table.origin is not None else ()
+    return stored_first(sources[0]) if sources else table
 
 
 def check_same_units(
@@ -108,7 +126,8 @@ def check_same_units(
             f"{both}, and both have rows of the same table.",
             hint="release from each of them in its own call.",
         )
-    ways = [_Referred(con, table, declared, unit, describe) for table in (first, other)]
+    made = [stored_first(table) for table in (first, other)]
+    ways = [_Referred(con, table, declared, unit, describe) for table in made]
     roots = [way.root for way in ways]
     shown = [", ".join(printable(f"{name}.{column}") for column in ids) for name, ids in roots]
     if roots[0] != roots[1]:

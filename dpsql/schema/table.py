@@ -22,7 +22,6 @@ from dpsql.schema.units import Join, ResolvedUnit
 
 T = TypeVar("T")
 
-
 OUTSIDE = "\x1f"
 """What stands before a column of a row, beside the columns of other rows of its unit."""
 COLLATED = "VARCHAR with a collation"
@@ -56,6 +55,14 @@ class Origin(Protocol):
     @property
     def state(self) -> str:
         """A hash of which files there are and when they were written; empty without files."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Of a combination, the private tables that it is made of: see `combined.py`."""
+
+    @property
+    def sides(self) -> tuple[Parent, ...]:
+        """Of a combination, what its columns are of."""
 
     def check_unchanged(self) -> None:
         """Check that the files are those that were listed, and as they were.
@@ -342,20 +349,6 @@ class Table:
         lines += [f"{name!r}: {bounds}" for name, bounds in own._declared_bounds()]
         lines += [] if self.unit is None else [repr(self.unit)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def neighbours_of(tables: Sequence[Table]) -> str:
-    """Word the neighboring relation of one table, or of several with rows of the same units."""
-    (first, *others) = tables
-    if not others or first.unit is None:
-        return first.neighbours
-    names = [table.unit.name for table in tables if table.unit is not None]
-    root = next((name for name in names if "." in name), f"{first.name}.{names[0]}")
-    (*kept, last) = [f"{table.contributions:,} of {printable(table.name)}" for table in tables]
-    return (
-        f"add or remove one {printable(root)} with all of its rows, of which at most "
-        f"{', '.join(kept)} and {last} are kept"
-    )
 
 
 @dataclass(frozen=True, slots=True)

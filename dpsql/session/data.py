@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.calls import check_path, check_switch
+from dpsql.engines.combined import combined_rows
 from dpsql.engines.public import PublicReader
 from dpsql.engines.views import describe_table
 from dpsql.errors import DpsqlError, SchemaError, StaleSchemaError
@@ -20,10 +21,11 @@ from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, verify_unchanged
+from dpsql.schema.combined import RowCombination, bound_of, names_of
 from dpsql.schema.declared_keys import check_references
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
-from dpsql.schema.referred import check_same_units, with_parents
+from dpsql.schema.referred import check_same_units, root_of, with_parents
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.sql.compiled import Script
@@ -111,11 +113,26 @@ class DeclaredData:
             from_zero=from_zero,
             widen=self.widened,
             same_units=self.check_same_units,
+            combine=self.combined,
         )
 
     def widened(self, table: Table) -> Table:
         """Give a private table the columns of the private rows that it refers to."""
         return with_parents(self.con, table, self.schema, self.unit, describe_table)
+
+    def combined(self, combination: RowCombination) -> Table:
+        """Describe rows that are made of rows of several private tables, or of one twice.
+
+        Raises:
+            SchemaError: their units are not the same, or nothing bounds how many count.
+        """
+        first, *others = combination.sources
+        for other in others:
+            if names_of(other) != names_of(first):
+                self.check_same_units(first, other)
+        rows = bound_of(self.con, combination, self.schema, self.unit)
+        root = root_of(self.con, first, self.schema, self.unit, describe_table)
+        return combined_rows(combination, root, rows)
 
     def check_same_units(self, first: Table, other: Table) -> None:
         """Check that rows of two tables are of the same units, by the FOREIGN KEYs of both.

@@ -27,8 +27,10 @@ from dpsql.release import Before
 from dpsql.release.counted import Counts, counts_of
 from dpsql.release.tables import about, identity_of, lifted
 from dpsql.request import Request
+from dpsql.schema.combined import sources_of
 from dpsql.schema.cuts import Cuts
-from dpsql.schema.table import Parent, Table, neighbours_of
+from dpsql.schema.grain import neighbours_of
+from dpsql.schema.table import Parent, Table
 from dpsql.session.data import PrivateData, Split, split_of
 from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
@@ -129,6 +131,7 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
     for own in script.each:
         coding = Coding(own.table, own.merged, own.keys)
         asked = [(own.table, coding.read(own.workload.domain, own.measures.values()))]
+        yield from ((source, source.parents) for source in sources_of(own.table))
         for table, names in asked:  # which grows
             parents, within, _ = others_of(table, names)
             yield table, parents

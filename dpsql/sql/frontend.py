@@ -16,7 +16,14 @@ from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.outline import Outlined, Outliner
-from dpsql.sql.binding.tables import Public, Resolve, Widen, no_parents
+from dpsql.sql.binding.tables import (
+    Combine,
+    Public,
+    Resolve,
+    Widen,
+    no_combinations,
+    no_parents,
+)
 from dpsql.sql.brackets import without_brackets
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
@@ -67,6 +74,7 @@ def compile_script(
     *,
     from_zero: bool = False,
     widen: Widen = no_parents,
+    combine: Combine = no_combinations,
     same_units: SameUnits = one_table_only,
 ) -> Script:
     """Compile named statements over private tables to a workload; no row is touched.
@@ -84,6 +92,7 @@ def compile_script(
         cuts: for a table, line of a column → where it is cut although no statement asks for that.
         from_zero: add values up as they are, and not around a middle that is put back with counts.
         widen: gives a private table the columns of the rows that it refers to.
+        combine: describes rows that are made of rows of several private tables.
         same_units: refuses a further table whose rows are not of the units of the first one.
 
     Raises:
@@ -95,7 +104,7 @@ def compile_script(
     several = len(statements) > 1
     sandbox = Sandbox()
     try:
-        outliner = Outliner(sandbox, resolve, public, groups_above, widen)
+        outliner = Outliner(sandbox, resolve, public, groups_above, widen, combine)
         values = outliner.tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]

@@ -26,17 +26,17 @@ from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn, Scope
 from dpsql.sql.text.spans import SourceText
 
-_Place = tuple[int, str]
+Place = tuple[int, str]
 """A column: the number of the private item whose it is, and its name there."""
 
 
 @dataclass(frozen=True, slots=True)
-class _EqualColumns:
+class EqualColumns:
     """Two columns that are equal."""
 
     node: Expr | None
     """Where it is written, unless USING says so."""
-    sides: frozenset[_Place]
+    sides: frozenset[Place]
     of: int | None
     """The number of the item whose join it is a condition of; None if rows are left out by it."""
 
@@ -72,23 +72,22 @@ def grain_of(
         source: the statement's text.
     """
     scopes = [home.scope(source, {}) for home in homes]
-    equalities = list(_equalities(joins, scopes, where))
+    equalities = list(equalities_of(joins, scopes, where))
     for child, home in enumerate(homes):
         table = home.table if home.table.parents else widen(home.table)
-        found = _reached(child, table, (joins, homes), equalities)
-        if found is not None:
-            parents, used = found
+        parents, used = reached(child, table, (joins, homes), equalities)
+        if len(parents) + 1 == len(homes):
             return Grain(child, table, parents, used)
     return None
 
 
-def _reached(
+def reached(
     child: int,
     table: Table,
     items: tuple[Sequence[JoinedItem], Sequence[Home]],
-    equalities: Sequence[_EqualColumns],
-) -> tuple[dict[int, Parent], frozenset[int]] | None:
-    """Place all items along what the rows of one refer to; None if one is left."""
+    equalities: Sequence[EqualColumns],
+) -> tuple[dict[int, Parent], frozenset[int]]:
+    """Place items along what the rows of one refer to; return them, and what says so."""
     joins, homes = items
     prefixes, parents, used = {child: ""}, dict[int, Parent](), set[int]()
     for parent in table.parents:  # each comes after the one that refers to it
@@ -107,12 +106,12 @@ def _reached(
                     break
             if number in prefixes:
                 break
-    return (parents, frozenset(used)) if len(prefixes) == len(homes) else None
+    return parents, frozenset(used)
 
 
-def _equalities(
+def equalities_of(
     joins: Sequence[JoinedItem], scopes: Sequence[Scope], where: Expr | None
-) -> Iterator[_EqualColumns]:
+) -> Iterator[EqualColumns]:
     """Return what is equal by the conditions of a join: of ON, of USING and of WHERE."""
     conditions = [(number, join.on) for number, join in enumerate(joins)]
     for number, condition in [*conditions, (None, where)]:
@@ -123,7 +122,7 @@ def _equalities(
                 places = [_place(side, scopes) for side in (node.this, node.expression)]
                 if None not in places:
                     sides = frozenset(place for place in places if place)
-                    yield _EqualColumns(part, sides, None if plain else number)
+                    yield EqualColumns(part, sides, None if plain else number)
     for number, join in enumerate(joins):
         for name in join.using:
             before = scopes[: number + 1]  # what is joined later is not meant
@@ -131,10 +130,10 @@ def _equalities(
             found = [(i, place[1]) for i, place in enumerate(named) if place is not None]
             plain = join.kind in {"inner", "semi"}
             for pair in combinations(found, 2):
-                yield _EqualColumns(None, frozenset(pair), None if plain else number)
+                yield EqualColumns(None, frozenset(pair), None if plain else number)
 
 
-def _place(node: Expr, scopes: Sequence[Scope]) -> _Place | None:
+def _place(node: Expr, scopes: Sequence[Scope]) -> Place | None:
     """Return which stored column an expression is; None if it is another."""
     column = node.unnest()
     if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):

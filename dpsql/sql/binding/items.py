@@ -52,8 +52,8 @@ class PrivateItems:
     def __init__(
         self, source: SourceText, tables: NamedTables, told: Callable[[Grouped], Told | None]
     ) -> None:
-        self._source = source
-        self._tables = tables
+        self._source = self.source = source
+        self._tables = self.tables = tables
         self._told = told
         self._rewritten: dict[int, tuple[exp.Select, exp.Select | None]] = {}
         self._grouped: dict[int, tuple[exp.Select, tuple[Grouped, Told] | None]] = {}
@@ -102,7 +102,11 @@ class PrivateItems:
             error.hint = f"{error.hint or ''} Or, " + hint
 
     def no_grain(
-        self, private: Sequence[JoinedItem], names: Names, grains: Sequence[Table]
+        self,
+        private: Sequence[JoinedItem],
+        names: Names,
+        grains: Sequence[Table],
+        further: str = "",
     ) -> SqlError:
         """Refuse a join of private tables in which no row refers to one row of each other table.
 
@@ -110,6 +114,7 @@ class PrivateItems:
             private: the items.
             names: what names mean there.
             grains: their tables, with the columns of the rows that they refer to.
+            further: what else may be done.
         """
         items = [self.base(join.item, names) for join in private]
         steps = next(filter(None, (_steps(table, grains) for table in grains)), [])
@@ -117,12 +122,12 @@ class PrivateItems:
             message = (
                 "A join of private tables is not supported: a row could be counted many times."
             )
-            return self._source.unsupported(private[1].item, message, public_hint(items))
+            return self._source.unsupported(private[1].item, message, public_hint(items) + further)
         return self._source.unsupported(
             private[1].item,
             "A join of private tables must say to which row each row refers: else rows of "
             "different units could meet.",
-            f"join them ON {' AND '.join(steps)}, each table once.",
+            f"join them ON {' AND '.join(steps)}, each table once." + further,
         )
 
     def is_private(self, item: Expr, names: Names) -> bool:

@@ -15,6 +15,7 @@ from sqlglot.helper import ensure_list
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import RowBinder, Visits, check_name
+from dpsql.sql.binding.combined import combined_items
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, rebuild, render
@@ -37,11 +38,19 @@ from dpsql.sql.binding.named import (
 from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.per_unit import with_exists
 from dpsql.sql.binding.private_sides import Grained, PrivateSides, Referred, tightened
-from dpsql.sql.binding.relations import materialize, without_unused
+from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
 from dpsql.sql.binding.subqueries import Subqueries
-from dpsql.sql.binding.tables import NamedTables, Public, Resolve, Widen, no_parents
+from dpsql.sql.binding.tables import (
+    Combine,
+    NamedTables,
+    Public,
+    Resolve,
+    Widen,
+    no_combinations,
+    no_parents,
+)
 from dpsql.sql.binding.unions import check_alike, parts_of, union_of
 from dpsql.sql.binding.within import RowsOfUnit
 from dpsql.sql.sandbox.database import Sandbox
@@ -69,9 +78,10 @@ class Outliner:
         public: Public,
         above: float | None = None,
         widen: Widen = no_parents,
+        combine: Combine = no_combinations,
     ) -> None:
         self._above = above
-        self.tables = NamedTables(sandbox, resolve, public, widen)
+        self.tables = NamedTables(sandbox, resolve, public, widen, combine)
         """What the names of tables mean."""
 
     def outline(self, parsed: Parsed) -> Outlined:
@@ -266,7 +276,9 @@ class _Visitor:
         except SchemaError as error:
             raise self._source.located(error, private[1].item) from None
         if found is None:
-            raise self._items.no_grain(private, names, [self._grain(home.table) for home in homes])
+            made = combined_items(private, homes, condition, self._items, names)
+            homes_of = partial(self._home, names=names)
+            return made.sides(private, homes_of, at or Grained(made.table), first)
         child, referred = private[found.child], list[Referred]()
         within = at or Grained(found.table)
         home = self._home(child.item, names, within, first)
@@ -377,7 +389,6 @@ class _Visitor:
         """Store what is joined as a table of the sandbox."""
         kinds = Kinds()
         item = self._within(join.item, names, kinds)
-        span = self._source.node(join.item)
         if kinds.all == NOISY:
             raise self._source.unsupported(
                 join.item,
@@ -385,11 +396,5 @@ class _Visitor:
                 "join two noisy answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a "
                 "JOIN b USING (sex).",
             )
-        table = self._sandbox.new_name("relation")
-        given = list(given_names(join.item.args.get("alias")))
-        sql = f"SELECT * FROM {render(item)}"
-        columns, rows = materialize(
-            self._sandbox, self._source, table, sql, given, number, join.item
-        )
-        name = join.item.alias or join.item.name
-        return Relation(number, name, columns, table, rows, join.kind, (), span)
+        given = given_names(join.item.args.get("alias"))
+        return stored_relation(number, join, item, given, self._sandbox, self._source)

@@ -25,9 +25,11 @@ class Grained:
     parent: Parent | None = None
 
     def at(self, parent: Parent) -> Grained:
-        """Return what these refer to in turn."""
+        """Return what these refer to in turn, or what a combination is made of."""
         before = "" if self.parent is None else self.parent.prefix
-        of = next(p for p in self.table.parents if p.prefix == before + parent.prefix)
+        sides = self.table.origin.sides if self.table.origin is not None else ()
+        known = (*self.table.parents, *sides)
+        of = next(p for p in known if p.prefix == before + parent.prefix)
         return Grained(self.table, of)
 
 
@@ -51,6 +53,8 @@ class PrivateSides:
     referred: tuple[Referred, ...] = ()
     used: frozenset[int] = field(default=frozenset())
     """The conditions that say nothing but that, as identities of nodes."""
+    equal: frozenset[str] = field(default=frozenset())
+    """Columns of a combination that are equal by USING, in small letters."""
 
     def of(self, join: JoinedItem) -> Home | None:
         """Return what an item is; None if it is not private."""
@@ -61,7 +65,8 @@ class PrivateSides:
     def is_step(self, name: str) -> bool:
         """Whether USING a name says which row is referred to."""
         steps = (pair for one in self.referred for pair in one.step.join.pairs)
-        return any(name.lower() in {pair.column.lower(), pair.key.lower()} for pair in steps)
+        known = any(name.lower() in {pair.column.lower(), pair.key.lower()} for pair in steps)
+        return known or name.lower() in self.equal
 
     @property
     def relations(self) -> tuple[Relation, ...]:

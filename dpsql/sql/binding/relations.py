@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from dpsql.schema.names import quoted_name
-from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import Expr, render
+from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
@@ -23,6 +27,30 @@ def without_unused(query: exp.Query) -> exp.Query:
     if clause is not None and not clause.expressions:
         found.set("with_", None)
     return found
+
+
+def stored_relation(
+    number: int,
+    join: JoinedItem,
+    item: Expr,
+    given: Sequence[str],
+    sandbox: Sandbox,
+    source: SourceText,
+) -> Relation:
+    """Store what is joined as a table of the sandbox.
+
+    Args:
+        number: its number among what is joined.
+        join: how it is joined.
+        item: what it is there.
+        given: the names that its alias gives to columns.
+        sandbox: where it is stored.
+        source: the statement's text.
+    """
+    table, sql = sandbox.new_name("relation"), f"SELECT * FROM {render(item)}"
+    columns, rows = materialize(sandbox, source, table, sql, list(given), number, join.item)
+    name, span = join.item.alias or join.item.name, source.node(join.item)
+    return Relation(number, name, columns, table, rows, join.kind, (), span)
 
 
 def materialize(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from dpsql.errors import Span
+from dpsql.errors import SchemaError, Span, printable
 from dpsql.schema import Table
+from dpsql.schema.combined import RowCombination
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr
@@ -25,6 +26,22 @@ Widen = Callable[[Table], Table]
 
 AROUND = "__o"
 """What the canonical names begin with of columns of a row, in what is said of others for it."""
+
+
+Combine = Callable[[RowCombination], Table]
+"""Describes rows that are made of rows of several tables, or of one twice."""
+
+
+def no_combinations(combination: RowCombination) -> Table:
+    """Know of no rows that are made of others.
+
+    Raises:
+        SchemaError: always.
+    """
+    raise SchemaError(
+        f"Rows of {printable(combination.name)} meet, which is known only where they are stored.",
+        hint="ask a session on the data.",
+    )
 
 
 def no_parents(table: Table) -> Table:
@@ -61,11 +78,21 @@ class NamedTables:
         resolve: finds the private table of a name.
         public: returns the public table of a name, or None.
         widen: gives a table the columns of the rows that it refers to.
+        combine: describes rows that are made of rows of several tables.
     """
 
-    def __init__(self, sandbox: Sandbox, resolve: Resolve, public: Public, widen: Widen) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        resolve: Resolve,
+        public: Public,
+        widen: Widen,
+        combine: Combine = no_combinations,
+    ) -> None:
         self._sandbox = sandbox
         self._widen = widen
+        self._combine = combine
+        self._combined: dict[str, Table] = {}
         self._grains: dict[tuple[str, ...], Table] = {}
         self._rows: dict[tuple[str, ...], dict[str, UnitRows]] = {}
         self._all_rows: list[UnitRows] = []
@@ -120,6 +147,16 @@ class NamedTables:
         if table.path not in self._grains:
             self._grains[table.path] = self._widen(table)
         return self._grains[table.path]
+
+    def combined(self, combination: RowCombination) -> Table:
+        """Return rows that are made of rows of several tables as a table.
+
+        Raises:
+            SchemaError: their units are not the same, or nothing bounds how many count.
+        """
+        if combination.digest not in self._combined:
+            self._combined[combination.digest] = self._combine(combination)
+        return self._combined[combination.digest]
 
     def add_rows(self, rows: UnitRows) -> int:
         """Note what is computed of rows of the same unit; return its place among the columns."""

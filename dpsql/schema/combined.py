@@ -1,0 +1,185 @@
+"""Combinations: rows that are made of rows of several private tables, all of one unit.
+
+    orders o JOIN visits v ON o.customer_id = v.customer_id
+
+has a row for each pair of an order and a visit of the same customer: no order refers to one visit,
+nor a visit to one order. So it is a relation of its own, "orders, visits", with its own bound on
+the rows of a unit, of which `max_rows` says how large it is; and it is counted as a table is.
+
+*Why it is of one unit.* Each side has the rows that belong to units, and a pair is one of two rows
+of the same unit, whatever the statement says: so the pairs of a unit are made of its own rows, and
+to add or remove another one changes nothing of them. At most `max_rows` pairs of a unit are kept,
+by the rule of `engines/bounded.py`, when they have been made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from dpsql.errors import SchemaError, printable
+from dpsql.hints import option
+from dpsql.schema.declarations import Schema
+from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.grain import origins
+from dpsql.schema.lookup import means
+from dpsql.schema.table import Origin, Parent, Table
+from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+UNIT = "unit"
+"""The column with the ids of units; all others have the name of a table before them."""
+Place: TypeAlias = tuple[int, str]
+"""A column: the number of the table whose it is, and its name there."""
+
+
+class UnboundedError(SchemaError):
+    """Nothing says how many rows of a unit count where rows of several tables meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCombination:
+    """Which rows meet."""
+
+    sources: tuple[Table, ...]
+    """The tables, in the order of their paths, with columns of rows that theirs refer to; one may
+    be there twice."""
+    equal: frozenset[frozenset[Place]] = frozenset()
+    """Columns of two of them that are equal, besides the ids of their units."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tables, which are not combinations themselves."""
+        return tuple(sorted(name for table in self.sources for name in names_of(table)))
+
+    @property
+    def name(self) -> str:
+        """What it is called, also in `max_rows`."""
+        return ", ".join(self.names)
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What stands before the columns of each table."""
+        found = list[str]()
+        for number, table in enumerate(self.sources):
+            copy = sum(other.name == table.name for other in self.sources[:number])
+            found.append(f"{table.name} {copy + 1}." if copy else f"{table.name}.")
+        return tuple(found)
+
+    @property
+    def sides(self) -> tuple[Parent, ...]:
+        """What its columns are of: its tables, and what rows of these refer to."""
+        found = list[Parent]()
+        for prefix, table in zip(self.prefixes, self.sources, strict=True):
+            step = Join(prefix.removesuffix("."), table.path, "", "")
+            own = Parent("", step, table.alone, on_way=True)
+            below = table.origin.sides if table.origin is not None else ()
+            inner = (replace(p, above=prefix + p.above) for p in (*table.parents, *below))
+            found += [own, *inner]
+        return tuple(found)
+
+    @property
+    def digest(self) -> str:
+        """A hash of what it is made of."""
+        made = [
+            (
+                table.path[1:],
+                table.unit,
+                [(parent.above, parent.join, parent.on_way) for parent in table.parents],
+                [origin.digest for origin in origins(table)],
+            )
+            for table in self.sources
+        ]
+        equal = sorted(sorted(pair) for pair in self.equal)
+        return hashlib.sha256(repr((made, equal)).encode()).hexdigest()
+
+    def table(self, unit: ResolvedUnit, origin: Origin) -> Table:
+        """Return it as a table, whose rows come from there."""
+        columns: dict[str, Domain] = {}
+        undeclared: dict[str, str] = {}
+        bounds: dict[str, NumberBounds] = {}
+        enforced, filled = set[str](), set[str]()
+        for prefix, of in zip(self.prefixes, self.sources, strict=True):
+            columns |= {prefix + name: domain for name, domain in of.columns.items()}
+            undeclared |= {prefix + name: type_ for name, type_ in of.undeclared.items()}
+            bounds |= {prefix + name: each for name, each in of.bounds.items()}
+            enforced |= {prefix + name for name in of.enforced}
+            filled |= {prefix + name for name in of.filled}
+        (database, schema, *_) = self.sources[0].path
+        return Table(
+            self.name,
+            columns,
+            undeclared,
+            (database, schema, f"{self.name} {self.digest[:16]}"),
+            unit,
+            frozenset(enforced),
+            bounds=bounds,
+            filled=frozenset(filled),
+            origin=origin,
+            file=self.sources[0].file,
+        )
+
+    def base(self, unit: ResolvedUnit) -> Table:
+        """Return what is charged for: whatever is equal besides the units."""
+        (database, schema, *_) = self.sources[0].path
+        return Table(self.name, {}, path=(database, schema, self.name), unit=unit)
+
+
+def sources_of(table: Table) -> tuple[Table, ...]:
+    """Return the tables that a combination is made of, with what their rows refer to."""
+    tables = table.origin.tables if table.origin is not None else ()
+    return tuple(one for each in tables for one in (sources_of(each) or (each,)))
+
+
+def names_of(table: Table) -> tuple[str, ...]:
+    """Return the tables that a table is made of: those of a combination, or itself."""
+    return tuple(source.name for source in sources_of(table) or (table,))
+
+
+def bound_of(
+    con: DuckDBPyConnection,
+    combination: RowCombination,
+    schema: Schema | None,
+    unit: Unit | EachRow | None,
+) -> int:
+    """Return how many rows of a unit count in a combination.
+
+    Raises:
+        SchemaError: nothing says so.
+    """
+    given = [unit, *(schema.units.values() if schema is not None else ())]
+    made = [one for each in combination.sources for one in (sources_of(each) or (each,))]
+    wanted = Counter(table.path for table in made)
+    declared: dict[str, int] = {}
+    for one in given:
+        rows = one.max_rows if isinstance(one, Unit) else None
+        declared |= dict(rows) if isinstance(rows, Mapping) else {}
+    for name, rows in declared.items():
+        if Counter(_of_tables(con, name, list(wanted))) == wanted:
+            return rows
+    shown = {**declared, combination.name: 20}
+    raise UnboundedError(
+        f"Nothing says how many rows of a unit count where rows of {printable(combination.name)} "
+        "meet.",
+        hint="If rows of the same unit are to meet, give its bound on these: "
+        + option("max_rows", shown)
+        + ".",
+    )
+
+
+def _of_tables(
+    con: DuckDBPyConnection, declared: str, paths: Sequence[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """Return which of some tables a name means that lists several: "orders, visits".
+
+    What means none of them is returned as it is written.
+    """
+    found = list[tuple[str, ...]]()
+    for part in map(str.strip, declared.split(",")):
+        found.append(next((path for path in paths if means(con, part, path)), (part,)))
+    return found

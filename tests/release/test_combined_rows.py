@@ -1,0 +1,259 @@
+"""Rows of several private tables that meet within their unit: pairs, and tables with themselves."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import LedgerError, SchemaError, SqlError, StaleSchemaError
+from dpsql.request import Request, named
+from tests.release.test_private_joins import HUGE, TABLES, owned, shop, units
+from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
+
+BOUNDS = {
+    "orders": 20,
+    "addresses": 9,
+    "addresses, orders": 60,
+    "orders, orders": 60,
+    "items, orders": 400,
+    "orders, orders, addresses": 100,
+}
+
+
+def declared(**bounds):
+    """Declare whose the rows are, and how many pairs count."""
+    unit = dpsql.Unit("customer_id", BOUNDS | bounds)
+    return dpsql.Schema({}, units={**units().units, "orders": unit, "addresses": unit})
+
+
+def small():
+    con = duckdb.connect()
+    con.execute(TABLES)
+    shop(con, 4, 12)
+    return con
+
+
+BY_CITY = (
+    "SELECT a.city, o.status, COUNT(*) AS n FROM orders o JOIN addresses a "
+    "ON o.customer_id = a.customer_id GROUP BY ALL"
+)
+STATEMENTS = (
+    BY_CITY,
+    "SELECT a.city, SUM(o.price) AS p FROM orders o, addresses a "
+    "WHERE a.customer_id = o.customer_id AND o.status = 'f' GROUP BY 1",
+    "SELECT c.region, a.city, COUNT(*) AS n FROM addresses a JOIN orders o USING (customer_id) "
+    "JOIN customers c ON c.id = o.customer_id WHERE c.vip GROUP BY ALL",
+    "SELECT COUNT(*) AS n FROM orders a JOIN orders b ON a.customer_id = b.customer_id",
+    "SELECT b.status, COUNT(*) AS n FROM orders a JOIN orders b ON a.customer_id = b.customer_id "
+    "AND a.price < b.price GROUP BY 1",
+    "SELECT COUNT(*) AS n FROM orders a JOIN orders b ON a.customer_id = b.customer_id "
+    "AND a.status = b.status",
+    "WITH late AS (SELECT customer_id AS who, price FROM orders WHERE status <> 'p') "
+    "SELECT a.city, SUM(price) AS p FROM late JOIN addresses a ON who = a.customer_id GROUP BY 1",
+    "WITH r AS (SELECT c.id AS t, o.price AS p FROM orders o JOIN customers c "
+    "ON o.customer_id = c.id) SELECT COUNT(*) AS n, SUM(a.p + b.p) AS p FROM r a "
+    "JOIN r b ON a.t = b.t",
+    "SELECT name, COUNT(*) AS n FROM orders o JOIN addresses a ON o.customer_id = a.customer_id "
+    "JOIN regions g ON g.code = o.region GROUP BY 1",
+    "SELECT x.city, COUNT(*) AS n FROM (SELECT o.customer_id AS who, a.city FROM orders o "
+    "JOIN addresses a ON o.customer_id = a.customer_id) AS x "
+    "JOIN orders p ON p.customer_id = x.who GROUP BY 1",
+)
+WITHOUT_PUBLIC = [sql for sql in STATEMENTS if "regions" not in sql]
+
+
+def answered(session, sql):
+    frame = session.query(sql, budget=HUGE)
+    names = [name for name in frame.columns if not name.endswith("_variance")]
+    return frame.select(names)
+
+
+@pytest.mark.parametrize("sql", STATEMENTS)
+def test_it_is_what_duckdb_says(sql):
+    con = small()
+    session = dpsql.Session(con, schema=declared(), public=["regions"])
+    found, true = answered(session, sql), owned(con).sql(sql).pl()
+    keys = [name for name in true.columns if name not in {"n", "p"}]
+    expected = {tuple(row[k] for k in keys): row for row in true.rows(named=True)}
+    met = 0
+    for row in found.rows(named=True):
+        of = expected.get(tuple(row[k] for k in keys), {})
+        met += bool(of)
+        for name in set(row) - set(keys):
+            assert (row[name] or 0) == pytest.approx(float(of.get(name) or 0), rel=1e-3, abs=0.2)
+    assert met == len(expected)
+
+
+def test_rows_of_other_units_never_meet():
+    """Whatever is said of them: that their units are equal is added."""
+    con = small()
+    session = dpsql.Session(con, schema=declared())
+    ((n,),) = answered(
+        session, "SELECT COUNT(*) AS n FROM orders o, addresses a WHERE o.price = a.id"
+    ).rows()
+    ((true,),) = (
+        owned(con)
+        .sql(
+            "SELECT COUNT(*) FROM orders o JOIN addresses a ON o.price = a.id "
+            "AND o.customer_id = a.customer_id"
+        )
+        .fetchall()
+    )
+    assert round(n) == true
+
+
+@pytest.mark.parametrize("bound", [1, 3, 10_000])
+def test_so_many_pairs_of_a_unit_count_at_most(bound):
+    """They are kept when they have met: by units, whatever else is asked."""
+    con = small()
+    pairs = owned(con).sql(
+        "SELECT COUNT(*) FROM orders o JOIN addresses a ON o.customer_id = a.customer_id "
+        "GROUP BY o.customer_id"
+    )
+    expected = sum(min(bound, n) for (n,) in pairs.fetchall())
+    session = dpsql.Session(con, schema=declared(**{"addresses, orders": bound}))
+    sql = "SELECT COUNT(*) AS n FROM orders o JOIN addresses a ON o.customer_id = a.customer_id"
+    release = session.release(sql, budget=dpsql.Budget(rho=Fraction(10**14)))
+    assert round(release["query"]["n"][0]) == expected
+    assert release.neighbours == (
+        "add or remove one customers.id with all of its rows, of which at most "
+        f"{f'{bound:,} are' if bound > 1 else '1 is'} kept"
+    )
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_unit_changes_what_it_costs_at_most(seed):
+    rng = random.Random(seed)  # noqa: S311
+    con = duckdb.connect()
+    con.execute(TABLES)
+    bounds = {name: rng.choice([1, 2, 5]) for name in BOUNDS}
+    asked = {"script": {"q": WITHOUT_PUBLIC[seed % 9]}, "schema": declared(**bounds)}
+    how = {"budget": dpsql.Budget(rho=Fraction(1, 2))}
+    gone = rng.randrange(12)
+    shop(con, seed, customers=12, apart=gone)
+    whole = recorded(con, asked, **how)
+    shop(con, seed, customers=12, apart=gone, without=gone)
+    fewer = recorded(con, asked, **how)
+    check_alike(whole, fewer)
+    assert spent(whole, fewer) <= charged(whole)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT COUNT(*) FROM orders o, addresses a", "to which row"),
+        ("SELECT COUNT(*) FROM orders o, addresses a WHERE o.id < a.id", "to which row"),
+        (
+            "SELECT COUNT(*) FROM orders o LEFT JOIN addresses a ON o.customer_id = a.customer_id",
+            "to which row",
+        ),
+        (
+            "SELECT COUNT(*) FROM items i JOIN addresses a ON i.qty = a.id",
+            '"addresses, items": 20}',
+        ),
+        (
+            "SELECT COUNT(*) FROM orders o JOIN stores s ON o.id = s.id",
+            "no FOREIGN KEYs say",
+        ),
+        (
+            "SELECT COUNT(*) FROM orders o JOIN addresses a ON o.customer_id = a.customer_id "
+            "WHERE EXISTS (SELECT 1 FROM items i WHERE i.order_id = o.id)",
+            "over private rows",
+        ),
+        (
+            "SELECT a.customer_id, COUNT(*) FROM orders o JOIN addresses a "
+            "ON o.customer_id = a.customer_id GROUP BY 1",
+            "no public domain",
+        ),
+    ],
+)
+def test_other_joins_are_refused_before_the_charge(sql, said):
+    con = small()
+    schema = dpsql.Schema({}, units=dict(declared().units) | {"stores": dpsql.Unit("id", 1)})
+    session = dpsql.Session(con, schema=schema)
+    with pytest.raises(dpsql.DpsqlError) as caught:
+        session.query(sql, budget=HUGE)
+    assert said in str(caught.value)
+    assert session.ledger.spent == 0
+
+
+def test_the_hint_works_when_typed():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE a (id INTEGER, x BOOLEAN); INSERT INTO a VALUES (1, true)")
+    sql = "SELECT l.x, COUNT(*) AS n FROM a l JOIN a r ON l.id = r.id GROUP BY 1"
+    with pytest.raises(SqlError) as caught:
+        dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"a": 3})
+    assert 'max_rows={"a": 3, "a, a": 20}' in caught.value.hint
+    frame = dpsql.query(con, sql, budget=HUGE, unit="id", max_rows={"a": 3, "a, a": 20})
+    assert [round(n) for n in frame["n"]] == [0, 1, 0]
+
+
+def test_tables_and_their_pairs_in_one_release(tmp_path):
+    con = small()
+    session = dpsql.Session(con, schema=declared(), ledger=tmp_path / "kept.ledger")
+    script = {
+        "pairs": BY_CITY,
+        "orders": "SELECT status, COUNT(*) AS n FROM orders GROUP BY 1",
+        "again": BY_CITY.replace(" GROUP BY", " AND o.price > 7 GROUP BY"),
+    }
+    release = session.release(script, budget=HUGE)
+    assert [round(n) for n in release["pairs"]["n"]] == [
+        round(n) for n in answered(dpsql.Session(con, schema=declared()), BY_CITY)["n"]
+    ]
+    free = session.release({"pairs": BY_CITY}, budget=0)
+    assert [round(n) for n in free["pairs"]["n"]] == [round(n) for n in release["pairs"]["n"]]
+
+
+def test_other_rows_that_meet_are_told_apart():
+    """By what is equal, and by how many count: they are other rows, so nothing is free."""
+    con = small()
+    session = dpsql.Session(con, schema=declared())
+    session.query(BY_CITY, budget=HUGE)
+    other = BY_CITY.replace("a.customer_id G", "a.customer_id AND o.address_id = a.id G")
+    by_other = BY_CITY.replace("a.customer_id G", "a.customer_id AND o.id = a.id G")
+    for sql in (other, by_other):
+        with pytest.raises(dpsql.DpsqlError, match=r"Nothing|don't say"):
+            session.query(sql, budget=0)
+    with pytest.raises(SchemaError, match="rows of the same table"):
+        session.release({"a": BY_CITY, "b": by_other}, budget=HUGE)
+    fewer = session.redeclared(schema=declared(**{"addresses, orders": 2}))
+    with pytest.raises(StaleSchemaError):
+        fewer.query(BY_CITY, budget=HUGE)
+
+
+def test_tables_that_meet_are_bound_to_their_units(tmp_path):
+    """What is told of pairs is told of both: none may be asked as if it were of others."""
+    con = small()
+    session = dpsql.Session(con, schema=declared(), ledger=tmp_path / "kept.ledger")
+    session.query(BY_CITY, budget=HUGE)
+    for name in ("orders", "addresses"):
+        other = session.redeclared(unit=dpsql.Unit("id", 1))
+        with pytest.raises(LedgerError, match="Another unit was protected"):
+            other.query(f"SELECT COUNT(*) AS n FROM {name}", budget=HUGE)
+
+
+def test_a_table_that_is_altered_makes_a_plan_stale():
+    con = small()
+    session = dpsql.Session(con, schema=declared())
+    asked = session._data.declared.compile(Request(named(BY_CITY), HUGE))
+    session._data.verify(asked.table)
+    con.execute("ALTER TABLE addresses ADD COLUMN more BOOLEAN")
+    with pytest.raises(StaleSchemaError, match="addresses was altered"):
+        session._data.verify(asked.table)
+
+
+def test_units_by_texts_are_the_same_byte_by_byte():
+    con = duckdb.connect()
+    con.execute("CREATE TABLE a (id VARCHAR, x BOOLEAN); CREATE TABLE b (id VARCHAR, y BOOLEAN)")
+    con.execute("INSERT INTO a VALUES ('k', true), ('K', true), (NULL, true)")
+    con.execute("INSERT INTO b VALUES ('k', true), ('K', false), ('K', false), (NULL, true)")
+    con.execute("SET default_collation = 'NOCASE'")
+    unit = dpsql.Unit("id", {"a": 1, "b": 9, "a, b": 9}, references={"b.id": "a.id"})
+    sql = "SELECT x, y, COUNT(*) AS n FROM a JOIN b ON a.x IS NOT NULL AND a.x = b.y GROUP BY ALL"
+    frame = answered(dpsql.Session(con, unit=unit), sql)
+    assert {row[:2]: round(row[2]) for row in frame.rows() if round(row[2])} == {(True, True): 1}
