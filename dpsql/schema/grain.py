@@ -87,7 +87,8 @@ def _is_sure(join: Join) -> bool:
 
 def origins(table: Table) -> tuple[Origin, ...]:
     """Return where the rows come from that are read besides stored ones."""
-    return tuple(one.origin for one in table.read if one.origin is not None)
+    found = (one.origin for one in table.read if one.origin is not None)
+    return tuple(origin for origin in found if not origin.tables)
 
 
 def _way(parent: Parent, above: str) -> str:

@@ -210,9 +210,13 @@ class Table:
 
     @property
     def read(self) -> tuple[Table, ...]:
-        """All tables of which it has rows: itself, and others that are seen from its rows."""
-        met = [parent.table for parent in self.parents] + [one.table for one in self.within]
-        return (self, *(other for table in met for other in table.read))
+        """All tables of which it has rows: itself, and others that are seen from its rows.
+
+        The rows of a combination are those of the tables that it is made of.
+        """
+        made = self.origin.tables if self.origin is not None else ()
+        seen = [parent.table for parent in self.parents] + [one.table for one in self.within]
+        return (self, *(other for table in (*made, *seen) for other in table.read))
 
     @property
     def joined(self) -> frozenset[str]:

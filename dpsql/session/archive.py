@@ -60,8 +60,11 @@ class Archive:
 
     def _databases(self, table: Table, *, charged: bool) -> list[str]:
         """Tell apart the databases of all rows that a table has, but for those in files."""
-        read = [one for one in table.read if one.origin is None or not one.origin.roots]
-        found = dict.fromkeys(one.stored.file for one in read)
+        found = dict.fromkeys(
+            one.stored.file
+            for one in table.read
+            if one.origin is None or not (one.origin.roots or one.origin.tables)
+        )
         return [
             self.state.database
             if file is None

@@ -257,3 +257,27 @@ def test_units_by_texts_are_the_same_byte_by_byte():
     sql = "SELECT x, y, COUNT(*) AS n FROM a JOIN b ON a.x IS NOT NULL AND a.x = b.y GROUP BY ALL"
     frame = answered(dpsql.Session(con, unit=unit), sql)
     assert {row[:2]: round(row[2]) for row in frame.rows() if round(row[2])} == {(True, True): 1}
+
+
+def test_rows_of_another_database_are_charged_for_in_its_account(tmp_path):
+    """Pairs have no file of their own: those of their tables count."""
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as own:
+        own.execute(TABLES)
+        shop(own, 4, 12)
+    unit = dpsql.Unit(
+        "customer_id", {"shop.main.orders": 20, "shop.main.orders, shop.main.orders": 60}
+    )
+    pairs = (
+        "SELECT COUNT(*) AS n FROM shop.main.orders a JOIN shop.main.orders b USING (customer_id)"
+    )
+    shared, ask = tmp_path / "all.ledger", {"budget": dpsql.Budget(rho=1)}
+    for name in ("first", "second"):
+        with duckdb.connect(str(tmp_path / f"{name}.duckdb")) as con:
+            con.execute(f"ATTACH '{tmp_path}/shop.duckdb' AS shop")
+            if name == "first":
+                dpsql.Session(con, unit=unit, ledger=shared).query(pairs, **ask)
+            else:
+                with pytest.raises(LedgerError, match="account"):
+                    dpsql.Session(con, unit=unit).query(pairs, **ask)
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as own:
+        assert dpsql.Session(own).ledger.spent == ask["budget"].mu_squared
