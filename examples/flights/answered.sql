@@ -24,6 +24,8 @@ SELECT dest, COUNT(*) AS n FROM flights GROUP BY dest ORDER BY n DESC LIMIT 10;
 SELECT month, day, COUNT(*) AS n FROM flights GROUP BY month, day;
 -- name: by_date
 SELECT time_hour::DATE AS date, COUNT(*) AS n FROM flights GROUP BY date ORDER BY date;
+-- name: hour_of_a_day
+SELECT extract(hour FROM time_hour) AS h, COUNT(*) AS n FROM flights GROUP BY h;
 -- name: by_weekday
 SELECT dayname(time_hour) AS weekday, COUNT(*) AS n FROM flights GROUP BY weekday;
 -- name: by_week

@@ -6,8 +6,6 @@ SELECT MAX(dep_delay, 3) AS m FROM flights;
 SELECT COUNT(DISTINCT tailnum) AS n FROM flights;
 -- name: rows_themselves
 SELECT carrier, flight FROM flights WHERE dep_delay > 200;
--- name: hour_of_a_day
-SELECT extract(hour FROM time_hour) AS h, COUNT(*) AS n FROM flights GROUP BY h;
 -- name: half_a_day
 SELECT COUNT(*) AS n FROM flights WHERE time_hour >= TIMESTAMP '2013-06-01 12:00:00';
 -- name: impossible_dates
