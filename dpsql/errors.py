@@ -87,6 +87,10 @@ class SqlSchemaError(SqlError, SchemaError):
     """The SQL names a table or column that the schema lacks, or has no public domain for."""
 
 
+class UnboundedError(SchemaError):
+    """Nothing says how many rows of a unit count where rows of several tables meet."""
+
+
 class StaleSchemaError(SchemaError):
     """The table is no longer the one that the schema describes."""
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpsql.errors import SchemaError, printable
+from dpsql.errors import UnboundedError, printable
 from dpsql.hints import option
 from dpsql.schema.declarations import Schema
 from dpsql.schema.domain import Domain, NumberBounds
@@ -36,10 +36,6 @@ UNIT = "unit"
 """The column with the ids of units; all others have the name of a table before them."""
 Place: TypeAlias = tuple[int, str]
 """A column: the number of the table whose it is, and its name there."""
-
-
-class UnboundedError(SchemaError):
-    """Nothing says how many rows of a unit count where rows of several tables meet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from types import SimpleNamespace
 
 import duckdb
 import numpy as np
@@ -545,7 +546,9 @@ def test_what_is_of_two_tables_or_of_none_is_not_counted(con, session, wanted):
         CountedTable(UnitTable(name, 1), session._data.declared.private((name,)), {}, {}, {})
         for name in ("customers", "orders")
     ]
-    tables[1] = CountedTable(tables[1].unit_table, tables[1].table, {}, {"price": None}, {})
+    tables[1] = CountedTable(
+        tables[1].unit_table, tables[1].table, {}, {"price": SimpleNamespace(bound=1)}, {}
+    )
     with pytest.raises(InternalError):
         count_several(DuckDBEngine(con), tables, wanted, lambda *_: None)
 

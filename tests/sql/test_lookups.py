@@ -103,7 +103,7 @@ def connect(seed):
     return con
 
 
-@pytest.mark.sampled(56)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sql", statements())
 def test_joins_are_those_of_duckdb(sql, seed):

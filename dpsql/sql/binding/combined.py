@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.errors import SchemaError, SqlError
+from dpsql.errors import SchemaError, SqlError, UnboundedError
 from dpsql.hints import Hint
 from dpsql.schema import Table
 from dpsql.schema.combined import Place as Column
-from dpsql.schema.combined import RowCombination, UnboundedError
+from dpsql.schema.combined import RowCombination
 from dpsql.schema.grain import grain
 from dpsql.schema.keys import comparable
 from dpsql.schema.table import Parent
