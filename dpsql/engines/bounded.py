@@ -98,9 +98,9 @@ def kept_rows(table: Table, columns: Iterable[str]) -> str:
     return with_others_columns(kept, parents, within, names or stored, unit)
 
 
-def unit_name(table: Table) -> str:
+def unit_name(*tables: Table) -> str:
     """Return a name for ids of units that no column has which is read beside it."""
-    return f"{unused(_names_met(table))}unit"
+    return f"{unused(name for table in tables for name in _names_met(table))}unit"
 
 
 def _names_met(table: Table) -> Iterator[str]:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from dpsql.engines.parents import identity, rows_of_units, stored_type, unused
+from dpsql.engines.bounded import unit_name
+from dpsql.engines.parents import identity, rows_of_units, stored_type
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import row_type
 from dpsql.schema import Table
@@ -46,7 +47,7 @@ class CombinedRows:
     def sql(self) -> str:
         """What stands after FROM."""
         sources = self.combination.sources
-        unit = f"{unused([name for table in sources for name in _all(table)])}unit"
+        unit = unit_name(*sources)
         shown, joined = [f"s0.{unit} AS {UNIT}"], ""
         for number, (prefix, table) in enumerate(
             zip(self.combination.prefixes, sources, strict=True)
@@ -126,10 +127,6 @@ def combined_rows(combination: RowCombination, root: str, rows: int) -> Table:
     found = ResolvedUnit(root, UNIT, "STRUCT" if unit.further else type_, (), rows)
     base = combination.base(replace(found, column=root))
     return combination.table(found, CombinedRows(combination, base))
-
-
-def _all(table: Table) -> list[str]:
-    return [*table.columns, *table.undeclared]
 
 
 def _read(table: Table) -> Iterator[str]:

@@ -106,6 +106,22 @@ def test_rows_of_other_units_never_meet():
     assert round(n) == true
 
 
+@pytest.mark.parametrize("name", ["u_unit", "U_UNIT"])
+def test_no_column_of_another_table_stands_in_for_the_unit(name):
+    """Here the address of an order has a column of that name, and may be another customer's."""
+    con = small()
+    con.execute(f"ALTER TABLE addresses ADD COLUMN {name} INTEGER")
+    con.execute(f"UPDATE addresses SET {name} = 1 - customer_id")
+    session = dpsql.Session(con, schema=declared())
+    pairs = (
+        "SELECT a.city, COUNT(*) AS n FROM orders o JOIN addresses a ON o.address_id = a.id{} "
+        "JOIN orders p ON p.customer_id = o.customer_id GROUP BY 1"
+    )
+    found = answered(session, pairs.format(""))
+    true = con.sql(pairs.format(" AND o.customer_id = a.customer_id")).fetchall()
+    assert {city: round(n) for city, n in found.rows() if round(n)} == dict(true)
+
+
 @pytest.mark.parametrize("bound", [1, 3, 10_000])
 def test_so_many_pairs_of_a_unit_count_at_most(bound):
     """They are kept when they have met: by units, whatever else is asked."""
