@@ -51,7 +51,7 @@ class RowCombination:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the tables, which are not combinations themselves."""
-        return tuple(sorted(name for table in self.sources for name in names_of(table)))
+        return tuple(sorted(one.name for table in self.sources for one in made_of(table)))
 
     @property
     def name(self) -> str:
@@ -126,15 +126,13 @@ class RowCombination:
         return Table(self.name, {}, path=(database, schema, self.name), unit=unit)
 
 
-def sources_of(table: Table) -> tuple[Table, ...]:
-    """Return the tables that a combination is made of, with what their rows refer to."""
+def made_of(table: Table) -> tuple[Table, ...]:
+    """Return the tables that a table is made of, with what their rows refer to.
+
+    They are those of a combination, or the table itself.
+    """
     tables = table.origin.tables if table.origin is not None else ()
-    return tuple(one for each in tables for one in (sources_of(each) or (each,)))
-
-
-def names_of(table: Table) -> tuple[str, ...]:
-    """Return the tables that a table is made of: those of a combination, or itself."""
-    return tuple(source.name for source in sources_of(table) or (table,))
+    return tuple(one for each in tables for one in made_of(each)) or (table,)
 
 
 def bound_of(
@@ -149,7 +147,7 @@ def bound_of(
         SchemaError: nothing says so.
     """
     given = [unit, *(schema.units.values() if schema is not None else ())]
-    made = [one for each in combination.sources for one in (sources_of(each) or (each,))]
+    made = [one for each in combination.sources for one in made_of(each)]
     wanted = Counter(table.path for table in made)
     declared: dict[str, int] = {}
     for one in given:

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import SchemaError, printable
+from dpsql.schema.combined import made_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import references_for
 from dpsql.schema.fetching import fetch
@@ -65,7 +66,7 @@ def with_parents(
     Raises:
         SchemaError: rows of the units' own table refer to each other; the catalog can't be read.
     """
-    if table.unit is None or stored_first(table) is not table:
+    if table.unit is None or made_of(table)[0] is not table:
         return table
     return _Referred(con, table, declared, unit, describe).grain()
 
@@ -86,14 +87,8 @@ def root_of(
     describe: Describe,
 ) -> str:
     """Return the table and the columns of the ids of a table's units."""
-    name, columns = _Referred(con, stored_first(table), declared, unit, describe).root
+    name, columns = _Referred(con, made_of(table)[0], declared, unit, describe).root
     return ", ".join(f"{name}.{column}" for column in columns)
-
-
-def stored_first(table: Table) -> Table:
-    """Return the first of the tables that a table is made of; itself if it is no combination."""
-    sources = table.origin.tables if table.origin is not None else ()
-    return stored_first(sources[0]) if sources else table
 
 
 def check_same_units(
@@ -126,7 +121,7 @@ def check_same_units(
             f"{both}, and both have rows of the same table.",
             hint="release from each of them in its own call.",
         )
-    made = [stored_first(table) for table in (first, other)]
+    made = [made_of(table)[0] for table in (first, other)]
     ways = [_Referred(con, table, declared, unit, describe) for table in made]
     roots = [way.root for way in ways]
     shown = [", ".join(printable(f"{name}.{column}") for column in ids) for name, ids in roots]

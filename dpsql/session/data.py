@@ -21,7 +21,7 @@ from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, verify_unchanged
-from dpsql.schema.combined import RowCombination, bound_of, names_of
+from dpsql.schema.combined import RowCombination, bound_of, made_of
 from dpsql.schema.declared_keys import check_references
 from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database
@@ -127,8 +127,9 @@ class DeclaredData:
             SchemaError: their units are not the same, or nothing bounds how many count.
         """
         first, *others = combination.sources
+        made = [one.path for one in made_of(first)]
         for other in others:
-            if names_of(other) != names_of(first):
+            if [one.path for one in made_of(other)] != made:
                 self.check_same_units(first, other)
         rows = bound_of(self.con, combination, self.schema, self.unit)
         root = root_of(self.con, first, self.schema, self.unit, describe_table)

@@ -27,7 +27,7 @@ from dpsql.release import Before
 from dpsql.release.counted import Counts, counts_of
 from dpsql.release.tables import about, identity_of, lifted
 from dpsql.request import Request
-from dpsql.schema.combined import sources_of
+from dpsql.schema.combined import made_of
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.grain import neighbours_of
 from dpsql.schema.table import Parent, Table
@@ -131,7 +131,8 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
     for own in script.each:
         coding = Coding(own.table, own.merged, own.keys)
         asked = [(own.table, coding.read(own.workload.domain, own.measures.values()))]
-        yield from ((source, source.parents) for source in sources_of(own.table))
+        made = [source for source in made_of(own.table) if source is not own.table]
+        yield from ((source, source.parents) for source in made)
         for table, names in asked:  # which grows
             parents, within, _ = others_of(table, names)
             yield table, parents

@@ -177,6 +177,10 @@ def test_a_unit_changes_what_it_costs_at_most(seed):
             "no FOREIGN KEYs say",
         ),
         (
+            "SELECT COUNT(*) FROM orders o JOIN other.orders s ON o.customer_id = s.store",
+            "rows of the same units",
+        ),
+        (
             "SELECT COUNT(*) FROM orders o JOIN addresses a ON o.customer_id = a.customer_id "
             "WHERE EXISTS (SELECT 1 FROM items i WHERE i.order_id = o.id)",
             "over private rows",
@@ -190,7 +194,12 @@ def test_a_unit_changes_what_it_costs_at_most(seed):
 )
 def test_other_joins_are_refused_before_the_charge(sql, said):
     con = small()
-    schema = dpsql.Schema({}, units=dict(declared().units) | {"stores": dpsql.Unit("id", 1)})
+    con.execute("CREATE SCHEMA other; CREATE TABLE other.orders (store INTEGER)")
+    others = {
+        "stores": dpsql.Unit("id", 1),
+        "other.orders": dpsql.Unit("store", {"other.orders": 1, "orders, orders": 9}),
+    }
+    schema = dpsql.Schema({}, units=dict(declared().units) | others)
     session = dpsql.Session(con, schema=schema)
     with pytest.raises(dpsql.DpsqlError) as caught:
         session.query(sql, budget=HUGE)
