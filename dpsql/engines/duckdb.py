@@ -74,9 +74,11 @@ class DuckDBEngine(Engine):
     ) -> DuckDBCounting:
         """Build the statements that count every wanted marginal; see `Engine.prepared`."""
         coding = Coding(table, merged, keys)
-        rows = [marginal for marginal in wanted if units.keys().isdisjoint(marginal)]
+        rows, of_units = list[Marginal](), list[Marginal]()
+        for marginal in wanted:
+            (rows if units.keys().isdisjoint(marginal) else of_units).append(marginal)
         needed = scans(coding, rows, measures) if rows else []
-        needed += [Scan(*count_units(coding, m, units, measures)) for m in wanted if m not in rows]
+        needed += [Scan(*count_units(coding, each, units, measures)) for each in of_units]
         return DuckDBCounting(
             self,
             tuple(wanted),

@@ -54,6 +54,7 @@ from dpsql.schema.catalog import (
 from dpsql.schema.declared import GENERATED, KnownColumn, fitted
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row, fetch
+from dpsql.schema.keys import COLUMNS
 from dpsql.schema.lookup import (
     StoredView,
     attached_file,
@@ -64,7 +65,7 @@ from dpsql.schema.lookup import (
     storing,
 )
 from dpsql.schema.names import apart
-from dpsql.schema.references import COLUMNS, resolve_unit
+from dpsql.schema.references import resolve_unit
 from dpsql.schema.zones import check_zones
 
 if TYPE_CHECKING:

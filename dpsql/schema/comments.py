@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain, NumberBounds
@@ -69,10 +69,7 @@ def references_from(table: str, given: object) -> dict[str, str]:
     Raises:
         SchemaError: they are malformed.
     """
-    texts = isinstance(given, Mapping) and all(
-        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
-    )
-    if not isinstance(given, Mapping) or not texts:
+    if not is_of_texts(given):
         raise SchemaError(
             f"{printable(table)}: references map columns to the columns that they refer to.",
             hint='for example {"customer_id": "customers.id"}; of several, "shop, nr": '
@@ -82,6 +79,13 @@ def references_from(table: str, given: object) -> dict[str, str]:
         ", ".join(f"{table}.{column.strip()}" for column in columns.split(",")): key
         for columns, key in given.items()
     }
+
+
+def is_of_texts(given: object) -> TypeGuard[Mapping[str, str]]:
+    """Whether something maps texts to texts, none of which is empty."""
+    return isinstance(given, Mapping) and all(
+        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
+    )
 
 
 def domains_of(

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _COMMENTS = """
-    SELECT table_name, comment FROM system.main.duckdb_tables()
-    WHERE database_name = $1 AND schema_name = $2 AND system.main.contains(comment, $3)
+    SELECT database_name, schema_name, table_name, comment FROM system.main.duckdb_tables()
+    WHERE system.main.contains(comment, $1)
     UNION ALL
-    SELECT view_name, comment FROM system.main.duckdb_views()
-    WHERE database_name = $1 AND schema_name = $2 AND system.main.contains(comment, $3)
+    SELECT database_name, schema_name, view_name, comment FROM system.main.duckdb_views()
+    WHERE system.main.contains(comment, $1)
 """
 _SCHEMAS = """
     SELECT DISTINCT database_name, schema_name FROM system.main.duckdb_columns() WHERE NOT internal
@@ -60,12 +60,13 @@ def references_for(
     return _noted(con, path[:2]) | _given(schema, unit)
 
 
-def _noted(con: DuckDBPyConnection, place: Sequence[str]) -> dict[str, str]:
-    """Return what comments of one schema say."""
+def _noted(con: DuckDBPyConnection, place: Sequence[str] = ()) -> dict[str, str]:
+    """Return what comments say: of one schema of one database, or everywhere."""
     found: dict[str, str] = {}
-    for table, comment in fetch(con, _COMMENTS, [*place, PREFIX]):
-        with suppress(SchemaError):
-            found |= references_of(table, comment)
+    for *where, table, comment in fetch(con, _COMMENTS, [PREFIX]):
+        if where[: len(place)] == list(place):
+            with suppress(SchemaError):
+                found |= references_of(table, comment)
     return found
 
 
@@ -85,11 +86,10 @@ def check_references(
     Raises:
         SchemaError: one doesn't; the catalog can't be read.
     """
-    places = {(str(d), str(s)) for d, s in fetch(con, _SCHEMAS)}
-    given = {column: of for place in places for column, of in _noted(con, place).items()}
-    given |= _given(schema, unit)
+    given = _noted(con) | _given(schema, unit)
     if not given:
         return
+    places = {(str(d), str(s)) for d, s in fetch(con, _SCHEMAS)}
     catalogs = [read_keys(partial(fetch, con), (*place, "")) for place in sorted(places)]
     for child, parent in given.items():
         _check(child, parent, [one for one in catalogs if one.columns])

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.hints import option
-from dpsql.schema.keys import COLUMNS as COLUMNS
 from dpsql.schema.keys import Edge, Fetch, KeyCatalog, is_id, match, read_keys, target
 from dpsql.schema.table import closest
 from dpsql.schema.units import Join, ResolvedUnit, Unit

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint, option
-from dpsql.schema.comments import is_ours, read_comment, references_of
+from dpsql.schema.comments import is_of_texts, is_ours, read_comment, references_of
 from dpsql.schema.numbers import shown
 
 MAX_ROWS = 1_000_000
@@ -156,10 +156,7 @@ def checked_references(given: Mapping[str, str]) -> Mapping[str, str]:
     Raises:
         SchemaError: they are no mapping of texts to texts.
     """
-    texts = isinstance(given, Mapping) and all(
-        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
-    )
-    if not texts:
+    if not is_of_texts(given):
         raise SchemaError(
             f"{shown(given)} is no mapping of columns to the columns that they refer to.",
             hint='for example references={"orders.customer_id": "customers.id"}.',
