@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from dpsql.errors import SchemaError, printable
@@ -11,12 +11,14 @@ from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds
 from dpsql.schema.drafts import drafted, drafted_bounds, singles_out, sums_only
 from dpsql.schema.groups import Groups
 from dpsql.schema.lines import WIDTH, as_entry, listed
+from dpsql.schema.proposals import Proposal
 from dpsql.schema.table import Table
 from dpsql.schema.toml import parse_toml, toml_key, toml_text
 
 _HEAD = "# What is public about the tables, for dpsql.Schema.load and --schema.\n"
 TODO = "# TODO "
 """Before each line that needs a decision; without these characters it is an entry."""
+_ROWS = "max_rows = 3  # how many rows of each are counted"
 _DECIDE = """\
 # Each line with TODO needs a decision. What it says is a guess, by the column's name and type only:
 # write what holds whatever rows there are, and take "# TODO " away; or delete the line. A column
@@ -24,12 +26,19 @@ _DECIDE = """\
 """
 
 
-def write_toml(tables: Iterable[Table]) -> str:
+def write_toml(
+    tables: Iterable[Table], proposals: Mapping[tuple[str, ...], Proposal] | None = None
+) -> str:
     """Write a schema file that declares what is known of some tables.
 
     `Schema.load` reads it back to the same domains and units. A column without a domain becomes a
-    comment with a draft of what to declare, after `TODO`, and so does the privacy unit, where a
-    column looks like one. What only the catalog can describe becomes a comment, too.
+    comment with a draft of what to declare, after `TODO`, and so do the privacy unit, where keys
+    lead to one or a column looks like one, and references. What only the catalog can describe
+    becomes a comment, too.
+
+    Args:
+        tables: the tables.
+        proposals: path of a table → what may be declared of it, see `proposals.proposed`.
 
     Raises:
         SchemaError: two tables have the same name.
@@ -42,7 +51,7 @@ def write_toml(tables: Iterable[Table]) -> str:
                 f"There are two tables {printable(name)}.",
                 hint="a schema file is for the tables of one database.",
             )
-        written[name.lower()] = _section(name, table)
+        written[name.lower()] = _section(name, table, (proposals or {}).get(table.path))
     decide = _DECIDE if any(TODO in section for section in written.values()) else ""
     return "\n".join([_HEAD + decide, *written.values()])
 
@@ -53,14 +62,12 @@ def _name(table: Table) -> str:
     return table.name if schema == "main" else f"{schema}.{table.name}"
 
 
-def _section(name: str, table: Table) -> str:
+def _section(name: str, table: Table, proposal: Proposal | None) -> str:
     key = toml_key(name)
     lines: list[str] = []
-    person = _person(table)
-    if table.unit is not None or table.each_row or table.groups or person:
-        lines.append(f"[{key}]")
-    if person:
-        lines += [f"{TODO}{printable(line)}" for line in _drafted_unit(person)]
+    drafts = [f"{TODO}{printable(line)}" for line in _drafts(table, proposal or Proposal())]
+    if table.unit is not None or table.each_row or table.groups or drafts:
+        lines += [f"[{key}]", *drafts]
     if table.unit is not None:
         lines += [f"unit = {toml_text(table.unit.name)}", f"max_rows = {table.unit.max_rows}"]
         groups = table.unit.max_groups
@@ -83,18 +90,32 @@ def _section(name: str, table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _person(table: Table) -> str:
-    """Name the column that looks as if it told persons apart, if nothing says whose rows are."""
+def _drafts(table: Table, proposal: Proposal) -> Iterator[str]:
+    """Draft what a table may declare besides its columns."""
+    if proposal.references:
+        pairs = (
+            f"{toml_key(name)} = {toml_text(key)}" for name, key in proposal.references.items()
+        )
+        yield f"references = {{ {', '.join(pairs)} }}  # by their names; no FOREIGN KEY says so"
     if table.unit is not None or table.each_row:
-        return ""
-    return next((name for name in (*table.columns, *table.undeclared) if singles_out(name)), "")
-
-
-def _drafted_unit(person: str) -> tuple[str, str]:
-    return (
-        f"unit = {toml_text(person)}  # if one may have several rows; else delete both lines",
-        "max_rows = 3  # how many rows of each are counted",
-    )
+        return
+    root = proposal.root
+    if not root:
+        person = next((n for n in (*table.columns, *table.undeclared) if singles_out(n)), "")
+        if person:
+            note = "if one may have several rows; else delete both lines"
+            yield f"unit = {toml_text(person)}  # {note}"
+            yield _ROWS
+    elif not proposal.unit:
+        yield f"each_row = true  # if its rows belong to nobody in {root}; or name it in public="
+    elif root == table.name:
+        leading = ", ".join(proposal.leading)
+        yield f"unit = {toml_text(proposal.unit)}  # to protect each with its rows in {leading}"
+        yield "max_rows = 1  # each is one row here"
+    else:
+        also = f"; or {', '.join(map(toml_text, proposal.others))}" if proposal.others else ""
+        yield f"unit = {toml_text(proposal.unit)}  # whose each row is: a row of {root}{also}"
+        yield _ROWS
 
 
 def _groups(groups: Groups) -> str:

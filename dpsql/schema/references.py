@@ -106,6 +106,21 @@ class ForeignKeys:
         return ()
 
 
+def leads_to(catalog: KeyCatalog, root: str) -> tuple[str, ...]:
+    """Return the tables from which keys lead to a table."""
+    return tuple(name for name in catalog.columns if root in _reachable(catalog, name))
+
+
+def ids_of(catalog: KeyCatalog, name: str, root: str) -> list[str]:
+    """Return columns with the ids of another table's rows, one for each way there, of two."""
+    ways = _ways(catalog, name, root, narrow=True) or _ways(catalog, name, root, narrow=False)
+    own = (
+        _last(name, way).replace(f"{name}.", "") if len(way) == 1 else _last(name, way)
+        for way in ways
+    )
+    return list(dict.fromkeys(own))
+
+
 def _steps(catalog: KeyCatalog, table: str) -> tuple[Join, ...]:
     return tuple(
         catalog.join(edge)

@@ -231,3 +231,33 @@ def test_a_plan_that_loses_accuracy_is_loud(commands, monkeypatch):
     assert not commands.ledger.exists() or "rho" not in commands.done("ledger", commands.ledger)
     commands.done("release", *asked, "--out", out, "--accept-gap")
     commands.done("query", BY_SEX, "--db", commands.db, "--rho", 1, "--accept-gap")
+
+
+def test_units_and_references_are_proposed(commands):
+    with duckdb.connect(commands.db) as con:
+        con.execute("DROP TABLE people").fetchall()
+        con.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, vip BOOLEAN)").fetchall()
+        con.execute("""
+            CREATE TABLE orders (customer INTEGER REFERENCES customers (id), shop_id INTEGER);
+            CREATE TABLE shops (id INTEGER);
+        """).fetchall()
+    tables = commands.document("schema", "--db", commands.db)["tables"]
+    assert {table["table"]: table["proposed"] for table in tables} == {
+        "customers": {"unit": "customers", "root": "customers", "references": {}},
+        "orders": {
+            "unit": "customers", "root": "customers", "references": {"shop_id": "shops.id"}
+        },
+        "shops": {"unit": None, "root": "customers", "references": {}},
+    }  # fmt: skip
+    text = commands.done("schema", "--db", commands.db)
+    assert "  Its rows may belong to customers.\n" in text
+    assert "  shop_id may refer to shops.id, but no FOREIGN KEY says so.\n" in text
+    assert "  Hint: dpsql schema --toml drafts what to declare then.\n" in text
+    file = commands.folder / "shop.toml"
+    drafts = commands.done("schema", "--db", commands.db, "--toml")
+    file.write_text(drafts.replace("# TODO ", ""), encoding="utf-8")
+    again = commands.document("schema", "--db", commands.db, "--schema", file)["tables"]
+    assert [table["unit"] for table in again] == [
+        {"key": "id", "max_rows": 1}, {"key": "customers.id", "max_rows": 3}, None,
+    ]  # fmt: skip
+    assert not any(table["proposed"]["unit"] for table in again)

@@ -11,13 +11,14 @@ from dpsql.errors import SchemaError
 from dpsql.hints import for_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
     from dpsql.schema import Schema, Table
     from dpsql.schema.domain import NumberBounds
+    from dpsql.schema.proposals import Proposal
 
 
 @click.command(short_help="Print what is public about tables.")
@@ -34,18 +35,22 @@ def schema(
     No row is read. Columns without a public domain come with a hint at how to declare one.
     """
     from dpsql.schema.document import write_toml
+    from dpsql.schema.proposals import Proposal, proposed
 
     if as_toml and as_json:
         raise click.UsageError("Choose one of --toml and --json.")
     with opening.database(db) as con:
-        tables = _tables(con, names, opening.schema_file(declared))
+        given = opening.schema_file(declared)
+        tables = _tables(con, names, given)
+        proposals = proposed(con, tables, given)
+    each = [(table, proposals.get(table.path, Proposal())) for table in tables]
     if as_toml:
-        output.say(write_toml(tables).removesuffix("\n"))
+        output.say(write_toml(tables, proposals).removesuffix("\n"))
     elif as_json:
-        output.say_json({"tables": [_document(table) for table in tables]})
+        output.say_json({"tables": [_document(*one) for one in each]})
     else:
-        for table in tables:
-            _print(table)
+        for one in each:
+            _print(*one)
 
 
 def _tables(
@@ -66,8 +71,10 @@ def _tables(
     return [describe_table(con, parts, declared) for parts in found]
 
 
-def _print(table: Table) -> None:
+def _print(table: Table, proposal: Proposal) -> None:
     output.say(f"{table.name}: {table.neighbours}")
+    for line in _proposed(table, proposal):
+        output.say(f"  {line}")
     rows = [(f"  {name}", domain.size, domain) for name, domain in table.columns.items()]
     if rows:
         output.say_table(["  column", "cells", "domain"], rows)
@@ -84,12 +91,27 @@ def _print(table: Table) -> None:
     output.say()
 
 
-def _document(table: Table) -> dict[str, object]:
+def _proposed(table: Table, proposal: Proposal) -> Iterator[str]:
+    """Word what may be declared of whose rows there are, and of what they refer to."""
+    for column, key in proposal.references.items():
+        yield f"{column} may refer to {key}, but no FOREIGN KEY says so."
+    if proposal.unit and proposal.root != table.name:
+        yield f"Its rows may belong to {proposal.root}."
+    if proposal.unit or proposal.references:
+        yield "Hint: dpsql schema --toml drafts what to declare then."
+
+
+def _document(table: Table, proposal: Proposal) -> dict[str, object]:
     unit = table.unit
     return {
         "table": table.name,
         "neighbours": table.neighbours,
         "unit": None if unit is None else {"key": unit.name, "max_rows": unit.max_rows},
+        "proposed": {
+            "unit": proposal.unit or None,
+            "root": proposal.root or None,
+            "references": dict(proposal.references),
+        },
         "columns": [
             {"name": n, "type": d.type, "cells": d.size, "nullable": d.nullable, "domain": str(d)}
             for n, d in table.columns.items()
