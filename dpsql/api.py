@@ -94,6 +94,7 @@ def query(
         confidence: adds interval columns, see `Session.release`.
         unit: the column that tells to whom a row belongs, see `Session`.
         max_rows: how many rows of one unit count at most, see `Session`.
+        max_groups: in how many groups one unit counts at most, see `Session`.
         references: keys that the database doesn't know, see `dpsql.Unit`.
         vintage: the state of the data, see `Session`.
         accept_schema: whether a changed description of the table is meant, see `Session`.
@@ -150,6 +151,7 @@ def plan(
         unit: the column that tells to whom a row belongs, see `Session`.
         max_rows: how many rows of one unit count at most, see `Session`; for a `Workload` it
             may be given alone.
+        max_groups: see `Session`.
         references: see `dpsql.Unit`.
         given: plans for a `Workload` over the same domain that were measured before; answers
             then follow from all measurements together. (A session does that by itself.)
@@ -235,6 +237,7 @@ def compare(
         tolerance: the certified relative gap that QuerySmasher aims for.
         unit: see `plan`.
         max_rows: see `plan`.
+        max_groups: see `plan`.
         references: see `dpsql.Unit`.
 
     Raises:

@@ -20,6 +20,7 @@ Kind = Literal[
     "texts",
     "single",
     "bounds",
+    "whole",
     "number",
     "amount",
     "pairs",
@@ -36,7 +37,8 @@ class Flag:
 
     `texts`, `pairs` (name=25) and `keys` (orders.customer_id=customers.id) may be repeated; a
     `single` text that is repeated is handed over as several, to be refused; `bounds` are one whole
-    number, or several with names (orders=10); `off` is a switch that is on without it.
+    number, or several with names (orders=10), `whole` is one; `off` is a switch that is on without
+    it.
     """
 
     help: str
@@ -53,6 +55,11 @@ FLAGS: Mapping[str, Flag] = {
         "How many rows of one unit count at most; of several tables, orders=10. Repeatable.",
         "bounds",
         "K",
+    ),
+    "max_groups": Flag(
+        "With --unit: in how many groups one counts at most where units are counted.",
+        "whole",
+        "M",
     ),
     "references": Flag(
         "With --unit: a key that the database doesn't know, orders.customer_id=customers.id. "
@@ -171,6 +178,17 @@ def bound(text: str) -> tuple[str, int]:
     if typed.strip().isdecimal() and bool(equals) == bool(name):
         return name, int(typed)
     raise ValueError(f"{text!r} is no whole number, nor of the form orders=10")
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not text.strip().isdecimal():
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
 
 
 def bounds_of(given: Collection[tuple[str, int]]) -> int | dict[str, int] | None:

@@ -32,6 +32,7 @@ from dpsql.flags import (
     named_number,
     one_of,
     spelling,
+    whole_number,
 )
 from dpsql.hints import for_cell
 from dpsql.planner.plans.plan import Plan
@@ -350,6 +351,7 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
     "texts": {"action": "append"},
     "single": {"action": "append"},
     "bounds": {"type": _reading(bound), "action": "append"},
+    "whole": {"type": _reading(whole_number)},
     "number": {"type": float},
     "amount": {"type": _reading(exact_number)},
     "pairs": {"type": _reading(named_number), "action": "append", "default": []},

@@ -75,6 +75,7 @@ class PrivateFrame:
             unit: the column that tells to whom a row belongs; by default each row is protected
                 by itself.
             max_rows: how many rows of one unit count at most. Needed with `unit`.
+            max_groups: in how many groups one counts at most where units are counted.
             ledger: a file that keeps the account across calls.
             public: name → frame, for tables that hold no private row and may be joined.
             confidence: adds interval columns, for example 0.95.

@@ -51,6 +51,7 @@ class UnitOptions(TypedDict, total=False):
     public: PublicTables | None
     unit: UnitLike
     max_rows: int | Mapping[str, int] | None
+    max_groups: int | None
     references: Mapping[str, str] | None
 
 
@@ -263,6 +264,7 @@ class Declared:
     public: PublicTables | None = None
     unit: UnitLike = None
     max_rows: int | Mapping[str, int] | None = None
+    max_groups: int | None = None
     references: Mapping[str, str] | None = None
     vintage: str = ""
     accept_schema: bool = False

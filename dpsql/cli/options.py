@@ -22,6 +22,7 @@ from dpsql.flags import (
     named_number,
     one_of,
     spelling,
+    whole_number,
 )
 from dpsql.request import SessionOptions
 
@@ -164,6 +165,7 @@ _TYPES: Mapping[str, Any] = {
     "schema": FILE,
     "ledger": click.Path(dir_okay=False, path_type=Path),
     "bounds": Typed("whole number", bound),
+    "whole": Typed("whole number", whole_number),
     "number": float,
     "amount": AMOUNT,
     "pairs": Typed("name=number", named_number),
@@ -216,7 +218,8 @@ def _typed(names: Collection[str]) -> dict[str, Callable[[Any], Any]]:
 
 def _source(given: dict[str, Any]) -> DatabaseOptions:
     each_row = given.pop("each_row")
-    if each_row and (given["unit"] or given["max_rows"] or given["references"]):
+    units = given["unit"] or given["max_rows"] or given["references"] or given["max_groups"]
+    if each_row and units:
         raise click.UsageError("--each-row is for tables without --unit and --max-rows.")
     if each_row:
         from dpsql.schema import EACH_ROW

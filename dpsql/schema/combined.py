@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpsql.errors import UnboundedError, printable
+from dpsql.errors import SchemaError, UnboundedError, printable
 from dpsql.hints import option
 from dpsql.schema.declarations import Schema
+from dpsql.schema.declared_keys import comments
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.grain import origins
 from dpsql.schema.lookup import means
 from dpsql.schema.table import Origin, Parent, Table
-from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit
+from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit, from_comment
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -146,17 +147,23 @@ def bound_of(
     Raises:
         SchemaError: nothing says so.
     """
-    given = [unit, *(schema.units.values() if schema is not None else ())]
     made = [one for each in combination.sources for one in made_of(each)]
     wanted = Counter(table.path for table in made)
-    declared: dict[str, int] = {}
-    for one in given:
-        rows = one.max_rows if isinstance(one, Unit) else None
-        declared |= dict(rows) if isinstance(rows, Mapping) else {}
-    for name, rows in declared.items():
-        if Counter(_of_tables(con, name, list(wanted))) == wanted:
-            return rows
-    shown = {**declared, combination.name: 20}
+    noted = (from_comment(*each) for each in _comments(con, made))
+    declared = schema.units.values() if schema is not None else ()
+    shown: dict[str, int] = {}
+    for units in ([unit], declared, noted):  # each goes before the next
+        given = [(n, rows) for one in units for n, rows in _bounds(one).items()]
+        own = [each for each in given if Counter(_of_tables(con, each[0], list(wanted))) == wanted]
+        if len({rows for _, rows in own}) > 1:
+            raise SchemaError(
+                f"Several bounds are declared where rows of {printable(combination.name)} meet.",
+                hint="declare one of them, or the same for all tables.",
+            )
+        if own:
+            return own[0][1]
+        shown = dict(given) | shown
+    shown[combination.name] = 20
     raise UnboundedError(
         f"Nothing says how many rows of a unit count where rows of {printable(combination.name)} "
         "meet.",
@@ -164,6 +171,20 @@ def bound_of(
         + option("max_rows", shown)
         + ".",
     )
+
+
+def _bounds(unit: Unit | EachRow | None) -> Mapping[str, int]:
+    """Return what a unit says of several tables."""
+    rows = unit.max_rows if isinstance(unit, Unit) else None
+    return rows if isinstance(rows, Mapping) else {}
+
+
+def _comments(con: DuckDBPyConnection, tables: Sequence[Table]) -> Iterator[tuple[str, str]]:
+    """Yield the tables of some that have a comment for dpsql, each with it."""
+    paths = {table.path for table in tables}
+    for *where, comment in comments(con):
+        if tuple(where) in paths:
+            yield where[-1], comment
 
 
 def _of_tables(

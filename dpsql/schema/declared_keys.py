@@ -60,10 +60,19 @@ def references_for(
     return _noted(con, path[:2]) | _given(schema, unit)
 
 
+def comments(con: DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
+    """Return database, schema and name of tables and views, with what they say for dpsql.
+
+    Raises:
+        SchemaError: the catalog can't be read.
+    """
+    return fetch(con, _COMMENTS, [PREFIX])
+
+
 def _noted(con: DuckDBPyConnection, place: Sequence[str] = ()) -> dict[str, str]:
     """Return what comments say: of one schema of one database, or everywhere."""
     found: dict[str, str] = {}
-    for *where, table, comment in fetch(con, _COMMENTS, [PREFIX]):
+    for *where, table, comment in comments(con):
         if where[: len(place)] == list(place):
             with suppress(SchemaError):
                 found |= references_of(table, comment)

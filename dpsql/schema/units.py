@@ -87,11 +87,12 @@ class Unit:
         unit: UnitLike,
         max_rows: int | Mapping[str, int] | None,
         references: Mapping[str, str] | None = None,
+        max_groups: int | None = None,
     ) -> Unit | EachRow | None:
         """Make a unit of the arguments of these names; None if all are missing.
 
-        `unit` is a column's name, whose `max_rows` stand beside it, and `references` if there are
-        any; a `Unit`, or a sequence of one; or `EACH_ROW`.
+        `unit` is a column's name, whose `max_rows` stand beside it, and `references` and
+        `max_groups` if there are any; a `Unit`, or a sequence of one; or `EACH_ROW`.
 
         Raises:
             SchemaError: one of them is missing, or not what it should be; or there are several
@@ -111,8 +112,13 @@ class Unit:
                     hint='pass dpsql.Unit("customers", 3, references={"orders.customer_id": '
                     '"customers.id"}).',
                 )
+            if max_groups is not None:
+                raise SchemaError(
+                    f"{unit!r} has no bound on groups beside it.",
+                    hint='pass dpsql.Unit("person_id", 3, max_groups=5).',
+                )
             return unit
-        if unit is None and max_rows is None and references is None:
+        if unit is None and max_rows is None and references is None and max_groups is None:
             return None
         if unit is None or max_rows is None:
             raise SchemaError(
@@ -123,7 +129,7 @@ class Unit:
                 + option("max_rows", 3)
                 + ".",
             )
-        return cls(unit, max_rows, references or {})
+        return cls(unit, max_rows, references or {}, max_groups)
 
 
 def _is_bound(rows: object) -> bool:

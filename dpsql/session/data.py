@@ -57,7 +57,8 @@ class DeclaredData:
         schema = declared.schema
         if schema is not None and not isinstance(schema, Schema):
             schema = Schema(schema)
-        unit = Unit.given(declared.unit, declared.max_rows, declared.references)
+        beside = declared.max_rows, declared.references, declared.max_groups
+        unit = Unit.given(declared.unit, *beside)
         return cls(con, schema, unit, PublicReader(con, declared.public))
 
     def compile(

@@ -156,3 +156,34 @@ def test_bounds_of_several_tables(commands):
     assert "no whole number" in commands.run("query", sql, *declared, "pets=x", *LARGE).output
     other = commands.run("query", "SELECT COUNT(*) FROM people", *declared, "pets=2", *LARGE)
     assert "--max-rows pets=2 --max-rows people=10" in other.output
+
+
+def test_bounds_on_groups_and_on_pairs(commands):
+    with duckdb.connect(commands.db) as con:
+        con.execute("""
+            CREATE TABLE customers (id INTEGER PRIMARY KEY);
+            CREATE TABLE orders (
+                customer_id INTEGER REFERENCES customers (id),
+                month INTEGER NOT NULL CHECK (month BETWEEN 1 AND 6)
+            );
+            CREATE TABLE visits (customer_id INTEGER REFERENCES customers (id));
+            INSERT INTO customers VALUES (1);
+            INSERT INTO orders SELECT 1, i FROM range(1, 7) AS t(i);
+            INSERT INTO visits SELECT 1 FROM range(10);
+        """).fetchall()
+    asked = ("--db", commands.db, "--rho", 10**12, "--unit", "customers", "--json")
+    rows = ("--max-rows", "orders=3", "--max-rows", "visits=4", "--max-rows", "orders, visits=20")
+    months = "SELECT month, COUNT(DISTINCT customer_id) AS n FROM orders GROUP BY month"
+    found = json.loads(commands.done("query", months, *asked, *rows, "--max-groups", 2))
+    assert round(sum(row["n"] for row in found["rows"])) == 2
+    pairs = "SELECT COUNT(*) AS n FROM orders o JOIN visits v ON o.customer_id = v.customer_id"
+    found = json.loads(commands.done("query", pairs, *asked, *rows))
+    assert round(found["rows"][0]["n"]) == 20
+    wrong = commands.run("query", months, *asked, *rows, "--max-groups", "orders=2")
+    assert wrong.exit_code == 2
+    assert "'orders=2' is no whole number" in wrong.stderr
+    alone = commands.run("query", BY_SEX, "--db", commands.db, "--rho", 1, "--max-groups", 2)
+    assert alone.exit_code == 4
+    assert "--unit person_id --max-rows 3" in alone.stderr
+    row = commands.run("query", BY_SEX, "--db", commands.db, "--each-row", "--max-groups", 2)
+    assert row.exit_code == 2

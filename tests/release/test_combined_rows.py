@@ -306,3 +306,62 @@ def test_rows_of_another_database_are_charged_for_in_its_account(tmp_path):
                     dpsql.Session(con, unit=unit).query(pairs, **ask)
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as own:
         assert dpsql.Session(own).ledger.spent == ask["budget"].mu_squared
+
+
+class TestBoundsOfPairs:
+    """They may stand wherever a unit does."""
+
+    SQL = "SELECT COUNT(*) AS n FROM orders o JOIN addresses a ON o.customer_id = a.customer_id"
+
+    @pytest.fixture
+    def con(self):
+        con = duckdb.connect()
+        con.execute("""
+            CREATE TABLE customers (id INTEGER PRIMARY KEY);
+            CREATE TABLE orders (customer_id INTEGER REFERENCES customers (id));
+            CREATE TABLE addresses (customer_id INTEGER REFERENCES customers (id));
+        """)
+        return con
+
+    def plan_bound(self, session):
+        return session.plan(self.SQL, budget=dpsql.Budget(rho=1)).contributions
+
+    def test_in_a_schema_file(self, con, tmp_path):
+        file = tmp_path / "schema.toml"
+        file.write_text(
+            '[orders]\nunit = "customer_id"\nmax_rows = { orders = 5, "orders, addresses" = 33 }\n'
+            '[addresses]\nunit = "customer_id"\nmax_rows = 9\n'
+            '[customers]\nunit = "id"\nmax_rows = 1\n'
+        )
+        session = dpsql.Session(con, schema=dpsql.Schema.load(file))
+        assert self.plan_bound(session) == 33
+
+    def test_in_a_comment(self, con):
+        for table, rows in (
+            ("orders", '{"orders": 5, "addresses, orders": 34}'), ("addresses", 9), ("customers", 1)
+        ):  # fmt: skip
+            said = f'dpsql: {{"unit": "customers", "max_rows": {rows}}}'
+            con.execute(f"COMMENT ON TABLE {table} IS '{said}'").fetchall()
+        assert self.plan_bound(dpsql.Session(con)) == 34
+        both = {"orders": 5, "orders,addresses": 35}
+        unit = dpsql.Unit("customers", both)
+        over = dpsql.Schema({}, units={"orders": unit})
+        assert self.plan_bound(dpsql.Session(con, schema=over)) == 35
+
+    def test_beside_the_unit(self, con):
+        bounds = {"orders": 5, "addresses": 9, "orders, addresses": 36}
+        session = dpsql.Session(con, unit="customers", max_rows=bounds)
+        assert self.plan_bound(session) == 36
+
+    def test_two_of_them(self, con):
+        units = {
+            name: dpsql.Unit("customer_id", {name: 5, "orders, addresses": rows})
+            for name, rows in (("orders", 7), ("addresses", 8))
+        } | {"customers": dpsql.Unit("id", 1)}
+        session = dpsql.Session(con, schema=dpsql.Schema({}, units=units))
+        with pytest.raises(SqlError, match="A join of private tables") as refused:
+            self.plan_bound(session)
+        assert "Several bounds are declared where rows of addresses, orders" in refused.value.hint
+        units["addresses"] = dpsql.Unit("customer_id", {"addresses": 5, "addresses,orders": 7})
+        session = session.redeclared(schema=dpsql.Schema({}, units=units))
+        assert self.plan_bound(session) == 7

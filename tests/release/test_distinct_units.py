@@ -273,3 +273,17 @@ def test_a_bound_on_groups_says_nothing_of_rows(con, tmp_path):
         assert json.loads(document)["table"]["unit"]["max_groups"] == most
         assert dpsql.Release.load(tmp_path / str(most)).query(STATEMENTS["months"]).height == 6
     assert variances[1] < variances[0]
+
+
+def test_the_bound_on_groups_may_stand_beside_the_unit(con):
+    other = filled([(1, m, "a", 1.0) for m in range(1, 7)])
+    asked = {"budget": BUDGET_EACH, "unit": "id", "max_rows": 3, "max_groups": 2}
+    assert round(dpsql.query(other, STATEMENTS["months"], **asked)["n"].sum()) == 2
+    with pytest.raises(dpsql.SchemaError, match="has no bound on groups beside it") as refused:
+        dpsql.Session(con, unit=dpsql.Unit("id", 3), max_groups=2)
+    made = eval(refused.value.hint.removeprefix("pass ").removesuffix("."), {"dpsql": dpsql})  # noqa: S307
+    assert made.max_groups == 5
+    with pytest.raises(dpsql.SchemaError, match="needs a key and a bound"):
+        dpsql.Session(con, max_groups=2)
+    with pytest.raises(dpsql.SchemaError, match="max_groups can't be 0"):
+        dpsql.Session(con, unit="id", max_rows=3, max_groups=0)
