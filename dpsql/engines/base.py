@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpsql.rows.key import RowKey
 from dpsql.rows.measure import RowMeasure
 from dpsql.schema import Table
+from dpsql.workload.spread import SpreadRows
 from dpsql.workload.units import UnitGroups
 
 Marginal = tuple[str, ...]
@@ -49,6 +50,8 @@ class Counted(Mapping[Marginal, Counts]):
             `contributions` is 1, as a unit is one record, and each marginal has a measure.
         units: attribute of one cell → in how many cells a unit counts at most, once in each, in a
             marginal that has it among its attributes: there units are counted, and not rows.
+        spreads: how far apart the rows of a unit are that may be among those counted: in cells of
+            attributes of which none are counted together.
     """
 
     def __init__(
@@ -57,12 +60,15 @@ class Counted(Mapping[Marginal, Counts]):
         contributions: int,
         bounds: Mapping[str, int] = MappingProxyType({}),
         units: Mapping[str, int] = MappingProxyType({}),
+        spreads: Sequence[SpreadRows] = (),
     ) -> None:
         self._marginals, self._contributions = dict(marginals), contributions
         self.bounds = MappingProxyType(dict(bounds))
         """Measure → the largest magnitude of what a row adds."""
         self.units = MappingProxyType(dict(units))
         """Where units are counted → in how many cells one counts at most, once in each."""
+        self.spreads = tuple(spreads)
+        """How far apart the rows of one unit are that may be among those counted."""
 
     @property
     def contributions(self) -> int:

@@ -7,7 +7,8 @@ Guarantees:
     1. With Gaussian noise, `privacy_cost` of a `CertifiedPlan` is Σ_A k_A² Δ_A² / σ_A² over the
        attribute sets A of its blocks, exactly, where Δ_A is the largest change of the exact
        answers in A when one record is added or removed, and k_A is k = `contributions`, or 1 where
-       units are counted.
+       units are counted. Where the records of a unit are `spreads` apart, Δ_A² is the smaller bound
+       of `spread`, which then takes the place of the triangle inequality in 3.
     2. It is at most the budget's μ², compared as rationals, and the budget is not pure.
     3. Measuring every space once with independent noise round(N(0, σ_A²)) is μ-GDP with
        μ² = privacy_cost, for neighbors of which the counted records differ by at most k that
@@ -53,10 +54,18 @@ from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy import Budget
 from dpsql.privacy.pure import mu_squared_of_pure
+from dpsql.workload.spread import SpreadRows
 
 
-def spent(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction:
+def spent(
+    blocks: tuple[BlockStrategy, ...], contributions: int = 1, spreads: tuple[SpreadRows, ...] = ()
+) -> Fraction:
     """Return what measuring some blocks costs, exactly: as μ², or as ε with Laplace noise.
+
+    Args:
+        blocks: what is measured.
+        contributions: the most records of one unit that are counted.
+        spreads: how far these are apart.
 
     Raises:
         InternalError: they have noise of two kinds.
@@ -65,13 +74,15 @@ def spent(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction
     if len(pure) > 1:
         raise InternalError("a plan has noise of two kinds")
     times = contributions if pure == {True} else contributions**2
-    costs = (block.privacy_cost * (1 if block.of_units else times) for block in blocks)
+    costs = (block.cost(spreads) * (1 if block.of_units else times) for block in blocks)
     return sum(costs, Fraction(0))
 
 
-def privacy_cost(blocks: tuple[BlockStrategy, ...], contributions: int = 1) -> Fraction:
+def privacy_cost(
+    blocks: tuple[BlockStrategy, ...], contributions: int = 1, spreads: tuple[SpreadRows, ...] = ()
+) -> Fraction:
     """Return what measuring some blocks costs as μ²: exactly, or rounded up from an exact ε."""
-    amount = spent(blocks, contributions)
+    amount = spent(blocks, contributions, spreads)
     return mu_squared_of_pure(amount) if is_laplace(blocks) else amount
 
 
@@ -88,6 +99,8 @@ class CertifiedPlan:
     budget: Budget
     contributions: int = 1
     """The most records of one privacy unit that are counted."""
+    spreads: tuple[SpreadRows, ...] = ()
+    """How far these are apart."""
     privacy_cost: Fraction = field(init=False)
     """The cost as μ², of Gaussian differential privacy."""
 
@@ -97,7 +110,7 @@ class CertifiedPlan:
         spaces = [frozenset(space) for block in self.blocks for space in block.spaces]
         if len(set(spaces)) != len(spaces):
             raise InternalError("an attribute set is measured twice in one plan")
-        cost = spent(self.blocks, self.contributions)
+        cost = spent(self.blocks, self.contributions, self.spreads)
         if self.blocks and is_laplace(self.blocks) != self.budget.pure:
             raise InternalError("a pure budget is for Laplace noise, and for nothing else")
         if cost > (self.budget.amount if self.budget.pure else self.budget.mu_squared):
@@ -111,6 +124,8 @@ class CertifiedPlan:
     def digest(self) -> str:
         """A hash of everything that will be measured, and for whom, for the ledger."""
         digest = hashlib.sha256(repr(self.contributions).encode())
+        for spread in self.spreads:
+            digest.update(repr((sorted(spread.attributes), spread.share)).encode())
         for block in self.blocks:
             digest.update(repr((block.spaces, block.law)).encode())
             for factor in block.factors:

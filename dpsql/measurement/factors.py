@@ -6,8 +6,9 @@ Guarantees:
     1. The entries of a factor are integers of magnitude below 2^62, checked at birth, and
        read-only. Where products over the factors of a block reach 2^31, all is computed in
        integers of any size, see `wide`.
-    2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor (proofs at
-       the functions). So are those of their Kronecker products, see `strategy`.
+    2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor, and
+       `stretch_squared` is no less than what it bounds (proofs at the functions). So are those of
+       their Kronecker products, see `strategy`.
     3. A row that counts v in its cell instead of 1 changes the answers by v times a column of
        the other factors. A `MeasureFactor` states a bound M >= |v| as if it were its only entry,
        so that both norms, and the products that must stay below 2^31, are right for all such v.
@@ -24,6 +25,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any
 
+import flint
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +43,8 @@ ROW_BITS = 31
 A larger table would wrap around. That is a function of the exact answer plus noise, so it costs
 accuracy and not privacy; an error that depended on the number of rows would cost privacy.
 """
+MOST_STRETCHED = 2**17
+"""Entries up to which eigenvalues are bounded by those of single rows: it takes a second."""
 _LIMB = 21
 _LOW = (1 << _LIMB) - 1
 _HALF = (1 << 31) - 1
@@ -103,6 +107,11 @@ class IntegerFactor(ABC):
     @abstractmethod
     def largest_column_sum(self) -> int:
         """The largest sum of the magnitudes of a column, exact."""
+
+    @property
+    @abstractmethod
+    def stretch_squared(self) -> int:
+        """A bound on the largest eigenvalue of matrixᵀ·matrix, exact."""
 
     @property
     @abstractmethod
@@ -199,6 +208,25 @@ class DenseFactor(IntegerFactor):
         magnitudes = np.abs(self._matrix)
         halves = [(magnitudes & _HALF).sum(axis=0), (magnitudes >> 31).sum(axis=0)]
         return _largest_number(halves, 31)
+
+    @cached_property
+    def stretch_squared(self) -> int:
+        """A bound on the largest eigenvalue λ of G = BᵀB, exact.
+
+        λ is at most the trace of G, as no eigenvalue is negative. And for c >= 0 it is at most that
+        of G + cJ, as cJ has no negative eigenvalue either; that is at most the largest sum of the
+        magnitudes of a row (Gershgorin). c makes the least entry 0, where one is negative: of a
+        centered identity nothing but the diagonal is left then, and the bound is its eigenvalue.
+        """
+        rows: list[list[int]] = self._matrix.tolist()
+        if self._matrix.size > MOST_STRETCHED:
+            return sum(entry**2 for row in rows for entry in row)
+        matrix = flint.fmpz_mat(rows)
+        gram = [[int(entry) for entry in row] for row in (matrix.transpose() * matrix).tolist()]
+        shift = -min(0, *map(min, gram))
+        trace = sum(row[i] for i, row in enumerate(gram))
+        found = (max(sum(abs(x + c) for x in row) for row in gram) for c in (0, shift))
+        return min(trace, *found)
 
     def _check_rows(self) -> None:
         if self._matrix.shape[0] >= 1 << 20:
@@ -300,6 +328,11 @@ class EvenFactor(IntegerFactor):
     def largest_column_sum(self) -> int:
         """The sum of the magnitudes that all columns have."""
         return abs(self._a + self._b) + (self.cells - 1) * abs(self._b)
+
+    @property
+    def stretch_squared(self) -> int:
+        """The largest eigenvalue of the square: a² across the ones, (a + nb)² along them."""
+        return max(self._a**2, (self._a + self.cells * self._b) ** 2)
 
     @property
     def content(self) -> bytes:

@@ -9,6 +9,7 @@ Guarantees:
        another number of them are refused. So are sums to which a row may add more than is paid
        for, and sums where counts are paid for, or the other way round (proof at `_check_sums`);
        and counts of units, if one may be in more groups than is paid for (proof at `_check_units`).
+       And counts in which rows of a unit may be less far apart than is paid for (see `spread`).
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
@@ -21,7 +22,7 @@ Guarantees:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -41,6 +42,7 @@ from dpsql.measurement.sums import MeasureFactor
 from dpsql.measurement.units import UnitFactor
 from dpsql.measurement.wide import arranged, measure_wide
 from dpsql.privacy import Ledger, Receipt
+from dpsql.workload.spread import SpreadRows
 
 
 class Payable(Protocol):
@@ -88,6 +90,7 @@ class ChargedPlan:
             raise InternalError("the counts hold another number of rows of a unit than is paid for")
         _check_sums(self.certified, counted.bounds)
         _check_units(self.certified, counted.units)
+        _check_spreads(self.certified, counted.spreads)
         if not self._use.acquire(blocking=False):
             raise InternalError("a charged plan can be measured once only")
 
@@ -205,6 +208,19 @@ def _check_units(certified: Payable, units: Mapping[str, int]) -> None:
                 raise InternalError("units are paid for as units, and rows as rows")
             if any(most > factor.most for factor, most in zip(paid, counted, strict=True)):
                 raise InternalError("a unit may be in more groups than is paid for")
+
+
+def _check_spreads(certified: Payable, kept: Sequence[SpreadRows]) -> None:
+    """Refuse counts of which rows of a unit may be less far apart than is paid for.
+
+    `kept` is of those who count: they say so of what they have done, whatever was planned.
+
+    Raises:
+        InternalError: a plan would give away more than was paid for.
+    """
+    paid = certified.spreads if isinstance(certified, CertifiedPlan) else ()
+    if not all(any(one.implies(spread) for one in kept) for spread in paid):
+        raise InternalError("rows of a unit may agree in more attributes than is paid for")
 
 
 def _measure_space(

@@ -6,7 +6,9 @@ Guarantees:
     `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1` are exact. A column of a
     Kronecker product is a Kronecker product of columns, hence its norms are the products of the
     norms, and the largest one is the product of the largest; those of the factors are exact (see
-    `factors`). A block of counts of units has a `UnitFactor`, whose norms are those of all that a
+    `factors`). `stretch_squared` is at least the largest eigenvalue of BᵀB, with B the product: the
+    eigenvalues of a Kronecker product are the products of those of its factors, none of which is
+    negative. A block of counts of units has a `UnitFactor`, whose norms are those of all that a
     unit adds: several groups at once, which a product with other norms would not bound. Its other
     axes have one cell each, and the factor 1, so that nothing is multiplied.
 """
@@ -14,6 +16,7 @@ Guarantees:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -21,6 +24,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
 from dpsql.measurement.factors import ENTRY_BITS, IdentityFactor, IntegerFactor
 from dpsql.measurement.units import UnitFactor
+from dpsql.workload.spread import SpreadRows, least_share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +78,23 @@ class BlockStrategy:
         return math.prod(f.largest_column_norm_squared for f in self.factors)
 
     @property
+    def stretch_squared(self) -> int:
+        """A bound on the largest ‖Bh‖²/‖h‖²: how far a sum of records that lie apart may reach."""
+        return math.prod(f.stretch_squared for f in self.factors)
+
+    def change_squared(self, space: tuple[str, ...], spreads: Sequence[SpreadRows]) -> Fraction:
+        """Return the largest squared change of a set's answers by k records of a unit, over k².
+
+        Args:
+            space: the attributes of the set.
+            spreads: how far these records are apart; see `spread`, of which this is the bound.
+        """
+        share, plain = least_share(space, spreads), Fraction(self.sensitivity_squared)
+        if share == 1 or self.of_units:
+            return plain
+        return min(plain, share * self.stretch_squared)
+
+    @property
     def sensitivity_1(self) -> int:
         """The largest sum of the absolute changes of one set's answers by one record, exact."""
         return math.prod(f.largest_column_sum for f in self.factors)
@@ -88,9 +109,17 @@ class BlockStrategy:
     @property
     def privacy_cost(self) -> Fraction:
         """What measuring all the sets costs, exactly: as μ², or as ε with Laplace noise."""
-        pure = isinstance(self.law, Laplace)
-        change = self.sensitivity_1 if pure else self.sensitivity_squared
-        return len(self.spaces) * Fraction(change, self.law.width)
+        return self.cost()
+
+    def cost(self, spreads: Sequence[SpreadRows] = ()) -> Fraction:
+        """Return the same where the records of a unit are spread out, over k² if it has k of them.
+
+        With Laplace noise, for which changes add up wherever they are, that is all the same.
+        """
+        if isinstance(self.law, Laplace):
+            return len(self.spaces) * Fraction(self.sensitivity_1, self.law.width)
+        changes = (self.change_squared(space, spreads) for space in self.spaces)
+        return sum(changes, Fraction(0)) / self.law.width
 
     @property
     def measurements(self) -> int:

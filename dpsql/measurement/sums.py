@@ -73,6 +73,11 @@ class MeasureFactor(IntegerFactor):
         return self.change**2
 
     @property
+    def stretch_squared(self) -> int:
+        """The same square: what is added up has one cell."""
+        return self.change**2
+
+    @property
     def largest_column_sum(self) -> int:
         """The same sum, rM."""
         return self.change

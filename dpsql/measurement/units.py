@@ -110,6 +110,11 @@ class UnitFactor(IntegerFactor):
         return max(found)
 
     @property
+    def stretch_squared(self) -> int:
+        """The largest ‖Bh‖², too: a unit is a record, whatever rows it has."""
+        return self.largest_column_norm_squared
+
+    @property
     def largest_column_sum(self) -> int:
         """The largest ‖Bh‖₁ of a unit, exact."""
         if not self._all:

@@ -203,6 +203,7 @@ TRUSTED = (
     "measurement/randomness.py",
     "measurement/measure.py",
     "measurement/wide.py",
+    "workload/spread.py",
     "rows/functions.py",
     "rows/write.py",
     "rows/measure.py",

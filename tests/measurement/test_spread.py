@@ -1,0 +1,168 @@
+"""Rows of a unit that are spread out: what they cost is no less than what they can change."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsql.engines.base import Counted
+from dpsql.errors import InternalError
+from dpsql.measurement.certify import CertifiedPlan, spent
+from dpsql.measurement.distributions import Gaussian, Laplace
+from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
+from dpsql.measurement.measure import measure
+from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.sums import MeasureFactor
+from dpsql.measurement.units import UnitFactor
+from dpsql.privacy import Budget
+from dpsql.workload.spread import SpreadRows
+from tests.helpers.charging import pay
+from tests.helpers.seeded import SeededBits
+
+BUDGET = Budget(rho=10**9)
+BY_A = SpreadRows(frozenset("a"), Fraction(1, 3))
+MATRICES = st.integers(1, 3).flatmap(
+    lambda n: st.lists(st.lists(st.integers(-9, 9), min_size=n, max_size=n), min_size=1, max_size=4)
+)
+
+
+def dense(rows, axes=(0,)):
+    matrix = np.array(rows, dtype=np.int64)
+    return DenseFactor(axes, (matrix.shape[1],), matrix)
+
+
+def block(*factors, space="ab", law=None):
+    return BlockStrategy((tuple(space[: len(factors)]),), factors, law or Gaussian(10**4))
+
+
+@given(MATRICES)
+def test_a_bound_on_eigenvalues_holds(rows):
+    factor = dense(rows)
+    largest = np.linalg.eigvalsh(factor.matrix.T @ factor.matrix).max()
+    assert factor.stretch_squared >= largest - 1e-9
+    assert factor.stretch_squared >= factor.largest_column_norm_squared
+
+
+@pytest.mark.parametrize("n", [2, 3, 17])
+@pytest.mark.parametrize("kind", [CenteredFactor, IdentityFactor])
+def test_it_is_tight_where_cells_are_alike(n, kind):
+    factor = kind((0,), (n,), 5)
+    largest = np.linalg.eigvalsh(factor.matrix.T @ factor.matrix).max()
+    assert factor.stretch_squared == round(largest)
+    assert dense(factor.matrix.tolist()).stretch_squared == round(largest)
+
+
+def test_it_is_the_trace_of_what_is_large():
+    factor = dense(np.full((400, 400), 3).tolist())
+    assert factor.stretch_squared == 400 * 400 * 9
+
+
+@settings(max_examples=40, deadline=None)
+@given(MATRICES, MATRICES, st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_no_unit_changes_more_than_it_costs(first, second, most, own, bound, of_sums):
+    """All ways in which up to k rows of a unit may lie, at most m of them in one cell of `a`."""
+    own = min(own, most)
+    factors = [dense(first, (0,)), dense(second, (1,))]
+    if of_sums:
+        factors.append(MeasureFactor((2,), bound))
+    made = block(*factors, space="abv")
+    spread = SpreadRows(frozenset("a"), Fraction(own, most))
+    paid = float(spent((made,), most, (spread,))) * made.law.width
+    matrix = np.kron(factors[0].matrix, factors[1].matrix)
+    n, width = factors[0].shape[0], factors[1].shape[0]
+    reached = 0.0
+    for cells in itertools.combinations_with_replacement(range(n * width), most):
+        if max(sum(c // width == a for c in cells) for a in range(n)) > own:
+            continue
+        for signs in itertools.product((bound, -bound) if of_sums else (1,), repeat=most):
+            change = np.zeros(n * width)
+            np.add.at(change, list(cells), signs)
+            reached = max(reached, float(np.square(matrix @ change).sum()))
+    assert reached <= paid * (1 + 1e-12)
+
+
+def test_distinct_cells_cost_as_many_as_there_are():
+    """k instead of k² where each row has a cell of its own (identities: exactly)."""
+    plain = block(IdentityFactor((0,), (9,), 7))
+    alone = SpreadRows(frozenset("a"), Fraction(1, 5))
+    assert spent((plain,), 5, (alone,)) * 5 == spent((plain,), 5)
+
+
+def test_other_sets_cost_what_they_cost():
+    other = block(IdentityFactor((0,), (9,), 7), space="b")
+    assert spent((other,), 5, (BY_A,)) == spent((other,), 5)
+    both = block(IdentityFactor((0,), (2,), 1), IdentityFactor((1,), (2,), 1))
+    assert spent((both,), 3, (SpreadRows(frozenset("ab"), Fraction(1, 3)),)) * 3 == spent(
+        (both,), 3
+    )
+    assert spent((both,), 3, (SpreadRows(frozenset("abc"), Fraction(1, 3)),)) == spent((both,), 3)
+
+
+def test_noise_of_laplace_and_counts_of_units_cost_what_they_cost():
+    laplace = block(IdentityFactor((0,), (9,), 7), law=Laplace(100))
+    units = block(IdentityFactor((0,), (1,), 1), UnitFactor((1,), (4,), 3, 1, 4))
+    for made in (laplace, units):
+        assert spent((made,), 5, (BY_A,)) == spent((made,), 5)
+
+
+def test_the_share_that_is_least_is_paid_for():
+    made = block(IdentityFactor((0,), (9,), 1), IdentityFactor((1,), (9,), 1))
+    half = SpreadRows(frozenset("b"), Fraction(1, 2))
+    assert (
+        spent((made,), 6, (half, BY_A)) == spent((made,), 6, (BY_A,)) < spent((made,), 6, (half,))
+    )
+
+
+@pytest.mark.parametrize("share", [Fraction(0), Fraction(-1), Fraction(4, 3), 0.5, 1])
+def test_a_share_is_a_share(share):
+    with pytest.raises(InternalError):
+        SpreadRows(frozenset("a"), share)
+
+
+def charged(spreads, contributions=6):
+    made = block(IdentityFactor((0,), (3,), 1000))
+    certified = CertifiedPlan((made,), BUDGET, contributions, spreads)
+    return pay(SimpleNamespace(certified=certified, budget=BUDGET))
+
+
+def counted(*spreads, contributions=6):
+    return Counted({("a",): np.ones(3, dtype=np.int64)}, contributions, spreads=spreads)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        (),
+        (SpreadRows(frozenset("a"), Fraction(1, 2)),),
+        (SpreadRows(frozenset("ab"), Fraction(1, 6)),),
+        (SpreadRows(frozenset("b"), Fraction(1, 6)),),
+    ],
+)
+def test_rows_that_are_less_apart_than_is_paid_for_are_not_measured(kept):
+    with pytest.raises(InternalError, match="agree in more"):
+        measure(charged((BY_A,)), counted(*kept), _bits=SeededBits(1))
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 3), Fraction(1, 6)])
+def test_rows_that_are_as_far_apart_are(share):
+    kept = SpreadRows(frozenset("a"), share)
+    found = measure(charged((BY_A,)), counted(kept), _bits=SeededBits(1))
+    assert found.values[frozenset("a")].shape == (3,)
+
+
+def test_a_charge_is_for_rows_that_are_so_far_apart():
+    """Two plans that differ in that alone have two digests, so a receipt is for one of them."""
+    made = block(IdentityFactor((0,), (3,), 1000))
+    plans = [
+        CertifiedPlan((made,), BUDGET, 6, spreads)
+        for spreads in ((), (BY_A,), (SpreadRows(frozenset("a"), Fraction(1, 6)),))
+    ]
+    assert len({plan.digest for plan in plans}) == 3
+    costs = [plan.privacy_cost for plan in plans]
+    assert costs == [costs[0], costs[0] / 3, costs[0] / 6]
