@@ -45,10 +45,13 @@ GROUP BY of the ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
 
-from dpsql.engines.columns import call, whole
+from dpsql.engines.coding import Coding
+from dpsql.engines.columns import Parameters, call, whole
 from dpsql.engines.parents import (
     has_unit,
     others_of,
@@ -63,13 +66,15 @@ from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
-from dpsql.schema.units import ResolvedUnit
+from dpsql.workload.spread import SpreadRows
 
 KEPT = "kept"
 """The name under which the rows are made available. A name with fewer than three parts means it
 before it means a table."""
 CROWDED = "crowded"
 """The name of the units that have more rows than are kept."""
+_SPREAD = "spread"
+"""The name of the rows that limits leave, with the number of the step."""
 RULE = "stretches"
 """What the rule is called in measurements. Those of before it have no name for theirs, by which
 the first k rows were kept in the order of an MD5 of their texts."""
@@ -83,19 +88,42 @@ def rule_of(table: Table) -> str:
     return "" if table.unit is None else RULE
 
 
-def kept_rows(table: Table, columns: Iterable[str]) -> str:
+def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | None = None) -> str:
     """Return a query for `columns` of the rows that count, and of other rows of their units.
+
+    Args:
+        table: whose rows they are.
+        columns: what is read of them.
+        parameters: what the query's parameters are among; it has some only where limits are for
+            cells of columns.
 
     Raises:
         InternalError: the table has no privacy unit.
     """
     names = list(columns)
+    bound = Parameters() if parameters is None else parameters
     parents, within, stored = others_of(table, names)
     if not parents and not within:
-        return _kept_rows(table.alone, names)
+        return _kept_rows(table.alone, names, bound)
     unit = unit_name(table)
-    kept = _kept_rows(table.alone, stored, unit)
+    kept = _kept_rows(table.alone, stored, bound, unit)
     return with_others_columns(kept, parents, within, names or stored, unit)
+
+
+def spreads_of(table: Table, merged: Collection[str]) -> tuple[SpreadRows, ...]:
+    """Say how far apart the rows of a unit are that are kept.
+
+    Args:
+        table: whose rows they are.
+        merged: columns of which some cells are counted together: rows that agree in these cells may
+            lie in several of those that a limit is for, so it says nothing of them.
+    """
+    limits = () if table.unit is None else table.unit.limits
+    return tuple(
+        SpreadRows(frozenset(limit.columns), Fraction(limit.rows, table.contributions))
+        for limit in limits
+        if limit.rows <= table.contributions and not any(name in merged for name in limit.columns)
+    )
 
 
 def unit_name(*tables: Table) -> str:
@@ -112,47 +140,121 @@ def _names_met(table: Table) -> Iterator[str]:
         yield from _names_met(one.table)
 
 
-def _kept_rows(table: Table, columns: Iterable[str], unit_as: str | None = None) -> str:
+def _kept_rows(
+    table: Table, columns: Iterable[str], parameters: Parameters, unit_as: str | None = None
+) -> str:
     """Return a query for stored columns of the rows that count, and for their units."""
     unit = table.unit
     if unit is None:
         raise InternalError("a table without a unit has no bound on its rows")
     names = list(columns)
     own = unused([*table.columns, *table.undeclared])
-    id_, source, known = unit_id(unit), way_to_unit(table), has_unit(unit)
-    rows = f"{source} WHERE {known}"
-    read = [(f"t0.{quoted_name(name)}", quoted_name(name)) for name in names]
-    read += [] if unit_as is None else [(id_, quoted_name(unit_as))]
-    chosen = ", ".join(f"{column} AS {name}" for column, name in read) or "0"
-    shown = ", ".join(name for _, name in read) or "0"
+    shown = {quoted_name(name): f"t0.{quoted_name(name)}" for name in names}
+    order = list(_order(table, names))
+    rows = _Rows(own, way_to_unit(table), unit_id(unit), has_unit(unit))
+    before = ""
+    if unit.limits:
+        before, rows = _within_limits(table, rows, names, order, parameters)
+    if unit_as is not None:
+        shown[quoted_name(unit_as)] = rows.id
+    return f"{before}{'' if before else 'WITH '}{_kept_of(rows, unit.max_rows, shown, order)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows with what tells whose they are, before it is decided which of them are kept."""
+
+    own: str
+    """What no column's name begins with."""
+    source: str
+    id: str
+    known: str
+    """Whether a row belongs to anyone."""
+
+
+def _within_limits(
+    table: Table, rows: _Rows, names: Sequence[str], order: Sequence[str], parameters: Parameters
+) -> tuple[str, _Rows]:
+    """Keep no more rows of a unit than its limits allow of those that agree in some columns.
+
+    Each limit is a step: at most so many rows are kept, by the same rule, of those of a unit that
+    are in the same cells of the columns, or in none. What later steps leave out of these leaves no
+    more of them. The cells are those that are counted, so that it is of these that `SpreadRows`
+    says how far the rows are apart.
+
+    Returns:
+        The queries before, and what they leave.
+    """
+    own, unit, coding = rows.own, table.unit, Coding(table)
+    limits = () if unit is None else unit.limits
+    named = list(dict.fromkeys(name for limit in limits for name in limit.columns))
+    stored, cells = list[str](), list[str]()
+    for i, name in enumerate(named):
+        column, inside = coding.column(name, f"{own}k{i}"), f"{own}i{i}"
+        stored.append(f"{column.stored(parameters)} AS {column.alias}")
+        stored.append(f"({column.inside(parameters)}) IS TRUE AS {inside}")
+        cells.append(f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}")
+    read = [quoted_name(n) for n in dict.fromkeys([*names, *named, *_ordered(table, names)])]
+    of_units = ", ".join([*(f"t0.{name}" for name in read), f"{rows.id} AS {own}unit"])
+    found = f"SELECT {of_units} FROM {rows.source} WHERE {rows.known}"
+    for computed in (stored, cells):  # a cell's code is made of what is stored for it
+        found = f"SELECT {', '.join([*read, f'{own}unit', *computed])} FROM ({found})"
+    queries = [f"{_SPREAD}0 AS MATERIALIZED ({found})"]
+    kept = [*read, f"{own}unit", *(f"{own}c{i}" for i in range(len(named)))]
+    for step, limit in enumerate(limits):
+        agree = [f"t0.{own}c{named.index(name)}" for name in limit.columns]
+        id_ = call("row", f"t0.{own}unit", *agree)
+        one = _Rows(own, f"{_SPREAD}{step} AS t0", id_, "true")
+        query = _kept_of(one, limit.rows, {name: f"t0.{name}" for name in kept}, order)
+        queries.append(f"{_SPREAD}{step + 1} AS MATERIALIZED (WITH {query})")
+    left = _Rows(own, f"{_SPREAD}{len(limits)} AS t0", f"t0.{own}unit", "true")
+    return f"WITH {', '.join(queries)}, ", left
+
+
+def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], order: Sequence[str]) -> str:
+    """Write the rows that are kept: all of those who have few, and some of the crowded.
+
+    Args:
+        rows: all of them.
+        most: k.
+        read: the columns that are read of them: name → SQL.
+        order: what they are sorted by.
+
+    Returns:
+        A query, of which WITH stands before it.
+    """
+    own, id_ = rows.own, rows.id
+    chosen = ", ".join(f"{column} AS {name}" for name, column in read.items()) or "0"
+    shown = ", ".join(read) or "0"
     same = f"ON {id_} = {CROWDED}.{own}id"
-    order = ", ".join(f"{key} ASC NULLS FIRST" for key in _order(table, names))
-    by = f"PARTITION BY {id_}" + f" ORDER BY {order}" * bool(order)
+    by = f"PARTITION BY {id_}"
+    if order:
+        by += f" ORDER BY {', '.join(f'{key} ASC NULLS FIRST' for key in order)}"
     place = call("-", f"{call('row_number')} OVER ({by})", whole(1, "BIGINT"))
     found = [f"{CROWDED}.{own}{name}" for name in "nsab"]
     turned = call("%", call("+", place, found[1]), found[0])
-    k = whole(unit.max_rows, "BIGINT")
+    k = whole(most, "BIGINT")
     # Of the others all are kept. Rows of crowded units are lined up, then their stretches are told.
-    others = f"SELECT {chosen} FROM {source} ANTI JOIN {CROWDED} {same} WHERE {known}"
+    others = f"SELECT {chosen} FROM {rows.source} ANTI JOIN {CROWDED} {same} WHERE {rows.known}"
     placed = (
         f"SELECT {f'{chosen}, ' * bool(read)}{found[0]}, {found[2]}, {found[3]}, "
-        f"{turned} AS {own}q FROM {source} JOIN {CROWDED} {same}"
+        f"{turned} AS {own}q FROM {rows.source} JOIN {CROWDED} {same}"
     )
     stretch = call("//", call("*", f"{own}q", k), f"{own}n")
     return (
-        f"WITH {CROWDED} AS MATERIALIZED ({_crowded(unit, own, id_, rows)}) "
+        f"{CROWDED} AS MATERIALIZED ({_crowded(rows, most)}) "
         f"{others} UNION ALL "
         f"SELECT {shown} FROM (SELECT *, {stretch} AS {own}j FROM ({placed})) "
         f"WHERE {_is_chosen(own, k)}"
     )
 
 
-def _crowded(unit: ResolvedUnit, own: str, id_: str, rows: str) -> str:
+def _crowded(rows: _Rows, most: int) -> str:
     """Write the query for units with more rows than are kept: n, s, a and b of each."""
-    count = "system.main.count(*)"
+    count, own, id_ = "system.main.count(*)", rows.own, rows.id
     counted = (
-        f"SELECT {id_} AS {own}id, {count} AS {own}n FROM {rows} "
-        f"GROUP BY {id_} HAVING {count} > {unit.max_rows}"
+        f"SELECT {id_} AS {own}id, {count} AS {own}n FROM {rows.source} WHERE {rows.known} "
+        f"GROUP BY {id_} HAVING {count} > {most}"
     )
     number = call("md5_number", call("encode", f"{own}id::VARCHAR"))
     hashed = f"SELECT {own}id, {own}n, {number} AS {own}m FROM ({counted})"
@@ -188,26 +290,27 @@ def _is_chosen(own: str, k: str) -> str:
 
 
 def _order(table: Table, names: Iterable[str]) -> Iterator[str]:
-    """Write what a unit's rows are sorted by: two that agree in all of it are the same row.
+    """Write what a unit's rows are sorted by: two that agree in all of it are the same row."""
+    for name, types in _ordered(table, names).items():
+        yield from _told_apart(f"t0.{quoted_name(name)}", *types)
 
-    Columns without a domain are in it if one of them is read. Those that refer to other rows come
-    last, if expressions of rows can't read them: they tell only rows apart that are alike else.
-    The ids of units are left out: all rows of a unit have the same one.
+
+def _ordered(table: Table, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the columns by which a unit's rows are sorted, with their types.
+
+    Columns without a domain are among them if one of them is read. Those that refer to other rows
+    come last, if expressions of rows can't read them: they tell only rows apart that are alike
+    else. The ids of units are left out: all rows of a unit have the same one.
     """
     own = _own_ids(table)
-    for name, domain in table.columns.items():
-        if name in own:
-            continue
-        yield from _told_apart(f"t0.{quoted_name(name)}", domain.type, domain.column_type)
+    found: dict[str, tuple[str, ...]] = {
+        name: (of.type, of.column_type) for name, of in table.columns.items()
+    }
     further = [name for name in names if name not in table.columns]
-    if not further:
-        return
-    readable = {name: type_ for name, type_ in _readable(table) if name not in own}
-    for name, type_ in readable.items():
-        yield from _told_apart(f"t0.{quoted_name(name)}", type_.name)
-    for name in further:
-        if name not in readable and name not in own:
-            yield from _told_apart(f"t0.{quoted_name(name)}", stored_type(table, name))
+    if further:
+        found |= {name: (type_.name,) for name, type_ in _readable(table)}
+        found |= {name: (stored_type(table, name),) for name in further if name not in found}
+    return {name: types for name, types in found.items() if name not in own}
 
 
 def _own_ids(table: Table) -> frozenset[str]:

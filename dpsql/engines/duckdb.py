@@ -30,29 +30,20 @@ from dpsql.engines.base import (
     Step,
     Units,
 )
-from dpsql.engines.bounded import KEPT, kept_rows
+from dpsql.engines.bounded import KEPT, kept_rows, spreads_of
 from dpsql.engines.coding import Coding, total_of
 from dpsql.engines.columns import Parameters, call, source_of, whole
 from dpsql.engines.cover import cover, roll_up, tally
 from dpsql.engines.parents import unused
+from dpsql.engines.settings import quiet_and_fast
 from dpsql.engines.units import count_units
-from dpsql.errors import InternalError, ResourceLimitError
+from dpsql.errors import InternalError
 from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import Origin
-
-PERFECT_HASH_BITS = 20
-"""Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
-
-SETTINGS = """
-    SELECT system.main.current_setting('lock_configuration'),
-        system.main.current_setting('enable_profiling'),
-        system.main.current_setting('perfect_ht_threshold'),
-        system.main.current_setting('enable_progress_bar')
-"""
+from dpsql.workload.spread import SpreadRows
 
 
 class DuckDBEngine(Engine):
@@ -81,12 +72,12 @@ class DuckDBEngine(Engine):
         needed += [Scan(*count_units(coding, each, units, measures)) for each in of_units]
         return DuckDBCounting(
             self,
+            table,
             tuple(wanted),
             tuple(needed),
-            table.contributions,
             {name: value.bound for name, value in measures.items()},
-            origins(table),
             {name: groups.most for name, groups in units.items()},
+            spreads_of(table, merged),
         )
 
     def marginals(
@@ -113,7 +104,7 @@ class DuckDBEngine(Engine):
         if self._within_snapshot:
             yield
             return
-        with self._quiet_and_fast():
+        with quiet_and_fast(self.con):
             owned = self._outside()
             # Ctrl-C may come at any line, so also before the first end: then the second is reached.
             try:
@@ -143,55 +134,21 @@ class DuckDBEngine(Engine):
             with suppress(duckdb.Error):
                 self.con.rollback()
 
-    @contextmanager
-    def _quiet_and_fast(self) -> Iterator[None]:
-        """Switch profiling and progress bars off, and let DuckDB count a block in a plain array.
-
-        By default it does so up to 12 bits only. A bar would be drawn over the library's own
-        line. The settings are the connection's own and are put back. Where the configuration is
-        locked, trying would abort an open transaction.
-        """
-        ((locked, profiling, bits, bar),) = fetch(self.con, SETTINGS)
-        if locked and profiling is not None:
-            raise ResourceLimitError(
-                "Profiling is on, which would print exact counts, and the configuration is locked.",
-                hint="PRAGMA disable_profiling before the configuration is locked.",
-            )
-        if locked:
-            yield
-            return
-        changed = [f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}"]
-        back = [f"SET perfect_ht_threshold = {int(bits)}"]
-        if profiling is not None:
-            changed.append("PRAGMA disable_profiling")
-            back.append(f"PRAGMA enable_profiling = '{profiling}'")
-        if bar:
-            changed.append("SET enable_progress_bar = false")
-            back.append("SET enable_progress_bar = true")
-        try:
-            for statement in changed:
-                fetch(self.con, statement)
-            yield
-        finally:
-            for statement in back:
-                with suppress(duckdb.Error):
-                    self.con.execute(statement).fetchall()
-
 
 @dataclass(frozen=True, slots=True)
 class DuckDBCounting(Counting):
     """The statements that count some marginals, to be bound before they are run."""
 
     engine: DuckDBEngine
+    table: Table
     wanted: tuple[Marginal, ...]
     needed: tuple[Scan, ...]
-    contributions: int
-    bounds: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, int]
     """Measure → the largest magnitude of what a row adds."""
-    origins: tuple[Origin, ...] = ()
-    """Of views, where their rows come from."""
-    units: Mapping[str, int] = field(default_factory=dict)
+    units: Mapping[str, int]
     """Where units are counted → in how many groups one is at most."""
+    spreads: tuple[SpreadRows, ...]
+    """How far apart the rows of a unit are."""
 
     def check(self) -> None:
         """Have DuckDB bind what `run` would run; see `Counting.check`."""
@@ -207,11 +164,11 @@ class DuckDBCounting(Counting):
                 counted |= scan.run(self.engine.con)
                 if self.engine.on_step is not None:
                     self.engine.on_step(done, len(self.needed))
-            for origin in self.origins:
+            for origin in origins(self.table):
                 origin.check_unchanged()
         apart = self.bounds.keys() | self.units.keys()
         sums = roll_up(self.wanted, counted, apart)
-        return Counted(sums, self.contributions, self.bounds, self.units)
+        return Counted(sums, self.table.contributions, self.bounds, self.units, self.spreads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +272,19 @@ def scans(
     return [replace(each, truths=truths) for each in found]
 
 
-def scan(coding: Coding, blocks: Mapping[Marginal, Measures], source: str | None = None) -> Scan:
+def scan(
+    coding: Coding,
+    blocks: Mapping[Marginal, Measures],
+    source: str | None = None,
+    parameters: Parameters | None = None,
+) -> Scan:
     """Build the statement for some blocks, each with the measures that are added up in it.
 
     The inner queries group by the columns as they are stored, which DuckDB does fastest; codes
-    are made of their few rows. Rows come from the table, unless there is another source.
+    are made of their few rows. Rows come from the table, unless there is another source, which may
+    have parameters already.
     """
-    parameters = Parameters()
+    parameters = Parameters() if parameters is None else parameters
     rows = source or source_of(coding.table)
     width = max(map(len, blocks.values()), default=0)
     parts = [
@@ -342,8 +305,9 @@ def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Measures]) -> Scan:
     """
     names = {name for block in blocks for name in block}
     used = coding.read(names, [value for added in blocks.values() for value in added.values()])
-    counts = scan(coding, blocks, KEPT)
-    kept = kept_rows(coding.table, used)
+    parameters = Parameters()
+    kept = kept_rows(coding.table, used, parameters)
+    counts = scan(coding, blocks, KEPT, parameters)
     once = "MATERIALIZED" if len(blocks) > 1 else "NOT MATERIALIZED"
     return replace(counts, sql=f"WITH {KEPT} AS {once} ({kept}) {counts.sql}")
 

@@ -27,6 +27,7 @@ from dpsql.engines.base import (
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.workload.several import UnitTable
+from dpsql.workload.spread import SpreadRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class CountingOfSeveral(Counting):
         marginals: dict[Marginal, Counts] = {}
         bounds: dict[str, int] = {}
         units: dict[str, int] = {}
+        spreads = list[SpreadRows]()
         with self.engine.snapshot():
             for done, part in enumerate(self.parts, start=1):
                 counted = part.counting.run()
@@ -145,5 +147,6 @@ class CountingOfSeveral(Counting):
                 bounds |= part.bounds(counted)
                 of = part.of.unit_table
                 units |= {of.attribute(name): most for name, most in counted.units.items()}
+                spreads += (spread.renamed(of.attribute) for spread in counted.spreads)
                 self.step(done, len(self.parts))
-        return Counted(marginals, 1, bounds, units)
+        return Counted(marginals, 1, bounds, units, spreads)

@@ -303,6 +303,13 @@ class Join:
         return f"Join({own}{'' if self.enforced else ', enforced=False'})"
 
 
+class RowLimit(NamedTuple):
+    """How many rows of a unit that agree in some columns count at most."""
+
+    columns: tuple[str, ...]
+    rows: int
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedUnit:
     """A privacy unit as the engine finds it."""
@@ -321,6 +328,8 @@ class ResolvedUnit:
     max_groups: int | None = None
     """In how many groups it counts at most where units are counted; None for `max_rows`. It has
     no say in which rows are kept."""
+    limits: tuple[RowLimit, ...] = ()
+    """How many rows count at most of those that agree in some columns with a domain."""
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -335,7 +344,9 @@ class ResolvedUnit:
         """
         own = f"name={self.name!r}, column={self.column!r}, type={self.type!r}"
         own += f", joins={self.joins!r}, max_rows={self.max_rows!r}"
-        return f"ResolvedUnit({own}{f', further={self.further!r}' if self.further else ''})"
+        own += f", further={self.further!r}" if self.further else ""
+        own += f", limits={tuple(map(tuple, self.limits))!r}" if self.limits else ""
+        return f"ResolvedUnit({own})"
 
     @property
     def neighbours(self) -> str:

@@ -23,7 +23,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -41,6 +41,10 @@ class SpreadRows:
     def __post_init__(self) -> None:
         if type(self.share) is not Fraction or not 0 < self.share <= 1 or not self.attributes:
             raise InternalError("rows that agree in some attributes are a share of all that count")
+
+    def renamed(self, name: Callable[[str], str]) -> SpreadRows:
+        """Return the same of attributes with other names."""
+        return SpreadRows(frozenset(map(name, self.attributes)), self.share)
 
     def implies(self, other: SpreadRows) -> bool:
         """Whether rows of which this is true are as spread out as another one says.

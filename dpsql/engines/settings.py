@@ -1,0 +1,57 @@
+"""The settings of a connection while rows are counted on it, and back to what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import duckdb
+from duckdb import DuckDBPyConnection
+
+from dpsql.errors import ResourceLimitError
+from dpsql.schema.fetching import fetch
+
+PERFECT_HASH_BITS = 20
+"""Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""
+
+SETTINGS = """
+    SELECT system.main.current_setting('lock_configuration'),
+        system.main.current_setting('enable_profiling'),
+        system.main.current_setting('perfect_ht_threshold'),
+        system.main.current_setting('enable_progress_bar')
+"""
+
+
+@contextmanager
+def quiet_and_fast(con: DuckDBPyConnection) -> Iterator[None]:
+    """Switch profiling and progress bars off, and let DuckDB count a block in a plain array.
+
+    By default it does so up to 12 bits only. A bar would be drawn over the library's own
+    line. The settings are the connection's own and are put back. Where the configuration is
+    locked, trying would abort an open transaction.
+    """
+    ((locked, profiling, bits, bar),) = fetch(con, SETTINGS)
+    if locked and profiling is not None:
+        raise ResourceLimitError(
+            "Profiling is on, which would print exact counts, and the configuration is locked.",
+            hint="PRAGMA disable_profiling before the configuration is locked.",
+        )
+    if locked:
+        yield
+        return
+    changed = [f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}"]
+    back = [f"SET perfect_ht_threshold = {int(bits)}"]
+    if profiling is not None:
+        changed.append("PRAGMA disable_profiling")
+        back.append(f"PRAGMA enable_profiling = '{profiling}'")
+    if bar:
+        changed.append("SET enable_progress_bar = false")
+        back.append("SET enable_progress_bar = true")
+    try:
+        for statement in changed:
+            fetch(con, statement)
+        yield
+    finally:
+        for statement in back:
+            with suppress(duckdb.Error):
+                con.execute(statement).fetchall()
