@@ -188,8 +188,8 @@ def test_no_column_is_taken_for_the_ids_of_units(name):
         (f"EXISTS (SELECT COUNT(*) {ORDERS})", "not supported here"),
         (f"EXISTS (SELECT status {ORDERS} GROUP BY 1)", "not supported here"),
         (f"EXISTS (SELECT 1 {ORDERS} UNION ALL SELECT 1 {ORDERS})", "not supported here"),
-        ("EXISTS (SELECT 1 FROM orders o JOIN regions g ON g.code = o.region WHERE o.customer_id "
-         "= c.id)", "not supported here"),
+        ("EXISTS (SELECT 1 FROM orders o JOIN regions g ON g.code > o.region WHERE o.customer_id "
+         "= c.id)", "public tables can only say"),
         ("EXISTS (SELECT 1 FROM regions g LEFT JOIN orders o ON o.customer_id = c.id)", "not supp"),
         ("EXISTS (SELECT 1 FROM regions g WHERE EXISTS (SELECT 1 FROM orders o))", "not supp"),
         ("EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id AND EXISTS (SELECT 1 FROM "
@@ -197,7 +197,6 @@ def test_no_column_is_taken_for_the_ids_of_units(name):
         (f"EXISTS (SELECT 1 {ORDERS} AND EXISTS (SELECT 1 FROM items i WHERE i.qty > 3))", "must"),
         (f"EXISTS (SELECT 1 {ORDERS} AND EXISTS (SELECT 1 FROM addresses a WHERE a.city = 'a'))",
          "must say"),
-        (f"EXISTS (SELECT 1 {ORDERS} AND o.region IN (SELECT code FROM regions))", "not supported"),
         ("EXISTS (SELECT 1 FROM orders o, items i WHERE o.customer_id = c.id)", "join of private"),
         ("EXISTS (SELECT 1 FROM orders o, orders p WHERE o.customer_id = c.id AND p.customer_id = "
          "c.id)", "join of private"),

@@ -139,6 +139,8 @@ class RowBinder:
             if isinstance(part, (exp.Exists, exp.In, exp.Query, exp.Subquery)):
                 found = self._visits.rows(part, self)
                 if found is not None:
+                    attributes.update(found.attributes)
+                    relations.update(found.relations)
                     rows.update(found.by_row)
                     return exp.Paren(this=found.node.copy())
             if isinstance(part, (exp.Query, exp.Subquery)):

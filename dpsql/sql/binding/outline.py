@@ -107,9 +107,9 @@ class _Visitor:
         self._items = PrivateItems(parsed.source, tables, self._told)
         self._above = above  # see `compile_script`
         self._sandbox = tables.sandbox
-        self._source = parsed.source
+        self._source = source = parsed.source
         self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)
-        self._of_unit = RowsOfUnit(parsed.source, self._items, tables, self._sides)
+        self._of_unit = RowsOfUnit(source, self._items, tables, self._sides, self._subqueries)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 

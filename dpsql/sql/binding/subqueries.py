@@ -136,7 +136,7 @@ class Subqueries:
         private = self._names_private(node, names)
         if not private:
             own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
-            columns = OuterColumns(outer, lambda item: self._columns(item, names, own))
+            columns = OuterColumns(outer, lambda item: self.columns(item, names, own))
             columns.bind(node)
             self.outside |= columns.bound
             rewritten = self._within(node, names, kinds)
@@ -155,14 +155,14 @@ class Subqueries:
 
         def shown(item: Expr) -> list[str] | None:
             private = self._names_private(item, names)
-            return None if private else self._columns(item, names, own)
+            return None if private else self.columns(item, names, own)
 
         columns = OuterColumns(outer, shown)
         columns.bind(node)
         self.outside |= columns.bound
         return self._within(node, names, Kinds())
 
-    def _columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
+    def columns(self, item: Expr, names: Names, own: frozenset[str]) -> list[str] | None:
         """Return the columns of an item after FROM of a public subquery; None if not known."""
         if isinstance(item, exp.Table) and item.name.lower() in own:
             return None

@@ -33,6 +33,8 @@ from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import Grouped, Names, Told
 from dpsql.sql.binding.private_sides import PrivateSides
+from dpsql.sql.binding.public_values import PublicValues
+from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.unit_group import UnitGroup
 from dpsql.sql.text.spans import SourceText
@@ -56,15 +58,22 @@ class RowsOfUnit:
         items: tells items after FROM apart.
         tables: what the names of tables mean.
         sides: finds out what the private items of a SELECT are.
+        subqueries: rewrites those over public tables.
     """
 
     def __init__(
-        self, source: SourceText, items: PrivateItems, tables: NamedTables, sides: Sides
+        self,
+        source: SourceText,
+        items: PrivateItems,
+        tables: NamedTables,
+        sides: Sides,
+        subqueries: Subqueries,
     ) -> None:
         self._source = source
         self._items = items
         self._tables = tables
         self._sides = sides
+        self._public = PublicValues(source, items, subqueries)
 
     def bind(self, node: Expr, binder: RowBinder, names: Names) -> BoundExpr | None:
         """Bind EXISTS, IN or a subquery with one value; None if no row after its FROM is private.
@@ -87,8 +96,8 @@ class RowsOfUnit:
         grouped = self._items.grouped_of(select, names, None) if isinstance(node, exp.In) else None
         if isinstance(node, exp.In) and grouped is not None and len(grouped.columns) == 1:
             return meets_group(node, grouped, self.group(grouped, binder), binder)
-        self._check_clauses(node, select, joins, private)
-        inside = self._inside(select, private, names, binder)
+        self._check_clauses(node, select)
+        inside = self._of_private(select, names, binder)
         if isinstance(node, exp.Exists):
             return inside.column("exists", None, node)
         if isinstance(node, exp.In):
@@ -102,10 +111,7 @@ class RowsOfUnit:
         Raises:
             SqlError: they aren't told by what rows refer to.
         """
-        joins = joins_of(grouped.select, self._source)
-        private = self._items.among(joins, grouped.names)
-        self._check_items(grouped.select, joins, private)
-        return self._inside(grouped.select, private, grouped.names, outer)
+        return self._of_private(grouped.select, grouped.names, outer)
 
     def told(self, grouped: Grouped) -> Told | None:
         """Say what the groups of a query are of; None if not of rows that their rows refer to."""
@@ -114,7 +120,7 @@ class RowsOfUnit:
         private = self._items.among(joins, names)
         sides = self._sides(select, private, names)
         table = self._grain(sides.home.table, select)
-        visits = Visits(self._refuse, partial(self.bind, names=names), self._refuse)
+        visits = Visits(self._refuse, partial(self._inner, names=names), self._refuse)
         binder = RowBinder(self._source, select, sides.home, visits)
         sides.conditions(binder, self._source)
         places = [stored_place(key, binder.scope) for key in grouped.keys]
@@ -149,34 +155,49 @@ class RowsOfUnit:
     def _refer(self, tables: Sequence[Table], at: Expr) -> bool:
         return any(_tells(self._grain(table, at)) for table in tables)
 
-    def _check_clauses(
-        self,
-        node: Expr,
-        select: exp.Select,
-        joins: Sequence[JoinedItem],
-        private: Sequence[JoinedItem],
-    ) -> None:
+    def _check_clauses(self, node: Expr, select: exp.Select) -> None:
         """Refuse what isn't said of rows of one unit alone."""
         shown, exists = select.expressions, isinstance(node, exp.Exists)
         aggregated = any(map(has_aggregate, shown)) and isinstance(node, exp.Exists | exp.In)
         more = any(select.args.get(key) for key in _MORE)
         if more or aggregated or not (exists or len(shown) == 1):
             raise self._refused(node)
-        self._check_items(node, joins, private)
 
-    def _check_items(
-        self, node: Expr, joins: Sequence[JoinedItem], private: Sequence[JoinedItem]
-    ) -> None:
-        kinds = {join.kind for join in joins} - {"inner", "semi"}
-        if kinds or len(private) < len(joins):
-            raise self._refused(node)
+    def _of_private(self, select: exp.Select, names: Names, outer: RowBinder) -> UnitGroup:
+        """Return the rows that a query is of, which joins no others than public ones.
+
+        Raises:
+            SqlError: they aren't told by what rows refer to; or more is asked of public ones.
+        """
+        joins = joins_of(select, self._source)
+        private = self._items.among(joins, names)
+        if {join.kind for join in private} - {"inner", "semi"}:
+            raise self._refused(select)
+        if len(private) == len(joins):
+            return self._inside(select, private, names, outer)
+        found = self._public.without_public(select, joins, private, names)
+        if found is None:
+            raise self._source.unsupported(
+                select,
+                "Here, public tables can only say which values a column of private rows may have.",
+                "join each by one equality, o.day_id = d.id, and let other conditions be over "
+                "public columns alone; where rows are counted or added up, by a column in which "
+                "no two public rows are equal.",
+            )
+        private = self._items.among(joins_of(found, self._source), names)
+        return self._inside(found, private, names, outer)
+
+    def _inner(self, node: Expr, binder: RowBinder, names: Names) -> BoundExpr | None:
+        """Bind what stands in a subquery: one of its own, or one over public tables alone."""
+        found = self.bind(node, binder, names)
+        return self._public.bind(node, binder, names) if found is None else found
 
     def _inside(
         self, select: exp.Select, private: list[JoinedItem], names: Names, outer: RowBinder
     ) -> UnitGroup:
         sides = self._sides(select, private, names)
         table, around = (self._grain(one, select) for one in (sides.home.table, outer.table))
-        visits = Visits(self._refuse, partial(self.bind, names=names), self._refuse)
+        visits = Visits(self._refuse, partial(self._inner, names=names), self._refuse)
         binder = InnerBinder(self._source, select, sides.home, visits, outer)
         conditions = [*sides.home.conjuncts, *sides.conditions(binder, self._source)]
         if any(condition.relations for condition in conditions) or sides.relations:

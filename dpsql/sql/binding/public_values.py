@@ -1,0 +1,374 @@
+"""Public tables in what is said of rows of the same unit: they become constants of conditions.
+
+    EXISTS (SELECT 1 FROM orders o JOIN days d ON o.day_id = d.id
+            WHERE o.customer_id = c.id AND d.holiday)
+
+looks for an order on a holiday, and says nothing else of days. So it is
+
+    EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id
+            AND o.day_id IN (SELECT d.id FROM days d WHERE d.holiday))
+
+and what a query over public tables alone returns are constants: `o.day_id IN (6, 13, 20)`. Where
+rows are counted or added up, a row must meet one public row at most, or it would count repeatedly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from sqlglot import exp
+
+from dpsql.sql.binding.bind import RowBinder
+from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate, render
+from dpsql.sql.binding.items import PrivateItems
+from dpsql.sql.binding.joins import JoinedItem, joins_of
+from dpsql.sql.binding.named import Names
+from dpsql.sql.binding.subqueries import Subqueries
+from dpsql.sql.binding.unit_group import joined_bound
+from dpsql.sql.sandbox.database import SandboxError
+from dpsql.sql.text.spans import SourceText
+
+MOST_VALUES = 2_000
+"""Constants of one condition on rows."""
+_LISTED = 900
+"""How many of them one IN takes."""
+_MORE = ("with_", "group", "having", "distinct", "limit", "offset", "qualify", "laterals")
+"""Clauses with which EXISTS may ask for more than whether there are rows."""
+_UNMOVED = (exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr)
+"""Aggregates that are the same if a row is met several times."""
+
+
+class PublicValues:
+    """Writes what queries of private rows say of public tables as conditions with constants.
+
+    Args:
+        source: the statement's text.
+        items: tells items after FROM apart.
+        subqueries: rewrites queries over public tables.
+    """
+
+    def __init__(self, source: SourceText, items: PrivateItems, subqueries: Subqueries) -> None:
+        self._source = source
+        self._items = items
+        self._subqueries = subqueries
+        self._sandbox = items.tables.sandbox
+
+    def bind(self, node: Expr, binder: RowBinder, names: Names) -> BoundExpr | None:
+        """Bind EXISTS, IN or a subquery with one value over public tables; None if it is another.
+
+        Args:
+            node: it.
+            binder: binds what is around it.
+            names: what names mean there.
+
+        Raises:
+            SqlError: it is over private rows, uses columns of them, or has too many values.
+        """
+        span = self._source.node(node)
+        if isinstance(node, exp.In):
+            query = node.args.get("query")
+            if query is None:
+                return None
+            value = binder.bind(node.this)
+            made = _among(value.node, self._listed(query, names))
+            return joined_bound(made, [value], span)
+        if not isinstance(node, exp.Exists):
+            query = render(self._rewritten(node.unnest(), names))
+            ((constant,),) = self._constants(f"SELECT ({query}) AS x", node)
+            return joined_bound(constant, [], span)
+        looked_up = self._looked_up(node.this.unnest(), names)
+        if looked_up is not None:
+            return binder.bind(looked_up)
+        sql = f"EXISTS ({render(self._rewritten(node.this, names))})"
+        ((constant,),) = self._constants(f"SELECT {sql} AS x", node)
+        return joined_bound(constant, [], span)
+
+    def _looked_up(self, query: Expr, names: Names) -> Expr | None:
+        """Write EXISTS of rows of a public table that are equal in a column of the row outside.
+
+        Where that is NULL there are none, which IN wouldn't say.
+        """
+        if not isinstance(query, exp.Select) or any(query.args.get(key) for key in _MORE):
+            return None
+        joins = joins_of(query, self._source)
+        if any(join.kind != "inner" or join.using for join in joins):
+            return None
+        parts = _Parts.of(self._subqueries, self._items, joins, [], names)
+        said = _said(query, joins)
+        connected = parts.connected(said)
+        if len(connected) != 1 or any(part.find(exp.Query) for part in said):
+            return None
+        found = self._condition(joins, said, parts, names, counted=False)
+        if not isinstance(found, exp.In) or not all(map(parts.of_public, said)):
+            return None
+        branch = exp.If(this=found, true=exp.true())
+        return exp.Case(ifs=[branch], default=exp.false())
+
+    def without_public(
+        self,
+        select: exp.Select,
+        joins: Sequence[JoinedItem],
+        private: Sequence[JoinedItem],
+        names: Names,
+    ) -> exp.Select | None:
+        """Write public tables that a query of private rows joins as conditions of its WHERE.
+
+        Args:
+            select: the query.
+            joins: its items after FROM.
+            private: those whose rows are private.
+            names: what names mean there.
+
+        Returns:
+            None where more is asked of them, or where that would make another query.
+        """
+        others = [join for join in joins if join not in private]
+        parts = _Parts.of(self._subqueries, self._items, others, private, names)
+        using = [name.lower() for join in others for name in join.using]
+        if any(join.kind != "inner" for join in others) or not all(map(parts.is_of_one, using)):
+            return None
+        said = _said(select, others)
+        left = [part for part in said if not parts.of_public(part)]
+        moved = [part for part in said if parts.of_public(part)]
+        moved += [
+            exp.EQ(this=_column(name), expression=_column(name, join.item.alias_or_name))
+            for join in others
+            for name in join.using
+        ]
+        clauses = ("group", "having", "order")
+        rest = [*select.expressions, *(select.args[c] for c in clauses if select.args.get(c))]
+        if any(part.find(exp.Query) for part in moved) or any(map(parts.of_public, rest)):
+            return None
+        counted = not all(map(_is_unmoved, rest))
+        for some in parts.connected(moved):
+            condition = self._condition(some, moved, parts, names, counted=counted)
+            if condition is None:
+                return None
+            left.append(condition)
+        return _only(select, private, left)
+
+    def _condition(
+        self,
+        some: Sequence[JoinedItem],
+        moved: Sequence[Expr],
+        parts: _Parts,
+        names: Names,
+        *,
+        counted: bool,
+    ) -> Expr | None:
+        """Return what tables that are joined with each other say of a private row."""
+        numbers = {parts.number(join) for join in some}
+        theirs = [part for part in moved if parts.of_public(part) & numbers]
+        links = [part for part in theirs if not parts.only_public(part)]
+        own = [part for part in theirs if parts.only_public(part)]
+        if len(links) > 1:
+            return None
+        if not links:
+            return (
+                exp.Exists(this=_query(exp.Literal.number(1), some, own)) if not counted else None
+            )
+        sides = links[0].unnest()
+        if not isinstance(sides, exp.EQ):
+            return None
+        inner, outer = sides.this, sides.expression
+        if not parts.only_public(inner):
+            inner, outer = outer, inner
+        if not parts.only_public(inner) or parts.of_public(outer):
+            return None
+        query = _query(inner, some, own)
+        if counted and not self._is_unique(query, names):
+            return None
+        return exp.In(this=outer.copy(), query=exp.Subquery(this=query))
+
+    def _is_unique(self, query: exp.Select, names: Names) -> bool:
+        """Whether no two rows of a public query have the same value."""
+        sql = render(self._rewritten(query, names))
+        told = "count(x) = count(DISTINCT x)"
+        try:
+            ((unique,),) = self._sandbox.rows(f"SELECT {told} FROM ({sql}) AS t(x)")
+        except SandboxError:  # which is said where it is run
+            return True
+        return bool(unique)
+
+    def _rewritten(self, query: Expr, names: Names) -> Expr:
+        return self._subqueries.public(query, self._outside, names)
+
+    def _outside(self, node: exp.Column) -> None:
+        """Take no column from outside: a name that isn't the query's own is unknown in it."""
+
+    def _listed(self, query: Expr, names: Names) -> list[Expr]:
+        """Return the values of a public query with one column, each once."""
+        written = render(self._rewritten(query.unnest(), names))
+        limit = MOST_VALUES + 1
+        sql = f"SELECT DISTINCT x FROM ({written}) AS t(x) ORDER BY x NULLS LAST LIMIT {limit}"
+        found = [constant for (constant,) in self._constants(sql, query)]
+        if len(found) > MOST_VALUES:
+            raise self._source.unsupported(
+                query,
+                f"This says of rows that they have one of more than {MOST_VALUES:,} public values.",
+                "ask for fewer, or for a range: BETWEEN … AND ….",
+            )
+        return found
+
+    def _constants(self, sql: str, at: Expr) -> list[tuple[Expr, ...]]:
+        """Run a public query with one column `x`; return its values as constants."""
+        try:
+            ((_, type_),) = self._sandbox.types(sql)
+            rows = self._sandbox.rows(f"SELECT x::VARCHAR FROM ({sql}) AS t(x)")
+        except SandboxError as error:
+            raise self._source.error(
+                at,
+                f"This can't be asked of public tables: {error}",
+                "in a subquery over private rows, those over public tables use their own columns "
+                "alone.",
+            ) from None
+        return [(_constant(text, type_),) for (text,) in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Which columns are those of the public items of a query."""
+
+    items: Sequence[JoinedItem]
+    columns: Sequence[frozenset[str]]
+    """Of each its columns, in small letters."""
+    private: frozenset[str]
+    """What the private items are called."""
+    has: Mapping[str, bool]
+    """Columns of public tables that a private one has, too."""
+
+    @classmethod
+    def of(
+        cls,
+        subqueries: Subqueries,
+        items: PrivateItems,
+        others: Sequence[JoinedItem],
+        private: Sequence[JoinedItem],
+        names: Names,
+    ) -> _Parts:
+        shown = [subqueries.columns(join.item, names, frozenset()) or () for join in others]
+        columns = [frozenset(map(str.lower, some)) for some in shown]
+        plain = [join.item for join in private if items.rows(join.item, names) is None]
+        tables = [items.table(item)[0] for item in plain]
+        every = frozenset[str]().union(*columns)
+        has = {name: any(table.has(name) for table in tables) for name in every}
+        called = frozenset(join.item.alias_or_name.lower() for join in private)
+        return cls(others, columns, called, has)
+
+    def number(self, join: JoinedItem) -> int:
+        return self.items.index(join)
+
+    def of_public(self, node: Expr) -> set[int]:
+        """Return the numbers of the public items of which columns stand in an expression."""
+        return {i for part in node.find_all(exp.Column) if (i := self._owner(part)) is not None}
+
+    def only_public(self, node: Expr) -> bool:
+        """Whether all columns of an expression are public."""
+        return all(self._owner(part) is not None for part in node.find_all(exp.Column))
+
+    def is_of_one(self, name: str) -> bool:
+        """Whether one public item has a column of this name, and no other."""
+        return sum(name in columns for columns in self.columns) == 1
+
+    def _owner(self, node: exp.Column) -> int | None:
+        name, table = node.name.lower(), node.table.lower()
+        for i, (join, columns) in enumerate(zip(self.items, self.columns, strict=True)):
+            if table == join.item.alias_or_name.lower():
+                return i
+            if not table and name in columns and not self.has[name]:
+                return i
+        return None
+
+    def connected(self, said: Sequence[Expr]) -> list[list[JoinedItem]]:
+        """Divide the public items into those that conditions connect with each other."""
+        groups = [{i} for i in range(len(self.items))]
+        for part in said:
+            met = self.of_public(part)
+            touched = [group for group in groups if group & met]
+            groups = [group for group in groups if not group & met]
+            groups += [set[int]().union(*touched)] if touched else []
+        return [[self.items[i] for i in sorted(group)] for group in groups]
+
+
+def _among(node: Expr, values: Sequence[Expr]) -> Expr:
+    """Say that an expression has one of some values."""
+    lists = [values[i : i + _LISTED] for i in range(0, len(values), _LISTED)]
+    parts = [exp.In(this=exp.Paren(this=node.copy()), expressions=some) for some in lists]
+    return reduce(_or, parts) if parts else exp.false()
+
+
+def _or(one: Expr, other: Expr) -> Expr:
+    return exp.Or(this=one, expression=other)
+
+
+def _said(select: exp.Select, joins: Sequence[JoinedItem]) -> list[Expr]:
+    """Return the conditions of WHERE and of some inner joins."""
+    where = select.args.get("where")
+    found = list(conjuncts(where.this)) if where is not None else []
+    for join in joins:
+        found += [] if join.on is None else conjuncts(join.on)
+    return found
+
+
+def _column(name: str, table: str | None = None) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), table)
+
+
+def _is_unmoved(node: Expr) -> bool:
+    """Whether what is computed of rows is the same if some of them are there several times."""
+    if not has_aggregate(node):
+        return True
+    found = list(node.find_all(exp.AggFunc))
+    return all(isinstance(a, _UNMOVED) or isinstance(a.this, exp.Distinct) for a in found)
+
+
+def _query(value: Expr, items: Sequence[JoinedItem], conditions: Sequence[Expr]) -> exp.Select:
+    first, *others = (join.item.copy() for join in items)
+    found = exp.Select(expressions=[value.copy()], from_=exp.From(this=first))
+    found.set("joins", [exp.Join(this=other) for other in others] or None)
+    return _with_where(found, conditions)
+
+
+def _only(select: exp.Select, kept: Sequence[JoinedItem], conditions: Sequence[Expr]) -> exp.Select:
+    """Return a query with some of its items after FROM, and other conditions in WHERE."""
+    found = select.copy()
+    clauses = [found.args["from_"], *(found.args.get("joins") or [])]
+    wanted = {id(join.item) for join in kept}
+    before = [select.args["from_"], *(select.args.get("joins") or [])]
+    left = [new for new, old in zip(clauses, before, strict=True) if id(old.this) in wanted]
+    first, *others = left
+    said = list(conditions)
+    if first.args.get("on") is not None:
+        said += conjuncts(first.args["on"])
+    found.set("from_", exp.From(this=first.this))
+    found.set("joins", others or None)
+    found.parent = select.parent
+    return _with_where(found, said)
+
+
+def _with_where(select: exp.Select, conditions: Sequence[Expr]) -> exp.Select:
+    made = (
+        reduce(
+            lambda one, other: exp.And(this=one, expression=other),
+            (exp.Paren(this=part.copy()) for part in conditions),
+        )
+        if conditions
+        else None
+    )
+    select.set("where", None if made is None else exp.Where(this=made))
+    return select
+
+
+def _constant(text: str | None, type_: str) -> Expr:
+    """Write a value of a type of DuckDB."""
+    if text is None:
+        return exp.null()
+    if type_ == "BOOLEAN":
+        return exp.true() if text == "true" else exp.false()
+    if type_ == "VARCHAR" or type_.startswith("ENUM"):
+        return exp.Literal.string(text)
+    if type_.endswith("INT") or type_ == "INTEGER":
+        return exp.Paren(this=exp.Literal.number(text))
+    return exp.cast(exp.Literal.string(text), type_, dialect="duckdb")
