@@ -193,7 +193,9 @@ def _within_limits(
         column, inside = coding.column(name, f"{own}k{i}"), f"{own}i{i}"
         stored.append(f"{column.stored(parameters)} AS {column.alias}")
         stored.append(f"({column.inside(parameters)}) IS TRUE AS {inside}")
-        cells.append(f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}")
+        cells.append(
+            f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}"
+        )
     read = [quoted_name(n) for n in dict.fromkeys([*names, *named, *_ordered(table, names)])]
     of_units = ", ".join([*(f"t0.{name}" for name in read), f"{rows.id} AS {own}unit"])
     found = f"SELECT {of_units} FROM {rows.source} WHERE {rows.known}"

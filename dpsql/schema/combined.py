@@ -61,12 +61,20 @@ class RowCombination:
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What stands before the columns of each table."""
+        """What stands before the columns of each table, so that no two of all are called alike.
+
+        Names of tables and of columns may have points and numbers in them. Where two columns would
+        be called alike so, whose tables are numbered.
+        """
         found = list[str]()
         for number, table in enumerate(self.sources):
             copy = sum(other.name == table.name for other in self.sources[:number])
             found.append(f"{table.name} {copy + 1}." if copy else f"{table.name}.")
-        return tuple(found)
+        of = zip(found, self.sources, strict=True)
+        names = [(before + own).lower() for before, one in of for own in ("", *columns_of(one))]
+        if len(set(names)) == len(names):
+            return tuple(found)
+        return tuple(f"{i}.{table.name}." for i, table in enumerate(self.sources, start=1))
 
     @property
     def sides(self) -> tuple[Parent, ...]:
@@ -134,6 +142,11 @@ def made_of(table: Table) -> tuple[Table, ...]:
     """
     tables = table.origin.tables if table.origin is not None else ()
     return tuple(one for each in tables for one in made_of(each)) or (table,)
+
+
+def columns_of(table: Table) -> tuple[str, ...]:
+    """Return the names of all columns of a table, with those of rows that its rows refer to."""
+    return (*table.columns, *table.undeclared)
 
 
 def bound_of(

@@ -8,21 +8,39 @@ nobody's. Ids may be texts that differ in their bytes alone where a collation is
 The keys of some databases are FOREIGN KEYs. Those of others only the owner knows, and nothing
 enforces them: ids that several rows have, also of different units, references to no row, and
 tables that refer to each other in circles.
+
+In some, tables and columns are called as the library calls what it computes, or the like.
+
+Questions are about rows with what they refer to and what refers to them, about pairs of rows of
+the same unit, and about how many units there are.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import duckdb
 
 from dpsql import Domain, Schema, Unit
+from dpsql.schema.names import quoted_name
 
 Row = tuple[object, ...]
 COLLATIONS = ("", " COLLATE NOCASE", " COLLATE NOACCENT", " COLLATE NOCASE.NOACCENT")
 _LETTERS = "aAáÁbBeEéÉ"
+_COLUMNS = ("id", "r0", "r1", "g", "n", "x", "s", "w")
+_ODD_COLUMNS = (
+    "u_", "u_unit", "u_unit_row", "U_id", "uu_n", "unit", "kept", "crowded", "numbered", "block",
+    "key", "m0", "k0", "k1", "v", "V1", "s0", "t", "t0", "t1", "p0", "w0", "i", "c", "c0", "b0",
+    "g", "u", "u0", "n", "r", "r0.g", "t0.id", "a", "id", "count", "row_number", "encode", "found",
+)  # fmt: skip
+_ODD_TABLES = (
+    "kept", "crowded", "numbered", "t", "t0", "s0", "i", "w0", "p0", "unit", "u_unit", "c", "b0",
+    "t0 2", "t0.t1", "range", "listed", "groups",
+)  # fmt: skip
+"""What the library calls tables and columns in its own SQL, and what is made of such names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +60,18 @@ class Kind:
     collation: str
     links: tuple[Link, ...]
     max_rows: int
+    name: str
+    names: Mapping[str, str]
+    """What its columns are called."""
 
     @property
-    def name(self) -> str:
-        return f"t{self.number}"
+    def sql(self) -> str:
+        """Its name in a statement."""
+        return quoted_name(self.name)
+
+    def of(self, alias: str, column: str) -> str:
+        """Return one of its columns in a statement."""
+        return f"{alias}.{quoted_name(self.names[column])}"
 
     @property
     def id_type(self) -> str:
@@ -60,7 +86,7 @@ class Kind:
         at = self
         while at.links and at.links[0].parent != 0:
             at = kinds[at.links[0].parent]
-        column = at.links[0].column if at.links else "id"
+        column = at.names[at.links[0].column if at.links else "id"]
         return Unit(column if at is self else f"{at.name}.{column}", self.max_rows)
 
 
@@ -76,6 +102,12 @@ class RandomDatabase:
         self._default_collation = rng.random() < 0.1
         self._enforced = rng.random() < 0.6
         self._tables = rng.randint(3, 5)
+        self._odd = rng.random() < 0.3
+        self._table_names = (
+            rng.sample(_ODD_TABLES, self._tables)
+            if self._odd
+            else [f"t{number}" for number in range(self._tables)]
+        )
         self.kinds = [self._kind(number) for number in range(self._tables)]
         self.units = rng.randint(2, 8)
         self.apart = rng.randrange(self.units)
@@ -84,6 +116,12 @@ class RandomDatabase:
         self._owners: list[list[int | None]] = [[] for _ in self.kinds]
         made = self._made if self._enforced else self._loose
         self._rows = [list(made(kind)) for kind in self.kinds]
+        names = [kind.name for kind in self.kinds]
+        self._pairs = {
+            ", ".join(pair): rng.choice([1, 3, 8])
+            for pair in combinations_with_replacement(names, 2)
+        }
+        """How many pairs of rows of a unit count."""
 
     def _kind(self, number: int) -> Kind:
         rng = self._rng
@@ -94,7 +132,17 @@ class RandomDatabase:
         links = tuple(Link(f"r{i}", parent) for i, parent in enumerate(parents))
         texts = rng.random() < 0.5
         collation = rng.choice(COLLATIONS) if texts else ""
-        return Kind(number, texts, collation, links, rng.choice([1, 1, 2, 3, 5]))
+        names = dict(zip(_COLUMNS, _COLUMNS, strict=True))
+        if self._odd:
+            names = dict(zip(_COLUMNS, self._odd_names(), strict=True))
+        name = self._table_names[number]
+        return Kind(number, texts, collation, links, rng.choice([1, 1, 2, 3, 5]), name, names)
+
+    def _odd_names(self) -> list[str]:
+        found = dict[str, str]()
+        for name in self._rng.sample(_ODD_COLUMNS, len(_ODD_COLUMNS)):
+            found.setdefault(name.lower(), name)
+        return list(found.values())[: len(_COLUMNS)]
 
     def _made(self, kind: Kind) -> Iterator[tuple[int | None, Row]]:
         """Yield rows, each with its unit."""
@@ -151,15 +199,17 @@ class RandomDatabase:
     @property
     def schema(self) -> Schema:
         """The unit of each table, and its bound."""
-        columns = {"w": Domain.number(-10, 10)}
         units = {kind.name: kind.unit(self.kinds) for kind in self.kinds}
+        (first, own), *_ = units.items()
+        units[first] = Unit(own.key, {first: own.max_rows, **self._pairs})
         references = {
-            f"{kind.name}.{link.column}": f"t{link.parent}.id"
+            f"{kind.name}.{kind.names[link.column]}": f"{of.name}.{of.names['id']}"
             for kind in self.kinds
             for link in kind.links
+            for of in [self.kinds[link.parent]]
         }
         return Schema(
-            {kind.name: columns for kind in self.kinds},
+            {kind.name: {kind.names["w"]: Domain.number(-10, 10)} for kind in self.kinds},
             units=units,
             references={} if self._enforced else references,
         )
@@ -173,22 +223,29 @@ class RandomDatabase:
         if self._default_collation:
             con.execute("SET default_collation = 'NOCASE'").fetchall()
         for kind, rows in zip(self.kinds, self._rows, strict=True):
-            links = "".join(
-                f"{link.column} {self.kinds[link.parent].id_type}"
-                + (f" REFERENCES t{link.parent} (id), " if self._enforced else ", ")
-                for link in kind.links
-            )
+            named = {column: quoted_name(name) for column, name in kind.names.items()}
+            links = ""
+            for link in kind.links:
+                of = self.kinds[link.parent]
+                links += f"{named[link.column]} {of.id_type}"
+                refers = f" REFERENCES {of.sql} ({quoted_name(of.names['id'])})"
+                links += f"{refers if self._enforced else ''}, "
             key = " PRIMARY KEY" if self._enforced else ""
             con.execute(
-                f"CREATE TABLE {kind.name} (id {kind.id_type}{key}, {links}"
-                "g VARCHAR CHECK (g IN ('a', 'b')), n INTEGER CHECK (n BETWEEN 0 AND 5), "
-                f"x INTEGER, s VARCHAR, w DECIMAL(6, 2))"
+                f"CREATE TABLE {kind.sql} ({named['id']} {kind.id_type}{key}, {links}"
+                f"{named['g']} VARCHAR CHECK ({named['g']} IN ('a', 'b')), "
+                f"{named['n']} INTEGER CHECK ({named['n']} BETWEEN 0 AND 5), "
+                f"{named['x']} INTEGER, {named['s']} VARCHAR, {named['w']} DECIMAL(6, 2))"
             ).fetchall()
             for owner, row in rows:
                 if without is None or owner != without:
                     marks = ", ".join("?" * len(row))
-                    con.execute(f"INSERT INTO {kind.name} VALUES ({marks})", row).fetchall()
+                    con.execute(f"INSERT INTO {kind.sql} VALUES ({marks})", row).fetchall()
         return con
+
+
+Seen = tuple[str, Kind]
+"""An item after FROM: its alias, and which table it is."""
 
 
 class RandomQuestions:
@@ -215,17 +272,64 @@ class RandomQuestions:
         if self._rng.random() < 0.1:
             other = self._rng.choice(self._kinds)
             return (
-                f"SELECT (SELECT {self._value([('a', kind)])} FROM {kind.name} AS a) "
-                f"- (SELECT {self._value([('a', other)])} FROM {other.name} AS a) AS v"
+                f"SELECT (SELECT {self._value([('a', kind)])} FROM {kind.sql} AS a) "
+                f"- (SELECT {self._value([('a', other)])} FROM {other.sql} AS a) AS v"
             )
         if children and self._rng.random() < 0.15:
             return self._grouped_by_row(kind, *self._rng.choice(children))
-        return self._joined(kind)
+        seen, source = [("a", kind)], f"{kind.sql} AS a"
+        if self._rng.random() < 0.2:
+            source += self._met(kind, seen)
+        elif self._rng.random() < 0.15:
+            source += self._units(kind, seen)
+            return self._joined(seen, source, self._units_counted(seen))
+        return self._joined(seen, source)
 
-    def _joined(self, kind: Kind) -> str:
+    def _met(self, kind: Kind, seen: list[Seen]) -> str:
+        """Write a join with rows of the same unit to which none of these refer."""
+        other = self._rng.choice(self._kinds)
+        met = [(("id", 0), ("id", 0))] if kind.number == other.number == 0 else []
+        met += [
+            ((own.column, own.parent), (link.column, link.parent))
+            for own in kind.links
+            for link in other.links
+        ]
+        met = [pair for pair in met if pair[0][1] == pair[1][1]]
+        if not met:
+            return ""
+        ((own, _), (theirs, _)), name = self._rng.choice(met), self._alias()
+        seen.append((name, other))
+        more = self._rng.choice([
+            "",
+            "",
+            f" AND {kind.of('a', 'n')} = {other.of(name, 'n')}",
+            f" AND {kind.of('a', 's')} = {other.of(name, 's')}",
+            f" AND {kind.of('a', 'x')} < {other.of(name, 'x')}",
+        ])  # fmt: skip
+        on = f"{kind.of('a', own)} = {other.of(name, theirs)}{more}"
+        return f" JOIN {other.sql} AS {name} ON {on}"
+
+    def _units(self, kind: Kind, seen: list[Seen]) -> str:
+        """Write the joins on the way from rows to their units."""
+        source = ""
+        while seen[-1][1].links and seen[-1][1].links[0].parent != 0:
+            alias, above = seen[-1]
+            parent, name = self._kinds[above.links[0].parent], self._alias()
+            on = f"{above.of(alias, above.links[0].column)} = {parent.of(name, 'id')}"
+            source += f" JOIN {parent.sql} AS {name} ON {on}"
+            seen.append((name, parent))
+        return source
+
+    def _units_counted(self, seen: list[Seen]) -> str:
+        alias, kind = seen[-1]
+        number = f"COUNT(DISTINCT {kind.of(alias, kind.links[0].column if kind.links else 'id')})"
+        if self._rng.random() < 0.3:
+            number += f" FILTER (WHERE {self._condition(seen)})"
+        return number
+
+    def _joined(self, seen: list[Seen], source: str, *values: str) -> str:
         """Write a statement about rows with what they refer to."""
-        rng, seen = self._rng, [("a", kind)]
-        source = f"{kind.name} AS a"
+        rng = self._rng
         taken = set[tuple[str, str]]()
         for _ in range(rng.choice([0, 0, 1, 1, 2])):
             alias, above = rng.choice(seen)
@@ -236,29 +340,35 @@ class RandomQuestions:
             parent, name = self._kinds[link.parent], self._alias()
             taken.add((alias, link.column))
             join = f"{how} JOIN" if how in {"SEMI", "ANTI"} else how
-            source += f" {join} {parent.name} AS {name} ON {alias}.{link.column} = {name}.id"
+            on = f"{above.of(alias, link.column)} = {parent.of(name, 'id')}"
+            source += f" {join} {parent.sql} AS {name} ON {on}"
             if how in {"JOIN", "LEFT JOIN"}:
                 seen.append((name, parent))
         keys = [self._key(seen) for _ in range(rng.choice([0, 1, 1, 2]))]
-        values = [self._value(seen) for _ in range(rng.randint(1, 2))]
+        found = values or tuple(self._value(seen) for _ in range(rng.randint(1, 2)))
         listed = ", ".join(
-            [f"{key} AS k{i}" for i, key in enumerate(keys)]
-            + [f"{value} AS v{i}" for i, value in enumerate(values)]
+            [f"{key} AS key{i}" for i, key in enumerate(keys)]
+            + [f"{value} AS value{i}" for i, value in enumerate(found)]
         )
         where = f" WHERE {self._condition(seen)}" if rng.random() < 0.5 else ""
-        by = f" GROUP BY {', '.join(f'k{i}' for i in range(len(keys)))}" if keys else ""
+        by = f" GROUP BY {', '.join(f'key{i}' for i in range(len(keys)))}" if keys else ""
         return f"SELECT {listed} FROM {source}{where}{by}"
 
     def _grouped_by_row(self, kind: Kind, child: Kind, link: Link) -> str:
         """Write a statement about what rows have of those that refer to them."""
         how = self._rng.choice(["JOIN", "LEFT JOIN"])
-        number = self._rng.choice(["COUNT(i.id)", "COUNT(i.n)", "SUM(i.n)", "MAX(i.x)"])
+        function, of = self._rng.choice(
+            [("COUNT", "id"), ("COUNT", "n"), ("SUM", "n"), ("MAX", "x")]
+        )
         inner = (
-            f"SELECT a.id, {number} AS v FROM {kind.name} AS a {how} {child.name} AS i "
-            f"ON i.{link.column} = a.id GROUP BY a.id"
+            f"SELECT {kind.of('a', 'id')} AS one, {function}({child.of('i', of)}) AS value "
+            f"FROM {kind.sql} AS a {how} {child.sql} AS i "
+            f"ON {child.of('i', link.column)} = {kind.of('a', 'id')} "
+            f"GROUP BY {kind.of('a', 'id')}"
         )
         return (
-            f"SELECT GREATEST(LEAST(v, 3), 0) AS v, COUNT(*) AS n FROM ({inner}) AS q GROUP BY ALL"
+            "SELECT GREATEST(LEAST(value, 3), 0) AS few, COUNT(*) AS number "
+            f"FROM ({inner}) AS q GROUP BY ALL"
         )
 
     def _alias(self) -> str:
@@ -273,78 +383,89 @@ class RandomQuestions:
             if link.parent == kind.number
         ]
 
-    def _key(self, seen: list[tuple[str, Kind]]) -> str:
+    def _key(self, seen: list[Seen]) -> str:
         alias, kind = self._rng.choice(seen)
-        subquery = self._subquery(alias, kind, self._rng.choice(["COUNT(*)", "COUNT({}.x)"]))
+        subquery = self._subquery(alias, kind, self._rng.choice(["COUNT(*)", "COUNT x"]))
         return self._rng.choice([
-            f"{alias}.g",
-            f"{alias}.n",
+            kind.of(alias, "g"),
+            kind.of(alias, "n"),
             f"({self._condition(seen)})",
-            f"LEAST({subquery}, 3)" if subquery else f"{alias}.g",
+            f"LEAST({subquery}, 3)" if subquery else kind.of(alias, "g"),
         ])  # fmt: skip
 
-    def _value(self, seen: list[tuple[str, Kind]]) -> str:
+    def _value(self, seen: list[Seen]) -> str:
         alias, kind = self._rng.choice(seen)
-        subquery = self._subquery(alias, kind, self._rng.choice(["SUM({}.n)", "SUM({}.w)"]))
+        subquery = self._subquery(alias, kind, self._rng.choice(["SUM n", "SUM w"]))
         return self._rng.choice([
             "COUNT(*)",
-            f"COUNT({alias}.x)",
-            f"SUM({alias}.w)",
-            f"SUM({alias}.n)",
-            f"AVG({alias}.w)",
+            f"COUNT({kind.of(alias, 'x')})",
+            f"SUM({kind.of(alias, 'w')})",
+            f"SUM({kind.of(alias, 'n')})",
+            f"AVG({kind.of(alias, 'w')})",
             f"COUNT(*) FILTER (WHERE {self._condition(seen)})",
             f"SUM(GREATEST(LEAST({subquery}, 20), -4))" if subquery else "COUNT(*)",
         ])  # fmt: skip
 
-    def _condition(self, seen: list[tuple[str, Kind]]) -> str:
+    def _condition(self, seen: list[Seen]) -> str:
         rng = self._rng
-        (alias, kind), (other, _) = rng.choice(seen), rng.choice(seen)
+        (alias, kind), (second, other) = rng.choice(seen), rng.choice(seen)
+        g, n, x, s = (kind.of(alias, name) for name in "gnxs")
         if rng.random() < 0.5 and (self._children(kind) or kind.links):
             found = self._of_rows(alias, kind)
             if found:
                 return found
         return rng.choice([
-            f"{alias}.g = 'a'",
-            f"{alias}.n > 1",
-            f"{alias}.x > 0",
-            f"{alias}.x IS NULL",
-            f"{alias}.s = 'a'",
-            f"{alias}.n <= {other}.x",
-            f"({alias}.x = 7 OR {other}.g IS NULL)",
+            f"{g} = 'a'",
+            f"{n} > 1",
+            f"{x} > 0",
+            f"{x} IS NULL",
+            f"{s} = 'a'",
+            f"{n} <= {other.of(second, 'x')}",
+            f"({x} = 7 OR {other.of(second, 'g')} IS NULL)",
         ])  # fmt: skip
 
     def _of_rows(self, alias: str, kind: Kind) -> str:
         """Write a condition on rows that refer to a row."""
         rng, name = self._rng, self._alias()
         if rng.random() < 0.4:
-            function = rng.choice(["COUNT(*)", "SUM({}.n)", "MIN({}.x)", "MAX({}.w)"])
+            function = rng.choice(["COUNT(*)", "SUM n", "MIN x", "MAX w"])
             subquery = self._subquery(alias, kind, function)
             return f"{subquery} > 1" if subquery else ""
-        source = self._referring(alias, kind, name)
+        _, source = self._referring(alias, kind, name)
         return f"{rng.choice(['', 'NOT '])}EXISTS (SELECT 1 {source})" if source else ""
 
     def _subquery(self, alias: str, kind: Kind, function: str) -> str:
         name = self._alias()
-        source = self._referring(alias, kind, name)
-        return f"(SELECT {function.format(name)} {source})" if source else ""
+        child, source = self._referring(alias, kind, name)
+        if not function.endswith(")"):
+            function, of = function.split()
+            function = f"{function}({child.of(name, of)})"
+        return f"(SELECT {function} {source})" if source else ""
 
-    def _referring(self, alias: str, kind: Kind, name: str, *, deep: bool = True) -> str:
-        """Write the rows that refer to a row, or to the same one as it does."""
+    def _referring(
+        self, alias: str, kind: Kind, name: str, *, deep: bool = True
+    ) -> tuple[Kind, str]:
+        """Write the rows that refer to a row, or to the same one as it does; and whose they are."""
         met = [
-            (child, f"{name}.{link.column} = {alias}.id") for child, link in self._children(kind)
+            (child, f"{child.of(name, link.column)} = {kind.of(alias, 'id')}")
+            for child, link in self._children(kind)
         ]
-        met += [(kind, f"{name}.{link.column} = {alias}.{link.column}") for link in kind.links]
+        met += [
+            (kind, f"{kind.of(name, link.column)} = {kind.of(alias, link.column)}")
+            for link in kind.links
+        ]
         if not met:
-            return ""
+            return kind, ""
         child, condition = self._rng.choice(met)
+        n, x = child.of(name, "n"), child.of(name, "x")
         more = self._rng.choice([
             "",
-            f" AND {name}.x > 0",
-            f" AND {name}.g = 'b'",
-            f" AND {name}.x >= {alias}.n",
-            f" AND {name}.n <> {alias}.n",
+            f" AND {x} > 0",
+            f" AND {child.of(name, 'g')} = 'b'",
+            f" AND {x} >= {kind.of(alias, 'n')}",
+            f" AND {n} <> {kind.of(alias, 'n')}",
         ])  # fmt: skip
         if deep and self._rng.random() < 0.3:
-            inner = self._referring(name, child, self._alias(), deep=False)
+            _, inner = self._referring(name, child, self._alias(), deep=False)
             more += f" AND EXISTS (SELECT 1 {inner})" if inner else ""
-        return f"FROM {child.name} AS {name} WHERE {condition}{more}"
+        return child, f"FROM {child.sql} AS {name} WHERE {condition}{more}"

@@ -365,3 +365,41 @@ class TestBoundsOfPairs:
         units["addresses"] = dpsql.Unit("customer_id", {"addresses": 5, "addresses,orders": 7})
         session = session.redeclared(schema=dpsql.Schema({}, units=units))
         assert self.plan_bound(session) == 7
+
+
+def test_tables_of_one_name_are_not_the_same():
+    """Of two schemas, or of two databases: nothing says that their units are the same."""
+    con = duckdb.connect()
+    for schema in ("a", "b"):
+        con.execute(f"CREATE SCHEMA {schema}").fetchall()
+        con.execute(f"CREATE TABLE {schema}.t (id INTEGER, other INTEGER)").fetchall()
+    both = {"a.t": 3, "b.t": 3, "a.t, b.t": 9}
+    units = {"a.t": dpsql.Unit("id", both), "b.t": dpsql.Unit("other", both)}
+    session = dpsql.Session(con, schema=dpsql.Schema({}, units=units))
+    with pytest.raises(SqlError, match="join of private tables"):
+        session.query("SELECT COUNT(*) FROM a.t x JOIN b.t y ON x.id = y.other", budget=HUGE)
+    assert session.ledger.spent == 0
+
+
+@pytest.mark.parametrize(
+    ("second", "source"),
+    [
+        ("a 2", 'a p JOIN a q ON p.id = q.id JOIN "a 2" r ON r.id = p.id'),
+        ("a.b", 'a p JOIN "a.b" q ON p.id = q.id JOIN a r ON r.id = p.id'),
+    ],
+)
+def test_columns_are_told_apart_whatever_tables_are_called(second, source):
+    con = duckdb.connect()
+    con.execute("CREATE TABLE ids (id INTEGER PRIMARY KEY)").fetchall()
+    con.execute("INSERT INTO ids VALUES (1), (2)").fetchall()
+    for name, first in (("a", 0), (second, 2)):
+        columns = ("x", "b.x", "B.id")
+        declared = ", ".join(f'"{c}" INTEGER CHECK ("{c}" BETWEEN 0 AND 5)' for c in columns)
+        con.execute(f'CREATE TABLE "{name}" (id INTEGER REFERENCES ids (id), {declared})')
+        rows = ((i % 2 + 1, first + i % 3, (i + first) % 4, i % 6) for i in range(6))
+        con.executemany(f'INSERT INTO "{name}" VALUES (?, ?, ?, ?)', list(rows)).fetchall()
+    bounds = {"ids": 1, "a": 9, second: 9, f"a, a, {second}": 99}
+    sql = f'SELECT p.x, q.x AS y, r."b.x" AS z, COUNT(*) AS n FROM {source} GROUP BY ALL'
+    session = dpsql.Session(con, unit=dpsql.Unit("ids", bounds))
+    found = [(*row[:3], round(row[3])) for row in answered(session, sql).rows() if round(row[3])]
+    assert sorted(found) == sorted(con.sql(sql).fetchall())

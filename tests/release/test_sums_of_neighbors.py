@@ -42,6 +42,7 @@ class Recorded:
     exact: list = field(default_factory=list)
     counts: dict = field(default_factory=dict)
     bounds: dict = field(default_factory=dict)
+    units: dict = field(default_factory=dict)
 
 
 def exact_answer(block, counts):
@@ -59,8 +60,9 @@ def recorded(con, asked, **how) -> Recorded:
         certified, made_up = charged.certified, np.random.default_rng(1)
         found.certified = certified
         found.seen += [certified.digest, certified.privacy_cost, certified.contributions]
-        found.seen += [sorted(counted), dict(counted.bounds)]
+        found.seen += [sorted(counted), dict(counted.bounds), dict(counted.units)]
         found.counts, found.bounds = {name: counted[name] for name in counted}, counted.bounds
+        found.units = counted.units
         found.seen += [(counted[name].shape, counted[name].dtype) for name in sorted(counted)]
         values = {}
         for block in certified.blocks:
