@@ -306,8 +306,9 @@ def _protected(declared: Declared) -> tuple[int, str]:
     if not isinstance(given, Unit):
         return 1, RECORD
     if not isinstance(given.max_rows, int):
+        several = "A workload is of one table, and max_rows has bounds for several."
         raise SchemaError(
-            "A workload is of one table, and max_rows has bounds for several.",
+            several if given.max_rows else "Nothing says how many records of a unit count.",
             hint="give the bound for this one, for example " + option("max_rows", 3) + ".",
         )
     return given.max_rows, neighbours_of(given)

@@ -88,7 +88,7 @@ class SqlSchemaError(SqlError, SchemaError):
 
 
 class UnboundedError(SchemaError):
-    """Nothing says how many rows of a unit count where rows of several tables meet."""
+    """Nothing says how many rows of a unit count: of a table, or where rows of several meet."""
 
 
 class StaleSchemaError(SchemaError):

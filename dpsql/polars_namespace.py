@@ -74,7 +74,7 @@ class PrivateFrame:
                 columns that are neither Enum nor Boolean, or that have no NULL.
             unit: the column that tells to whom a row belongs; by default each row is protected
                 by itself.
-            max_rows: how many rows of one unit count at most. Needed with `unit`.
+            max_rows: how many rows of one unit count at most.
             max_groups: in how many groups one counts at most where units are counted.
             ledger: a file that keeps the account across calls.
             public: name → frame, for tables that hold no private row and may be joined.

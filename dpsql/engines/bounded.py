@@ -145,8 +145,8 @@ def _kept_rows(
 ) -> str:
     """Return a query for stored columns of the rows that count, and for their units."""
     unit = table.unit
-    if unit is None:
-        raise InternalError("a table without a unit has no bound on its rows")
+    if unit is None or unit.max_rows is None:
+        raise InternalError("nothing bounds the rows of units in this table")
     names = list(columns)
     own = unused([*table.columns, *table.undeclared])
     shown = {quoted_name(name): f"t0.{quoted_name(name)}" for name in names}

@@ -68,6 +68,8 @@ class DuckDBEngine(Engine):
         rows, of_units = list[Marginal](), list[Marginal]()
         for marginal in wanted:
             (rows if units.keys().isdisjoint(marginal) else of_units).append(marginal)
+        if rows and not table.is_bounded:
+            raise InternalError("nothing bounds the rows of units in this table")
         needed = scans(coding, rows, measures) if rows else []
         needed += [Scan(*count_units(coding, each, units, measures)) for each in of_units]
         return DuckDBCounting(

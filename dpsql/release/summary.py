@@ -53,7 +53,9 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
     for table in facts.tables:
         rows = table.contributions
         counted = "one row"
-        if table.unit is not None:
+        if table.unit is not None and not table.is_bounded:
+            counted = "a unit with all of its rows"
+        elif table.unit is not None:
             most = "one row that counts" if rows == 1 else f"up to {rows:,} rows that count"
             counted = f"a unit with {most}"
         of = f" of {printable(table.name)}" if facts.others else ""
@@ -130,9 +132,10 @@ def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "domains", "declared by the data owner, not learned"
-    if facts.table.unit is not None:
-        of = [f" of {printable(table.name)}" * bool(facts.others) for table in facts.tables]
-        rows = [f"{table.contributions:,}" for table in facts.tables]
+    bounded = [table for table in facts.tables if table.unit is not None and table.is_bounded]
+    if bounded:
+        of = [f" of {printable(table.name)}" * bool(facts.others) for table in bounded]
+        rows = [f"{table.contributions:,}" for table in bounded]
         each = ", ".join(map(str.__add__, rows, of))
         yield (
             "rows",

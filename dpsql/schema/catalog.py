@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpsql.errors import SchemaError, StaleSchemaError, printable
+from dpsql.errors import SchemaError, StaleSchemaError, UnboundedError, printable
 from dpsql.hints import option
 from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
 from dpsql.schema.comments import domains_of, expressions_of
@@ -264,28 +264,34 @@ def unit_of(
     if not isinstance(said, Unit):
         return said
     known = references_for(con, path, schema, said)
-    return replace(_bounded(con, path, said), references=known)
+    return replace(said, max_rows=_bound(con, path, said), references=known)
 
 
-def _bounded(con: DuckDBPyConnection, path: Sequence[str], unit: Unit) -> Unit:
-    """Return a unit with the bound for one table.
+def _bound(con: DuckDBPyConnection, path: Sequence[str], unit: Unit) -> int | None:
+    """Return how many rows of a unit count in one table; None if it says so of others only."""
+    rows = unit.max_rows
+    bound = of_table(con, rows, path) if isinstance(rows, Mapping) else rows
+    if bound is None and unit.key.lower() == path[-1].lower():
+        return 1  # the units' own table, of which each is a row
+    return bound
 
-    Raises:
-        SchemaError: it has bounds for others only.
-    """
-    if not isinstance(unit.max_rows, Mapping):
-        return unit
-    rows = of_table(con, unit.max_rows, path)
-    if rows is None and unit.key.lower() == path[-1].lower():
-        rows = 1  # the units' own table, of which each is a row
-    if rows is None:
-        shown = {**unit.max_rows, path[-1]: 10}
-        raise SchemaError(
-            f"Nothing says how many rows of a unit count in {printable(path[-1])}.",
-            hint="give its bound too, for example " + option("max_rows", shown) + "; or, if it has "
-            "no private row, say so: " + option("public", [path[-1]]) + ".",
-        )
-    return replace(unit, max_rows=rows)
+
+def unbounded(
+    con: DuckDBPyConnection, table: Table, schema: Schema | None, unit: Unit | EachRow | None
+) -> UnboundedError:
+    """Say that nothing bounds the rows of units in a table, and how its bound is given."""
+    declared = of_table(con, schema.units, table.path) if schema is not None else None
+    said = unit if isinstance(unit, Unit) else declared
+    rows = said.max_rows if isinstance(said, Unit) else None
+    others = dict(rows) if isinstance(rows, Mapping) else {}
+    return UnboundedError(
+        f"Nothing says how many rows of a unit count in {printable(table.name)}.",
+        hint="give its bound too, for example "
+        + option("max_rows", {**others, table.name: 10})
+        + "; or, if it has no private row, say so: "
+        + option("public", [table.name])
+        + ".",
+    )
 
 
 def groups_of(

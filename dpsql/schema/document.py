@@ -69,9 +69,9 @@ def _section(name: str, table: Table, proposal: Proposal | None) -> str:
     if table.unit is not None or table.each_row or table.groups or drafts:
         lines += [f"[{key}]", *drafts]
     if table.unit is not None:
-        lines += [f"unit = {toml_text(table.unit.name)}", f"max_rows = {table.unit.max_rows}"]
-        groups = table.unit.max_groups
-        lines += [] if groups is None else [f"max_groups = {groups}"]
+        bounds = {"max_rows": table.unit.max_rows, "max_groups": table.unit.max_groups}
+        lines.append(f"unit = {toml_text(table.unit.name)}")
+        lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
     if table.each_row:
         lines.append("each_row = true")
     if table.groups:

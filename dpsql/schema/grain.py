@@ -142,8 +142,10 @@ def neighbours_of(tables: Sequence[Table]) -> str:
         return first.neighbours
     names = [table.unit.name for table in tables if table.unit is not None]
     root = next((name for name in names if "." in name), f"{first.name}.{names[0]}")
-    (*kept, last) = [f"{table.contributions:,} of {printable(table.name)}" for table in tables]
-    return (
-        f"add or remove one {printable(root)} with all of its rows, of which at most "
-        f"{', '.join(kept)} and {last} are kept"
-    )
+    bounded = [table for table in tables if table.is_bounded]
+    each = [f"{table.contributions:,} of {printable(table.name)}" for table in bounded]
+    rows = f"add or remove one {printable(root)} with all of its rows"
+    if not each:
+        return rows
+    kept = " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
+    return f"{rows}, of which at most {kept} are kept"

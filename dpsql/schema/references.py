@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from dpsql.errors import InternalError, SchemaError, printable
+from dpsql.errors import SchemaError, printable
 from dpsql.hints import option
 from dpsql.schema.keys import Edge, Fetch, KeyCatalog, is_id, match, read_keys, target
 from dpsql.schema.table import closest
@@ -291,10 +291,9 @@ def _resolved(
     joins = tuple(catalog.join(edge) for edge in edges)
     own = table == catalog.path[-1]
     name = ", ".join(column if own else f"{table}.{column}" for column in columns)
-    if isinstance(unit.max_rows, Mapping):
-        raise InternalError("the bound of this table was not chosen")
     (column, type_), *further = [(column, catalog.type(table, column)) for column in columns]
-    bounds = unit.max_rows, tuple(further), unit.max_groups
+    rows = unit.max_rows if isinstance(unit.max_rows, int) else None  # of other tables
+    bounds = rows, tuple(further), unit.max_groups
     found = ResolvedUnit(shown or name, column, type_, joins, *bounds)
     return _in_order(catalog, found)
 

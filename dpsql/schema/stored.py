@@ -196,7 +196,7 @@ class _Unit(_Shape, frozen=True):
     column: str
     type: str
     joins: tuple[_Join, ...]
-    max_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+    max_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None
     further: tuple[tuple[str, str], ...] = ()
     max_groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
 

@@ -309,8 +309,17 @@ class Table:
 
     @property
     def contributions(self) -> int:
-        """How many rows of one privacy unit count at most."""
-        return 1 if self.unit is None else self.unit.max_rows
+        """How many records of one privacy unit count at most.
+
+        They are rows. Where nothing bounds these, an engine counts none of them: what can be
+        counted then are units, of which each is one record.
+        """
+        return 1 if self.unit is None else self.unit.max_rows or 1
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether rows of it can be counted: a unit has one, or so many count at most."""
+        return self.unit is None or self.unit.max_rows is not None
 
     @property
     def neighbours(self) -> str:

@@ -229,13 +229,13 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
             )
         return EACH_ROW
     hint = 'write both, for example unit = "person_id" and max_rows = 3.'
-    if not {"unit", "max_rows"} <= content.keys():
-        raise SchemaError("A privacy unit needs a key and a bound on its rows.", hint=hint)
+    if "unit" not in content:
+        raise SchemaError("A bound on the rows of units needs their key.", hint=hint)
     refuse_several(content["unit"])
     if not isinstance(content["unit"], str) or not content["unit"].strip():
         raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)
     groups = content.get("max_groups")
-    return Unit(content["unit"], content["max_rows"], max_groups=groups)
+    return Unit(content["unit"], content.get("max_rows"), max_groups=groups)
 
 
 def _check_names(names: Collection[str], what: str) -> None:

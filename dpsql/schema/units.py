@@ -41,9 +41,13 @@ class Unit:
     Of each unit's rows at most `max_rows` are kept. Rows whose key is NULL belong to nobody and
     are left out.
 
-    Units of several tables, which may be joined along their FOREIGN KEYs, have a bound for each:
+    Units of several tables, which may be joined along their FOREIGN KEYs, have a bound for each
+    whose rows are counted:
 
         dpsql.Unit("customers", max_rows={"customers": 1, "orders": 10})
+
+    Without a bound rows of a table can be looked into, and units counted that have some; and
+    `Session.rows_per_unit` tells what bound to choose.
 
     `references` are the keys that the database doesn't know, as of views and of tables without
     FOREIGN KEYs: the column that refers to a row → the column that it refers to. Of a key of
@@ -56,7 +60,7 @@ class Unit:
     """
 
     key: str
-    max_rows: int | Mapping[str, int]
+    max_rows: int | Mapping[str, int] | None = None
     references: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_groups: int | None = None
 
@@ -69,7 +73,7 @@ class Unit:
             )
         if isinstance(self.max_rows, Mapping):
             object.__setattr__(self, "max_rows", _bounds(self.max_rows))
-        elif not _is_bound(self.max_rows):
+        elif self.max_rows is not None and not _is_bound(self.max_rows):
             raise _no_bound("max_rows", self.max_rows)
         if self.max_groups is not None and not _is_bound(self.max_groups):
             raise _no_bound("max_groups", self.max_groups)
@@ -120,9 +124,9 @@ class Unit:
             return unit
         if unit is None and max_rows is None and references is None and max_groups is None:
             return None
-        if unit is None or max_rows is None:
+        if unit is None:
             raise SchemaError(
-                "A privacy unit needs a key and a bound on its rows.",
+                "A bound on the rows of units needs their key.",
                 hint="pass both, for example "
                 + option("unit", "person_id")
                 + Hint(", ", " ")
@@ -244,12 +248,12 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
             return None
     if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
         return EACH_ROW
-    if not isinstance(found, dict) or found.keys() - {"max_groups"} != {"unit", "max_rows"}:
+    if not isinstance(found, dict) or found.keys() - {"max_groups", "max_rows"} != {"unit"}:
         raise SchemaError(
             f"The comment on the table {table} is not understood.",
             hint='write COMMENT ON TABLE … IS \'dpsql: {"unit": "person_id", "max_rows": 3}\'.',
         )
-    return Unit(found["unit"], found["max_rows"], max_groups=found.get("max_groups"))
+    return Unit(found["unit"], found.get("max_rows"), max_groups=found.get("max_groups"))
 
 
 class KeyPair(NamedTuple):
@@ -322,7 +326,8 @@ class ResolvedUnit:
     """The DuckDB type of that column."""
     joins: tuple[Join, ...]
     """The way to that table; none if it is the table itself."""
-    max_rows: int
+    max_rows: int | None
+    """How many rows of it count; None if nothing says so, and they can't be counted."""
     further: tuple[tuple[str, str], ...] = ()
     """The other columns of an id of several, with their types."""
     max_groups: int | None = None
@@ -356,6 +361,8 @@ class ResolvedUnit:
 
 def neighbours_of(unit: Unit) -> str:
     """Word the neighboring relation: what may come or go without being noticed."""
+    changed = f"add or remove one {printable(unit.key)} with all of its rows"
+    if not isinstance(unit.max_rows, int):
+        return changed
     kept = "1 is" if unit.max_rows == 1 else f"{unit.max_rows:,} are"
-    name = printable(unit.key)
-    return f"add or remove one {name} with all of its rows, of which at most {kept} kept"
+    return f"{changed}, of which at most {kept} kept"

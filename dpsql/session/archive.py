@@ -18,8 +18,9 @@ from dpsql.release.measurements import decode
 from dpsql.release.tables import identity_of
 from dpsql.request import Request, digest
 from dpsql.schema import Table
+from dpsql.schema.cuts import DERIVED
 from dpsql.schema.grain import origins
-from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose
+from dpsql.session.purpose import NO_PLAN, DataState, charged_table, purpose, without_bound
 
 _PROCESS = uuid.uuid4().hex
 """Hides what is known of files, their sizes and times, in digests that leave the process."""
@@ -141,9 +142,32 @@ class Archive:
             try:
                 found.append(self._checked(request, table))
             except (StaleSchemaError, LedgerError) as error:
+                if isinstance(error, StaleSchemaError) and self._counts_otherwise(request, table):
+                    continue
                 message = f"Rows refer to rows of {printable(table.name)}. {error.message}"
                 raise type(error)(message, hint=error.hint) from None
         return tuple(found)
+
+    def _counts_otherwise(self, request: Request, table: Table) -> bool:
+        """Whether a table is bound to the same description, but for how many of its rows count.
+
+        Where its rows are looked into, that says nothing of them. As far as it can be told: the
+        ledger has a digest of the description, which is known if it has no bound, or if it was
+        kept with what was measured.
+        """
+        if table.unit is None:
+            return False
+        described = self._described(self._charged(table))
+        alike = bool(described) and _alike(described, table.stored.described)
+        return alike or self._is_bound_to(request, without_bound(self._charged(table), table))
+
+    def _is_bound_to(self, request: Request, charged: ChargedTable) -> bool:
+        """Whether the ledger has a table under this description, or not at all."""
+        try:
+            self._ledger.check(purpose(request, (charged,)))
+        except (StaleSchemaError, LedgerError):
+            return False
+        return True
 
     def with_own(self, own: Sequence[Source], tables: Sequence[Table]) -> Before:
         """Return a release's own measurements, as the last, after all those that it rests on.
@@ -169,8 +193,17 @@ class Archive:
         return frozenset(
             charged.table
             for table, charged in found
-            if self._accept_schema or only_adds(self._described(charged), table.stored)
+            if self._accept_schema
+            or only_adds(self._described(charged), table.stored)
+            or self._is_bounded_since(table, charged)
         )
+
+    def _is_bounded_since(self, table: Table, charged: ChargedTable) -> bool:
+        """Whether all that is new of a table is how many of its rows count of a unit.
+
+        Until now they were looked into, or units were counted that have some.
+        """
+        return table.is_bounded and self._is_bound_to(Request(), without_bound(charged, table))
 
     def _joined(self, found: list[Before]) -> Before:
         sources = tuple(source for one in found for source in one.sources)
@@ -217,6 +250,15 @@ class Archive:
         if any(source.reading == "adaptive" for source in sources):
             return self.nothing()
         return Before(sources, (Earlier.of(entry),), self.state.vintage)
+
+
+def _alike(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether the columns of a table are described alike, but for what is computed of them."""
+    one, other = (
+        {name: of for name, of in each.items() if not of.startswith(DERIVED)}
+        for each in (before, now)
+    )
+    return one == other
 
 
 def _named(before: Before, table: Table) -> Before:

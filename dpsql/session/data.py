@@ -13,14 +13,14 @@ from dpsql.calls import check_path, check_switch
 from dpsql.engines.combined import combined_rows
 from dpsql.engines.public import PublicReader
 from dpsql.engines.views import describe_table
-from dpsql.errors import DpsqlError, SchemaError, StaleSchemaError
+from dpsql.errors import DpsqlError, SchemaError, StaleSchemaError, UnboundedError
 from dpsql.linalg.arrays import Ints
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
 from dpsql.privacy import Ledger
 from dpsql.request import Declared, Request
 from dpsql.schema import EachRow, Schema, Table, Unit
-from dpsql.schema.catalog import check_declared, verify_unchanged
+from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.combined import RowCombination, bound_of, made_of
 from dpsql.schema.declared_keys import check_references
 from dpsql.schema.fetching import fetch
@@ -115,7 +115,12 @@ class DeclaredData:
             widen=self.widened,
             same_units=self.check_same_units,
             combine=self.combined,
+            unbounded=self.unbounded,
         )
+
+    def unbounded(self, table: Table) -> UnboundedError:
+        """Say that nothing bounds the rows of units in a table."""
+        return unbounded(self.con, table, self.schema, self.unit)
 
     def widened(self, table: Table) -> Table:
         """Give a private table the columns of the private rows that it refers to."""

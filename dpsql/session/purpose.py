@@ -72,6 +72,15 @@ def charged_table(table: Table, state: DataState) -> ChargedTable:
     )
 
 
+def without_bound(charged: ChargedTable, table: Table) -> ChargedTable:
+    """Return what a charge for a table would be for if nothing said how many of its rows count."""
+    stored = table.stored
+    if stored.unit is None:
+        return charged
+    bare = replace(stored, unit=replace(stored.unit, max_rows=None))
+    return charged._replace(schema=bare.fingerprint)
+
+
 def _unit(unit: ResolvedUnit) -> object:
     """Say whose rows are protected together.
 

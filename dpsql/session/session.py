@@ -87,7 +87,8 @@ class Session:
             By default each row is protected by itself. Once the ledger has charges for a table with
             a unit, other tables need one too, or `dpsql.EACH_ROW`: the owner's word that their rows
             belong to nobody who has rows there.
-        max_rows: how many rows of one unit count at most, or table → how many. Needed with `unit`.
+        max_rows: how many rows of one unit count at most, or table → how many. Without, rows of
+            units are looked into and not counted.
         max_groups: with `unit`, in how many groups one counts at most where units are counted, by
             COUNT(DISTINCT unit); by default in as many as `max_rows`.
         references: with `unit`, keys that the database doesn't know, see `dpsql.Unit`.

@@ -37,7 +37,15 @@ from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.naming import naming
 from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
-from dpsql.sql.several import SameUnits, by_table, one_table_only, over_all_tables
+from dpsql.sql.several import (
+    SameUnits,
+    Unbounded,
+    by_table,
+    check_bounded,
+    no_bound,
+    one_table_only,
+    over_all_tables,
+)
 from dpsql.sql.shorthands import without_shorthands
 from dpsql.sql.text.limits import MAX_STATEMENTS
 from dpsql.sql.text.parse import Parsed, parse_statement
@@ -76,6 +84,7 @@ def compile_script(
     widen: Widen = no_parents,
     combine: Combine = no_combinations,
     same_units: SameUnits = one_table_only,
+    unbounded: Unbounded = no_bound,
 ) -> Script:
     """Compile named statements over private tables to a workload; no row is touched.
 
@@ -94,6 +103,7 @@ def compile_script(
         widen: gives a private table the columns of the rows that it refers to.
         combine: describes rows that are made of rows of several private tables.
         same_units: refuses a further table whose rows are not of the units of the first one.
+        unbounded: words that nothing bounds the rows of units in a table whose rows are counted.
 
     Raises:
         SqlError: a statement is malformed, too large, refused, or over another table.
@@ -108,6 +118,7 @@ def compile_script(
         values = outliner.tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
+        check_bounded(outlined, several, unbounded)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
         of_units = RowsOfUnits(outliner.tables, sandbox)
         asked = [

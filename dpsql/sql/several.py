@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from dpsql.errors import SchemaError, SqlError, printable
+from dpsql.errors import SchemaError, SqlError, UnboundedError, printable
 from dpsql.schema import Table
 from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
+from dpsql.sql.binding.core import counts_units
 from dpsql.sql.binding.outline import Outlined
 from dpsql.sql.compiled import GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
@@ -23,6 +24,18 @@ SameUnits = Callable[[Table, Table], None]
 
 
 Written = tuple[str, Parsed, Outlined]
+
+
+Unbounded = Callable[[Table], UnboundedError]
+"""Words that nothing bounds the rows of units in a table."""
+
+
+def no_bound(table: Table) -> UnboundedError:
+    """Say so without knowing how it is declared."""
+    return UnboundedError(
+        f"Nothing says how many rows of a unit count in {printable(table.name)}.",
+        hint="count units in place of rows; or ask a session that has a bound.",
+    )
 
 
 def one_table_only(first: Table, other: Table) -> None:
@@ -67,6 +80,23 @@ def by_table(
         (table, [_over(key, *w) for w in outlined if key in (_keys(w[2]) or {first})])
         for key, table in tables.items()
     ]
+
+
+def check_bounded(outlined: Sequence[Written], several: bool, unbounded: Unbounded) -> None:
+    """Check that something bounds the rows of units wherever rows are counted.
+
+    Where units are counted, nothing has to: each is one.
+
+    Raises:
+        SqlError: a statement counts rows that nothing bounds.
+    """
+    for name, parsed, outline in outlined:
+        for (table, span), core in zip(outline.tables, outline.cores, strict=False):
+            if table.is_bounded or all(counts_units(each) for each in core.statistics):
+                continue
+            located = parsed.source.located(unbounded(table), span)
+            located.statement = printable(name) if several else None
+            raise located
 
 
 def _key(table: Table) -> tuple[str, ...]:

@@ -218,7 +218,7 @@ class TestDeclared:
     @pytest.mark.parametrize(
         "comment",
         [
-            "dpsql:", "dpsql: 3", "dpsql: {", 'dpsql: {"unit": "order_id"}', " dpsql: []",
+            "dpsql:", "dpsql: 3", "dpsql: {", 'dpsql: {"max_rows": 3}', " dpsql: []",
             'dpsql: {"unit": "order_id", "max_rows": 1.5}',
             'dpsql: {"unit": 5, "max_rows": 1}', 'dpsql: {"unit": "order_id", "max_rows": true}',
             'dpsql: {"each_row": 1}', 'dpsql: {"each_row": true, "max_rows": 1}',
@@ -249,12 +249,10 @@ class TestDeclared:
             lambda: Unit("a", -1),
             lambda: Unit("a", 1.0),
             lambda: Unit("a", True),
-            lambda: Unit("a", None),
             lambda: Unit("a", 10**7),
             lambda: Schema({}, units={"t": "a"}),
             lambda: Schema({}, units={3: Unit("a", 1)}),
             lambda: Schema({}, units=[Unit("a", 1)]),
-            lambda: dpsql.Session(duckdb.connect(), unit="a"),
             lambda: dpsql.Session(duckdb.connect(), max_rows=1),
             lambda: dpsql.Session(duckdb.connect(), unit="a", max_rows=0),
         ],

@@ -119,6 +119,6 @@ def mistakes() -> None:
     dpsql.query(con, "SELECT 1", budget=1.5)  # type: ignore[call-overload]
     dpsql.plan(con, script, budget=budget, objective="least")  # type: ignore[arg-type]
     dpsql.plan(con, script, epsilon=1)  # type: ignore[call-arg]
-    dpsql.Unit("person")  # type: ignore[call-arg]
+    dpsql.Unit()  # type: ignore[call-arg]
     budget.mu_squared = Fraction(1)  # type: ignore[misc]
     dpsql.Domain.dates("2020-01-01", "2020-12-31", "decade")  # type: ignore[arg-type]

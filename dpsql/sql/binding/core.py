@@ -168,6 +168,12 @@ def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:
     return (*statistic.weights, *statistic.filters)
 
 
+def counts_units(statistic: Statistic) -> bool:
+    """Whether units are counted, and not rows."""
+    base = statistic.of if isinstance(statistic, Windowed) else statistic
+    return isinstance(base, Linear) and base.of_units
+
+
 def measured_columns(statistic: Statistic, conjuncts: Sequence[BoundExpr]) -> frozenset[str]:
     """Return the columns whose values are added up or ordered, and on which nothing else depends.
 

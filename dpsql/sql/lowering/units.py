@@ -37,7 +37,7 @@ def unit_groups(
     """
     count = int(np.prod(groups, dtype=object))
     found = tuple(_grouped(block, groups, sizes) for block in blocks if block.bound is None)
-    most = 1 if table.unit is None else table.unit.max_groups or table.unit.max_rows
+    most = 1 if table.unit is None else table.unit.max_groups or table.unit.max_rows or count
     return UnitGroups(found, count, min(most, count), condition)
 
 
