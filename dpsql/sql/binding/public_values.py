@@ -295,7 +295,9 @@ class _Parts:
 def _among(node: Expr, values: Sequence[Expr]) -> Expr:
     """Say that an expression has one of some values."""
     lists = [values[i : i + _LISTED] for i in range(0, len(values), _LISTED)]
-    parts = [exp.In(this=exp.Paren(this=node.copy()), expressions=some) for some in lists]
+    parts: list[Expr] = [
+        exp.In(this=exp.Paren(this=node.copy()), expressions=some) for some in lists
+    ]
     return reduce(_or, parts) if parts else exp.false()
 
 
@@ -349,11 +351,9 @@ def _only(select: exp.Select, kept: Sequence[JoinedItem], conditions: Sequence[E
 
 
 def _with_where(select: exp.Select, conditions: Sequence[Expr]) -> exp.Select:
+    parts: list[Expr] = [exp.Paren(this=part.copy()) for part in conditions]
     made = (
-        reduce(
-            lambda one, other: exp.And(this=one, expression=other),
-            (exp.Paren(this=part.copy()) for part in conditions),
-        )
+        reduce(lambda one, other: exp.And(this=one, expression=other), parts)
         if conditions
         else None
     )
