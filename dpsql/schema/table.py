@@ -309,11 +309,7 @@ class Table:
 
     @property
     def contributions(self) -> int:
-        """How many records of one privacy unit count at most.
-
-        They are rows. Where nothing bounds these, an engine counts none of them: what can be
-        counted then are units, of which each is one record.
-        """
+        """How many rows of one unit count at most; 1 if none can, but units, which are records."""
         return 1 if self.unit is None else self.unit.max_rows or 1
 
     @property
@@ -324,9 +320,8 @@ class Table:
     @property
     def neighbours(self) -> str:
         """The neighboring relation that the privacy promise is about, in words."""
-        if self.unit is None:
-            return f"add or remove one row of {printable(self.name)}"
-        return self.unit.neighbours
+        row = f"add or remove one row of {printable(self.name)}"
+        return row if self.unit is None else self.unit.neighbours
 
     @property
     def described(self) -> Mapping[str, str]:
