@@ -352,13 +352,12 @@ def _only(select: exp.Select, kept: Sequence[JoinedItem], conditions: Sequence[E
 
 def _with_where(select: exp.Select, conditions: Sequence[Expr]) -> exp.Select:
     parts: list[Expr] = [exp.Paren(this=part.copy()) for part in conditions]
-    made = (
-        reduce(lambda one, other: exp.And(this=one, expression=other), parts)
-        if conditions
-        else None
-    )
-    select.set("where", None if made is None else exp.Where(this=made))
+    select.set("where", exp.Where(this=reduce(_and, parts)) if parts else None)
     return select
+
+
+def _and(one: Expr, other: Expr) -> Expr:
+    return exp.And(this=one, expression=other)
 
 
 def _constant(text: str | None, type_: str) -> Expr:
