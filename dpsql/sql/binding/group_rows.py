@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from dpsql.schema import Table
-from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import (
     Expr,
     has_aggregate,
@@ -60,9 +59,10 @@ def rows_of_groups(
         its = [(parent.prefix, parent.table.path) for _ in keys]
         of = [{(prefix, path) for prefix, path, _ in owners(table, key)} for key in keys]
         if telling and all(i in telling or its[i] in of[i] for i in range(len(keys))):
-            return _joined(grouped, grouped.keys[telling[0]], parent)
+            path, key = parent.table.path, parent.join.key
+            return joined_rows(grouped, grouped.keys[telling[0]], path, key)
     one = single and table.unit is not None and table.unit.max_rows == 1
-    return _of_one_row(grouped) if one else None
+    return of_one_row(grouped) if one else None
 
 
 def over_rows(
@@ -128,11 +128,21 @@ def _named_in(node: object, alias: str) -> str:
     return inner.name.lower()
 
 
-def _joined(grouped: Grouped, key: Expr, parent: Parent) -> exp.Select:
-    """Join the groups with the rows that they are of."""
-    names = [quoted(part) for part in parent.table.path]
+def joined_rows(
+    grouped: Grouped, key: Expr, path: Sequence[str], column: str, shown_as: str | None = None
+) -> exp.Select:
+    """Join groups with the rows that they are of.
+
+    Args:
+        grouped: the query with the groups.
+        key: the column of it by which they are told.
+        path: the table of the rows.
+        column: the column that is equal there.
+        shown_as: what that is called in the answer; None if it isn't returned.
+    """
+    names = [quoted(part) for part in path]
     rows = exp.Select(
-        expressions=[exp.Alias(this=quoted_column(parent.join.key), alias=quoted(_KEY))],
+        expressions=[exp.Alias(this=quoted_column(column), alias=quoted(_KEY))],
         from_=exp.From(this=exp.Table(catalog=names[0], db=names[1], this=names[2])),
     )
     groups = grouped.select.copy()
@@ -142,6 +152,8 @@ def _joined(grouped: Grouped, key: Expr, parent: Parent) -> exp.Select:
         exp.Alias(this=quoted_column(name, _GROUPS), alias=quoted(name))
         for name, _ in grouped.columns
     ]
+    if shown_as is not None:
+        shown.append(exp.Alias(this=quoted_column(_KEY, _OF), alias=quoted(shown_as)))
     return exp.Select(
         expressions=shown,
         from_=exp.From(this=_named(rows, _OF)),
@@ -153,19 +165,21 @@ def _named(query: Expr, name: str) -> exp.Subquery:
     return exp.Subquery(this=query, alias=exp.TableAlias(this=quoted(name)))
 
 
-def _of_one_row(grouped: Grouped) -> exp.Select | None:
+def of_one_row(grouped: Grouped) -> exp.Select | None:
     """Write it as a query of rows, of which each is a group."""
     found = grouped.select.copy()
     items = [exp.Alias(this=_value(item), alias=quoted(name)) for name, item in grouped.columns]
     having = found.args.get("having")
+    chosen = None if having is None else _value(having.this)
+    if any(map(has_aggregate, [*items, *([] if chosen is None else [chosen])])):
+        return None
     found.set("expressions", items)
     found.set("group", None)
     found.set("distinct", None)
     found.set("having", None)
-    if having is not None:
-        found.where(_value(having.this), copy=False)
-    good = not any(is_aggregate(node) for node in found.find_all(exp.AggFunc))
-    return found if good else None
+    if chosen is not None:
+        found.where(chosen, copy=False)
+    return found
 
 
 def _value(node: Expr) -> Expr:

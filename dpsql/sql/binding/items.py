@@ -186,6 +186,11 @@ class PrivateItems:
         found = self._groups_of(query, names)
         return found is None or found[1].known
 
+    def of_unit(self, grouped: Grouped) -> Table | None:
+        """Return the table whose rows a query groups by unit; None if it groups them otherwise."""
+        told = self._told(grouped)
+        return None if told is None or told.known else told.of_units
+
     def _groups_of(self, query: Expr, names: Names) -> tuple[Grouped, Told] | None:
         if not isinstance(query, exp.Select) or is_by_row(query):
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from dpsql.schema import Table
 from dpsql.sql.binding.expressions import Expr
 
 PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
@@ -49,6 +50,8 @@ class Told:
     """Whether there is a public list of them, so that they may be answers as well."""
     rows: exp.Select | None
     """The query as one of the rows that its groups are of, if that can be said."""
+    of_units: Table | None = None
+    """The table whose rows are grouped, if by nothing but a column with the ids of its units."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from sqlglot import exp
 
@@ -295,14 +294,8 @@ class _Parts:
 def _among(node: Expr, values: Sequence[Expr]) -> Expr:
     """Say that an expression has one of some values."""
     lists = [values[i : i + _LISTED] for i in range(0, len(values), _LISTED)]
-    parts: list[Expr] = [
-        exp.In(this=exp.Paren(this=node.copy()), expressions=some) for some in lists
-    ]
-    return reduce(_or, parts) if parts else exp.false()
-
-
-def _or(one: Expr, other: Expr) -> Expr:
-    return exp.Or(this=one, expression=other)
+    found = (exp.In(this=exp.Paren(this=node.copy()), expressions=some) for some in lists)
+    return exp.or_(*found, copy=False) if lists else exp.false()
 
 
 def _said(select: exp.Select, joins: Sequence[JoinedItem]) -> list[Expr]:
@@ -351,13 +344,12 @@ def _only(select: exp.Select, kept: Sequence[JoinedItem], conditions: Sequence[E
 
 
 def _with_where(select: exp.Select, conditions: Sequence[Expr]) -> exp.Select:
-    parts: list[Expr] = [exp.Paren(this=part.copy()) for part in conditions]
-    select.set("where", exp.Where(this=reduce(_and, parts)) if parts else None)
+    if not conditions:
+        select.set("where", None)
+        return select
+    made = exp.and_(*(part.copy() for part in conditions), copy=False)
+    select.set("where", exp.Where(this=made))
     return select
-
-
-def _and(one: Expr, other: Expr) -> Expr:
-    return exp.And(this=one, expression=other)
 
 
 def _constant(text: str | None, type_: str) -> Expr:

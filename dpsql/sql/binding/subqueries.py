@@ -133,7 +133,7 @@ class Subqueries:
             UnsupportedSqlError: it is over private rows, or noisy answers.
         """
         kinds = Kinds()
-        private = self._names_private(node, names)
+        private = self.names_private(node, names)
         if not private:
             own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
             columns = OuterColumns(outer, lambda item: self.columns(item, names, own))
@@ -154,7 +154,7 @@ class Subqueries:
         own = frozenset(cte.alias.lower() for cte in node.find_all(exp.CTE))
 
         def shown(item: Expr) -> list[str] | None:
-            private = self._names_private(item, names)
+            private = self.names_private(item, names)
             return None if private else self.columns(item, names, own)
 
         columns = OuterColumns(outer, shown)
@@ -175,7 +175,7 @@ class Subqueries:
         except SandboxError:  # it uses columns from outside itself, or the whole will fail, too
             return None
 
-    def _names_private(self, node: Expr, names: Names) -> bool:
+    def names_private(self, node: Expr, names: Names) -> bool:
         """Whether a private table is named anywhere in a query; it must exist."""
         own = {cte.alias.lower() for cte in node.find_all(exp.CTE)}
         for table in node.find_all(exp.Table):

@@ -36,6 +36,7 @@ from dpsql.sql.binding.private_sides import PrivateSides
 from dpsql.sql.binding.public_values import PublicValues
 from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables
+from dpsql.sql.binding.unit_counts import UnitCounts
 from dpsql.sql.binding.unit_group import UnitGroup
 from dpsql.sql.text.spans import SourceText
 
@@ -74,6 +75,7 @@ class RowsOfUnit:
         self._tables = tables
         self._sides = sides
         self._public = PublicValues(source, items, subqueries)
+        self._units = UnitCounts(source, items, subqueries)
 
     def bind(self, node: Expr, binder: RowBinder, names: Names) -> BoundExpr | None:
         """Bind EXISTS, IN or a subquery with one value; None if no row after its FROM is private.
@@ -133,19 +135,19 @@ class RowsOfUnit:
             join in private or self._items.adds_one(join, select, names) for join in joins
         )
         rows = None if known else rows_of_groups(grouped, keys, table, single=single)
-        return Told(known, rows)
+        by_unit = all((table.path, key) in own_unit(table) for key in keys)
+        return Told(known, rows, sides.home.table if by_unit else None)
 
     def over_rows(
         self, select: exp.Select, joins: Sequence[JoinedItem], names: Names
     ) -> tuple[exp.Select, Names] | None:
         """Return a query around groups of which there is no list as one of rows, if it is one."""
-        if len(joins) != 1:
-            return None
-        grouped = self._items.grouped(joins[0].item, names)
-        if grouped is None or self._items.is_answer(grouped.select, names):
-            return None
-        found = over_rows(select, grouped, joins[0].item.alias_or_name, self._source)
-        return None if found is None else (found, grouped.names)
+        grouped = self._items.grouped(joins[0].item, names) if len(joins) == 1 else None
+        if grouped is not None and not self._items.is_answer(grouped.select, names):
+            found = over_rows(select, grouped, joins[0].item.alias_or_name, self._source)
+            if found is not None:
+                return found, grouped.names
+        return self._units.counted(select, joins, names)
 
     def refer(self, private: Sequence[JoinedItem], names: Names) -> bool:
         """Whether rows of some private items refer to private rows of the same unit."""
