@@ -45,10 +45,9 @@ GROUP BY of the ids.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 
 from dpsql.engines.coding import Coding
 from dpsql.engines.columns import Parameters, call, whole
@@ -66,7 +65,6 @@ from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
-from dpsql.workload.spread import SpreadRows
 
 KEPT = "kept"
 """The name under which the rows are made available. A name with fewer than three parts means it
@@ -108,22 +106,6 @@ def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | Non
     unit = unit_name(table)
     kept = _kept_rows(table.alone, stored, bound, unit)
     return with_others_columns(kept, parents, within, names or stored, unit)
-
-
-def spreads_of(table: Table, merged: Collection[str]) -> tuple[SpreadRows, ...]:
-    """Say how far apart the rows of a unit are that are kept.
-
-    Args:
-        table: whose rows they are.
-        merged: columns of which some cells are counted together: rows that agree in these cells may
-            lie in several of those that a limit is for, so it says nothing of them.
-    """
-    limits = () if table.unit is None else table.unit.limits
-    return tuple(
-        SpreadRows(frozenset(limit.columns), Fraction(limit.rows, table.contributions))
-        for limit in limits
-        if limit.rows <= table.contributions and not any(name in merged for name in limit.columns)
-    )
 
 
 def unit_name(*tables: Table) -> str:

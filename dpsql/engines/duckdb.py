@@ -30,7 +30,7 @@ from dpsql.engines.base import (
     Step,
     Units,
 )
-from dpsql.engines.bounded import KEPT, kept_rows, spreads_of
+from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.coding import Coding, total_of
 from dpsql.engines.columns import Parameters, call, source_of, whole
 from dpsql.engines.cover import cover, roll_up, tally
@@ -43,7 +43,7 @@ from dpsql.schema import Table
 from dpsql.schema.fetching import fetch
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name
-from dpsql.workload.spread import SpreadRows
+from dpsql.workload.spread import SpreadRows, spreads_of
 
 
 class DuckDBEngine(Engine):

@@ -6,17 +6,18 @@ Guarantees:
     `BlockStrategy.sensitivity_squared` and `BlockStrategy.sensitivity_1` are exact. A column of a
     Kronecker product is a Kronecker product of columns, hence its norms are the products of the
     norms, and the largest one is the product of the largest; those of the factors are exact (see
-    `factors`). `stretch_squared` is at least the largest eigenvalue of BᵀB, with B the product: the
-    eigenvalues of a Kronecker product are the products of those of its factors, none of which is
-    negative. A block of counts of units has a `UnitFactor`, whose norms are those of all that a
-    unit adds: several groups at once, which a product with other norms would not bound. Its other
-    axes have one cell each, and the factor 1, so that nothing is multiplied.
+    `factors`). `change_squared` takes the product of their `stretch_squared` for no less than the
+    largest eigenvalue of BᵀB, with B the Kronecker product: its eigenvalues are the products of
+    those of its factors, none of which is negative. A block of counts of units has a `UnitFactor`,
+    whose norms are those of all that a unit adds: several groups at once, which a product with
+    other norms would not bound. Its other axes have one cell each, and the factor 1, so that
+    nothing is multiplied.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -78,23 +79,6 @@ class BlockStrategy:
         return math.prod(f.largest_column_norm_squared for f in self.factors)
 
     @property
-    def stretch_squared(self) -> int:
-        """A bound on the largest ‖Bh‖²/‖h‖²: how far a sum of records that lie apart may reach."""
-        return math.prod(f.stretch_squared for f in self.factors)
-
-    def change_squared(self, space: tuple[str, ...], spreads: Sequence[SpreadRows]) -> Fraction:
-        """Return the largest squared change of a set's answers by k records of a unit, over k².
-
-        Args:
-            space: the attributes of the set.
-            spreads: how far these records are apart; see `spread`, of which this is the bound.
-        """
-        share, plain = least_share(space, spreads), Fraction(self.sensitivity_squared)
-        if share == 1 or self.of_units:
-            return plain
-        return min(plain, share * self.stretch_squared)
-
-    @property
     def sensitivity_1(self) -> int:
         """The largest sum of the absolute changes of one set's answers by one record, exact."""
         return math.prod(f.largest_column_sum for f in self.factors)
@@ -118,13 +102,30 @@ class BlockStrategy:
         """
         if isinstance(self.law, Laplace):
             return len(self.spaces) * Fraction(self.sensitivity_1, self.law.width)
-        changes = (self.change_squared(space, spreads) for space in self.spaces)
+        changes = (change_squared(self.factors, space, spreads) for space in self.spaces)
         return sum(changes, Fraction(0)) / self.law.width
 
     @property
     def measurements(self) -> int:
         """The number of noisy integers of one set."""
         return math.prod(f.measurements for f in self.factors)
+
+
+def change_squared(
+    factors: Sequence[IntegerFactor], space: Iterable[str], spreads: Sequence[SpreadRows]
+) -> Fraction:
+    """Return the largest squared change of a set's answers by k records of a unit, over k².
+
+    Args:
+        factors: what is measured.
+        space: the attributes of the set.
+        spreads: how far these records are apart; see `workload.spread`, of which this is the bound.
+    """
+    plain = Fraction(math.prod(factor.largest_column_norm_squared for factor in factors))
+    share = least_share(space, spreads)
+    if share == 1 or any(isinstance(factor, UnitFactor) for factor in factors):
+        return plain  # counts of units are for a record that is a unit: its rows have no say
+    return min(plain, share * math.prod(factor.stretch_squared for factor in factors))
 
 
 def _is_one(factor: IntegerFactor) -> bool:

@@ -130,8 +130,11 @@ def _planned(
         own = replace(plainly, bound=part.bound, contributions=rows)
         return mechanism.plan(part.workload, share, own)
 
+    def cost_at(budget: Budget) -> Cost:
+        return Cost(budget, options.contributions, spreads=options.spreads)
+
     def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
-        return plan_parts(weighted, Cost(at, options.contributions), apart)
+        return plan_parts(weighted, cost_at(at), apart)
 
     if options.targets is not None:
         return least_budget(workload, options.targets, planner, whole=False)

@@ -36,6 +36,7 @@ from dpsql.session.targets import plan_for
 from dpsql.sql.compiled import Script
 from dpsql.workload import Workload
 from dpsql.workload.cells import common_refinement
+from dpsql.workload.spread import SpreadRows
 
 FINE_CELLS = 256
 FINER = 4
@@ -303,11 +304,16 @@ def options_of(asked: Compiled, targets: Mapping[str, float] | None = None) -> O
     """Say to the planner what a plan is to be like, and whom it protects."""
     script = asked.script
     neighbours = neighbours_of(script.tables)
-    return options_for(asked.request, targets, script.contributions, neighbours)
+    rows = script.contributions, neighbours, script.spreads
+    return options_for(asked.request, targets, *rows)
 
 
 def options_for(
-    request: Request, targets: Mapping[str, float] | None, contributions: int, neighbours: str
+    request: Request,
+    targets: Mapping[str, float] | None,
+    contributions: int,
+    neighbours: str,
+    spreads: tuple[SpreadRows, ...] = (),
 ) -> Options:
     """Say to the planner what a plan is to be like, and whom it protects."""
     return Options(
@@ -319,6 +325,7 @@ def options_for(
         neighbours,
         request.bases,
         request.loss,
+        spreads=spreads,
     )
 
 

@@ -19,6 +19,7 @@ from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
 from dpsql.sql.lowering.lower import GroupsOf
 from dpsql.workload import Workload
 from dpsql.workload.several import UnitTable
+from dpsql.workload.spread import SpreadRows, spreads_of
 from dpsql.workload.units import UnitGroups
 
 
@@ -142,6 +143,13 @@ class Script:
     def contributions(self) -> int:
         """How many records of one privacy unit count at most; of several tables, it is one."""
         return 1 if self.apart else self.table.contributions
+
+    @property
+    def spreads(self) -> tuple[SpreadRows, ...]:
+        """How far apart the rows of a unit are that count."""
+        if not self.apart:
+            return spreads_of(self.table, self.merged)
+        return tuple(s.renamed(of.attribute) for of, own in self.apart for s in own.spreads)
 
     def owner(self, attribute: str) -> tuple[Script, str]:
         """Return the script over the one table that has an attribute, and its name there."""

@@ -23,11 +23,12 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import InternalError
+from dpsql.schema import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,19 @@ def least_share(space: Iterable[str], spreads: Iterable[SpreadRows]) -> Fraction
     """Return the least share of rows that may lie in one cell of some attributes; 1 of all."""
     names = frozenset(space)
     return min((s.share for s in spreads if s.attributes <= names), default=Fraction(1))
+
+
+def spreads_of(table: Table, merged: Collection[str]) -> tuple[SpreadRows, ...]:
+    """Say how far apart the rows of a unit are that are kept.
+
+    Args:
+        table: whose rows they are.
+        merged: columns of which some cells are counted together: rows that agree in these cells may
+            lie in several of those that a limit is for, so it says nothing of them.
+    """
+    limits = () if table.unit is None else table.unit.limits
+    return tuple(
+        SpreadRows(frozenset(limit.columns), Fraction(limit.rows, table.contributions))
+        for limit in limits
+        if limit.rows <= table.contributions and not any(name in merged for name in limit.columns)
+    )

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.bounded import kept_rows, spreads_of
+from dpsql.engines.bounded import kept_rows
 from dpsql.engines.columns import Parameters
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.catalog import read_table
 from dpsql.schema.units import RowLimit
-from dpsql.workload.spread import SpreadRows
+from dpsql.workload.spread import SpreadRows, spreads_of
 from tests.engines.test_bounded import COLUMNS, ROWS, SCHEMA, connect, fill
 
 S, N, SN = RowLimit(("s",), 2), RowLimit(("n",), 1), RowLimit(("s", "n"), 1)

@@ -77,7 +77,7 @@ class LowerBound:
     of_units: float = 0.0
     """The same for units by groups, of which a unit is one record."""
 
-    def at(self, budget: Budget, contributions: int = 1) -> float:
+    def at(self, budget: Budget, contributions: float = 1) -> float:
         """Return the least Σ weight·variance at a budget, with the noise that it is for.
 
         Gaussian noise has σ² = Δ²/μ². Laplace noise over the integers has the variance

@@ -165,7 +165,7 @@ def _bound(planned: Plan, bound: LowerBound) -> tuple[str, float]:
     if math.isfinite(planned.gap):
         kind = "of all mechanisms" if planned.least else "of its residual spaces"
         return f"certified bound {kind}", planned.rmse / math.sqrt(1 + planned.gap)
-    total = bound.at(planned.budget, planned.contributions)
+    total = bound.at(planned.budget, float(planned.agreeing))
     return "SVD bound" if bound.exact else "below the SVD bound", math.sqrt(
         total / planned.workload.count
     )

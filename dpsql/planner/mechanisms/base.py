@@ -17,6 +17,7 @@ from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import Traits
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
+from dpsql.workload.spread import SpreadRows
 
 DEFAULT_TOLERANCE = 1e-3
 
@@ -45,6 +46,8 @@ class Options:
     """Of ResidualPlanner: a convex function of the variances."""
     bound: int = 1
     """The largest magnitude of what a row adds to its cell: 1 where rows are counted."""
+    spreads: tuple[SpreadRows, ...] = ()
+    """How far apart the rows of a unit are that count."""
 
 
 DEFAULT = Options()
@@ -58,6 +61,9 @@ class Cost:
     contributions: int = 1
     bound: int = 1
     """The largest magnitude of what a record adds to its cell: 1 where records are counted."""
+    spreads: tuple[SpreadRows, ...] = ()
+    """How far apart the records of a unit are; a mechanism that leaves it out pays as if all of
+    them were in one cell."""
 
     @property
     def change(self) -> int:
@@ -74,9 +80,18 @@ class Cost:
             return self.budget.amount / self.change
         return self.budget.mu_squared / self.change**2
 
+    @property
+    def at_best(self) -> Fraction:
+        """What might be spent per record if all queries cost as little as any can, exactly.
+
+        However far its records are apart, a unit may have the least share of them in one cell.
+        """
+        least = min((spread.share for spread in self.spreads), default=Fraction(1))
+        return self.per_record / (least if self.budget.pure else least**2)
+
     def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:
         """Check that these measurements cost no more."""
-        return CertifiedPlan(blocks, self.budget, self.change)
+        return CertifiedPlan(blocks, self.budget, self.change, self.spreads)
 
 
 class Mechanism(ABC):

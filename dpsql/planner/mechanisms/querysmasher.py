@@ -9,7 +9,7 @@ is more accurate than the paper's.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -55,6 +55,7 @@ from dpsql.planner.weights.search import (
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
 from dpsql.workload.joint import joint_cells, touched
+from dpsql.workload.spread import SpreadRows
 
 ENOUGH = 2
 """Times the tolerance, up to which a gap to all mechanisms is as good as none."""
@@ -82,6 +83,7 @@ class QuerySmasher(Mechanism):
             targets=options.targets,
             contributions=options.contributions,
             bound=options.bound,
+            spreads=options.spreads,
         )
 
 
@@ -109,6 +111,7 @@ def plan(
     targets: Mapping[str, float] | None = None,
     contributions: int = 1,
     bound: int = 1,
+    spreads: tuple[SpreadRows, ...] = (),
 ) -> Plan:
     """Plan the measurements that answer a workload with the least error, or at the least budget.
 
@@ -127,6 +130,8 @@ def plan(
         contributions: the most records of one privacy unit that are counted. With k of them the
             same noise costs k² as much.
         bound: the largest magnitude of what a record adds to its cell; it costs as k does.
+        spreads: how far apart the records of a unit are: what is measured of cells in which only a
+            share of them may lie costs less.
 
     Raises:
         WorkloadError: the workload is empty, or an option is out of range.
@@ -143,7 +148,7 @@ def plan(
         tolerance = tolerance / SHARPER  # a total that is nearly the least says less of its parts
 
     def planner(weighted: Workload, at: Budget, like: Plan | None) -> Plan:
-        cost = Cost(at, contributions, bound)
+        cost = Cost(at, contributions, bound, spreads)
         if like is None:
             return _plan_total(weighted, cost, tolerance, residuals)
         return _plan_like(weighted, cost, tolerance, like)
@@ -223,11 +228,13 @@ def _plan_whole(workload: Workload, cost: Cost, tolerance: float) -> Plan | None
     if found is None:
         return None
     component, solution = found
-    block = Rounding(cost.bound).block((touched(workload),), (found,), cost.per_record)
+    spaces, rounding = (touched(workload),), Rounding(cost.bound, cost.spreads)
+    block = rounding.block(spaces, (found,), cost.per_record)
     whole = WholeReconstruction(Space.of_block(block.spaces[0], block))
     planned = PlannedBlock(block, whole.error(component.rows), solution.lower, solution.solver)
     certified = cost.certified((block,))
-    real, least = (e / float(cost.per_record) for e in (solution.upper, solution.lower))
+    real = rounding.relative_change(block) * solution.upper / float(cost.per_record)
+    least = solution.lower / float(cost.at_best)
     return Plan(
         workload.copy(), cost.budget, (planned,), certified, whole, {}, real=real, least=least
     )
@@ -239,7 +246,7 @@ def _product(workload: Workload, cost: Cost, tolerance: float) -> Plan | None:
         return None
     how = by_reference(closed.references, workload.domain)
     divided = divide_within(Solutions(tolerance, closed.starts), workload, *how)
-    least = closed.error / float(cost.per_record)
+    least = closed.error / float(cost.at_best)
     return replace(stitch(workload, cost, divided), least=least)
 
 
@@ -252,7 +259,7 @@ def _weighted(workload: Workload, cost: Cost, tolerance: float) -> dict[str, Pla
 
     def beat(roots: float) -> bool:
         """Whether a plan is as good as any with references that need Σ √E of so much at least."""
-        least = roots**2 / float(cost.per_record)  # whatever the integers; see `shares.allocation`
+        least = roots**2 / float(cost.at_best)  # whatever the integers; see `shares.allocation`
         return any(found.rmse**2 * workload.count <= least for found in plans.values())
 
     if contexts is not None:
@@ -331,10 +338,22 @@ def conquer(subworkload: Subworkload, splitter: Splitter, family: StrategyFamily
 
 def stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
     """Share the budget so that the total error is least, and round the strategies to integers."""
-    conquered = divided.conquered
-    counts = [len(c.spaces) for c in conquered]
-    shares = allocate([c.upper for c in conquered], counts, cost.per_record)
-    return stitch_shares(workload, cost, divided, shares)
+    divided = replace(divided, conquered=tuple(_by_share(divided.conquered, cost.spreads)))
+    counts = [len(c.spaces) for c in divided.conquered]
+    errors = [c.upper for c in divided.conquered]
+    if cost.spreads:  # what changes less costs as much less as its error is smaller
+        rounding, even = Rounding(cost.bound, cost.spreads), cost.per_record / sum(counts)
+        alike = (rounding.block(c.spaces, c.solved, even) for c in divided.conquered)
+        errors = [e * rounding.relative_change(b) for e, b in zip(errors, alike, strict=True)]
+    return stitch_shares(workload, cost, divided, allocate(errors, counts, cost.per_record))
+
+
+def _by_share(
+    conquered: Iterable[Conquered], spreads: tuple[SpreadRows, ...]
+) -> Iterator[Conquered]:
+    """Tell apart the spaces of subworkloads in which other shares of a unit's rows may agree."""
+    for each in conquered:
+        yield from each.by_share(spreads)
 
 
 def stitch_shares(
@@ -349,7 +368,7 @@ def stitch_shares(
         shares: for each subworkload what a single one of its spaces may cost.
     """
     conquered = divided.conquered
-    rounding = Rounding(cost.bound)
+    rounding = Rounding(cost.bound, cost.spreads)
     blocks = tuple(
         rounding.block(c.spaces, c.solved, share)
         for c, share in zip(conquered, shares, strict=True)
@@ -362,7 +381,8 @@ def stitch_shares(
     )
     certified, references = cost.certified(blocks), divided.references
     real = math.fsum(
-        len(c.spaces) * c.upper / float(share) for c, share in zip(conquered, shares, strict=True)
+        len(c.spaces) * c.upper * rounding.relative_change(block) / float(share)
+        for c, block, share in zip(conquered, blocks, shares, strict=True)
     )
     return Plan(
         workload.copy(), cost.budget, planned, certified, reconstruction, references, real=real

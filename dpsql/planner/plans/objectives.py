@@ -187,7 +187,7 @@ def _weigh_answers(workload: Workload, limits: list[float], planner: Planner) ->
     weighted = Workload.of(workload.domain, families)
     plan = planner(weighted, _UNIT, None)
     ratios = ratios_of(plan, workload, limits)
-    return [_Found(weighted, plan, ratios, found.lower * plan.contributions**2)]
+    return [_Found(weighted, plan, ratios, found.lower * float(plan.agreeing**2))]
 
 
 def _weigh_rows(workload: Workload) -> Workload | None:
@@ -287,7 +287,8 @@ def _bound(plan: Plan, weighted: Workload, limits: Sequence[float]) -> float:
     records of one unit E(w) is k² times as large.
     """
     counts = [len(block.strategy.spaces) for block in plan.planned]
-    least = total_error([block.lower for block in plan.planned], counts, 1 / plan.contributions**2)
+    alone = float(1 / plan.agreeing**2)
+    least = total_error([block.lower for block in plan.planned], counts, alone)
     pairs = zip(weighted.families, limits, strict=True)
     return least / math.fsum(f.weight * f.count * limit for f, limit in pairs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import AccuracyError
 from dpsql.hints import option
-from dpsql.linalg.subsets import subsets
+from dpsql.linalg.subsets import largest_sets
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, facts, folded, plain, preformatted, table
 from dpsql.measurement.certify import CertifiedPlan, spent
@@ -30,7 +30,6 @@ from dpsql.planner.shares.allocation import total_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
 
-MANY = 2**22
 LOUD = 0.05
 """From so much avoidable variance on, relatively, a plan warns."""
 LOCKED = 1.0
@@ -180,6 +179,12 @@ class Plan:
         """The most rows of one privacy unit that are counted."""
         return self.certified.contributions
 
+    @property
+    def agreeing(self) -> Fraction:
+        """How many of these may agree in all that is counted, however far apart they are."""
+        shares = [spread.share for spread in self.certified.spreads]
+        return self.contributions * min(shares, default=Fraction(1))
+
     @cached_property
     @one_thread
     def variances(self) -> tuple[NDArray[np.float64], ...]:
@@ -220,7 +225,8 @@ class Plan:
         any away.
 
         The lower bound is `least`, or (Σ_A √lower_A)² · k² / μ² (QuerySmasher, 6.4), with k the
-        `contributions`; the upper one the total of the variances above, rounding included.
+        `contributions`; the upper one the total of the variances above, rounding included. Where
+        rows of a unit are apart, k is the number of those that may agree, which is a loose bound.
         """
         if self.aside:
             return math.inf
@@ -232,7 +238,7 @@ class Plan:
             return self.given.gap
         if self.least:
             return max(0.0, self._total / self.least - 1.0)
-        cost = float(self.budget.mu_squared / self.contributions**2)
+        cost = float(self.budget.mu_squared / self.agreeing**2)
         if not all(block.lower > 0 for block in self.planned):
             return math.inf
         counts = [len(block.strategy.spaces) for block in self.planned]
@@ -353,7 +359,8 @@ class Plan:
     def _explain_block(self, block: PlannedBlock) -> str:
         strategy = block.strategy
         all_ = tuple(each.strategy for each in self.planned)
-        share = float(spent((strategy,), self.contributions) / spent(all_, self.contributions))
+        whose = self.contributions, self.certified.spreads
+        share = float(spent((strategy,), *whose) / spent(all_, *whose))
         # The integers have a scale of their own; per unit of sensitivity the noise compares.
         noise = math.sqrt(strategy.law.variance) / strategy.sensitivity
         rows = len(strategy.spaces) * strategy.measurements
@@ -379,21 +386,8 @@ class Plan:
         found: dict[frozenset[str], list[tuple[str, ...]]] = {}
         for space in (space for block in self.planned for space in block.strategy.spaces):
             found.setdefault(frozenset(measures.intersection(space)), []).append(space)
-        return tuple(space for spaces in found.values() for space in _largest(spaces))
+        return tuple(space for spaces in found.values() for space in largest_sets(spaces))
 
     def families(self, name: str) -> tuple[Family, ...]:
         """Return the families of one statement."""
         return tuple(f for f in self.workload.families if f.name == name)
-
-
-def _largest(spaces: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """Yield the attribute sets that are not inside of others."""
-    if sum(1 << len(space) for space in spaces) <= MANY:
-        parts = {frozenset(p) for space in spaces for p in subsets(space) if p != space}
-        yield from (space for space in spaces if frozenset(space) not in parts)
-        return
-    largest: list[frozenset[str]] = []  # few wide ones, then
-    for space in sorted(map(frozenset, spaces), key=len, reverse=True):
-        if not any(space < other for other in largest):
-            largest.append(space)
-    yield from (space for space in spaces if frozenset(space) in largest)

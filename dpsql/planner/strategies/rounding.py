@@ -21,6 +21,7 @@ enough to go without.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeVar
 
@@ -44,9 +45,10 @@ from dpsql.measurement.factors import (
     DenseFactor,
     IntegerFactor,
 )
-from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.strategy import BlockStrategy, change_squared
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Centered, Solution, Triangular
+from dpsql.workload.spread import SpreadRows
 
 T = TypeVar("T", np.int64, np.float64)
 
@@ -79,10 +81,12 @@ class Rounding:
     Args:
         bound: the largest magnitude of what one row adds to its cell, 1 for counts. Products of
             entries with it have the width that products of entries alone have for counts.
+        spreads: how far apart the rows of a unit are: changes of answers are smaller then.
     """
 
-    def __init__(self, bound: int = 1) -> None:
+    def __init__(self, bound: int = 1, spreads: Sequence[SpreadRows] = ()) -> None:
         self._bound, self._room = bound, (bound - 1).bit_length()
+        self._spreads = tuple(spreads)
         self._known: dict[tuple[int, int, tuple[int, ...]], IntegerFactor] = {}
         self._matrices: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._needs: dict[int, int] = {}
@@ -120,7 +124,7 @@ class Rounding:
             factors = self._factors(solved, _widths(strategies, needs, total))
             if not solved:
                 factors = (DenseFactor((), (), np.array([[1 << total]], dtype=np.int64)),)
-            variance = _variance(factors, cost)
+            variance = self._variance(spaces, factors, cost)
             largest = math.prod(f.largest_entry for f in factors) * self._bound
             fits = largest < 1 << ENTRY_BITS
             if fits and variance < 1 << VARIANCE_BITS:
@@ -153,13 +157,28 @@ class Rounding:
         factors = self._factors(solved, widths)
         if len(spaces) * math.prod(f.measurements for f in factors) > most:
             return None
-        variance = _variance(factors, cost)
+        variance = self._variance(spaces, factors, cost)
         entry = (math.prod(f.largest_entry for f in factors) * self._bound).bit_length()
         spread = variance.bit_length() // 2
         shift = max(1, entry - ENTRY_BITS, spread - KEPT_NOISE_BITS)
         if not 4 ** (shift + 2) <= variance < 1 << WIDE_VARIANCE_BITS:
             return None
         return BlockStrategy(spaces, factors, CoarseGaussian(variance, shift))
+
+    def relative_change(self, block: BlockStrategy) -> float:
+        """Return the squared change of answers over what it is for rows that all agree."""
+        changes = (change_squared(block.factors, space, self._spreads) for space in block.spaces)
+        return float(max(changes) / block.sensitivity_squared)
+
+    def _variance(
+        self,
+        spaces: tuple[tuple[str, ...], ...],
+        factors: tuple[IntegerFactor, ...],
+        cost: Fraction,
+    ) -> int:
+        """Return the least noise variance that a cost allows."""
+        changes = (change_squared(factors, space, self._spreads) for space in spaces)
+        return max(1, math.ceil(max(changes) / cost))
 
     def _needed(self, solution: Solution) -> int:
         if id(solution) not in self._needs:
@@ -197,12 +216,6 @@ def _bits(cost: Fraction) -> int:
     """
     shrink = max(0.0, -math.log2(float(cost)) / 2)
     return max(8, min(ENTRY_BITS - 1, int(NOISE_BITS - shrink)))
-
-
-def _variance(factors: tuple[IntegerFactor, ...], cost: Fraction) -> int:
-    """Return the least noise variance that a cost allows."""
-    norms = math.prod(f.largest_column_norm_squared for f in factors)
-    return max(1, math.ceil(norms / cost))
 
 
 def _widths(strategies: list[Triangular | Centered], needs: list[int], total: int) -> list[int]:
