@@ -16,7 +16,12 @@ can be:
 s, a and b are the remainder by n of 62 bits of the MD5 of the unit's id, and 31 bits each of
 others. As n > k, each stretch has a row, so just k are kept.
 
-**Unit-local.** *Proof.* All of the rule is made of k and of the rows of one unit: n counts them,
+Where limits are declared for rows that agree in some columns, these are kept to before, one after
+another: the rows of a unit in the same cells of the columns are treated as if they were those of a
+unit of their own, with the limit for k. What is left then has no more of them, and as a step leaves
+rows out and adds none, that stays so.
+
+**Unit-local.** *Proof.* All of a step is made of k and of the rows of one unit: n counts them,
 s, a and b follow from its id, and r from how they compare among each other. Rows that tie agree in
 every column that has a domain and, if others are read, in all of these that can be; so no answer
 tells which of them was kept. Nothing depends on the order in which rows are stored or found, on

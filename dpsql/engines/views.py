@@ -55,6 +55,7 @@ from dpsql.schema.declared import GENERATED, KnownColumn, fitted
 from dpsql.schema.domain import Domain
 from dpsql.schema.fetching import Row, fetch
 from dpsql.schema.keys import COLUMNS
+from dpsql.schema.limits import limited
 from dpsql.schema.lookup import (
     StoredView,
     attached_file,
@@ -302,12 +303,15 @@ def _described(
     given = {column.lower() for column in declared}
     kept = {column for column in (*columns, *bounds) if column.lower() not in given}
     scan = _scan(inner, layer.below).through(layer)
+    whose = unit_above(layer, inner)
+    if whose is not None and isinstance(said, Unit):
+        whose = limited(con, path, whose, said, columns)
     return Table(
         name,
         columns,
         undeclared,
         path,
-        unit_above(layer, inner),
+        whose,
         frozenset(c for c in kept if layer.plain(c) in inner.enforced),
         groups_of(con, path, schema, columns),
         inner.each_row,

@@ -24,6 +24,7 @@ from dpsql.schema.expressions import check_expressions
 from dpsql.schema.fetching import fetch
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
+from dpsql.schema.limits import limited
 from dpsql.schema.lookup import StoredColumn, attached_file, columns_of, find, meant, of_table
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
@@ -189,6 +190,7 @@ def _describe(
     if isinstance(said, Unit):
         resolved = resolve_unit(partial(fetch, con), tuple(path), said)
         check_way(con, path[-1], resolved)
+        resolved = limited(con, path, resolved, said, columns)
     given = {column.lower() for column in declared}
     enforced = frozenset(name for name in (*columns, *bounds) if name.lower() not in given)
     return Table(

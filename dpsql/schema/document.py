@@ -72,6 +72,8 @@ def _section(name: str, table: Table, proposal: Proposal | None) -> str:
         bounds = {"max_rows": table.unit.max_rows, "max_groups": table.unit.max_groups}
         lines.append(f"unit = {toml_text(table.unit.name)}")
         lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
+        per = (f"{toml_key(', '.join(of.columns))} = {of.rows}" for of in table.unit.limits)
+        lines += [f"max_rows_per = {{ {', '.join(per)} }}"] if table.unit.limits else []
     if table.each_row:
         lines.append("each_row = true")
     if table.groups:

@@ -39,7 +39,7 @@ from dpsql.schema.sequences import (
     first_of,
 )
 from dpsql.schema.table import Parent, Table
-from dpsql.schema.units import MAX_ROWS, Join, KeyPair, ResolvedUnit
+from dpsql.schema.units import MAX_ROWS, Join, KeyPair, ResolvedUnit, RowLimit
 
 _COLUMN_TYPE = re.compile(
     r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
@@ -199,17 +199,19 @@ class _Unit(_Shape, frozen=True):
     max_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None
     further: tuple[tuple[str, str], ...] = ()
     max_groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
+    limits: tuple[RowLimit, ...] = ()
 
     @classmethod
     def written(cls, unit: ResolvedUnit) -> _Unit:
         joins = tuple(map(_Join.written, unit.joins))
-        bounds = unit.max_rows, unit.further, unit.max_groups
+        bounds = unit.max_rows, unit.further, unit.max_groups, unit.limits
         return cls(unit.name, unit.column, unit.type, joins, *bounds)
 
     def read(self) -> ResolvedUnit:
         _require(len(self.joins) <= _MAX_JOINS and len(self.further) <= _MAX_COLUMNS)
         joins = tuple(join.read() for join in self.joins)
-        bounds = self.max_rows, self.further, self.max_groups
+        _require(all(1 <= limit.rows <= MAX_ROWS and limit.columns for limit in self.limits))
+        bounds = self.max_rows, self.further, self.max_groups, self.limits
         return ResolvedUnit(self.name, self.column, self.type, joins, *bounds)
 
 

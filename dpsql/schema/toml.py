@@ -44,7 +44,7 @@ MAX_BYTES = 1 << 20
 _MAX_DOTS = 250
 """The time and memory that tomllib takes for a key grow with the square of its parts."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_UNIT_KEYS = ("unit", "max_rows", "max_groups")
+_UNIT_KEYS = ("unit", "max_rows", "max_groups", "max_rows_per")
 _TABLE_KEYS = (*_UNIT_KEYS, "each_row", "columns", "groups", "expressions", "references")
 _GROUPS = ({"columns", "of"}, {"columns", "rows"})
 _MAX_PARTS = 3
@@ -234,8 +234,8 @@ def _unit(content: Mapping[str, Any]) -> Unit | EachRow:
     refuse_several(content["unit"])
     if not isinstance(content["unit"], str) or not content["unit"].strip():
         raise SchemaError(f"The unit {shown(content['unit'])} does not name a column.", hint=hint)
-    groups = content.get("max_groups")
-    return Unit(content["unit"], content.get("max_rows"), max_groups=groups)
+    further = {key: content[key] for key in ("max_groups", "max_rows_per") if key in content}
+    return Unit(content["unit"], content.get("max_rows"), **further)
 
 
 def _check_names(names: Collection[str], what: str) -> None:

@@ -57,12 +57,19 @@ class Unit:
 
     `max_groups` is for COUNT(DISTINCT unit): in how many groups of a statement a unit counts at
     most; by default in as many as it has rows that count.
+
+    `max_rows_per` says how many rows of a unit count at most of those that agree in columns with a
+    domain. What is asked by such columns has less noise then, as no unit has all of its rows in one
+    cell: 3.5 times less, for example, with 15 of 180.
+
+        dpsql.Unit("tailnum", 180, max_rows_per={"month": 15})
     """
 
     key: str
     max_rows: int | Mapping[str, int] | None = None
     references: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_groups: int | None = None
+    max_rows_per: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, str) or not self.key.strip():
@@ -77,12 +84,21 @@ class Unit:
             raise _no_bound("max_rows", self.max_rows)
         if self.max_groups is not None and not _is_bound(self.max_groups):
             raise _no_bound("max_groups", self.max_groups)
+        object.__setattr__(self, "max_rows_per", _checked_limits(self.max_rows_per))
+        several = isinstance(self.max_rows, Mapping) and len(self.max_rows) > 1
+        for columns in self.max_rows_per:
+            if several and not all("." in column for column in columns.split(",")):
+                raise SchemaError(
+                    f"max_rows_per of {printable(columns)} doesn't say in which table.",
+                    hint='write it before the columns, for example {"orders.month": 15}.',
+                )
         object.__setattr__(self, "references", checked_references(self.references))
 
     def __repr__(self) -> str:
         rows = dict(self.max_rows) if isinstance(self.max_rows, Mapping) else self.max_rows
         further = f", references={dict(self.references)!r}" if self.references else ""
         further += f", max_groups={self.max_groups!r}" if self.max_groups is not None else ""
+        further += f", max_rows_per={dict(self.max_rows_per)!r}" if self.max_rows_per else ""
         return f"Unit(key={self.key!r}, max_rows={rows!r}{further})"
 
     @classmethod
@@ -157,6 +173,23 @@ def _bounds(given: Mapping[str, int]) -> Mapping[str, int]:
     for table, rows in given.items():
         if not _is_bound(rows):
             raise _no_bound(f"max_rows of {printable(table)}", rows)
+    return MappingProxyType(dict(given))
+
+
+def _checked_limits(given: Mapping[str, int]) -> Mapping[str, int]:
+    """Check the form of limits: what columns they name, the catalog tells.
+
+    Raises:
+        SchemaError: they are no mapping of texts to bounds.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(k, str) and k.strip() for k in given):
+        raise SchemaError(
+            f"{shown(given)} is no mapping of columns to how many rows count that agree in them.",
+            hint='for example max_rows_per={"month": 15}; of several, "month, carrier".',
+        )
+    for columns, rows in given.items():
+        if not _is_bound(rows):
+            raise _no_bound(f"max_rows_per of {printable(columns)}", rows)
     return MappingProxyType(dict(given))
 
 
@@ -248,12 +281,13 @@ def from_comment(table: str, comment: str | None) -> Unit | EachRow | None:
             return None
     if isinstance(found, dict) and set(found) == {"each_row"} and found["each_row"] is True:
         return EACH_ROW
-    if not isinstance(found, dict) or found.keys() - {"max_groups", "max_rows"} != {"unit"}:
+    further = {"max_rows", "max_groups", "max_rows_per"}
+    if not isinstance(found, dict) or found.keys() - further != {"unit"}:
         raise SchemaError(
             f"The comment on the table {table} is not understood.",
             hint='write COMMENT ON TABLE … IS \'dpsql: {"unit": "person_id", "max_rows": 3}\'.',
         )
-    return Unit(found["unit"], found.get("max_rows"), max_groups=found.get("max_groups"))
+    return Unit(found.pop("unit"), **found)
 
 
 class KeyPair(NamedTuple):

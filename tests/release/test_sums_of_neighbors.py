@@ -104,7 +104,8 @@ def spent(one: Recorded, other: Recorded) -> Fraction:
 
 
 def charged(one: Recorded) -> Fraction:
-    return certify.spent(one.certified.blocks, one.certified.contributions)
+    certified = one.certified
+    return certify.spent(certified.blocks, certified.contributions, certified.spreads)
 
 
 def neighbors(rng, rows, max_rows):

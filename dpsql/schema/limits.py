@@ -1,0 +1,70 @@
+"""How many rows of a unit count at most of those that agree in some columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpsql.errors import SchemaError, printable
+from dpsql.schema.domain import Domain
+from dpsql.schema.lookup import means
+from dpsql.schema.names import closest
+from dpsql.schema.units import ResolvedUnit, RowLimit, Unit
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def limited(
+    con: DuckDBPyConnection,
+    path: Sequence[str],
+    found: ResolvedUnit,
+    said: Unit,
+    columns: Mapping[str, Domain],
+) -> ResolvedUnit:
+    """Give a table's unit the limits that are declared for rows that agree in columns of it.
+
+    Args:
+        con: an open DuckDB connection; only its catalog is read.
+        path: the table's.
+        found: its unit.
+        said: as it was declared.
+        columns: the columns with a domain.
+
+    Raises:
+        SchemaError: a limit is for what isn't such a column, or is no less than `max_rows`.
+    """
+    limits = set[RowLimit]()
+    for text, rows in said.max_rows_per.items():
+        parts = [part.strip().rpartition(".") for part in text.split(",")]
+        tables = {table for table, _, _ in parts} - {""}
+        if len(tables) > 1:
+            raise SchemaError(
+                f"max_rows_per names columns of several tables: {printable(text)}.",
+                hint="a limit is for rows of one table.",
+            )
+        if all(means(con, table, path) for table in tables):
+            names = [column for _, _, column in parts]
+            limits.add(_limit(path[-1], names, rows, found, columns))
+    return replace(found, limits=tuple(sorted(limits)))
+
+
+def _limit(
+    table: str, names: Sequence[str], rows: int, unit: ResolvedUnit, columns: Mapping[str, Domain]
+) -> RowLimit:
+    known = {name.lower(): name for name in columns}
+    for name in names:
+        if name.lower() not in known:
+            raise SchemaError(
+                f"max_rows_per of {printable(table)} names {printable(name)}, which is no column "
+                "with a domain.",
+                hint=closest(name, columns),
+            )
+    if unit.max_rows is not None and rows >= unit.max_rows:
+        raise SchemaError(
+            f"max_rows_per of {printable(', '.join(names))} is {rows:,}, but no more than "
+            f"{unit.max_rows:,} rows of a unit count in {printable(table)}.",
+            hint="leave it out, or let fewer rows count that agree.",
+        )
+    return RowLimit(tuple(sorted({known[name.lower()] for name in names})), rows)

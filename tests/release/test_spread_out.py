@@ -1,0 +1,237 @@
+"""Units whose rows are spread out: no more than a limit agree in some columns."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.engines.views import describe_table
+from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.schema.document import write_toml
+from tests.helpers.inserted import insert
+from tests.release.test_private_joins import HUGE, TABLES, shop, units
+from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
+
+BUDGET = dpsql.Budget(rho=Fraction(1, 2))
+FLIGHTS = """
+    CREATE TABLE flights (
+        plane INTEGER, month INTEGER CHECK (month BETWEEN 1 AND 6),
+        carrier VARCHAR CHECK (carrier IN ('a', 'b', 'c')),
+        delay INTEGER CHECK (delay BETWEEN 0 AND 50)
+    )
+"""
+BY_MONTH = "SELECT month, COUNT(*) AS n FROM flights GROUP BY month"
+BOTH = "SELECT month, carrier, COUNT(*) AS n, SUM(delay) AS d FROM flights GROUP BY ALL"
+SCRIPTS = (
+    {"a": BY_MONTH},
+    {"a": BOTH},
+    {"a": BY_MONTH, "b": "SELECT carrier, AVG(delay) AS d FROM flights GROUP BY 1"},
+    {"a": "SELECT COUNT(*) AS n FROM flights", "b": BOTH},
+    {"a": "SELECT month <= 3 AS early, COUNT(*) AS n FROM flights GROUP BY 1"},
+    {"a": "SELECT carrier, SUM(delay) AS d FROM flights WHERE month > 2 GROUP BY 1", "b": BY_MONTH},
+)
+LIMITS = ({"month": 3}, {"month, carrier": 1}, {"month": 3, "carrier, month": 2}, {"carrier": 5})
+
+
+def fill(con, seed, without=None):
+    """Give some planes few flights, and others many, often in one month."""
+    rng, rows = random.Random(seed), []  # noqa: S311
+    for plane in [*range(8), None]:
+        usual = rng.randint(1, 6)
+        own = [
+            (
+                plane,
+                rng.choice([usual, usual, usual, rng.randint(1, 6), None]),
+                rng.choice(["a", "a", "b", "c", None]),
+                rng.choice([0, 7, 50, 50, None]),
+            )
+            for _ in range(rng.choice([1, 4, 15, 40]))
+        ]
+        rows += [] if plane == without and plane is not None else own
+    con.execute("DELETE FROM flights")
+    insert(con, "flights", rows)
+
+
+def session(con, per, rows=12, **how):
+    return dpsql.Session(con, unit=dpsql.Unit("plane", rows, max_rows_per=per), **how)
+
+
+def flights(seed=1):
+    con = duckdb.connect()
+    con.execute(FLIGHTS)
+    fill(con, seed)
+    return con
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("mechanism", ["querysmasher", "gaussian", "laplace"])
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_unit_changes_what_it_costs_at_most(script, limits, mechanism):
+    con = duckdb.connect()
+    con.execute(FLIGHTS)
+    unit = dpsql.Unit("plane", 12, max_rows_per=limits)
+    asked = {"script": script, "schema": dpsql.Schema({}, units={"flights": unit})}
+    budget = dpsql.Budget(epsilon=1, delta=0) if mechanism == "laplace" else BUDGET
+    for gone in range(2):
+        fill(con, gone)
+        whole = recorded(con, asked, budget=budget, mechanism=mechanism)
+        fill(con, gone, without=gone)
+        fewer = recorded(con, asked, budget=budget, mechanism=mechanism)
+        check_alike(whole, fewer)
+        assert 0 < spent(whole, fewer) <= charged(whole)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_so_does_one_with_rows_in_several_tables(seed):
+    con = duckdb.connect()
+    con.execute(TABLES)
+    unit = dpsql.Unit("customer_id", 6, max_rows_per={"orders.status": 2})
+    asked = {
+        "script": {
+            "a": "SELECT status, COUNT(*) AS n, SUM(price) AS p FROM orders GROUP BY 1",
+            "b": "SELECT region, COUNT(*) AS n FROM customers GROUP BY 1",
+            "c": "SELECT c.region, status, COUNT(*) AS n FROM orders o JOIN customers c "
+            "ON o.customer_id = c.id GROUP BY ALL",
+        },
+        "schema": dpsql.Schema({}, units={**units().units, "orders": unit}),
+    }
+    shop(con, seed, customers=12, apart=seed)
+    whole = recorded(con, asked, budget=BUDGET)
+    assert {(*s.attributes, s.share) for s in whole.certified.spreads} == {
+        ("orders.status", Fraction(1, 3))
+    }
+    shop(con, seed, customers=12, apart=seed, without=seed)
+    fewer = recorded(con, asked, budget=BUDGET)
+    check_alike(whole, fewer)
+    assert spent(whole, fewer) <= charged(whole)
+
+
+def test_all_of_the_budget_is_used_and_errors_are_smaller():
+    con = flights()
+    plain = session(con, {}).plan({"a": BY_MONTH, "b": BOTH}, budget=BUDGET)
+    apart = session(con, {"month": 2}).plan({"a": BY_MONTH, "b": BOTH}, budget=BUDGET)
+    both = session(con, {"month": 2, "month, carrier": 1}).plan({"a": BOTH}, budget=BUDGET)
+    assert apart.privacy_cost <= BUDGET.mu_squared < apart.privacy_cost * (1 + Fraction(1, 10**6))
+    assert apart.rmse < plain.rmse * 0.7
+    assert both.rmse < session(con, {"month": 2}).plan({"a": BOTH}, budget=BUDGET).rmse
+    assert apart.gap > 0  # a loose bound, but one
+    assert apart.avoidable < 1e-3
+
+
+def test_shares_of_the_budget_are_the_best_there_are():
+    """√E_A·κ_A: as if errors were as much smaller, of which allocation is proved in its room."""
+    con = flights()
+    script = {"a": BY_MONTH, "b": "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY 1"}
+    plan = session(con, {"month": 2}).plan(script, budget=BUDGET, residuals="uniform")
+    slopes = []
+    for block in plan.planned:
+        cost = block.strategy.cost(plan.certified.spreads)
+        slopes.append(block.error / float(cost))
+    assert max(slopes) == pytest.approx(min(slopes), rel=1e-3)
+
+
+def test_what_counts_cells_together_pays_for_all_rows():
+    """Two months are one cell of it: twice as many of a unit's rows may lie there."""
+    con = flights()
+    sql = {"a": "SELECT (month - 1) // 2 AS pair, COUNT(*) AS n FROM flights GROUP BY 1"}
+    plain, apart = (session(con, per).plan(sql, budget=BUDGET) for per in ({}, {"month": 2}))
+    assert apart.rmse == pytest.approx(plain.rmse)
+    assert not apart.certified.spreads
+
+
+def test_answers_are_those_of_the_rows_that_are_kept():
+    con = flights()
+    found = session(con, {"month": 3}, rows=1000).query(BY_MONTH, budget=HUGE)
+    true = con.sql(
+        "SELECT month, SUM(LEAST(n, 3)) FROM (SELECT plane, month, COUNT(*) AS n FROM flights "
+        "WHERE plane IS NOT NULL GROUP BY ALL) GROUP BY month"
+    ).fetchall()
+    assert {month: round(n) for month, n, _ in found.rows()} == {m: int(n) for m, n in true}
+
+
+def test_other_limits_are_other_rows(tmp_path):
+    """What was measured of rows that were kept in another way answers nothing."""
+    con = flights()
+    place = {"ledger": tmp_path / "kept.ledger", "vintage": "2026"}
+    session(con, {"month": 3}, **place).query(BY_MONTH, budget=BUDGET)
+    session(con, {"month": 3}, **place).query(BY_MONTH, budget=0)
+    for per in ({}, {"month": 2}, {"month": 3, "carrier": 4}):
+        with pytest.raises(StaleSchemaError):
+            session(con, per, **place).query(BY_MONTH, budget=0)
+
+
+def test_a_release_is_read_and_asked_anew(tmp_path):
+    con = flights()
+    release = session(con, {"month": 3}).release({"a": BOTH}, budget=BUDGET)
+    release.save(tmp_path / "saved")
+    found = dpsql.Release.load(tmp_path / "saved")
+    assert found.query(BY_MONTH).equals(release.query(BY_MONTH))
+
+
+DECLARED = {
+    "schema file": '[flights]\nunit = "plane"\nmax_rows = 12\nmax_rows_per = { month = 3 }\n',
+    "comment": 'dpsql: {"unit": "plane", "max_rows": 12, "max_rows_per": {"month": 3}}',
+}
+
+
+@pytest.mark.parametrize("how", DECLARED)
+def test_it_is_declared_wherever_units_are(how, tmp_path):
+    con = flights()
+    schema = None
+    if how == "comment":
+        con.execute(f"COMMENT ON TABLE flights IS '{DECLARED[how]}'")
+    else:
+        (tmp_path / "schema.toml").write_text(DECLARED[how])
+        schema = dpsql.Schema.load(tmp_path / "schema.toml")
+    plan = dpsql.Session(con, schema=schema).plan({"a": BY_MONTH}, budget=BUDGET)
+    assert plan.rmse == session(con, {"month": 3}).plan({"a": BY_MONTH}, budget=BUDGET).rmse
+    table = describe_table(con, ("flights",), schema)
+    assert "max_rows_per = { month = 3 }" in write_toml([table])
+
+
+def test_a_view_has_limits_of_its_own_columns():
+    con = flights()
+    con.execute("CREATE VIEW late AS SELECT plane AS tail, month AS m FROM flights WHERE delay > 5")
+    schema = dpsql.Schema(
+        {"late": {"m": dpsql.Domain.integers(1, 6)}},
+        units={"late": dpsql.Unit("tail", 12, max_rows_per={"m": 2})},
+    )
+    sql = "SELECT m, COUNT(*) AS n FROM late GROUP BY m"
+    found = dpsql.Session(con, schema=schema).query(sql, budget=HUGE)
+    true = con.sql(
+        "SELECT m, SUM(LEAST(n, 2)) FROM (SELECT tail, m, COUNT(*) AS n FROM late WHERE tail IS "
+        "NOT NULL AND m IS NOT NULL GROUP BY ALL) GROUP BY m"
+    ).fetchall()
+    assert {m: round(n) for m, n, _ in found.rows() if m is not None} == {
+        m: int(n) for m, n in true
+    }
+
+
+@pytest.mark.parametrize(
+    ("per", "said"),
+    [
+        ({"mnth": 3}, "did you mean month"),
+        ({"plane": 3}, "no column with a domain"),
+        ({"month": 12}, "no more than 12 rows"),
+        ({"month": 0}, "can't be 0"),
+        ({"month": True}, "can't be True"),
+        ({"": 3}, "no mapping of columns"),
+        ([("month", 3)], "no mapping of columns"),
+        ({"flights.month, planes.carrier": 3}, "several tables"),
+    ],
+)
+def test_a_limit_that_says_nothing_is_refused(per, said):
+    con = flights()
+    with pytest.raises(SchemaError) as caught:
+        session(con, per).plan({"a": BY_MONTH}, budget=BUDGET)
+    assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_several_tables_need_a_name_before_the_column():
+    with pytest.raises(SchemaError, match="doesn't say in which table"):
+        dpsql.Unit("a", {"a": 1, "b": 9}, max_rows_per={"month": 3})
