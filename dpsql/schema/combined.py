@@ -28,7 +28,8 @@ from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.grain import origins
 from dpsql.schema.lookup import means
 from dpsql.schema.table import Origin, Parent, Table
-from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit, from_comment
+from dpsql.schema.unit_comments import from_comment
+from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
