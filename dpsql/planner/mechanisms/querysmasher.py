@@ -187,7 +187,7 @@ def _plan_total(workload: Workload, cost: Cost, tolerance: float, residuals: Res
             hint='use residuals="weighted".',
         )
     plans: dict[str, Plan] = {}
-    weigh = residuals == "weighted" and not uniform_is_best(workload)
+    weigh = residuals == "weighted" and (bool(cost.spreads) or not uniform_is_best(workload))
     quick, moderate = is_quick(workload), count <= MODERATE_CELLS
     for name, wanted, planner in (
         ("the whole domain at once", residuals == "none" or (weigh and quick), _plan_whole),
