@@ -44,38 +44,46 @@ kept resemble all of the unit's more than a plain sample would. What is chosen o
 independent (aj + b modulo a prime, Carter and Wegman 1979), so that no pattern along the line falls
 in step with them. None of this is needed for privacy.
 
-**Cost.** Only the rows of crowded units, those with more than k, are sorted. Which these are is a
-GROUP BY of the ids.
+**With windows.** What a row is among all rows of its unit is computed before it is decided which
+are kept. So all rows are lined up, whether or not their unit is crowded: r is the same place in the
+same line, and `rows/windows.py` shows that which of two rows that tie has it makes no difference to
+the rows that are kept, with all their columns.
+
+**Cost.** Only the rows of crowded units, those with more than k, are sorted, but for windows. Which
+these are is a GROUP BY of the ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from dpsql.engines.coding import Coding
 from dpsql.engines.columns import Parameters, call, whole
+from dpsql.engines.lines import line_columns, line_order, place_in_line
 from dpsql.engines.parents import (
     has_unit,
     others_of,
+    rows_of_units,
     stored_columns,
-    stored_type,
     unit_id,
     unused,
     way_to_unit,
     with_others_columns,
 )
-from dpsql.errors import InternalError, UnsupportedSqlError
-from dpsql.rows.types import RowType, row_type
+from dpsql.engines.windows import line_name
+from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
+from dpsql.schema.units import ResolvedUnit
 
 KEPT = "kept"
 """The name under which the rows are made available. A name with fewer than three parts means it
 before it means a table."""
 CROWDED = "crowded"
 """The name of the units that have more rows than are kept."""
+_SEEN = "seen"
+"""The name of all rows with units, where some columns are of all of a unit's rows."""
 _SPREAD = "spread"
 """The name of the rows that limits leave, with the number of the step."""
 RULE = "stretches"
@@ -83,7 +91,6 @@ RULE = "stretches"
 the first k rows were kept in the order of an MD5 of their texts."""
 
 _PRIME = 2**31 - 1
-_FLOATS = frozenset({"FLOAT", "DOUBLE"})
 
 
 def rule_of(table: Table) -> str:
@@ -105,12 +112,14 @@ def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | Non
     """
     names = list(columns)
     bound = Parameters() if parameters is None else parameters
-    parents, within, stored = others_of(table, names)
-    if not parents and not within:
+    others, unit = others_of(table, names), unit_name(table)
+    if others.windows:
+        return _kept_of_all(table, names, bound, unit)
+    if not others.parents and not others.within:
         return _kept_rows(table.alone, names, bound)
-    unit = unit_name(table)
-    kept = _kept_rows(table.alone, stored, bound, unit)
-    return with_others_columns(kept, parents, within, names or stored, unit)
+    kept = _kept_rows(table.alone, others.stored, bound, unit)
+    shown = names or others.stored
+    return with_others_columns(kept, others.parents, others.within, shown, unit)
 
 
 def unit_name(*tables: Table) -> str:
@@ -131,20 +140,73 @@ def _kept_rows(
     table: Table, columns: Iterable[str], parameters: Parameters, unit_as: str | None = None
 ) -> str:
     """Return a query for stored columns of the rows that count, and for their units."""
-    unit = table.unit
-    if unit is None or unit.max_rows is None:
-        raise InternalError("nothing bounds the rows of units in this table")
-    names = list(columns)
+    names, unit = list(columns), _unit_of(table)
     own = unused([*table.columns, *table.undeclared])
-    shown = {quoted_name(name): f"t0.{quoted_name(name)}" for name in names}
-    order = list(_order(table, names))
     rows = _Rows(own, way_to_unit(table), unit_id(unit), has_unit(unit))
-    before = ""
+    line = _Line(tuple(line_columns(table, names)), tuple(line_order(table, names)))
+    return _bounded(table, rows, names, line, parameters, unit_as=unit_as)
+
+
+def _kept_of_all(table: Table, names: list[str], parameters: Parameters, unit_as: str) -> str:
+    """Return a query for columns of the rows that count, some of which are of all rows of a unit.
+
+    So all rows have them, and their places in line, before it is decided which are kept.
+    """
+    limits, own = _unit_of(table).limits, unit_as.removesuffix("unit")
+    read = list(dict.fromkeys([*names, *(name for limit in limits for name in limit.columns)]))
+    seen = rows_of_units(table, read, unit_as, lined=True)
+    rows = _Rows(own, f"{_SEEN} AS t0", f"t0.{quoted_name(unit_as)}", "true")
+    line = line_name(unit_as)
+    stands = _Line((line,), (f"t0.{quoted_name(line)}",))
+    before = [f"{_SEEN} AS MATERIALIZED ({seen})"]
+    return _bounded(table.alone, rows, names, stands, parameters, before=before)
+
+
+def _bounded(
+    table: Table,
+    rows: _Rows,
+    names: Sequence[str],
+    line: _Line,
+    parameters: Parameters,
+    *,
+    unit_as: str | None = None,
+    before: Sequence[str] = (),
+) -> str:
+    """Return a query for the rows that are kept of some.
+
+    Args:
+        table: whose rows they are.
+        rows: these.
+        names: the columns that are read of them.
+        line: in which line they stand.
+        parameters: what the query's parameters are among.
+        unit_as: what the ids of units are called, if they are shown.
+        before: queries that are needed.
+    """
+    unit, queries = _unit_of(table), list(before)
+    shown = {quoted_name(name): f"t0.{quoted_name(name)}" for name in names}
     if unit.limits:
-        before, rows = _within_limits(table, rows, names, order, parameters)
+        further, rows = _within_limits(table, rows, [*names, *line.columns], line, parameters)
+        queries += further
     if unit_as is not None:
         shown[quoted_name(unit_as)] = rows.id
-    return f"{before}{'' if before else 'WITH '}{_kept_of(rows, unit.max_rows, shown, order)}"
+    if unit.max_rows is None:
+        raise InternalError("nothing bounds the rows of units in this table")
+    return f"WITH {', '.join([*queries, _kept_of(rows, unit.max_rows, shown, line)])}"
+
+
+def _unit_of(table: Table) -> ResolvedUnit:
+    if table.unit is None:
+        raise InternalError("a table without a unit has no bound on its rows")
+    return table.unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """In which line the rows of a unit stand: by which columns, and the SQL of what they say."""
+
+    columns: tuple[str, ...]
+    order: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +222,8 @@ class _Rows:
 
 
 def _within_limits(
-    table: Table, rows: _Rows, names: Sequence[str], order: Sequence[str], parameters: Parameters
-) -> tuple[str, _Rows]:
+    table: Table, rows: _Rows, names: Sequence[str], line: _Line, parameters: Parameters
+) -> tuple[list[str], _Rows]:
     """Keep no more rows of a unit than its limits allow of those that agree in some columns.
 
     Each limit is a step: at most so many rows are kept, by the same rule, of those of a unit that
@@ -183,7 +245,7 @@ def _within_limits(
         cells.append(
             f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}"
         )
-    read = [quoted_name(n) for n in dict.fromkeys([*names, *named, *_ordered(table, names)])]
+    read = [quoted_name(name) for name in dict.fromkeys([*names, *named])]
     of_units = ", ".join([*(f"t0.{name}" for name in read), f"{rows.id} AS {own}unit"])
     found = f"SELECT {of_units} FROM {rows.source} WHERE {rows.known}"
     for computed in (stored, cells):  # a cell's code is made of what is stored for it
@@ -194,20 +256,20 @@ def _within_limits(
         agree = [f"t0.{own}c{named.index(name)}" for name in limit.columns]
         id_ = call("row", f"t0.{own}unit", *agree)
         one = _Rows(own, f"{_SPREAD}{step} AS t0", id_, "true")
-        query = _kept_of(one, limit.rows, {name: f"t0.{name}" for name in kept}, order)
+        query = _kept_of(one, limit.rows, {name: f"t0.{name}" for name in kept}, line)
         queries.append(f"{_SPREAD}{step + 1} AS MATERIALIZED (WITH {query})")
     left = _Rows(own, f"{_SPREAD}{len(limits)} AS t0", f"t0.{own}unit", "true")
-    return f"WITH {', '.join(queries)}, ", left
+    return queries, left
 
 
-def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], order: Sequence[str]) -> str:
+def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], line: _Line) -> str:
     """Write the rows that are kept: all of those who have few, and some of the crowded.
 
     Args:
         rows: all of them.
         most: k.
         read: the columns that are read of them: name → SQL.
-        order: what they are sorted by.
+        line: in which line they stand.
 
     Returns:
         A query, of which WITH stands before it.
@@ -216,10 +278,7 @@ def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], order: Sequence[st
     chosen = ", ".join(f"{column} AS {name}" for name, column in read.items()) or "0"
     shown = ", ".join(read) or "0"
     same = f"ON {id_} = {CROWDED}.{own}id"
-    by = f"PARTITION BY {id_}"
-    if order:
-        by += f" ORDER BY {', '.join(f'{key} ASC NULLS FIRST' for key in order)}"
-    place = call("-", f"{call('row_number')} OVER ({by})", whole(1, "BIGINT"))
+    place = call("-", place_in_line(line.order, id_), whole(1, "BIGINT"))
     found = [f"{CROWDED}.{own}{name}" for name in "nsab"]
     turned = call("%", call("+", place, found[1]), found[0])
     k = whole(most, "BIGINT")
@@ -276,52 +335,3 @@ def _is_chosen(own: str, k: str) -> str:
     line = call("+", call("*", f"{own}a::BIGINT", j), f"{own}b::BIGINT")
     drawn = call("%", line, whole(_PRIME, "BIGINT"))
     return f"{own}q = {call('+', first(j), call('%', drawn, length))}"
-
-
-def _order(table: Table, names: Iterable[str]) -> Iterator[str]:
-    """Write what a unit's rows are sorted by: two that agree in all of it are the same row."""
-    for name, types in _ordered(table, names).items():
-        yield from _told_apart(f"t0.{quoted_name(name)}", *types)
-
-
-def _ordered(table: Table, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns by which a unit's rows are sorted, with their types.
-
-    Columns without a domain are among them if one of them is read. Those that refer to other rows
-    come last, if expressions of rows can't read them: they tell only rows apart that are alike
-    else. The ids of units are left out: all rows of a unit have the same one.
-    """
-    own = _own_ids(table)
-    found: dict[str, tuple[str, ...]] = {
-        name: (of.type, of.column_type) for name, of in table.columns.items()
-    }
-    further = [name for name in names if name not in table.columns]
-    if further:
-        found |= {name: (type_.name,) for name, type_ in _readable(table)}
-        found |= {name: (stored_type(table, name),) for name in further if name not in found}
-    return {name: types for name, types in found.items() if name not in own}
-
-
-def _own_ids(table: Table) -> frozenset[str]:
-    """Name the columns of a table that are the ids of its units."""
-    unit = table.unit
-    if unit is None or unit.joins:
-        return frozenset()
-    return frozenset(name for name, _ in unit.columns)
-
-
-def _told_apart(column: str, *types: str) -> Iterator[str]:
-    """Write keys in which values agree only if they are the same."""
-    if "VARCHAR" in types:
-        yield call("encode", f"{column}::VARCHAR")
-    else:
-        yield column
-    if not _FLOATS.isdisjoint(types):
-        yield call("signbit", f"{column}::DOUBLE")
-
-
-def _readable(table: Table) -> Iterator[tuple[str, RowType]]:
-    """Name the columns without a domain that expressions of rows can read, with their types."""
-    for name, declared in table.undeclared.items():
-        with suppress(UnsupportedSqlError):
-            yield name, row_type(declared)

@@ -20,12 +20,13 @@ from functools import cached_property
 from pathlib import Path
 
 from dpsql.engines.bounded import unit_name
-from dpsql.engines.parents import identity, rows_of_units, stored_type
+from dpsql.engines.lines import identity
+from dpsql.engines.parents import rows_of_units
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.types import row_type
 from dpsql.schema import Table
 from dpsql.schema.combined import UNIT, RowCombination
-from dpsql.schema.grain import origins
+from dpsql.schema.grain import origins, stored_type
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Origin, Parent
 from dpsql.schema.units import ResolvedUnit

@@ -32,13 +32,18 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from dpsql.engines.columns import call, source_of
+from dpsql.engines.lines import identity, line_order, place_in_line
+from dpsql.engines.windows import line_name, with_windows
 from dpsql.errors import InternalError
 from dpsql.schema import Table
+from dpsql.schema.computed import OUTSIDE, Window
+from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import COLLATED, OUTSIDE, Parent, Within
+from dpsql.schema.table import Parent, Within
 from dpsql.schema.units import Join, ResolvedUnit
 
 _NUMBERED = "numbered"
@@ -56,24 +61,43 @@ def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
     return tuple(reversed(found))
 
 
-def others_of(
-    table: Table, names: Collection[str]
-) -> tuple[tuple[Parent, ...], list[Within], list[str]]:
-    """Return what some columns of a table need besides its rows.
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What some columns of a table need besides its rows.
 
-    Returns:
-        Parents, each after the one that refers to it; columns that are computed of other rows,
-        each after those that it needs; and the columns of the rows themselves.
+    Args:
+        parents: rows that these refer to, each after the one that refers to it.
+        within: columns that are computed of other rows, each after those that it needs.
+        windows: columns that are computed of the row among others of its unit, likewise.
+        joined: the columns that windows need, or all that are asked for without them.
+        stored: the columns of the rows themselves.
     """
-    needed, within = list(names), list[Within]()
-    for one in reversed(table.within):  # each comes after those that it needs
+
+    parents: tuple[Parent, ...]
+    within: list[Within]
+    windows: list[Window]
+    joined: list[str]
+    stored: list[str]
+
+
+def others_of(table: Table, names: Iterable[str]) -> Others:
+    """Return what some columns of a table need besides its rows."""
+    asked, within, windows = list(names), list[Within](), list[Window]()
+    for window in reversed(table.windows):  # each comes after those that it needs
+        if window.name in asked:
+            windows.insert(0, window)
+            asked += sorted(window.columns)
+    made = {window.name for window in windows}
+    joined = list(dict.fromkeys(name for name in asked if name not in made))
+    needed = list(joined)
+    for one in reversed(table.within):
         if one.name in needed:
             within.insert(0, one)
             needed += [*(outer for outer, _ in one.pairs), *one.outside]
     parents = parents_of(table, needed)
     refer = [name for parent in parents if not parent.above for name in parent.join.columns]
     stored = [name for name in needed if name not in table.joined]
-    return parents, within, list(dict.fromkeys([*stored, *refer]))
+    return Others(parents, within, windows, joined, list(dict.fromkeys([*stored, *refer])))
 
 
 def with_others_columns(
@@ -193,30 +217,37 @@ def _of_each(one: Within, number: str, unit: str) -> str:
     )
 
 
-def rows_of_units(table: Table, names: Sequence[str], unit: str) -> str:
+def rows_of_units(table: Table, names: Sequence[str], unit: str, *, lined: bool = False) -> str:
     """Write all rows that belong to units, with the ids of these, and with columns of others.
 
     Args:
         table: the table.
         names: what is read of them: also of their parents, and of other rows of their units.
         unit: what the column with the ids is called; see `bounded.unit_name`.
+        lined: whether there is a column with their places in the line of their unit as well.
     """
-    parents, within, stored = others_of(table, names)
-    rows = _with_units(table.alone, stored, unit)
-    if not parents and not within:
+    others = others_of(table, names)
+    lined = lined or any(window.lined for window in others.windows)
+    further = [unit, line_name(unit)] if lined else [unit]
+    rows = _with_units(table.alone, others.stored, unit, lined=lined)
+    if others.parents or others.within:
+        shown = [*others.joined, *further]
+        rows = with_others_columns(rows, others.parents, others.within, shown, unit)
+    if not others.windows:
         return rows
-    return with_others_columns(rows, parents, within, [*names, unit], unit)
+    return with_windows(rows, others.windows, [*names, *further], unit)
 
 
-def _with_units(table: Table, names: Sequence[str], unit: str) -> str:
+def _with_units(table: Table, names: Sequence[str], unit: str, *, lined: bool = False) -> str:
     """Write the rows of a table that belong to units, with the ids of these."""
     if table.unit is None:
         raise InternalError("rows that are met by their unit have none")
-    shown = "".join(f"t0.{quoted_name(name)}, " for name in names)
-    return (
-        f"SELECT {shown}{unit_id(table.unit)} AS {quoted_name(unit)} "
-        f"FROM {way_to_unit(table)} WHERE {has_unit(table.unit)}"
-    )
+    id_ = unit_id(table.unit)
+    shown = [f"t0.{quoted_name(name)}" for name in names] + [f"{id_} AS {quoted_name(unit)}"]
+    if lined:
+        place = place_in_line(line_order(table, names), id_)
+        shown.append(f"{place} AS {quoted_name(line_name(unit))}")
+    return f"SELECT {', '.join(shown)} FROM {way_to_unit(table)} WHERE {has_unit(table.unit)}"
 
 
 def _single(rows: str, names: Sequence[str], join: Join, unit: str) -> str:
@@ -234,18 +265,6 @@ def stored_columns(table: Table) -> list[str]:
     """Return the names of all columns that are stored in a table."""
     own = table.alone
     return [*own.columns, *own.undeclared]
-
-
-def stored_type(table: Table, name: str) -> str:
-    """Return the type that tells values of a column apart; that of a text is plain."""
-    domain = table.columns.get(name)
-    declared = table.undeclared.get(name, "") if domain is None else domain.column_type
-    return (declared or ("" if domain is None else domain.type)).replace(COLLATED, "VARCHAR")
-
-
-def identity(column: str, type_: str) -> str:
-    """Return what tells ids apart: the bytes of a text."""
-    return call("encode", column) if type_ == "VARCHAR" else column
 
 
 def way_to_unit(table: Table) -> str:

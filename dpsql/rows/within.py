@@ -55,7 +55,8 @@ from dpsql.rows.types import (
 )
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
-from dpsql.schema.table import OUTSIDE, Within
+from dpsql.schema.computed import OUTSIDE
+from dpsql.schema.table import Within
 
 AGGREGATES = (
     "exists", "count", "count_distinct", "sum", "avg", "min", "max", "bool_and", "bool_or",
@@ -126,7 +127,7 @@ def rows_within(
         UnsupportedSqlError: it can't be written, or would not be exact.
     """
     writer, (function, argument) = RowWriter(types), computed
-    type_, value, empty = _computed(function, argument, writer)
+    made = aggregated(function, argument, writer)
     condition = ""
     if holds is not None:
         condition = writer.write(RowCase(((holds, _TRUE),), NOTHING)).sql
@@ -136,9 +137,9 @@ def rows_within(
         name,
         table,
         pairs,
-        type_.sql,
-        value,
-        empty,
+        made.type.sql,
+        "".join(made.value),
+        made.empty,
         condition,
         read - outside,
         tuple(sorted(column.removeprefix(OUTSIDE) for column in outside)),
@@ -150,46 +151,77 @@ def seen(within: Within) -> RowExpression:
     found = RowColumn(within.name)
     if within.is_counted:  # which is never negative
         return RowCall("greatest", (found, _ZERO))
-    if within.type == BOOLEAN.name and within.filled:
-        return RowCase(((found, _TRUE),), _FALSE)
+    if within.type == BOOLEAN.name:
+        return RowCase(((found, _TRUE),), _FALSE) if within.filled else truth(found)
     return found
 
 
-def _computed(
-    function: str, argument: RowExpression | None, writer: RowWriter
-) -> tuple[RowType, str, str]:
-    """Return the type of an aggregate, its SQL, and that of what it is of no rows."""
+def truth(value: RowExpression) -> RowExpression:
+    """Say of a truth value which ones there are."""
+    return RowCase(((value, _TRUE), (RowCall("not", (value,)), _FALSE)), NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """The SQL of an aggregate."""
+
+    type: RowType
+    value: tuple[str, ...]
+    """In pieces: `OVER (…)` belongs between them, if it is a window's."""
+    empty: str
+    """What it is of no rows."""
+
+
+def aggregated(function: str, argument: RowExpression | None, writer: RowWriter) -> Aggregated:
+    """Write an aggregate of rows.
+
+    Args:
+        function: one of `AGGREGATES`.
+        argument: what of each row; without that, the rows are counted.
+        writer: writes that.
+
+    Raises:
+        UnsupportedSqlError: it can't be written, or would not be exact.
+    """
     if function not in AGGREGATES:
         raise InternalError("this is no function of rows in whatever order")
     if function == "exists":
-        return BOOLEAN, "true", "false"
+        return Aggregated(BOOLEAN, ("true",), "false")
     if argument is None:
-        return BIGINT, "system.main.count(*)", whole(0)
+        return Aggregated(BIGINT, ("system.main.count(*)", ""), whole(0))
     written = writer.write(argument)
     if function == "count":
-        return BIGINT, call("count", written.sql), whole(0)
-    type_ = written.type
+        return Aggregated(BIGINT, (call("count", written.sql), ""), whole(0))
     if function == "count_distinct":
-        return BIGINT, f"system.main.count(DISTINCT {_same_bytes(written)})", whole(0)
+        differing = f"system.main.count(DISTINCT {_same_bytes(written)})"
+        return Aggregated(BIGINT, (differing, ""), whole(0))
     if function in {"sum", "avg"}:
-        small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"
-        if not small and not (type_.name == "DECIMAL" and type_.width <= _MOST_ADDED):
-            raise _unsupported(function.upper(), type_)
-        added = HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
-        total = f"CAST({call('sum', written.sql)} AS {added.sql})"
-        if function == "sum":
-            return added, total, "NULL"
-        number = f"CAST({call('count', written.sql)} AS DOUBLE)"
-        return DOUBLE, call("/", f"CAST({total} AS DOUBLE)", number), "NULL"
+        return _added(function, written)
+    type_, plain = written.type, call(function, written.sql)
     if function in {"bool_and", "bool_or"}:
         if type_ != BOOLEAN:
             raise _unsupported(function.upper(), type_)
-        return type_, call(function, written.sql), "NULL"
-    if type_ == VARCHAR:  # the text itself, of that with the least or the largest bytes
-        return type_, call(f"arg_{function}", written.sql, _same_bytes(written)), "NULL"
-    if not type_.is_exact and not type_.is_time:
+    elif type_ == VARCHAR:  # the text itself, of that with the least or the largest bytes
+        plain = call(f"arg_{function}", written.sql, _same_bytes(written))
+    elif not type_.is_exact and not type_.is_time:
         raise _unsupported(function.upper(), type_)
-    return type_, call(function, written.sql), "NULL"
+    return Aggregated(type_, (plain, ""), "NULL")
+
+
+def _added(function: str, written: RowSql) -> Aggregated:
+    """Write a sum, or what it is divided by how many there are."""
+    type_ = written.type
+    small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"
+    if not small and not (type_.name == "DECIMAL" and type_.width <= _MOST_ADDED):
+        raise _unsupported(function.upper(), type_)
+    added = HUGEINT if small else decimal(MOST_DIGITS, type_.scale)
+    before, after = f"CAST({call('sum', written.sql)}", f" AS {added.sql})"
+    if function == "sum":
+        return Aggregated(added, (before, after), "NULL")
+    # The quotient of two doubles: a call that begins in one piece, and ends in another.
+    divided = f'system.main."/"(CAST({before}'
+    between = f"{after} AS DOUBLE), CAST({call('count', written.sql)}"
+    return Aggregated(DOUBLE, (divided, between, " AS DOUBLE))"), "NULL")
 
 
 def _same_bytes(written: RowSql) -> str:

@@ -30,9 +30,10 @@ from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.referred import Describe, with_parents
 from dpsql.schema.sequences import DecimalRange
-from dpsql.schema.table import COLLATED, Table
+from dpsql.schema.table import Table
 from dpsql.schema.unit_comments import of_comment
 from dpsql.schema.units import EachRow, Unit
+from dpsql.schema.values import COLLATED
 from dpsql.schema.zones import check_zones
 
 if TYPE_CHECKING:

@@ -25,8 +25,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.table import OUTSIDE, Origin, Parent, Table, Within
+from dpsql.schema.computed import OUTSIDE, Window
+from dpsql.schema.table import Origin, Parent, Table, Within
 from dpsql.schema.units import Join
+from dpsql.schema.values import COLLATED
 
 
 def grain(table: Table, parents: Sequence[Parent]) -> Table:
@@ -80,6 +82,13 @@ def unit_columns(table: Table) -> tuple[str, ...]:
     return tuple(found)
 
 
+def stored_type(table: Table, name: str) -> str:
+    """Return the type that tells values of a column apart; that of a text is plain."""
+    domain = table.columns.get(name)
+    declared = table.undeclared.get(name, "") if domain is None else domain.column_type
+    return (declared or ("" if domain is None else domain.type)).replace(COLLATED, "VARCHAR")
+
+
 def _is_sure(join: Join) -> bool:
     """Whether a row refers to a row by one column, and that is there."""
     return join.enforced and not join.further
@@ -98,13 +107,19 @@ def _way(parent: Parent, above: str) -> str:
     return hashlib.sha256(repr(way).encode()).hexdigest()
 
 
-def with_rows_within(table: Table, within: Sequence[Within]) -> Table:
-    """Give a table columns that are computed of other rows of the same unit, behind all others."""
+def with_computed(table: Table, computed: Sequence[Within | Window]) -> Table:
+    """Give a table columns that are computed of rows of the same unit, behind all others.
+
+    Args:
+        table: the table.
+        computed: what is computed, each after what it needs.
+    """
     return replace(
         table,
-        undeclared={**table.undeclared, **{one.name: one.type for one in within}},
-        filled=table.filled.union(one.name for one in within if one.filled),
-        within=tuple(within),
+        undeclared={**table.undeclared, **{one.name: one.type for one in computed}},
+        filled=table.filled.union(one.name for one in computed if one.filled),
+        within=tuple(one for one in computed if not isinstance(one, Window)),
+        windows=tuple(one for one in computed if isinstance(one, Window)),
     )
 
 

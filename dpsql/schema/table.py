@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from dpsql.errors import SchemaError, printable
+from dpsql.schema.computed import Window
 from dpsql.schema.cuts import DERIVED, Cuts, lines_of
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import declaration_hint, rounding_hint
@@ -19,13 +20,9 @@ from dpsql.schema.names import as_text as as_text
 from dpsql.schema.names import closest as closest
 from dpsql.schema.names import unknown
 from dpsql.schema.units import Join, ResolvedUnit
+from dpsql.schema.values import COLLATED
 
 T = TypeVar("T")
-
-OUTSIDE = "\x1f"
-"""What stands before a column of a row, beside the columns of other rows of its unit."""
-COLLATED = "VARCHAR with a collation"
-"""The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
 
 
 class Origin(Protocol):
@@ -159,13 +156,12 @@ class Table:
     """The rows of other private tables that a row refers to, whose columns it has too."""
     within: tuple[Within, ...] = field(default=(), compare=False, repr=False)
     """Columns that are computed of other rows of the same unit."""
+    windows: tuple[Window, ...] = field(default=(), compare=False, repr=False)
+    """Columns that are computed of the row among others of its unit, each after what it needs."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "derived", MappingProxyType(dict(self.derived)))
-        object.__setattr__(self, "bounds", MappingProxyType(dict(self.bounds)))
-        object.__setattr__(self, "expressions", MappingProxyType(dict(self.expressions)))
-        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
-        object.__setattr__(self, "undeclared", MappingProxyType(dict(self.undeclared)))
+        for name in ("derived", "bounds", "expressions", "columns", "undeclared"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def deriving(self, domains: Mapping[str, Domain], derived: Mapping[str, str]) -> Table:
         """Add keys that are computed of each row, which so has a cell of each of them.
@@ -189,18 +185,16 @@ class Table:
     @property
     def alone(self) -> Table:
         """The table with the columns alone that are stored in it."""
-        if not self.derived and not self.parents and not self.within:
+        if not (self.derived or self.joined):
             return self
+        stored = replace(self, derived={}, parents=(), within=(), windows=())
         return replace(
-            self,
+            stored,
             columns=self._stored(self.columns),
             undeclared=self._stored(self.undeclared),
             enforced=frozenset(self._stored(dict.fromkeys(self.enforced))),
             filled=frozenset(self._stored(dict.fromkeys(self.filled))),
             bounds=self._stored(self.bounds),
-            derived={},
-            parents=(),
-            within=(),
         )
 
     def _stored(self, named: Mapping[str, T]) -> dict[str, T]:
@@ -221,8 +215,13 @@ class Table:
     @property
     def joined(self) -> frozenset[str]:
         """The columns that aren't stored in it: those of its parents, and of other rows."""
-        own = {parent.matched for parent in self.parents} | {one.name for one in self.within}
+        own = {parent.matched for parent in self.parents} | {*self.computed}
         return frozenset(own.union(*(parent.names.values() for parent in self.parents)))
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The columns that are computed of rows of the same unit."""
+        return tuple(o.name for o in self.within) + tuple(o.name for o in self.windows)
 
     @property
     def without_keys(self) -> Table:
@@ -254,10 +253,11 @@ class Table:
             for column, joined in parent.names.items():
                 if joined == name:
                     parent.table.column(column)
-        if any(name == one.name for one in self.within):
+        if name in self.computed:
+            number = "place" if name in self.computed[len(self.within) :] else "(SELECT COUNT(*) …)"
             raise SchemaError(
                 "What is computed of other rows of a unit has no public domain.",
-                hint="make it one of few values: LEAST((SELECT COUNT(*) …), 20), or a comparison.",
+                hint=f"make it one of few values: LEAST({number}, 20), or a comparison.",
             )
         for known, type_ in self.undeclared.items():
             if known.lower() == name.lower():

@@ -17,6 +17,8 @@ INTEGER_TYPES = frozenset(
 )
 """The DuckDB types that an integer domain may have."""
 
+COLLATED = "VARCHAR with a collation"
+"""The type, in messages, of texts that CHECKs compare by another rule than byte by byte."""
 ZONED = "TIMESTAMP WITH TIME ZONE"
 TIMES = frozenset({"TIMESTAMP", ZONED})
 """The DuckDB types of columns that have days and times of day."""

@@ -135,9 +135,10 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
         made = [source for source in made_of(own.table) if source is not own.table]
         yield from ((source, source.parents) for source in made)
         for table, names in asked:  # which grows
-            parents, within, _ = others_of(table, names)
-            yield table, parents
-            asked += [(w.table, [*w.columns, *(inner for _, inner in w.pairs)]) for w in within]
+            others = others_of(table, names)
+            yield table, others.parents
+            looked = [(w.table, [*w.columns, *(own for _, own in w.pairs)]) for w in others.within]
+            asked += looked
 
 
 def notes_of(script: Script) -> tuple[str, ...]:

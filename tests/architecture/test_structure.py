@@ -207,6 +207,7 @@ TRUSTED = (
     "rows/functions.py",
     "rows/write.py",
     "rows/measure.py",
+    "rows/windows.py",
     "engines/files.py",
     "engines/projection.py",
     "privacy/amount.py",

@@ -127,13 +127,70 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
             unit = "regexp_extract(g, '-?[0-9]+')"
             return dict(con.execute(f"SELECT {unit}, {each} FROM ({rows}) GROUP BY 1").fetchall())
 
-        before = values()
-        assert len(before) == UNITS // 4 + 1
-        con.execute("DELETE FROM t WHERE g LIKE '-1_'")
-        del before["-1"]
-        assert values() == before
-        con.execute("CREATE TABLE other AS FROM t ORDER BY hash(rowid); DELETE FROM t")
-        con.execute("INSERT INTO t FROM other")
-        assert values() == before
-        con.execute("SET threads = 1")
-        assert values() == before
+        check_without_the_large_one(con, values)
+
+
+def check_without_the_large_one(con, values):
+    """Remove a large unit, store rows otherwise, use one thread: no other unit's values change."""
+    before = values()
+    assert len(before) == UNITS // 4 + 1
+    con.execute("DELETE FROM t WHERE g LIKE '-1_'")
+    del before["-1"]
+    assert values() == before
+    con.execute("CREATE TABLE other AS FROM t ORDER BY hash(rowid); DELETE FROM t")
+    con.execute("INSERT INTO t FROM other")
+    assert values() == before
+    con.execute("SET threads = 1")
+    assert values() == before
+
+
+WINDOWS = [
+    "row_number() OVER (PARTITION BY g.p ORDER BY n)",
+    "ntile(3) OVER (PARTITION BY g.p ORDER BY d)",
+    "rank() OVER (PARTITION BY g.p ORDER BY n)",
+    "cume_dist() OVER (PARTITION BY t.g ORDER BY n DESC)",
+    "lag(s) OVER (PARTITION BY g.p ORDER BY n)",
+    "lead(d, 2) OVER (PARTITION BY g.p, n ORDER BY s)",
+    "first_value(s) OVER (PARTITION BY g.p ORDER BY n, d)",
+    "nth_value(t, 2) OVER (PARTITION BY g.p ORDER BY n ROWS BETWEEN 1 PRECEDING AND 3 FOLLOWING)",
+    "SUM(d) OVER (PARTITION BY g.p ORDER BY n ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+    "AVG(d) OVER (PARTITION BY g.p ORDER BY n)",
+    "COUNT(DISTINCT s) OVER (PARTITION BY g.p)",
+    "MAX(s) OVER (PARTITION BY t.g)",
+]
+
+
+def test_what_rows_are_among_those_of_their_unit_depends_on_no_other_unit():
+    """With many rows that are alike in all, of which it is left open which one comes first."""
+    with duckdb.connect(config={"threads": 2}) as con:
+        con.execute(
+            "CREATE TABLE p (id BIGINT PRIMARY KEY); "
+            "CREATE TABLE g (id VARCHAR PRIMARY KEY, p BIGINT REFERENCES p (id)); "
+            "CREATE TABLE t (g VARCHAR REFERENCES g (id), n INTEGER, d DECIMAL(9, 2), t TIMESTAMP, "
+            "s VARCHAR)"
+        )
+        units = f"SELECT -1 AS u, i FROM range(1000) AS r(i) UNION ALL SELECT i // {ROWS}, i FROM "
+        units += f"range({UNITS * ROWS // 4}) AS r(i)"
+        con.execute(f"INSERT INTO p SELECT DISTINCT u FROM ({units})")
+        con.execute(f"INSERT INTO g SELECT DISTINCT u || 'aA'[1 + i % 2], u FROM ({units})")
+        con.execute(
+            f"INSERT INTO t SELECT u || 'aA'[1 + i % 2], hash(i) % 3, hash(i + 1) % 2 / 2, NULL, "
+            f"'aA'[1 + (hash(i + 3) % 2)::BIGINT] FROM ({units})"
+        )
+        session = dpsql.Session(con, unit=dpsql.Unit("p", max_rows={"g": 2, "t": 3}))
+        items = ", ".join(f"{one} IS NULL AS c{i}" for i, one in enumerate(WINDOWS))
+        rows = f"SELECT {items} FROM t JOIN g ON t.g = g.id"
+        sql = f"SELECT COUNT(*) FROM ({rows}) WHERE "
+        sql += " OR ".join(f"c{i}" for i in range(len(WINDOWS)))
+        table = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1))).table
+        names = ["g", *(one.name for one in table.windows)]
+        assert len(names) == 1 + len(WINDOWS)
+
+        def values():
+            rows = kept_rows(table, names)
+            text = ", '|', ".join(f"coalesce({quoted_name(name)}::VARCHAR, '-')" for name in names)
+            each = f"list_sort(list(concat({text})))::VARCHAR"
+            unit = "regexp_extract(g, '-?[0-9]+')"
+            return dict(con.execute(f"SELECT {unit}, {each} FROM ({rows}) GROUP BY 1").fetchall())
+
+        check_without_the_large_one(con, values)

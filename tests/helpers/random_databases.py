@@ -20,6 +20,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations_with_replacement
 
 import duckdb
@@ -248,6 +249,11 @@ Seen = tuple[str, Kind]
 """An item after FROM: its alias, and which table it is."""
 
 
+def _teller(kind: Kind) -> str:
+    """Name a column that tells whose a row is."""
+    return kind.of("a", "r0" if kind.links else "id")
+
+
 class RandomQuestions:
     """Random statements over a random database.
 
@@ -283,7 +289,57 @@ class RandomQuestions:
         elif self._rng.random() < 0.15:
             source += self._units(kind, seen)
             return self._joined(seen, source, self._units_counted(seen))
+        elif self._rng.random() < 0.2:
+            return self._windowed(kind)
         return self._joined(seen, source)
+
+    def _windowed(self, kind: Kind) -> str:
+        """Write a statement about what rows are among those of their unit, with many ties."""
+        rng = self._rng
+        windows = [self._window(kind) for _ in range(rng.choice([1, 1, 2]))]
+        shown = ", ".join(f"{window} AS f{i}" for i, (window, _) in enumerate(windows))
+        where = f" WHERE {self._condition([('a', kind)])}" if rng.random() < 0.4 else ""
+        chosen = rng.choice(["", "", " QUALIFY row_number() OVER o <= 2"])
+        order = f"{kind.of('a', 'n')}, {kind.of('a', 'g')}"
+        named = f" WINDOW o AS (PARTITION BY {_teller(kind)} ORDER BY {order})" if chosen else ""
+        columns = ", ".join(f"{kind.of('a', name)} AS c_{name}" for name in "gnxw")
+        inner = f"SELECT {columns}, {shown} FROM {kind.sql} AS a{where}{named}{chosen}"
+        keys = [key.format(f"f{i}") for i, (_, key) in enumerate(windows)]
+        keys += [rng.choice(["c_g", "c_n", "c_x > 0"])] if rng.random() < 0.5 else []
+        listed = ", ".join(f"{key} AS k{i}" for i, key in enumerate(keys))
+        value = rng.choice(["COUNT(*)", "SUM(c_w)", "SUM(c_n)"])
+        return f"SELECT {listed}, {value} AS v FROM ({inner}) AS q GROUP BY ALL"
+
+    def _window(self, kind: Kind) -> tuple[str, str]:
+        """Write a window, and a key that is made of it."""
+        rng, of = self._rng, partial(kind.of, "a")
+        function, key, framed = rng.choice([
+            ("row_number()", "LEAST({}, 3)", False),
+            ("rank()", "LEAST({}, 3)", False),
+            ("dense_rank()", "{} > 1", False),
+            ("ntile(2)", "LEAST({}, 2)", False),
+            ("cume_dist()", "{} > 0.5", False),
+            (f"lag({of('x')})", "{} > 0", False),
+            (f"lead({of('g')}, 2, 'b')", "{} = 'b'", False),
+            (f"first_value({of('s')})", "{} = 'a'", True),
+            (f"nth_value({of('w')}, 2)", "{} > 0", True),
+            ("COUNT(*)", "LEAST({}, 4)", True),
+            (f"SUM({of('n')})", "{} > 3", True),
+            (f"MAX({of('w')})", "{} > 0", True),
+            (f"AVG({of('x')}) FILTER (WHERE {of('g')} = 'a')", "{} > 1", True),
+        ])  # fmt: skip
+        parts = [_teller(kind), *([of("g")] if rng.random() < 0.3 else [])]
+        order = rng.choice([
+            "",
+            f" ORDER BY {of('n')}",
+            f" ORDER BY {of('x')} DESC, {of('s')}",
+            f" ORDER BY {of('w')} NULLS FIRST",
+        ])  # fmt: skip
+        frame = ""
+        if framed:
+            frame = " ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING"
+            frame = rng.choice(["", frame]) if "value" not in function else frame
+        return f"{function} OVER (PARTITION BY {', '.join(parts)}{order}{frame})", key
 
     def _met(self, kind: Kind, seen: list[Seen]) -> str:
         """Write a join with rows of the same unit to which none of these refer."""

@@ -47,7 +47,7 @@ def read_of(rng, table):
     names = stored_columns(table)
     for parent in table.parents:
         names += [parent.matched, *parent.names.values()]
-    names += [one.name for one in table.within]
+    names += table.computed
     return [name for name in names if rng.random() < 0.7]
 
 
@@ -135,10 +135,10 @@ def test_most_random_statements_are_answered():
     assert not answered or sum(answered) >= len(answered) / 2
 
 
-def test_pairs_and_units_are_among_them():
+def test_pairs_units_and_windows_are_among_them():
     """So that the tests above have to do with these."""
-    pairs, units = set(), set()
-    for seed in range(40):
+    pairs, units, windows = set(), set(), set()
+    for seed in range(60):
         rng = random.Random(seed)  # noqa: S311
         database = RandomDatabase(rng)
         try:
@@ -148,8 +148,10 @@ def test_pairs_and_units_are_among_them():
             continue
         pairs |= {seed for table in found.tables if len(made_of(table)) > 1}
         units |= {seed for own in found.each if own.units}
+        windows |= {seed for table in found.tables if table.windows}
     assert len(pairs) >= 2
     assert len(units) >= 4
+    assert len(windows) >= 4
 
 
 def test_ids_are_told_apart_by_their_bytes():

@@ -39,6 +39,8 @@ Visit = Callable[[Expr], Expr]
 """Rewrites a subquery; raises if it may not stand where it does."""
 VisitRows = Callable[[Expr, "RowBinder"], BoundExpr | None]
 """Binds a subquery over rows of the same unit; None if it is over others."""
+BindWindow = Callable[[exp.Window], BoundExpr]
+"""Binds a window over rows of one unit."""
 VisitPublic = Callable[[Expr, Outer], Expr]
 """The same for one over public tables, which may use columns of the row that it is for."""
 
@@ -78,6 +80,7 @@ class RowBinder:
         self._named = set[str]() if home.query is None else set(home.query.named)
         self._open: list[Expr] = []
         self._left_out: frozenset[int] = frozenset()
+        self._windows: BindWindow | None = None
         self._told: set[str] = set()
         """The columns that tell groups and conditions."""
 
@@ -134,7 +137,11 @@ class RowBinder:
                 return self._column(part, change, attributes, relations, rows)
             if isinstance(part, exp.Star):
                 raise self.source.unsupported(part, "* can't stand here.", "name a column.")
-            if is_aggregate(part) or isinstance(part, exp.Window):
+            if isinstance(part, exp.Window):
+                window = self._of_rows(part)
+                rows.update(window.by_row)
+                return exp.Paren(this=window.node.copy())
+            if is_aggregate(part):
                 raise self._misplaced(part)
             if isinstance(part, (exp.Exists, exp.In, exp.Query, exp.Subquery)):
                 found = self._visits.rows(part, self)
@@ -160,6 +167,20 @@ class RowBinder:
             self._written(node),
             frozenset(rows),
         )
+
+    def see(self, windows: BindWindow) -> None:
+        """Let windows stand in what is bound from now on."""
+        self._windows = windows
+
+    def _of_rows(self, node: exp.Window) -> BoundExpr:
+        """Bind a window; there is none in what it is made of."""
+        windows, self._windows = self._windows, None
+        if windows is None:
+            raise self._misplaced(node)
+        try:
+            return windows(node)
+        finally:
+            self._windows = windows
 
     def summands(self, *nodes: Expr) -> tuple[BoundExpr, ...]:
         """Bind what is added up, or two expressions whose products are."""
@@ -277,6 +298,14 @@ class RowBinder:
             raise self.source.unsupported(node, message, hint)
 
     def _misplaced(self, node: Expr) -> SqlError:
+        if isinstance(node, exp.Window) and self.table.unit is not None:
+            return self.source.unsupported(
+                node,
+                "A window function can't stand here.",
+                "over rows of one unit it is a column of a query after FROM: SELECT n, COUNT(*) "
+                "FROM (SELECT …, LEAST(row_number() OVER (PARTITION BY …), 9) AS n FROM …) GROUP "
+                "BY n. Windows over groups stand in the SELECT list, over what is grouped by.",
+            )
         what = "A window function" if isinstance(node, exp.Window) else "An aggregate"
         return self.source.unsupported(
             node,

@@ -60,11 +60,18 @@ def is_aggregate(node: Expr) -> bool:
     return own and type(node) not in WINDOWS and not isinstance(node, exp.Grouping)
 
 
-def has_aggregate(node: Expr) -> bool:
-    """Whether an aggregate stands anywhere in an expression, outside of subqueries."""
+def has_aggregate(node: Expr, *, windows: bool = True) -> bool:
+    """Whether an aggregate stands anywhere in an expression, outside of subqueries.
+
+    Args:
+        node: the expression.
+        windows: whether one that a window is over rows is meant as well.
+    """
     pending = [node]
     while pending:
         current = pending.pop()
+        if isinstance(current, exp.Window) and not windows and not over_groups(current):
+            continue
         if is_aggregate(current):
             return True
         if not isinstance(current, exp.Query):

@@ -250,7 +250,8 @@ class PrivateItems:
         place = next((item for item in items if self.is_private(item, inside)), None)
         if place is None:
             return None
-        check_filters(query, self._source)
+        of_units = self.table(self.base(place, inside))[0].unit is not None
+        check_filters(query, self._source, of_units=of_units)
         return WrittenRows(query, dict(names), given_names(alias), place, inside)
 
     def _per_unit(self, query: exp.Select, names: Names) -> exp.Select | None:

@@ -27,11 +27,9 @@ from dpsql.sql.binding.named import (
     NOISY,
     PRIVATE,
     PUBLIC,
-    Grouped,
     Kinds,
     Name,
     Names,
-    Told,
     WrittenRows,
     given_names,
 )
@@ -52,6 +50,7 @@ from dpsql.sql.binding.tables import (
     no_parents,
 )
 from dpsql.sql.binding.unions import check_alike, parts_of, union_of
+from dpsql.sql.binding.unit_windows import Qualified
 from dpsql.sql.binding.within import RowsOfUnit
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
@@ -104,12 +103,13 @@ class _Visitor:
 
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
         self._existing, self._grain = tables.existing, tables.grain
-        self._items = PrivateItems(parsed.source, tables, self._told)
+        self._items = PrivateItems(parsed.source, tables, lambda of: self._of_unit.told(of))
         self._above = above  # see `compile_script`
         self._sandbox = tables.sandbox
         self._source = source = parsed.source
         self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)
         self._of_unit = RowsOfUnit(source, self._items, tables, self._sides, self._subqueries)
+        self._qualified = Qualified(source, tables)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 
@@ -229,9 +229,6 @@ class _Visitor:
         self.tables.append((home.table, home.span))
         return left
 
-    def _told(self, grouped: Grouped) -> Told | None:
-        return self._of_unit.told(grouped)
-
     def _visits(self, names: Names) -> Visits:
         """Return what becomes of subqueries where names mean that."""
         return Visits(
@@ -320,11 +317,12 @@ class _Visitor:
         where = select.args.get("where")
         if where is not None:
             joined += binder.conditions(where.this)
+        relations, counted = (*sides.relations, *own), at is None or at.parent is None
+        joined += self._qualified.conditions(select, binder, joined, relations, counted=counted)
         span = self._source.node(where) if where is not None else home.where
         found = iter(own)
         items = [(j, sides.of(j) or groups.get(j) or next(found)) for j in joins]
         columns = columns_of(select, binder, items, self._source)
-        relations = (*sides.relations, *own)
         return home, RowQuery(columns, relations, tuple(joined), binder.named, span)
 
     def _union(

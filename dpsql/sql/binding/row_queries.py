@@ -151,20 +151,25 @@ def is_by_row(query: exp.Select | exp.SetOperation) -> bool:
         return True
     if any(query.args.get(key) for key in _OF_GROUPS):
         return False
-    return not any(has_aggregate(item) for item in query.expressions)
+    return not any(has_aggregate(item, windows=False) for item in query.expressions)
 
 
-def check_filters(select: exp.Query, source: SourceText) -> None:
+def check_filters(select: exp.Query, source: SourceText, *, of_units: bool = False) -> None:
     """Refuse a query of private rows that does more than to project and filter them.
 
     Its order is of no account.
+
+    Args:
+        select: the query.
+        source: the statement's text.
+        of_units: whether rows are of units, so that QUALIFY may be about those of one.
 
     Raises:
         UnsupportedSqlError: it chooses rows by other rows.
     """
     for key, hint in _CHOOSING.items():
         clause = select.args.get(key)
-        if clause is not None:
+        if clause is not None and not (key == "qualify" and of_units):
             place = clause.this if key == "qualify" else clause.expression
             message = f"{key.upper()} of single rows is not supported."
             raise source.unsupported(place, message, hint)

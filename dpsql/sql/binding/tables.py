@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from dpsql.errors import SchemaError, Span, printable
+from dpsql.rows.windows import WindowFrame
 from dpsql.schema import Table
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.names import quoted_name
@@ -70,6 +71,47 @@ class UnitRows:
     source: SourceText
 
 
+@dataclass(frozen=True, slots=True)
+class WindowSort:
+    """What the rows of a window are sorted by, as it is bound."""
+
+    value: BoundExpr
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWindow:
+    """What is computed of a row among others of its unit, as it is bound; see `unit_windows.py`."""
+
+    name: str
+    """What it is, in full."""
+    around: Table
+    """The table whose rows they are."""
+    function: str
+    arguments: tuple[BoundExpr, ...]
+    numbers: tuple[int, ...]
+    """The constants that the function takes."""
+    partition: tuple[BoundExpr, ...]
+    told: tuple[str, ...]
+    """Columns of PARTITION BY that tell to which rows these belong, as they are stored."""
+    order: tuple[WindowSort, ...]
+    frame: WindowFrame | None
+    conditions: tuple[BoundExpr, ...]
+    span: Span
+    source: SourceText
+
+    @property
+    def bound(self) -> tuple[BoundExpr, ...]:
+        """All expressions over a row."""
+        order = (one.value for one in self.order)
+        return (*self.arguments, *self.partition, *order, *self.conditions)
+
+    def named(self, name: str) -> UnitWindow:
+        """Return it under a name."""
+        return replace(self, name=name)
+
+
 class NamedTables:
     """The tables that the statements of one script name; each is read once.
 
@@ -94,8 +136,8 @@ class NamedTables:
         self._combine = combine
         self._combined: dict[str, Table] = {}
         self._grains: dict[tuple[str, ...], Table] = {}
-        self._rows: dict[tuple[str, ...], dict[str, UnitRows]] = {}
-        self._all_rows: list[UnitRows] = []
+        self._rows: dict[tuple[str, ...], dict[str, UnitRows | UnitWindow]] = {}
+        self._all_rows: list[UnitRows | UnitWindow] = []
         self._resolve = resolve
         self._public = public
         self._stored: dict[tuple[str, ...], str | None] = {}
@@ -158,7 +200,7 @@ class NamedTables:
             self._combined[combination.digest] = self._combine(combination)
         return self._combined[combination.digest]
 
-    def add_rows(self, rows: UnitRows) -> int:
+    def add_rows(self, rows: UnitRows | UnitWindow) -> int:
         """Note what is computed of rows of the same unit; return its place among the columns."""
         found = self._rows.setdefault(rows.around.path, {})
         if rows.name not in found:
@@ -171,7 +213,7 @@ class NamedTables:
         return tuple(self._rows.get(table.path, {}))
 
     @property
-    def rows_of_units(self) -> tuple[UnitRows, ...]:
+    def rows_of_units(self) -> tuple[UnitRows | UnitWindow, ...]:
         """What is computed of rows of the same unit, each after what it needs itself."""
         return tuple(self._all_rows)
 

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from dpsql.errors import Span, SqlError
 from dpsql.schema import Table
-from dpsql.schema.table import OUTSIDE
+from dpsql.schema.computed import OUTSIDE
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.expressions import (
     BoundExpr,
@@ -36,7 +36,7 @@ from dpsql.sql.binding.grains import (
 from dpsql.sql.binding.inner import InnerBinder
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows
 
-_AGGREGATES: dict[type, str] = {
+AGGREGATES: dict[type, str] = {
     exp.Count: "count",
     exp.Sum: "sum",
     exp.Avg: "avg",
@@ -45,6 +45,7 @@ _AGGREGATES: dict[type, str] = {
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
 }
+"""Aggregates of a unit's rows → what `rows/within.py` calls them."""
 
 
 class UnitGroup:
@@ -180,7 +181,7 @@ class UnitGroup:
         inner, filters = node, list[Expr]()
         if isinstance(node, exp.Filter):
             inner, filters = node.this, [node.expression.this]
-        function, of = _AGGREGATES.get(type(inner)), inner.this
+        function, of = AGGREGATES.get(type(inner)), inner.this
         differing = isinstance(of, exp.Distinct) and len(of.expressions) == 1
         if function == "count" and differing:
             return self.column("count_distinct", of.expressions[0], node, filters)
@@ -232,7 +233,7 @@ class UnitGroup:
         """Name a column by what it is, in full: equal names are equal columns, in every release."""
         within = (self._tables.names_of_rows(table) for table in (self._table, self._around))
         inside, around = (
-            _canonical(table, names, before)
+            canonical_names(table, names, before)
             for table, names, before in zip(
                 (self._table, self._around), within, ("__", AROUND), strict=True
             )
@@ -248,12 +249,12 @@ class UnitGroup:
             return render(found)
 
         parts = [
-            *_described(self._table, inside, read),
+            *described(self._table, inside, read),
             None if value is None else written(value),
             sorted(map(written, conditions)),
             list(pairs),
         ]
-        parts += [] if read.isdisjoint(around) else [_described(self._around, around, read)]
+        parts += [] if read.isdisjoint(around) else [described(self._around, around, read)]
         text = repr(tuple(parts))
         digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         return f"{function} of {self._table.name} {digest}"
@@ -303,7 +304,7 @@ def _inner(node: Expr) -> Expr:
     return node.copy() if isinstance(node, exp.Column) else exp.Paren(this=node.copy())
 
 
-def _described(table: Table, names: Mapping[str, str], read: Collection[str]) -> tuple[object, ...]:
+def described(table: Table, names: Mapping[str, str], read: Collection[str]) -> tuple[object, ...]:
     """Return what is said of a table where some of its columns are read."""
     types = {n: repr(d) for n, d in table.columns.items()} | dict(table.undeclared)
     steps = [(p.above, p.join, p.on_way) for p in table.parents]
@@ -315,7 +316,7 @@ def _described(table: Table, names: Mapping[str, str], read: Collection[str]) ->
     return table.path[1:], unit, steps, [(name, types.get(name)) for name in named]
 
 
-def _canonical(table: Table, within: Sequence[str], before: str = "__") -> dict[str, str]:
+def canonical_names(table: Table, within: Sequence[str], before: str = "__") -> dict[str, str]:
     """Return the canonical names of a table's columns, and what they are called."""
     names = {f"{before}a{i}": name for i, name in enumerate(table.columns)}
     return names | {f"{before}w{i}": n for i, n in enumerate([*table.undeclared, *within])}

@@ -24,6 +24,7 @@ from dpsql.rows.spelled import sum_spelled
 from dpsql.rows.steps import FINE, chosen_step, power_of_two
 from dpsql.rows.types import DOUBLE, RowType, row_type
 from dpsql.rows.values import type_bounds
+from dpsql.rows.windows import window_seen
 from dpsql.rows.within import seen
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
@@ -81,6 +82,7 @@ class RowReader:
         always = (name for name, domain in table.columns.items() if not domain.nullable)
         self._filled = table.filled.union(always)
         self._made = {one.name: seen(one) for one in table.within}
+        self._made |= {one.name: window_seen(one) for one in table.windows}
         self._read: dict[str, row.RowExpression] = {}
 
     def added_up(
@@ -332,9 +334,9 @@ class RowReader:
             RowWriter(self._types).write_double(value)
         lacking = self._bounds.lacking(row.ordered(value))
         known = [n for n in lacking if row_type(self._types[n]).is_number] if lacking else []
-        if lacking and {one.name for one in self._table.within}.intersection(lacking):
+        if lacking and not set(self._table.computed).isdisjoint(lacking):
             said = "This can't be added up: what is computed of other rows has no public bounds."
-            hint = "give it some: GREATEST(0, LEAST((SELECT COUNT(*) …), 20))."
+            hint = f"give it some: GREATEST(0, LEAST({self._source.text(bound.span)}, 20))."
             raise self._source.error(bound.span, said, hint, SqlSchemaError)
         if lacking and len(known) == len(lacking):
             hint = bounds_hint(self._table.typed, [(name, self._types[name]) for name in known])

@@ -9,12 +9,14 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
 from dpsql.rows import expression as row
+from dpsql.rows.windows import RowsWindow, WindowCall, WindowOrder, rows_window
 from dpsql.rows.within import RowsWithin, rows_within
 from dpsql.schema import Table
-from dpsql.schema.grain import beside, with_rows_within
-from dpsql.schema.table import OUTSIDE
+from dpsql.schema.computed import OUTSIDE
+from dpsql.schema.grain import beside, with_computed
+from dpsql.schema.grain import stored_type as stored_as
 from dpsql.sql.binding.expressions import BoundExpr, render
-from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows
+from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, WindowSort
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.stored_values import stored_type
 from dpsql.sql.sandbox.database import Sandbox
@@ -30,7 +32,7 @@ class RowsOfUnits:
 
     def __init__(self, tables: NamedTables, sandbox: Sandbox) -> None:
         self._tables, self._sandbox = tables, sandbox
-        self._made: dict[tuple[str, ...], list[RowsWithin]] = {}
+        self._made: dict[tuple[str, ...], list[RowsWithin | RowsWindow]] = {}
 
     def of(self, table: Table) -> Table:
         """Give a table the columns that are computed of other rows of the same unit.
@@ -46,11 +48,11 @@ class RowsOfUnits:
     def _so_far(self, table: Table) -> Table:
         """Give a table those of its columns that are written."""
         made = self._made.get(table.path)
-        return table if made is None else with_rows_within(self._tables.grain(table), made)
+        return table if made is None else with_computed(self._tables.grain(table), made)
 
-    def _within(self, rows: UnitRows) -> RowsWithin:
+    def _within(self, rows: UnitRows | UnitWindow) -> RowsWithin | RowsWindow:
         try:
-            return self._written(rows)
+            return self._window(rows) if isinstance(rows, UnitWindow) else self._written(rows)
         except SqlError as error:
             if error.span is not None:
                 raise
@@ -60,8 +62,9 @@ class RowsOfUnits:
 
     def _written(self, rows: UnitRows) -> RowsWithin:
         table, around = self._so_far(rows.table), self._so_far(rows.around)
-        own = [replace(one, name=OUTSIDE + one.name) for one in self._made.get(around.path, ())]
-        read = beside(table, around, own)
+        made = self._made.get(around.path, ())
+        own = [replace(one, name=OUTSIDE + one.name) for one in made]
+        read = beside(table, around, [one for one in own if isinstance(one, RowsWithin)])
         places = {
             f"{AROUND}a{i}": f"__a{len(table.columns) + i}" for i in range(len(around.columns))
         }
@@ -74,7 +77,43 @@ class RowsOfUnits:
         value = None if rows.value is None else reader.expression(_placed(rows.value, places))
         types = dict(read.undeclared) | {n: stored_type(d) for n, d in read.columns.items()}
         condition = row.all_of(holds) if holds else None
-        return rows_within(rows.name, table, rows.pairs, (rows.function, value), condition, types)
+        found = rows_within(rows.name, table, rows.pairs, (rows.function, value), condition, types)
+        if any(one.name in found.outside for one in made if isinstance(one, RowsWindow)):
+            raise rows.source.unsupported(
+                rows.span,
+                "A subquery over private rows can't look at what a window is for the row outside.",
+                "let it be one over rows with the window: FROM (SELECT *, … OVER (…) AS n FROM …).",
+            )
+        return found
+
+    def _window(self, rows: UnitWindow) -> RowsWindow:
+        table = self._so_far(rows.around)
+        reader = RowReader(self._sandbox, table, rows.source)
+        types = dict(table.undeclared) | {n: stored_type(d) for n, d in table.columns.items()}
+        holds = [reader.expression(one) for one in rows.conditions]
+        asked = WindowCall(
+            rows.function,
+            tuple(map(reader.expression, rows.arguments)),
+            rows.numbers,
+            tuple(map(reader.expression, rows.partition)),
+            tuple((name, stored_as(table, name)) for name in rows.told),
+            tuple(_sorted(one, table, reader) for one in rows.order),
+            rows.frame,
+            row.all_of(holds) if holds else None,
+        )
+        return rows_window(rows.name, asked, types)
+
+
+def _sorted(one: WindowSort, table: Table, reader: RowReader) -> WindowOrder:
+    """Read what rows are sorted by; an ENUM has an order of its own."""
+    node = one.value.node
+    if isinstance(node, exp.Column):
+        listed = table.columns if node.name.startswith("__a") else table.undeclared
+        name = list(listed)[int(node.name[3:])]
+        if stored_as(table, name).upper().startswith("ENUM"):
+            found = row.RowColumn(name)
+            return WindowOrder(found, one.descending, one.nulls_first, stored=True)
+    return WindowOrder(reader.expression(one.value), one.descending, one.nulls_first)
 
 
 def _placed(bound: BoundExpr, places: Mapping[str, str]) -> BoundExpr:

@@ -1,0 +1,261 @@
+"""What a row is among the rows of its unit: its place, what comes before it, running totals.
+
+    row_number() OVER (PARTITION BY customer_id ORDER BY day)
+
+is a column of an order: which of the customer's orders it is. It is computed of all rows of the
+unit that a statement looks at, whether or not they are among those that count.
+
+Guarantees:
+    Of each unit, the rows with such columns are, as a multiset, a function of the unit's rows,
+    whatever order they are read in, in how many pieces, and whatever rows there are of other units.
+    Computing them never fails.
+
+    *Proof.* (`engines/windows.py` writes what is said here of the engine.) PARTITION BY always
+    begins with the unit's id, whatever the statement says: a row is looked at beside rows of its
+    own unit alone. What is ordered by, what the rows are parted by, the condition and the arguments
+    are total functions of one row (`write.py`). There are two kinds of windows.
+
+    (i) Those that are not `lined`: rank, dense_rank, percent_rank, cume_dist; and the aggregates of
+    `within.py` over a frame whose ends are those of the partition, or all rows that are equal to
+    the row in what is ordered by. Such a frame is a set of rows that is told by values alone, and
+    the function is one of the multiset of these; ranks are numbers of rows that are less, or of
+    values that are. So two rows that agree in their values have the same one.
+
+    (ii) Those that are `lined`: row_number, ntile, lag, lead, first_value, last_value, nth_value,
+    and aggregates over a number of rows before and after. Their ORDER BY ends in the places of the
+    rows in the unit's line, a numbering 1, …, n by all that tells rows apart. So the order is
+    strict, and each is a function of the rows with their places. The line itself is not: of rows
+    that are alike in all that is read it is left open which comes first. But let p and p' be two
+    such numberings. The permutation that takes p to p' moves rows only among such as are alike. So
+    it takes the rows with places p to the rows with places p', and all that is computed of one,
+    windows that are computed of windows included, to the same computed of the other: the multiset
+    of the rows with all their columns is the same.
+
+    Numbers of rows before and after are constants, so no end of a frame is computed that could
+    overflow; frames by values (RANGE with a distance) are not written. Sums can't overflow, as in
+    `within.py`. ∎
+
+    Which rows are kept where at most k of a unit count follows from their places in the same line
+    (`engines/bounded.py`), so it is the same k rows, whatever is computed of them, and what is kept
+    is a function of the unit's rows, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsql.errors import InternalError, UnsupportedSqlError
+from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConstant, RowExpression
+from dpsql.rows.expression import columns as columns_of
+from dpsql.rows.operands import call, cast, comparable, whole
+from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, RowType
+from dpsql.rows.within import AGGREGATES, aggregated, truth
+from dpsql.rows.write import RowWriter
+from dpsql.schema.computed import Window
+from dpsql.schema.names import quoted_name
+
+RANKS = ("row_number", "rank", "dense_rank", "ntile")
+"""Numbers from 1."""
+SHARES = ("percent_rank", "cume_dist")
+SHIFTED = ("lag", "lead")
+CHOSEN = ("first_value", "last_value", "nth_value")
+WINDOWED = (*RANKS, *SHARES, *SHIFTED, *CHOSEN, *(name for name in AGGREGATES if name != "exists"))
+"""What can be computed of a row among others."""
+MOST_AWAY = 1_000_000
+"""How many rows away one may be that is looked at."""
+_BY_VALUES = ("rank", "dense_rank", *SHARES)
+_TRUE = RowConstant("BOOLEAN", "true")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOrder:
+    """What rows are sorted by."""
+
+    value: RowExpression
+    descending: bool
+    nulls_first: bool
+    stored: bool = False
+    """Whether it is a column as it is stored: values of an ENUM have an order of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFrame:
+    """Which rows are looked at, from one to another: how many rows after it, or None for all.
+
+    Args:
+        rows: whether single rows are meant; else 0 stands for all that are equal to it in what is
+            ordered by, and there is no other number.
+        start: the first.
+        end: the last.
+    """
+
+    rows: bool
+    start: int | None
+    end: int | None
+
+    def __post_init__(self) -> None:
+        ends = [end for end in (self.start, self.end) if end is not None]
+        if any(abs(end) > (MOST_AWAY if self.rows else 0) for end in ends):
+            raise InternalError("a frame ends where none may")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are in it."""
+        return self.start is None and self.end is None
+
+    @property
+    def sql(self) -> str:
+        """Write it."""
+        kind = "ROWS" if self.rows else "RANGE"
+        return f"{kind} BETWEEN {_edge(self.start, 'PRECEDING')} AND {_edge(self.end, 'FOLLOWING')}"
+
+
+def _edge(rows: int | None, side: str) -> str:
+    if rows is None:
+        return f"UNBOUNDED {side}"
+    if rows == 0:
+        return "CURRENT ROW"
+    return f"{abs(rows)} {'FOLLOWING' if rows > 0 else 'PRECEDING'}"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """What is computed of a row among others, over expressions of a row.
+
+    Args:
+        function: one of `WINDOWED`.
+        arguments: what it is computed of.
+        numbers: constants that it takes: how far away, how many parts, or which row.
+        partition: what is the same in rows that are looked at together.
+        told: columns that are, too, as they are stored, with their types.
+        order: what these are sorted by.
+        frame: which of them are looked at; None if the function looks at all of them.
+        holds: what is true of rows that are looked at; None if all are.
+    """
+
+    function: str
+    arguments: tuple[RowExpression, ...] = ()
+    numbers: tuple[int, ...] = ()
+    partition: tuple[RowExpression, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+    order: tuple[WindowOrder, ...] = ()
+    frame: WindowFrame | None = None
+    holds: RowExpression | None = None
+
+    @property
+    def lined(self) -> bool:
+        """Whether rows that are alike in what is ordered by are looked at one by one."""
+        if self.function in AGGREGATES:
+            return self.frame is not None and self.frame.rows and not self.frame.is_whole
+        return self.function not in _BY_VALUES
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The columns that are read."""
+        parts = [*self.arguments, *self.partition, *(one.value for one in self.order)]
+        parts += [] if self.holds is None else [self.holds]
+        return frozenset(name for name, _ in self.told).union(*map(columns_of, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWindow:
+    """A column that is computed of a row among others of its unit; see `schema/computed.py`."""
+
+    name: str
+    type: str
+    filled: bool
+    least: int | None
+    value: tuple[str, ...]
+    empty: str
+    condition: str
+    told: tuple[tuple[str, str], ...]
+    partition: tuple[str, ...]
+    order: tuple[str, ...]
+    lined: bool
+    frame: str
+    columns: frozenset[str]
+
+
+def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsWindow:
+    """Make a column that is computed of a row among others of its unit.
+
+    Args:
+        name: what it is, in full.
+        asked: what is computed.
+        types: the types of the columns.
+
+    Raises:
+        UnsupportedSqlError: it can't be written, or would not be exact.
+    """
+    writer = RowWriter(types)
+    type_, value, empty, least = _value(asked, writer)
+    condition = ""
+    if asked.holds is not None:
+        condition = writer.write(RowCase(((asked.holds, _TRUE),), NOTHING)).sql
+    return RowsWindow(
+        name,
+        type_.sql,
+        least is not None or (asked.function in SHARES and not condition),
+        least,
+        value,
+        empty,
+        condition,
+        asked.told,
+        tuple(_parted(asked.partition, writer)),
+        tuple(_sorted(one, writer) for one in asked.order),
+        asked.lined,
+        "" if asked.frame is None else asked.frame.sql,
+        asked.read,
+    )
+
+
+def window_seen(window: Window) -> RowExpression:
+    """Return what SQL sees of such a column, so that it says itself which values it can have."""
+    found = RowColumn(window.name)
+    if window.type == BOOLEAN.name:
+        return truth(found)
+    if window.least is None:
+        return found
+    return RowCall("greatest", (found, RowConstant("INTEGER", str(window.least))))
+
+
+def _value(
+    asked: WindowCall, writer: RowWriter
+) -> tuple[RowType, tuple[str, ...], str, int | None]:
+    """Return the type of a window, its SQL, and that where it sees no row; and its least number."""
+    function, numbers = asked.function, tuple(map(whole, asked.numbers))
+    if function in AGGREGATES and function != "exists":
+        made = aggregated(function, next(iter(asked.arguments), None), writer)
+        return made.type, made.value, made.empty, None if made.empty == "NULL" else 0
+    if function in RANKS:
+        return BIGINT, (call(function, *numbers), ""), whole(1), 1
+    if function in SHARES:
+        return DOUBLE, (call(function), ""), "NULL", None
+    if function not in WINDOWED:
+        raise InternalError("this is no function of a row among others")
+    first, *others = (writer.write(argument) for argument in asked.arguments)
+    given = [cast(other, first.type).sql for other in others]
+    return first.type, (call(function, first.sql, *numbers, *given), ""), "NULL", None
+
+
+def _parted(partition: Sequence[RowExpression], writer: RowWriter) -> list[str]:
+    """Write what rows that are looked at together have in common."""
+    written = [writer.write(one) for one in partition]
+    for one in written:
+        if one.type.is_float:
+            raise UnsupportedSqlError(
+                f"PARTITION BY {one.type.sql} is not supported for rows of a unit.",
+                hint="use a whole number or a decimal, for example CAST(x AS DECIMAL(18, 2)).",
+            )
+    return [comparable(one) for one in written]
+
+
+def _sorted(one: WindowOrder, writer: RowWriter) -> str:
+    """Write what rows are sorted by; texts by their bytes."""
+    if one.stored and isinstance(one.value, RowColumn):
+        sql = quoted_name(one.value.name)
+    else:
+        sql = comparable(writer.write(one.value))
+    side = "DESC" if one.descending else "ASC"
+    return f"{sql} {side} NULLS {'FIRST' if one.nulls_first else 'LAST'}"

@@ -1,0 +1,65 @@
+"""Columns that are computed of several rows of a unit: what windows are."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+OUTSIDE = "\x1f"
+"""What stands before a column of a row, beside the columns of other rows of its unit."""
+
+
+@runtime_checkable
+class Window(Protocol):
+    """A column that is computed of rows of the same table and unit: see `dpsql/rows/windows.py`."""
+
+    @property
+    def name(self) -> str:
+        """What it is, in full."""
+
+    @property
+    def type(self) -> str:
+        """Its type."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether it is never NULL."""
+
+    @property
+    def least(self) -> int | None:
+        """The least number that it can be, if it counts something."""
+
+    @property
+    def value(self) -> tuple[str, ...]:
+        """The SQL of the function, in pieces between which `OVER (…)` belongs."""
+
+    @property
+    def empty(self) -> str:
+        """Its SQL in rows that the window doesn't see."""
+
+    @property
+    def condition(self) -> str:
+        """The SQL of what is true of the rows that it sees; empty if it sees all."""
+
+    @property
+    def told(self) -> tuple[tuple[str, str], ...]:
+        """Columns that are the same in rows that are looked at together, with their types."""
+
+    @property
+    def partition(self) -> tuple[str, ...]:
+        """The SQL of what else is the same in these, besides their unit."""
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The SQL of what these are sorted by."""
+
+    @property
+    def lined(self) -> bool:
+        """Whether rows that are alike in that are looked at one by one, as they stand in line."""
+
+    @property
+    def frame(self) -> str:
+        """The SQL of the frame; empty if the function needs none."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """What is read of the rows."""
