@@ -110,6 +110,7 @@ FLAGS: Mapping[str, Flag] = {
         "number",
         "K",
     ),
+    "report_cut": Flag("Count the units, too, that have more rows than count.", "switch"),
     "progress": Flag("Don't show how far long work is.", "off"),
     "nonnegative": Flag("Add columns without negative counts (biased).", "switch"),
     "integers": Flag("Add columns of whole numbers (biased).", "switch"),

@@ -120,6 +120,12 @@ class ProgressOption(TypedDict, total=False):
     progress: Progress | bool | None
 
 
+class ReportOption(TypedDict, total=False):
+    """What is told besides what is asked."""
+
+    report_cut: bool
+
+
 class AnswerOptions(MechanismOptions, ReuseOption, ProgressOption, total=False):
     """Options of `Session.query`, besides its budget."""
 
@@ -139,7 +145,7 @@ class FrameOptions(FrameSessionOptions, WeightsOption, AnswerOptions, total=Fals
     """Options of `df.dp.sql`, besides its budget and the schema."""
 
 
-class ReleaseOptions(AnswerOptions, WeightsOption, AimOptions, total=False):
+class ReleaseOptions(AnswerOptions, WeightsOption, AimOptions, ReportOption, total=False):
     """Options of `Session.release`, besides its budget."""
 
     nonnegative: bool
@@ -154,6 +160,7 @@ class SessionPlanOptions(
     SearchOptions,
     MechanismOptions,
     ReuseOption,
+    ReportOption,
     ProgressOption,
     total=False,
 ):
@@ -210,6 +217,8 @@ class Request:
     """How many standard errors the noisy count of a group must be above zero to be answered."""
     assume: Mapping[str, float] | None = None
     """With targets: the rows for which those of averages and the like hold."""
+    report_cut: bool = False
+    """Whether it is asked besides how many units have more rows than count."""
     confidence: float | None = None
     """From here on all is post-processing: how answers are shown and handed out."""
     nonnegative: bool = False
@@ -243,6 +252,8 @@ class Request:
             options.append({"groups_above": float(self.groups_above)})  # 2 and 2.0 ask the same
         if self.targets is not None and self.assume is not None:
             options.append({"assume": self.assume})
+        if self.report_cut:
+            options.append("report_cut")
         return digest([self.statements, *options])
 
     def tell(self, phase: str, done: int, of: int) -> None:

@@ -121,13 +121,18 @@ def combined_rows(combination: RowCombination, root: str, rows: int) -> Table:
         root: the table and the columns of the ids of their units.
         rows: how many rows of a unit count.
     """
-    unit = combination.sources[0].unit
-    if unit is None:
-        raise InternalError("rows of nobody meet")
-    type_ = "BLOB" if unit.type == "VARCHAR" else unit.type  # texts are compared as bytes
-    found = ResolvedUnit(root, UNIT, "STRUCT" if unit.further else type_, (), rows)
+    found = carried(combination.sources[0], root, rows)
     base = combination.base(replace(found, column=root))
     return combination.table(found, CombinedRows(combination, base))
+
+
+def carried(table: Table, root: str, rows: int) -> ResolvedUnit:
+    """Return the unit of what is made of a table's rows: its id is in the column `unit`."""
+    unit = table.unit
+    if unit is None:
+        raise InternalError("rows of nobody are put together")
+    type_ = "BLOB" if unit.type == "VARCHAR" else unit.type  # texts are compared as bytes
+    return ResolvedUnit(root, UNIT, "STRUCT" if unit.further else type_, (), rows)
 
 
 def _read(table: Table) -> Iterator[str]:

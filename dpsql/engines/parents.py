@@ -273,6 +273,22 @@ def way_to_unit(table: Table) -> str:
     return f"{source_of(table)} AS t0{_way(table, 0)}" if joins else f"{source_of(table)} AS t0"
 
 
+def way_of_all(table: Table) -> str:
+    """Join a table with those on the way to its unit: each row is there once, also without one.
+
+    Raises:
+        InternalError: a step isn't a FOREIGN KEY, so that a row may have several units.
+    """
+    source = f"{source_of(table)} AS t0"
+    for i, join in enumerate(_unit_of(table).joins):
+        if not join.enforced:
+            raise InternalError("a row may have several units")
+        met = ".".join(quoted_name(part) for part in join.path)
+        same = _same(join, partial(_column, f"t{i}"), partial(_column, f"t{i + 1}"))
+        source += f" LEFT JOIN {met} AS t{i + 1} ON {same}"
+    return source
+
+
 def _way(table: Table, first: int) -> str:
     """Join `t0`, `t1`, … with what comes after it on the way; see `way_to_unit`."""
     unit = _unit_of(table)

@@ -122,6 +122,8 @@ def check_same_units(
             hint="release from each of them in its own call.",
         )
     made = [made_of(table)[0] for table in (first, other)]
+    if made[0].path == made[1].path and made[0].unit == made[1].unit:
+        return  # one is made of the rows of the other
     ways = [_Referred(con, table, declared, unit, describe) for table in made]
     roots = [way.root for way in ways]
     shown = [", ".join(printable(f"{name}.{column}") for column in ids) for name, ids in roots]

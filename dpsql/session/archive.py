@@ -133,33 +133,39 @@ class Archive:
     def referred(self, request: Request, tables: Iterable[Table]) -> tuple[ChargedTable, ...]:
         """Return what is charged for of tables whose rows are seen from those that count.
 
+        It is without a bound on the rows of units: those that are seen are all.
+
         Raises:
             StaleSchemaError: one is bound to another description.
             LedgerError: one is bound to another unit.
         """
         found = []
         for table in tables:
+            bare = without_bound(self._charged(table), table)
+            if self._is_bound_to(request, bare):
+                found.append(bare)
+                continue
+            if self._counts_otherwise(table):
+                continue
             try:
                 found.append(self._checked(request, table))
             except (StaleSchemaError, LedgerError) as error:
-                if isinstance(error, StaleSchemaError) and self._counts_otherwise(request, table):
-                    continue
                 message = f"Rows refer to rows of {printable(table.name)}. {error.message}"
                 raise type(error)(message, hint=error.hint) from None
         return tuple(found)
 
-    def _counts_otherwise(self, request: Request, table: Table) -> bool:
+    def _counts_otherwise(self, table: Table) -> bool:
         """Whether a table is bound to the same description, but for how many of its rows count.
 
         Where its rows are looked into, that says nothing of them. As far as it can be told: the
-        ledger has a digest of the description, which is known if it has no bound, or if it was
-        kept with what was measured.
+        ledger has a digest of the description, and the description itself only if that was kept
+        with what was measured.
         """
-        if table.unit is None:
-            return False
-        described = self._described(self._charged(table))
-        alike = bool(described) and _alike(described, table.stored.described)
-        return alike or self._is_bound_to(request, without_bound(self._charged(table), table))
+        charged = self._charged(table)
+        known = [e.purpose.of(charged.table) for e in self._ledger.entries()]
+        units = {then.unit for then in known if then is not None}
+        described = self._described(charged) if units == {charged.unit} else {}
+        return bool(described) and _alike(described, table.stored.described)
 
     def _is_bound_to(self, request: Request, charged: ChargedTable) -> bool:
         """Whether the ledger has a table under this description, or not at all."""

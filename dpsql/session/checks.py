@@ -27,6 +27,7 @@ def check_request(request: Request) -> None:
         nonnegative=request.nonnegative,
         integers=request.integers,
         accept_gap=request.accept_gap,
+        report_cut=request.report_cut,
     )
     if not isinstance(request.progress, bool):
         check_callable(progress=request.progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duckdb
@@ -13,7 +13,14 @@ from dpsql.calls import check_path, check_switch
 from dpsql.engines.combined import combined_rows
 from dpsql.engines.public import PublicReader
 from dpsql.engines.views import describe_table
-from dpsql.errors import DpsqlError, SchemaError, StaleSchemaError, UnboundedError
+from dpsql.errors import (
+    ArgumentError,
+    DpsqlError,
+    SchemaError,
+    StaleSchemaError,
+    UnboundedError,
+    shown,
+)
 from dpsql.linalg.arrays import Ints
 from dpsql.planner.plans.traits import LAPLACE
 from dpsql.planner.registry import plan
@@ -24,10 +31,11 @@ from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.combined import RowCombination, bound_of, made_of
 from dpsql.schema.declared_keys import check_references
 from dpsql.schema.fetching import fetch
-from dpsql.schema.lookup import current_database
+from dpsql.schema.lookup import current_database, meant
 from dpsql.schema.referred import check_same_units, root_of, with_parents
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
+from dpsql.session.unit_rows import with_units_cut
 from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 
@@ -42,6 +50,8 @@ class DeclaredData:
     schema: Schema | None
     unit: Unit | EachRow | None
     public: PublicReader
+    made: Mapping[str, Table] = field(default_factory=dict)
+    """What is made of rows of private tables for this question, by the name that it has there."""
 
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection, declared: Declared) -> DeclaredData:
@@ -86,6 +96,12 @@ class DeclaredData:
         """
         check_declared(self.con, self.schema, describe_table)
         check_references(self.con, self.schema, self.unit)
+        if request.report_cut:
+            alone = replace(request, weights=None)
+            script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)
+            request, made = with_units_cut(request, script, self.root_of)
+            declared = replace(self, made={**self.made, **made})
+            return declared.compile(request, split, cuts, from_zero=from_zero)
         script = self._compiled(request, split, cuts, from_zero=from_zero)
         centered = script.is_centered
         named = isinstance(request.mechanism, str)  # it may be anything yet
@@ -138,8 +154,7 @@ class DeclaredData:
             if [one.path for one in made_of(other)] != made:
                 self.check_same_units(first, other)
         rows = bound_of(self.con, combination, self.schema, self.unit)
-        root = root_of(self.con, first, self.schema, self.unit, describe_table)
-        return combined_rows(combination, root, rows)
+        return combined_rows(combination, self.root_of(first), rows)
 
     def check_same_units(self, first: Table, other: Table) -> None:
         """Check that rows of two tables are of the same units, by the FOREIGN KEYs of both.
@@ -155,9 +170,21 @@ class DeclaredData:
         Raises:
             SchemaError: it is public by another name, or can't be described.
         """
+        if parts[-1] in self.made:
+            return self.made[parts[-1]]
         table = describe_table(self.con, parts, self.schema, self.unit)
         self.public.check_private(table)
         return table
+
+    def described(self, name: str) -> Table:
+        """Describe a table that is not public by its name, as a schema has it."""
+        if not isinstance(name, str):
+            raise ArgumentError(f"{shown(name)} is no table's name.", hint='for example "orders".')
+        return self.private(meant(self.con, name))
+
+    def root_of(self, table: Table) -> str:
+        """Return the table and the columns of the ids of a table's units."""
+        return root_of(self.con, table, self.schema, self.unit, describe_table)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ import polars as pl
 from dpsql.account import account_card
 from dpsql.calls import checked
 from dpsql.engines.interrupts import interruptible
+from dpsql.engines.unit_rows import no_units, rows_without_unit, unit_counts
 from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import interruptibly, one_thread
@@ -41,13 +42,16 @@ from dpsql.request import (
     part,
     spelled_out,
 )
+from dpsql.schema import Table
 from dpsql.schema.lookup import current_database
+from dpsql.schema.names import as_sql
 from dpsql.session.answer import answer, answer_free
 from dpsql.session.archive import Archive
 from dpsql.session.checks import check_budget, check_most, check_request
 from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.planning import compared, compiled_on_past, counts_before, planned
 from dpsql.session.purpose import DataState
+from dpsql.session.unit_rows import check_up_to, histogram, without_last
 
 _HISTORY = {
     "entry": pl.Int64(),
@@ -241,6 +245,69 @@ class Session:
             return interruptibly(partial(compared, asked, options.get("mechanisms")))
 
     @checked
+    def rows_per_unit(self, table: str, *, budget: Budget | Free, up_to: int = 100) -> pl.DataFrame:
+        """Answer how many rows of a table units have, to choose `max_rows` by.
+
+        A unit is counted once, whatever rows it has: all of them have a say, no bound is needed,
+        and the noise is that for one. So a small part of the total is enough.
+
+        Args:
+            table: its name; its rows belong to units.
+            budget: what is charged; 0 answers again what was asked before.
+            up_to: the largest bound to choose from, known beforehand. More rows pass for one more.
+
+        Returns:
+            A row for each bound: `max_rows`; `units`, with so many rows, and more than the bound
+            before; `units_cut`, with more rows than that; `rows_cut`, how many rows are left out by
+            it, as if those between two bounds lay in their middle; and what share of all that is,
+            `units_cut_share` and `rows_cut_share`; each with its variance. In the last row are the
+            units with more rows than all bounds.
+
+        Raises:
+            SchemaError: there is no such table, or its rows have no units.
+            DpsqlError: see `release`.
+        """
+        check_up_to(up_to)
+        source = self._data.declared
+        of = source.described(table)
+        if of.unit is None:
+            raise no_units(of)
+        made = unit_counts(of, source.root_of(of), 1, up_to + 1)
+        frame = self._asked_of(made, histogram(made.name, up_to), budget)
+        return without_last(frame, up_to)
+
+    @checked
+    def rows_without_unit(self, table: str, *, budget: Budget | Free) -> pl.DataFrame:
+        """Answer how many rows of a table belong to no unit, and are left out of all answers.
+
+        Their key is NULL, or that of a row that they lead to. No unit has a say in how many they
+        are: it comes and goes with all of its rows, and these are none of them. Each of them is
+        protected by itself, as if it were a unit: the noise is that for one row, and the account
+        has them as a table of single rows. Where a step of the way to the unit is not a FOREIGN
+        KEY, they can't be counted: rows of a unit could stay behind, without one.
+
+        Args:
+            table: its name; its rows belong to units.
+            budget: what is charged; 0 answers again what was asked before.
+
+        Returns:
+            One row: `rows`, and their variance.
+
+        Raises:
+            SchemaError: there is no such table, its rows have no units, or some may stay behind.
+            DpsqlError: see `release`.
+        """
+        made = rows_without_unit(self._data.declared.described(table))
+        return self._asked_of(made, f"SELECT COUNT(*) AS rows FROM {as_sql(made.name)}", budget)
+
+    def _asked_of(self, made: Table, sql: str, budget: Budget | Free) -> pl.DataFrame:
+        """Answer a statement over what is made of the rows of a table."""
+        other = copy(self)
+        declared = replace(self._data.declared, made={made.name: made})
+        other._data = replace(self._data, declared=declared)
+        return next(iter(answered(other, Request(named(sql), budget)).values()))
+
+    @checked
     @spelled_out(AnswerOptions)
     def query(
         self, sql: str, *, budget: Budget | Free, **options: Unpack[AnswerOptions]
@@ -290,6 +357,9 @@ class Session:
                 known to be possible (its `warning` says why).
             assume: with targets, the rows for which those of averages, shares, deviations and
                 quantiles hold, see `dpsql.plan`; else counts of earlier measurements, if any.
+            report_cut: whether to count besides how many units have more rows than `max_rows` lets
+                count, and how many there are: as one more answer, `units_cut`, planned with the
+                others, to which little of the budget goes.
             groups_above: leaves out groups whose noisy count is below so many of its standard
                 errors, before windows, ranks, outer aggregates and LIMIT, as HAVING would.
 

@@ -1,0 +1,125 @@
+"""Questions about how many rows units have.
+
+They are statements, over what `dpsql/engines/unit_rows.py` makes of the rows of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import polars as pl
+
+from dpsql.engines.unit_rows import ROWS, unit_counts
+from dpsql.errors import ArgumentError, SchemaError, printable, shown
+from dpsql.hints import option
+from dpsql.request import Request
+from dpsql.schema import Table
+from dpsql.schema.names import as_sql
+from dpsql.sql.compiled import Script
+
+MOST = 10_000
+"""The largest number of rows that can be told apart."""
+BOUND, CUT = "max_rows", "units_cut"
+_UNITS = frozenset({"units", "units_variance"})
+_WEIGHT = 0.01
+"""How much it is worth beside what is asked how many units were cut."""
+
+
+def bounds(most: int) -> tuple[int, ...]:
+    """Return bounds from which to choose: half an octave apart, and the largest one."""
+    halves = (round(2 ** (half / 2)) for half in range(2 * most.bit_length()))
+    return tuple(sorted({most, *(bound for bound in halves if bound < most)}))
+
+
+def check_up_to(most: object) -> None:
+    """Refuse what is no number of rows that can be told apart.
+
+    Raises:
+        ArgumentError: it isn't one.
+    """
+    if type(most) is not int or not 1 <= most <= MOST:
+        raise ArgumentError(
+            f"up_to is a whole number from 1 to {MOST:,}, not {shown(most)}.",
+            hint="give the largest bound that you would choose, for example up_to=100.",
+        )
+
+
+def histogram(name: str, most: int) -> str:
+    """Write the statement that counts units by how many rows they have.
+
+    Rows between two bounds pass for as many as lie in their middle, and more than the last one for
+    one more.
+    """
+    edges = (0, *bounds(most), most + 1)
+    below = [(high, Fraction(low + 1 + high, 2)) for low, high in pairwise(edges)]
+    steps = " ".join(f"WHEN {ROWS} <= {high} THEN {high}" for high, _ in below)
+    means = " ".join(f"WHEN {ROWS} <= {high} THEN {float(mean)}" for high, mean in below)
+    after = f"OVER (ORDER BY {BOUND} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
+    return f"""
+        SELECT {BOUND}, units, {CUT}, {CUT} / all_units AS {CUT}_share,
+            above - {BOUND} * {CUT} AS rows_cut,
+            (above - {BOUND} * {CUT}) / all_rows AS rows_cut_share
+        FROM (
+            SELECT CASE {steps} END AS {BOUND}, COUNT(*) AS units,
+                SUM(COUNT(*)) {after} AS {CUT},
+                SUM(SUM(CASE {means} END)) {after} AS above,
+                SUM(COUNT(*)) OVER () AS all_units,
+                SUM(SUM(CASE {means} END)) OVER () AS all_rows
+            FROM {as_sql(name)} GROUP BY {BOUND}
+        ) ORDER BY {BOUND}
+    """
+
+
+def without_last(frame: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Say of units with more rows than the last bound how many they are, and nothing else."""
+    known, others = pl.col(BOUND) <= most, [n for n in frame.columns if n not in _UNITS]
+    return frame.with_columns(pl.when(known).then(pl.col(name)).alias(name) for name in others)
+
+
+def with_units_cut(
+    request: Request, script: Script, root_of: Callable[[Table], str]
+) -> tuple[Request, Mapping[str, Table]]:
+    """Ask besides how many units have more rows than count.
+
+    Args:
+        request: what is asked.
+        script: what it was compiled to.
+        root_of: returns the table and the columns of the ids of a table's units.
+
+    Returns:
+        What is asked then, and what it is over besides, by the names that it has there.
+
+    Raises:
+        SchemaError: all rows of all units count.
+    """
+    statements, made = dict(request.statements), dict[str, Table]()
+    cut = [table for table in script.tables if table.unit is not None and table.is_bounded]
+    if not cut:
+        raise SchemaError(
+            "No rows of units are left out here: of no table that is counted there is a bound.",
+            hint="leave " + option("report_cut") + " out.",
+        )
+    for table, name in zip(cut, _names(cut, statements), strict=True):
+        k = table.contributions
+        units = unit_counts(table, root_of(table), k, k + 1)
+        made[units.path[-1]] = units
+        statements[name] = (
+            f"SELECT /*+ weight({_WEIGHT}) */ SUM(n) FILTER (WHERE {ROWS} > {k}) AS {CUT}, "
+            "SUM(n) AS units FROM "
+            f"(SELECT {ROWS}, COUNT(*) AS n FROM {as_sql(units.path[-1])} GROUP BY {ROWS})"
+        )
+    return replace(request, statements=tuple(statements.items()), report_cut=False), made
+
+
+def _names(tables: Sequence[Table], asked: Mapping[str, str]) -> Iterator[str]:
+    """Name the statements, as no other one is."""
+    taken = {name.lower() for name in asked}
+    for table in tables:
+        name = CUT if len(tables) == 1 else f"{CUT} of {printable(table.name)}"
+        while name.lower() in taken:
+            name += "_"
+        taken.add(name.lower())
+        yield name
