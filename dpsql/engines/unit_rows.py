@@ -1,7 +1,7 @@
 """DuckDB's SQL for units with the number of rows that each has, and for rows without any. Trusted.
 
 Guarantees:
-    `UnitCounts` has one row for each unit with rows in a table: its id, and how many they are, or
+    `RowsOfEachUnit` has one row for each unit with rows in a table: its id, and how many they are, or
     the nearest number that is told apart. To add or to remove a unit with all of its rows adds or
     removes its row, and changes no other one.
 
@@ -98,7 +98,7 @@ class _MadeOfRows:
 
 
 @dataclass(frozen=True)
-class UnitCounts(_MadeOfRows):
+class RowsOfEachUnit(_MadeOfRows):
     """Where the rows come from of a table that has one for each unit; see above.
 
     Args:
@@ -148,7 +148,7 @@ def unit_counts(table: Table, root: str, least: int, most: int) -> Table:
     (database, schema, *_) = table.path
     unit = carried(table, root, 1)
     base = Table(name, {}, path=(database, schema, name), unit=replace(unit, column=root))
-    origin = UnitCounts(table.alone, base, least, most)
+    origin = RowsOfEachUnit(table.alone, base, least, most)
     path = (database, schema, f"{name} {origin.digest[:16]}")
     return Table(
         name,
