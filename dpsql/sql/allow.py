@@ -148,7 +148,10 @@ _ARGUMENTS: dict[tuple[type[exp.Expr], str], tuple[str, str]] = {
     (exp.Subquery, "limit"): ("LIMIT behind parentheses", "leave the parentheses out."),
     (exp.Subquery, "offset"): ("OFFSET behind parentheses", "leave the parentheses out."),
     (exp.With, "recursive"): ("WITH RECURSIVE", "use generate_series(1, 10) for counting."),
-    (exp.Distinct, "on"): ("DISTINCT ON", "use GROUP BY, or QUALIFY row_number() OVER (…) = 1."),
+    (exp.Distinct, "on"): (
+        "This DISTINCT ON",
+        "write QUALIFY row_number() OVER (PARTITION BY … ORDER BY …) = 1.",
+    ),
     (exp.Limit, "expressions"): ("LIMIT BY", "use QUALIFY row_number() OVER (…) <= 10."),
     (exp.Between, "symmetric"): ("BETWEEN SYMMETRIC", "write the smaller bound first."),
     (exp.In, "unnest"): ("IN UNNEST", "list the values: IN ('a', 'b')."),

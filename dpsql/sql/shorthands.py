@@ -1,7 +1,9 @@
-"""ORDER BY ALL and FETCH FIRST, written as what they stand for.
+"""ORDER BY ALL, FETCH FIRST and DISTINCT ON, written as what they stand for.
 
 ORDER BY ALL sorts by all items of the SELECT list from the left, as their numbers do, and
-`FETCH FIRST 3 ROWS ONLY` is LIMIT 3. What is left is refused with the rest of the statement.
+`FETCH FIRST 3 ROWS ONLY` is LIMIT 3. `SELECT DISTINCT ON (a) b … ORDER BY a, c` keeps the first row
+of each a, and so does `QUALIFY row_number() OVER (PARTITION BY a ORDER BY a, c) = 1`. What is left
+is refused with the rest of the statement.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ def without_shorthands(parsed: Parsed) -> Parsed:
             query.set("limit", exp.Limit(expression=count))
         if order is not None and len(order.expressions) == 1:
             _write_order(order, _width(query))
+        if isinstance(query, exp.Select) and query.args.get("qualify") is None:
+            _write_first(query)
     return parsed
 
 
@@ -54,3 +58,41 @@ def _write_order(order: exp.Order, width: int) -> None:
         how = {key: value for key, value in ordered.args.items() if key != "this"}
         numbers = [exp.Literal.number(place + 1) for place in range(width)]
         order.set("expressions", [exp.Ordered(this=number, **how) for number in numbers])
+
+
+def _write_first(select: exp.Select) -> None:
+    """Write DISTINCT ON as a condition on the place of a row."""
+    distinct, order = select.args.get("distinct"), select.args.get("order")
+    on = distinct.args.get("on") if distinct is not None else None
+    if on is None:
+        return
+    keys = on.expressions if isinstance(on, exp.Tuple) else [on]
+    sorted_by = [part.copy() for part in order.expressions] if order is not None else []
+    starred = any(is_star(item.unalias()) for item in select.expressions)
+    if starred and any(isinstance(n, exp.Literal) for n in (*keys, *(o.this for o in sorted_by))):
+        return  # a number counts columns that aren't written
+    for part in sorted_by:
+        part.set("this", _meant(part.this, select))
+    place = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[_meant(key, select) for key in keys],
+        order=exp.Order(expressions=sorted_by) if sorted_by else None,
+        over="OVER",
+    )
+    first = exp.Qualify(this=exp.EQ(this=place, expression=exp.Literal.number(1)))
+    first.meta["written"] = "DISTINCT ON"
+    select.set("distinct", None)
+    select.set("qualify", first)
+
+
+def _meant(node: exp.Expr, select: exp.Select) -> exp.Expr:
+    """Return what an item of ORDER BY stands for: a number or an alias is one of the list."""
+    found, items = node.unnest(), select.expressions
+    if isinstance(found, exp.Literal) and not found.is_string and found.name.isdecimal():
+        at = int(found.name) - 1
+        found = items[at].unalias() if at in range(len(items)) else found
+    elif isinstance(found, exp.Column) and not found.table:
+        named = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+        found = named.get(found.name.lower(), found)
+    copied: exp.Expr = found.copy()
+    return copied

@@ -82,6 +82,17 @@ def counted(key, item, source="orders"):
             f"(SELECT * FROM orders QUALIFY row_number() {LINE} <= 2)) WHERE s > 300 GROUP BY 1"),
         (1, f"SELECT w, COUNT(*) FROM (SELECT LEAST(rank() OVER ({OF} ORDER BY s DESC), 3) AS w "
             f"FROM (SELECT *, SUM(price) {LINE} AS s FROM orders)) GROUP BY 1"),
+        # The first of each.
+        (0, "SELECT COUNT(*) FROM (SELECT DISTINCT ON (customer_id) status FROM orders ORDER BY "
+            "customer_id, id) WHERE status = 'f'"),
+        (1, "SELECT st, COUNT(*) FROM (SELECT DISTINCT ON (c) customer_id AS c, status AS st, "
+            "price + 1 AS p FROM orders WHERE price > 7 ORDER BY c, p DESC, id) GROUP BY 1"),
+        (1, "SELECT st, COUNT(*) FROM (SELECT DISTINCT ON (customer_id) id, status AS st FROM "
+            "orders ORDER BY 1 DESC) GROUP BY 1"),
+        (1, "SELECT st, COUNT(*) FROM (SELECT DISTINCT ON (customer_id, status) status AS st FROM "
+            "orders) GROUP BY 1"),
+        (1, "WITH x AS (SELECT DISTINCT ON (o.customer_id) * FROM orders o JOIN customers c ON "
+            "o.customer_id = c.id ORDER BY o.id) SELECT vip, COUNT(*) FROM x GROUP BY 1"),
         # With what rows refer to, and what they have of other rows.
         (1, f"SELECT c.region, COUNT(*) FROM ({FIRST}) o JOIN customers c ON o.customer_id = c.id "
             "GROUP BY 1"),
@@ -265,6 +276,10 @@ def test_no_column_is_taken_for_one_of_ours(name):
          "joined with public ones"),
         (f"SELECT w FROM items i JOIN (SELECT id, rank() OVER ({OF}) AS w FROM orders) o ON "
          "i.order_id = o.id", "counted refer to"),
+        ("SELECT DISTINCT ON (status) price AS w FROM orders ORDER BY status, id", "single rows"),
+        (f"SELECT DISTINCT ON (customer_id) price AS w FROM orders QUALIFY rank() OVER ({OF}) = 1",
+         "This DISTINCT ON"),
+        ("SELECT DISTINCT ON (city) id AS w FROM stores", "DISTINCT ON of single rows"),
         ("SELECT price AS w FROM orders QUALIFY price > 3 AND row_number() OVER () = 1", "single"),
         (f"SELECT w FROM (SELECT id, rank() OVER ({OF}) AS w FROM orders) o WHERE EXISTS (SELECT 1 "
          "FROM items i WHERE i.order_id = o.id AND i.qty > o.w)", "for the row outside"),

@@ -171,7 +171,8 @@ def check_filters(select: exp.Query, source: SourceText, *, of_units: bool = Fal
         clause = select.args.get(key)
         if clause is not None and not (key == "qualify" and of_units):
             place = clause.this if key == "qualify" else clause.expression
-            message = f"{key.upper()} of single rows is not supported."
+            written = clause.meta.get("written", key.upper())
+            message = f"{written} of single rows is not supported."
             raise source.unsupported(place, message, hint)
 
 
