@@ -15,6 +15,7 @@ from dpsql.schema.grain import unit_columns
 from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
+from dpsql.sql.binding.factors import divided
 from dpsql.sql.binding.grains import stored_place
 from dpsql.sql.binding.moments import ONE, TWO, Moments, of_one, of_two
 from dpsql.sql.text.spans import SourceText
@@ -60,7 +61,12 @@ def aggregate(node: Expr, binder: RowBinder) -> Expr:
     """
     inner, filters = _unwrapped(node, binder)
     if isinstance(inner, (exp.Count, exp.CountIf, exp.Sum)):
-        return _s(binder.statistic(linear(node, binder)))
+        found = linear(node, binder)
+        if found.weight is not None:
+            terms = divided(found.weight, found, binder.table, binder.statistic)
+            if terms is not None:
+                return terms
+        return _s(binder.statistic(found))
     label = _label(node, binder)
     if isinstance(inner, ONE):
         given = binder.summands(_only(inner, binder.source))

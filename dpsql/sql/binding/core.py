@@ -101,6 +101,9 @@ class Linear:
     """The conditions of a row that has a weight to add, if it is known which cells meet them."""
     of_units: bool = False
     """Whether units are counted that have such rows, in place of the rows."""
+    factor: BoundExpr | None = None
+    """What a weight that is added up row by row is multiplied with, which cells tell: see
+    `factors`."""
 
     @property
     def weights(self) -> tuple[BoundExpr, ...]:
@@ -165,7 +168,8 @@ def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:
     if isinstance(statistic, Windowed):
         frame = statistic.frame
         return (*expressions(statistic.of), *frame.partition, *(o.key for o in frame.order))
-    return (*statistic.weights, *statistic.filters)
+    factor = statistic.factor if isinstance(statistic, Linear) else None
+    return (*statistic.weights, *statistic.filters, *([] if factor is None else [factor]))
 
 
 def counts_units(statistic: Statistic) -> bool:

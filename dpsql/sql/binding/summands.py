@@ -88,7 +88,10 @@ def _base(statistic: Statistic) -> Linear | Quantile:
 def _told_apart(statistic: Statistic) -> frozenset[str]:
     """Return the columns of which a statistic asks more than their sum, and whether it is there."""
     base = _base(statistic)
-    named = frozenset[str]().union(*(part.attributes for part in (*base.weights, *base.filters)))
+    parts = (*base.filters, *base.weights)
+    if isinstance(base, Linear) and base.factor is not None:
+        parts = (*base.filters, base.factor)
+    named = frozenset[str]().union(*(part.attributes for part in parts))
     simple = isinstance(base, Linear) and base.times is None
     return named - measured_columns(base, ()) if simple else named
 

@@ -214,6 +214,8 @@ class _Set:
         rows = frozenset[str]().union(*(part.by_row for part in parts))
         if not rows:
             return self._over_cells(linear, centers)
+        if linear.factor is not None:
+            return self._by_row(linear, centers)
         try:
             return self._by_row(linear, centers)
         except UnsupportedSqlError:
@@ -227,13 +229,19 @@ class _Set:
         conditions = [c for c in by_row if not self._reader.always_holds(c)]
         if not conditions and not any(weight.by_row for weight in linear.weights):
             return self._over_cells(replace(linear, filters=filters), centers)
-        counted = self._over_cells(replace(_COUNT, filters=filters)).blocks
-        present = None if conditions else self._present(linear, counted)
+        cells = self._over_cells(replace(_COUNT, weight=linear.factor, filters=filters))
+        counted, plain = cells.blocks, linear.factor is None and not conditions
+        present = self._present(linear, counted) if plain else None
         holds = self._readable(conditions)
         added = self._reader.added_up(linear, holds, centers, counted=present is not None)
         center = 0.0 if added.restored else added.center
         return LoweredStatistic(
-            linear, (*counted, added.block), added.scale, center, added_up=added, present=present
+            linear,
+            (*counted, added.block),
+            added.scale * cells.scale,
+            center,
+            added_up=added,
+            present=present,
         )
 
     def _present(
