@@ -11,7 +11,7 @@ from typing import Unpack, overload
 import duckdb
 import polars as pl
 
-from dpsql.calls import check_above, checked
+from dpsql.calls import check_above, check_switch, checked
 from dpsql.errors import MechanismError, SchemaError, SqlError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.threads import interruptibly, one_thread
@@ -167,6 +167,7 @@ def plan(
             and shares hold for so many rows, whatever the average is; those of deviations and
             quantiles for such rows.
         groups_above: leaves out groups that may be empty, see `Session.release`.
+        report_cut: whether units with too many rows are counted besides, see `Session.release`.
 
     Raises:
         DpsqlError: see `Session.plan`; `WorkloadError` for a malformed workload.
@@ -176,6 +177,7 @@ def plan(
     if request.targets is None or budget is not None:
         check_budget(budget)
     check_above(groups_above=request.groups_above)
+    check_switch(report_cut=request.report_cut)
     declared = Declared(**part(options, TableOptions))
     with watched(options.get("progress")) as watch:
         watch("planning", 0, 1)
@@ -264,6 +266,11 @@ def _asked(
         if statements is not None:
             raise SqlError(
                 "A workload is planned without statements.", hint="pass a connection with SQL."
+            )
+        if request.report_cut:
+            raise WorkloadError(
+                "A workload doesn't say which rows are left out.",
+                hint="leave " + option("report_cut") + " out.",
             )
         return source, options_for(request, request.targets, *_protected(declared)), None
     if statements is None:

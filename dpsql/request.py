@@ -167,7 +167,9 @@ class SessionPlanOptions(
     """Options of `Session.plan`, besides its budget."""
 
 
-class PlanningOptions(AimOptions, WeightsOption, SearchOptions, MechanismOptions, total=False):
+class PlanningOptions(
+    AimOptions, WeightsOption, SearchOptions, MechanismOptions, ReportOption, total=False
+):
     """What a plan by itself is to be like."""
 
     bases: Mapping[str, Basis] | None

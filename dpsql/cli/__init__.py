@@ -9,6 +9,7 @@ from dpsql.cli.commands.ledger import ledger
 from dpsql.cli.commands.plan import plan
 from dpsql.cli.commands.query import query
 from dpsql.cli.commands.release import release
+from dpsql.cli.commands.rows import rows
 from dpsql.cli.commands.schema import schema
 from dpsql.cli.commands.show import show
 
@@ -23,5 +24,5 @@ def main() -> None:
     """
 
 
-for _command in (demo, schema, plan, compare, release, query, ledger, show):
+for _command in (demo, schema, plan, compare, release, query, rows, ledger, show):
     main.add_command(_command)

@@ -18,6 +18,8 @@ from dpsql.markup import numeric, plain
 if TYPE_CHECKING:
     import polars as pl
 
+    from dpsql.cli.amounts import AccountReport
+
 FALLBACK_WIDTH = 100
 """Columns of the terminal, where there is none."""
 LEAST_WIDTH = 40
@@ -47,6 +49,29 @@ def say_frame(frame: pl.DataFrame) -> None:
     say_table(names, frame.head(MOST_ROWS).rows(), keys=keys)
     if frame.height > MOST_ROWS:
         say(f"… and {frame.height - MOST_ROWS:,} more rows: take --csv or --json for all.")
+
+
+def check_form(*, as_csv: bool, as_json: bool) -> None:
+    """Refuse two forms of an answer at once.
+
+    Raises:
+        click.UsageError: both are asked for.
+    """
+    if as_csv and as_json:
+        raise click.UsageError("Choose one of --csv and --json.")
+
+
+def say_answer(frame: pl.DataFrame, account: AccountReport, *, as_csv: bool, as_json: bool) -> None:
+    """Print a frame, and beside it what was charged and what is left."""
+    if as_json:
+        say_json({"columns": frame.columns, "rows": frame.to_dicts(), **account.document})
+        return
+    if as_csv:
+        say_csv(frame)
+    else:
+        say_frame(frame)
+    for line in account.lines:
+        note(line)
 
 
 def say_csv(frame: pl.DataFrame) -> None:

@@ -1,9 +1,9 @@
 """DuckDB's SQL for units with the number of rows that each has, and for rows without any. Trusted.
 
 Guarantees:
-    `RowsOfEachUnit` has one row for each unit with rows in a table: its id, and how many they are, or
-    the nearest number that is told apart. To add or to remove a unit with all of its rows adds or
-    removes its row, and changes no other one.
+    `RowsOfEachUnit` has one row for each unit with rows in a table: its id, and how many they are,
+    or the nearest number that is told apart. To add or to remove a unit with all of its rows adds
+    or removes its row, and changes no other one.
 
     *Proof.* `rows_of_units` has (row, u) once for each row and each unit u that its way leads to,
     and adding or removing u leaves (row, v) for v ≠ u as it is (`parents.py`). So each group by the

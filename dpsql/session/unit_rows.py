@@ -43,7 +43,9 @@ def check_up_to(most: object) -> None:
     if type(most) is not int or not 1 <= most <= MOST:
         raise ArgumentError(
             f"up_to is a whole number from 1 to {MOST:,}, not {shown(most)}.",
-            hint="give the largest bound that you would choose, for example up_to=100.",
+            hint="give the largest bound that you would choose, for example "
+            + option("up_to", 100)
+            + ".",
         )
 
 

@@ -14,6 +14,7 @@ import dpsql
 from dpsql.errors import ArgumentError, DpsqlError, ExecutionError, LedgerError, SchemaError
 from dpsql.measurement import measure as measuring
 from dpsql.session.unit_rows import bounds
+from dpsql.workload import Identity, Workload
 from tests.helpers.inserted import insert
 from tests.helpers.random_databases import RandomDatabase, RandomQuestions
 from tests.helpers.seeded import SeededBits
@@ -294,6 +295,8 @@ class TestReportCut:
         units = "SELECT COUNT(DISTINCT customer_id) AS n FROM orders"
         with pytest.raises(SchemaError, match="No rows of units are left out"):
             session.release(units, budget=SMALL, report_cut=True)
+        with pytest.raises(dpsql.DpsqlError, match="A workload doesn't say which rows"):
+            dpsql.plan(Workload({"a": 2}).add(["a"], Identity()), budget=SMALL, report_cut=True)
         with pytest.raises(ArgumentError, match="report_cut is a int"):
             bounded(session).release(PAID, budget=SMALL, report_cut=1)
 

@@ -41,8 +41,7 @@ def query(
     """
     budget = amounts.budget()
     options.check_free(free=free, other=budget is not None or not asked["reuse"])
-    if as_csv and as_json:
-        raise click.UsageError("Choose one of --csv and --json.")
+    output.check_form(as_csv=as_csv, as_json=as_json)
     amount: Budget | Literal[0] = 0 if free else amounts.needed()
     with opening.session(source) as session:
         text = opening.statement(sql)
@@ -50,12 +49,4 @@ def query(
             asked["progress"] = watch
             frame = session.query(text, budget=amount, **asked)
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
-    if as_json:
-        output.say_json({"columns": frame.columns, "rows": frame.to_dicts(), **account.document})
-        return
-    if as_csv:
-        output.say_csv(frame)
-    else:
-        output.say_frame(frame)
-    for line in account.lines:
-        output.note(line)
+    output.say_answer(frame, account, as_csv=as_csv, as_json=as_json)
