@@ -51,9 +51,10 @@ class Aligned:
 
 def check_aligned(aligned: Aligned, sizes: Sequence[int]) -> None:
     """Refuse axes that do not fit the families; that is an error of the program."""
-    covered = sorted(axis for axes in aligned.axes for axis in axes)
+    told = [axis for axes in aligned.axes for axis in axes]
+    single = [axis for axis, size in enumerate(sizes) if size == 1 and axis not in told]
     rows = [math.prod(sizes[axis] for axis in axes) for axes in aligned.axes]
-    if covered != list(range(len(sizes))) or rows != list(aligned.family.shape):
+    if sorted([*told, *single]) != list(range(len(sizes))) or rows != list(aligned.family.shape):
         raise InternalError("the blocks of a family do not fit the rows of its statement")
 
 

@@ -170,6 +170,8 @@ def plan_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool = Fal
     """
     if alone.parts:
         return _parts_given(alone, past, tolerance, uniform=uniform)
+    if not alone.planned:  # nothing is asked that depends on rows
+        return alone
     found = alone
     with suppress(np.linalg.LinAlgError):  # budgets too far apart for floats
         found = _plan_given(alone, past, tolerance, uniform=uniform)

@@ -81,7 +81,7 @@ class RowBinder:
         self._open: list[Expr] = []
         self._left_out: frozenset[int] = frozenset()
         self._windows: BindWindow | None = None
-        self._told: set[str] = set()
+        self.told: set[str] = set()
         """The columns that tell groups and conditions."""
 
     @property
@@ -184,7 +184,7 @@ class RowBinder:
 
     def summands(self, *nodes: Expr) -> tuple[BoundExpr, ...]:
         """Bind what is added up, or two expressions whose products are."""
-        return summands([self.bind(node) for node in nodes], self._home.table, self._told)
+        return summands([self.bind(node) for node in nodes], self._home.table, self.told)
 
     def _written(self, node: Expr) -> Span:
         """Return where an expression stands; of an alias, where what it stands for does."""

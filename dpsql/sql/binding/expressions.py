@@ -48,6 +48,15 @@ class BoundExpr:
         """Everything that it couples: column names and relation numbers."""
         return self.attributes | self.relations
 
+    @property
+    def constant(self) -> bool:
+        """Whether it is the same for all rows."""
+        return not self.nodes and not self.by_row
+
+    def each(self, change: Callable[[BoundExpr], BoundExpr]) -> BoundExpr:
+        """Return what becomes of it, wherever it is computed; see `added_up.InEach`."""
+        return change(self)
+
 
 def render(node: Expr) -> str:
     """Write an expression as DuckDB SQL, with every name in quotes."""
@@ -199,11 +208,6 @@ def _and(one: Expr, other: Expr) -> Expr:
 
 def _or(one: Expr, other: Expr) -> Expr:
     return exp.Or(this=_wrapped(one, exp.Or()), expression=_wrapped(other, exp.Or()))
-
-
-def is_constant(key: BoundExpr) -> bool:
-    """Whether an expression is the same for all rows."""
-    return not key.nodes and not key.by_row
 
 
 def is_star(node: Expr) -> bool:

@@ -159,7 +159,7 @@ def stored_place(node: Expr, scope: Scope) -> str | None:
     found = scope.resolve(column, by_row=True)
     while isinstance(found, RowQueryColumn):
         inner = found.node.unnest()
-        if not isinstance(inner, exp.Column):
+        if found.mixed or not isinstance(inner, exp.Column):
             return None
         found = found.inside.scope.resolve(inner, by_row=True)
     return found.name if isinstance(found, PrivateColumn) else None

@@ -204,7 +204,7 @@ class PrivateItems:
         return self._grouped[id(query)][1]
 
     def _written_groups(self, query: exp.Select, names: Names) -> Grouped | None:
-        inside = self._with(query, names)
+        inside = self.names_in(query, names)
         private = self.among(joins_of(query, self._source), inside)
         more = any(query.args.get(key) for key in ("limit", "offset", "qualify"))
         group = query.args.get("group")
@@ -223,7 +223,7 @@ class PrivateItems:
             columns[unused(column_name(node, self._source), taken)] = node.unalias()
         return Grouped(query, inside, tuple(columns.items()), keys)
 
-    def _with(self, query: exp.Select | exp.SetOperation, names: Names) -> dict[str, Name]:
+    def names_in(self, query: exp.Select | exp.SetOperation, names: Names) -> dict[str, Name]:
         """Return what names mean in a query, as far as they are of private rows."""
         inside, clause = dict(names), query.args.get("with_")
         for cte in clause.expressions if clause is not None else []:
@@ -243,7 +243,7 @@ class PrivateItems:
             if written is None:
                 return None
             query = written
-        inside = self._with(query, names)
+        inside = self.names_in(query, names)
         if isinstance(query, exp.SetOperation):
             return self._put_together(query, names, inside, alias)
         items = [join.item for join in joins_of(query, self._source)]

@@ -130,6 +130,10 @@ def _divisor(count: int, *, sample: bool) -> Expr:
 
 def present(e: BoundExpr) -> BoundExpr:
     """Return the condition that an expression has a value."""
+    return e.each(_present)
+
+
+def _present(e: BoundExpr) -> BoundExpr:
     absent: Expr = exp.Is(this=paren(e.node), expression=exp.Null())
     if e.by_row:  # what is added up row by row leaves NaN out
         number = exp.Cast(this=e.node.copy(), to=exp.DataType.build("DOUBLE"))

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.schema import Table
 from dpsql.sql.binding.expressions import Expr
+from dpsql.sql.binding.unified import UnionColumn
 
 PRIVATE, PUBLIC, NOISY = "private", "public", "noisy"
 
@@ -27,6 +28,8 @@ class WrittenRows:
     """The item after its FROM whose rows are private."""
     inside: Names
     """What names mean there, as far as they are of private rows."""
+    made: tuple[tuple[UnionColumn, ...], ...] = ()
+    """What its columns are in each UNION ALL of which it is a query, inner ones first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from sqlglot.helper import ensure_list
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
+from dpsql.sql.binding.added_up import AddedUpBinder, B, Branch
 from dpsql.sql.binding.bind import RowBinder, Visits, check_name
+from dpsql.sql.binding.branches import Branches
 from dpsql.sql.binding.combined import combined_items
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
@@ -49,7 +51,6 @@ from dpsql.sql.binding.tables import (
     no_combinations,
     no_parents,
 )
-from dpsql.sql.binding.unions import check_alike, parts_of, union_of
 from dpsql.sql.binding.unit_windows import Qualified
 from dpsql.sql.binding.within import RowsOfUnit
 from dpsql.sql.sandbox.database import Sandbox
@@ -110,6 +111,7 @@ class _Visitor:
         self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)
         self._of_unit = RowsOfUnit(source, self._items, tables, self._sides, self._subqueries)
         self._qualified = Qualified(source, tables)
+        self._branches = Branches(source, self._items, self._sandbox, self._made, self._with)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 
@@ -215,19 +217,28 @@ class _Visitor:
         return with_exists(select, {joins.index(join) for join in chosen})
 
     def _core(self, node: exp.Select, names: Names) -> exp.Select:
+        name = self._sandbox.new_name("answer")
+        spread = self._branches.of(node, names)
+        if len(spread) > 1:
+            all_ = [self._branch(*one, RowBinder) for one in spread]
+            union = AddedUpBinder(self._source, node, self._visits(names), all_, self._sandbox)
+            cores, left = union.cores(name, self._above)
+        else:
+            one = self._branch(node, names, CoreBinder)
+            core, left = one.binder.core(name, one.relations, one.joined, one.exist, self._above)
+            cores = [(core, one.home)]
+        self.cores += [tightened(core, home.table) for core, home in cores]
+        self.tables += [(home.table, home.span) for _, home in cores]
+        return left
+
+    def _branch(self, node: exp.Select, names: Names, bound_by: type[B]) -> Branch[B]:
         joins = joins_of(node, self._source)
         sides = self._sides(node, self._items.among(joins, names), names)
-        home = sides.home
-        binder = CoreBinder(self._source, node, home, self._visits(names))
-        check_sides(joins, sides.place, self._source, plain=home.query is None)
+        binder = bound_by(self._source, node, sides.home, self._visits(names))
+        check_sides(joins, sides.place, self._source, plain=sides.home.query is None)
         own, joined, _ = self._joined(joins, sides, binder, names)
-        exist = self._existing.of(home.table)
-        name = self._sandbox.new_name("answer")
-        relations = (*sides.relations, *own)
-        core, left = binder.core(name, relations, joined, exist, self._above)
-        self.cores.append(tightened(core, home.table))
-        self.tables.append((home.table, home.span))
-        return left
+        exist = self._existing.of(sides.home.table)
+        return Branch(binder, sides.home, (*sides.relations, *own), tuple(joined), exist)
 
     def _visits(self, names: Names) -> Visits:
         """Return what becomes of subqueries where names mean that."""
@@ -294,9 +305,18 @@ class _Visitor:
             table, span = self._items.table(item)
             of, parent = (table, None) if at is None else (at.table, at.parent)
             return Home(of, span, item.alias or None, parent=parent)
-        home, query = self._row_query(rows, at, first)
+        home, query = self._made(rows, at, first)
         query = query.renamed(rows.columns).renamed(given_names(item.args.get("alias")))
         return Home(home.table, home.span, item.alias_or_name or None, query, home.parent)
+
+    def _made(
+        self, rows: WrittenRows, at: Grained | None = None, first: int = 0
+    ) -> tuple[Home, RowQuery]:
+        """Bind a query of private rows, with its columns as those of UNION ALL if it is in one."""
+        home, query = self._row_query(rows, at, first)
+        for columns in rows.made:
+            query = query.made(columns)
+        return home, query
 
     def _row_query(
         self, rows: WrittenRows, at: Grained | None, first: int
@@ -304,7 +324,7 @@ class _Visitor:
         """Bind a query of private rows; return what it is over, and what it consists of."""
         select = rows.query
         if isinstance(select, exp.SetOperation):
-            return self._union(select, rows, at)
+            return self._branches.together(select, rows)
         names, _ = self._with(select, rows.names)
         joins = joins_of(select, self._source)
         select = self._without_semi(select, joins, names)
@@ -324,24 +344,6 @@ class _Visitor:
         items = [(j, sides.of(j) or groups.get(j) or next(found)) for j in joins]
         columns = columns_of(select, binder, items, self._source)
         return home, RowQuery(columns, relations, tuple(joined), binder.named, span)
-
-    def _union(
-        self, query: exp.SetOperation, rows: WrittenRows, at: Grained | None
-    ) -> tuple[Home, RowQuery]:
-        """Bind UNION ALL of queries of private rows; see `unions`."""
-        if at is not None:
-            raise self._source.unsupported(
-                query,
-                "UNION ALL of private rows can't be joined with another private table.",
-                "join each of the queries, and take the answers together.",
-            )
-        names, _ = self._with(query, rows.names)
-        written = (self._items.rows_of(part, names, None) for part in parts_of(query))
-        bound = [self._row_query(part, None, 0) for part in written if part is not None]
-        homes, queries = zip(*bound, strict=True)
-        check_alike(homes, queries, query, self._source)
-        home = homes[0]
-        return home, union_of(home.table, queries, query, self._sandbox, self._source)
 
     def _joined(
         self,

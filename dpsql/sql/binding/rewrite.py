@@ -32,7 +32,6 @@ from dpsql.sql.binding.expressions import (
     column,
     has_aggregate,
     is_aggregate,
-    is_constant,
     is_star,
     over_groups,
     quoted,
@@ -81,12 +80,8 @@ class CoreBinder(RowBinder):
         where = self._select.args.get("where")
         written = self.conditions(where.this) if where is not None else ()
         found = (*joined, *written)
-        nodes = self._without_constants(key_nodes(self._select, self.source))
-        self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
-        places = {key.sql: i for i, key in enumerate(self._keys)}
-        numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
-        self._sets = sets_of(self._select, self.source, numbers)
-        self._told.update(*(part.attributes for part in (*found, *self._keys)))
+        self._group()
+        self.told.update(*(part.attributes for part in (*found, *self._keys)))
         self._kept = condition(exist, self._keys)
         self._chosen = above is not None and bool(self._keys)
         left = self._rest(name)
@@ -99,7 +94,7 @@ class CoreBinder(RowBinder):
             tuple(dict.fromkeys(c for c in found if c.by_row)),
             self._keys,
             self._sets,
-            together(tuple(self._statistics), self._told),
+            together(tuple(self._statistics), self.told),
             tuple(dict.fromkeys(self._derived or ())),
             frozenset(self._named),
             self.source.clause("WHERE") if where is not None else self._home.where,
@@ -107,6 +102,14 @@ class CoreBinder(RowBinder):
             bool(self._kept),
         )
         return core, left
+
+    def _group(self) -> None:
+        """Bind what is grouped by."""
+        nodes = self._without_constants(key_nodes(self._select, self.source))
+        self._keys = tuple(dict.fromkeys(self._key(node) for _, node in nodes.items()))
+        places = {key.sql: i for i, key in enumerate(self._keys)}
+        numbers = {name: places[self.bind(node).sql] for name, node in nodes.items()}
+        self._sets = sets_of(self._select, self.source, numbers)
 
     def _floored(self, left: exp.Select, errors: float) -> Floor:
         """Leave groups out whose noisy count noise alone may give, as HAVING would.
@@ -122,12 +125,12 @@ class CoreBinder(RowBinder):
 
     def _without_constants(self, nodes: Mapping[int, Expr]) -> dict[int, Expr]:
         """Leave out keys that are the same for all rows, beside others: they tell no groups."""
-        found = {i: node for i, node in nodes.items() if not is_constant(self.bind(node))}
+        found = {i: node for i, node in nodes.items() if not self.bind(node).constant}
         return found or dict(nodes)
 
     def _key(self, node: Expr) -> BoundExpr:
         key = self.bind(node)
-        if is_constant(key):
+        if key.constant:
             raise self.source.error(
                 node, "GROUP BY a constant makes one group.", "leave it out of GROUP BY."
             )

@@ -25,6 +25,7 @@ from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, has_aggregate, quoted_column
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
+from dpsql.sql.binding.unified import UnionColumn
 from dpsql.sql.text.spans import SourceText
 
 UNNAMED = "unnamed_subquery"
@@ -54,6 +55,11 @@ class RowQuery:
         """Return it with other names of the first columns, as in `FROM (…) AS s (a, b)`."""
         given = [replace(c, name=name) for c, name in zip(self.columns, names, strict=False)]
         return replace(self, columns=(*given, *self.columns[len(given) :]))
+
+    def made(self, columns: Sequence[UnionColumn]) -> RowQuery:
+        """Return it with its columns as those of a UNION ALL of which it is one of the queries."""
+        found = (made.of(own) for made, own in zip(columns, self.columns, strict=True))
+        return replace(self, columns=tuple(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class RowQueryColumn:
     name: str
     node: exp.Expr
     inside: Binder
+    mixed: bool = False
+    """Whether it is different expressions in different rows: `inside` knows which."""
 
     def at(self, place: exp.Column) -> exp.Expr:
         """Return the expression; a mere column stands, for messages, where it is used."""

@@ -25,13 +25,14 @@ from dpsql.errors import Span
 from dpsql.schema import Domain, Table
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, quoted_column, render
+from dpsql.sql.binding.grains import stored_place
 from dpsql.sql.binding.relations import materialize
-from dpsql.sql.binding.row_queries import Home, RowQuery
+from dpsql.sql.binding.row_queries import RowQuery
 from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
-from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
+from dpsql.sql.binding.unified import TEXT, TypedPart, casts_of
+from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
 
-_TEXT = "VARCHAR"
 _NUMBER = column("__r0_0")
 """The number of the query that a row is of: the first column of the first relation."""
 
@@ -76,20 +77,12 @@ def is_union_all(query: Expr) -> TypeGuard[exp.Union]:
     return isinstance(query, exp.Union) and query.args.get("distinct") is False
 
 
-def check_alike(
-    homes: Sequence[Home], queries: Sequence[RowQuery], union: Expr, source: SourceText
-) -> None:
-    """Refuse a union of rows that aren't of one table alone, or have other columns.
+def check_widths(queries: Sequence[RowQuery], union: Expr, source: SourceText) -> None:
+    """Refuse UNION ALL of queries of which one has more columns than another.
 
     Raises:
-        UnsupportedSqlError: they are of several tables, or joined with others.
-        SqlError: one query has more columns than another.
+        SqlError: that is so.
     """
-    tables = {home.table.path or (home.table.name,) for home in homes}
-    if len(tables) > 1 or any(query.relations for query in queries):
-        message = "UNION ALL of rows of several tables, or of joins, is not supported."
-        hint = "join what the UNION ALL returns, or count in each part, and add the counts up."
-        raise source.unsupported(union, message, hint)
     widths = {len(query.columns) for query in queries}
     if len(widths) > 1:
         message = "The queries that UNION ALL puts together have different numbers of columns."
@@ -112,9 +105,8 @@ def union_of(
     numbers = f"SELECT range FROM range({len(queries)})"
     names, rows = materialize(sandbox, source, table, numbers, [], 0, union)
     number = Relation(0, table, names, table, rows, "inner", (), span)
-    texts = _Texts(home, sandbox)
     columns = tuple(
-        RowQueryColumn(own[0].name, quoted_column(own[0].name), _UnionColumn(own, texts))
+        _column(own, home, sandbox)
         for own in zip(*(query.columns for query in queries), strict=True)
     )
     common = [c for c in queries[0].conjuncts if all(c in query.conjuncts for query in queries)]
@@ -122,6 +114,15 @@ def union_of(
     either = [_either(rests, span)] if any(rests) else []
     named = frozenset[str]().union(*(query.named for query in queries))
     return RowQuery(columns, (number,), (*common, *either), named, span)
+
+
+def _column(own: tuple[RowQueryColumn, ...], home: Table, sandbox: Sandbox) -> RowQueryColumn:
+    """Return a column of a union, which may be the same stored one in all queries."""
+    places = {stored_place(column.node, column.inside.scope) for column in own}
+    if len(places) == 1 and None not in places:
+        return own[0]
+    inside = _UnionColumn(own, home, sandbox)
+    return RowQueryColumn(own[0].name, quoted_column(own[0].name), inside, mixed=True)
 
 
 def _either(rests: Sequence[Sequence[BoundExpr]], span: Span) -> BoundExpr:
@@ -147,46 +148,12 @@ def _bound(node: Expr, parts: Sequence[BoundExpr], span: Span) -> BoundExpr:
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts:
-    """Knows which columns of a union are texts, as it makes texts of all where one is."""
-
-    table: Table
-    sandbox: Sandbox
-
-    def written(self, nodes: Sequence[Expr]) -> list[Expr]:
-        """Return what each query has in a column: as text, if DuckDB makes a text of all of it."""
-        queries = [self._typed(node) for node in nodes]
-        try:
-            types = [self._type(query) for query in (*queries, " UNION ALL ".join(queries))]
-        except SandboxError:  # which will be told where it is evaluated
-            return [node.copy() for node in nodes]
-        return [
-            exp.Cast(this=paren(node), to=exp.DataType.build(_TEXT))
-            if types[-1] == _TEXT != own
-            else node.copy()
-            for node, own in zip(nodes, types, strict=False)
-        ]
-
-    def _type(self, query: str) -> str:
-        ((_, type_),) = self.sandbox.types(query)
-        return type_
-
-    def _typed(self, node: Expr) -> str:
-        """Select an expression over columns of its own types, of no row."""
-        types = {f"__w{i}": type_ for i, type_ in enumerate(self.table.undeclared.values())}
-        for i, domain in enumerate(self.table.columns.values()):
-            types[f"__a{i}"] = "TIMESTAMP" if domain.timed else column_type(domain)
-        names = dict.fromkeys(part.name for part in node.find_all(exp.Column))
-        listed = [f"CAST(NULL AS {types[name]}) AS {name}" for name in names if name in types]
-        return f"SELECT {render(node)} FROM (SELECT {', '.join([*listed, '0'])} WHERE false)"
-
-
-@dataclass(frozen=True, slots=True)
 class _UnionColumn:
     """What a column of a union is: the column of the query that the row is of."""
 
     several: tuple[RowQueryColumn, ...]
-    texts: _Texts
+    table: Table
+    sandbox: Sandbox
 
     @property
     def scope(self) -> Scope:
@@ -198,7 +165,12 @@ class _UnionColumn:
         found = [binder.bind(part) for binder, part in self._parts(node)]
         if len({one.sql for one in found}) == 1:
             return found[0]
-        written = self.texts.written([one.node for one in found])
+        casts = casts_of([TypedPart(one.node, self.table) for one in found], self.sandbox)
+        text = exp.DataType.build(TEXT)
+        written = [
+            exp.Cast(this=paren(one.node), to=text.copy()) if cast == TEXT else one.node.copy()
+            for one, cast in zip(found, casts, strict=True)
+        ]
         ifs = [exp.If(this=exp.Literal.number(i), true=node) for i, node in enumerate(written)]
         return _bound(exp.Case(this=_NUMBER.copy(), ifs=ifs), found, found[0].span)
 

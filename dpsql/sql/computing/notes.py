@@ -85,10 +85,18 @@ def _may_be_empty(query: exp.Query, core: LoweredCore) -> bool:
     if not core.core.keys:
         return False
     own = [s for s in query.find_all(exp.Select) if _table_of(s) == core.core.table]
-    wheres = [select.args.get("where") for select in own]
-    return not core.core.declared and any(
-        where is None or not has_statistic(where) for where in wheres
-    )
+    return not core.core.declared and not all(map(_chooses, own))
+
+
+def _chooses(select: exp.Select) -> bool:
+    """Whether groups are chosen by noisy values, be it in a SELECT around sums of answers."""
+    where, around = select.args.get("where"), select.parent
+    if where is not None and has_statistic(where):
+        return True
+    while isinstance(around, (exp.Subquery, exp.SetOperation, exp.From)):
+        around = around.parent
+    placed = select.find_ancestor(exp.From, exp.Where, exp.Select)
+    return isinstance(around, exp.Select) and isinstance(placed, exp.From) and _chooses(around)
 
 
 def _table_of(select: exp.Select) -> str:

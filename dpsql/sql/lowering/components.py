@@ -76,10 +76,12 @@ def components(
                 tuple(name for name in table.columns if name in group),
                 tuple(r for r in core.relations if r.number in group),
                 (*(constant if i == 0 else []), *own),
-                tuple(k for k in keys if core.keys[k].nodes <= group),
+                tuple(k for k in keys if core.keys[k].nodes and core.keys[k].nodes <= group),
                 weighted,
             )
         )
+    alone = tuple(k for k in keys if not core.keys[k].nodes)
+    found += [CoupledColumns((), (), (), alone, False)] if alone else []
     last = len(core.keys)
     return sorted(found, key=lambda c: c.keys[0] if c.keys else last)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import polars as pl
+from sqlglot import exp
 
 from dpsql.errors import SqlError, UnsupportedSqlError
 from dpsql.linalg.matrices import StructuredMatrix
@@ -110,8 +111,16 @@ def lower(core: Core, table: Table, evaluator: Evaluator, reader: RowReader) -> 
     for computed in core.derived:
         evaluator.check_determined(computed, core.relations)
     types: dict[int, str] = {}
-    sets = tuple(_Set(core, keys, table, evaluator, reader).lowered(types) for keys in core.sets)
-    return LoweredCore(core, sets, types)
+    sets = []
+    for keys in core.sets:
+        found = _Set(core, keys, table, evaluator, reader)
+        told = [core.keys[k] for k in keys if core.keys[k].nodes]
+        if not found.possible and told:  # it is added to others, and has no groups itself
+            never = replace(told[0], node=exp.false(), sql="false")
+            none = replace(core, conjuncts=(*core.conjuncts, never))
+            found = _Set(none, keys, table, evaluator, reader)
+        sets.append(found.lowered(types))
+    return LoweredCore(core, tuple(sets), types)
 
 
 class _Set:
@@ -135,6 +144,8 @@ class _Set:
         self._axes: list[StoredAxis] = []
         self._lowered: dict[Linear, LoweredStatistic] = {}
         self._blocks: dict[frozenset[str | int], LoweredBlock] = {}
+        self.possible = True
+        """Whether a row can meet the conditions on what tells no groups."""
         for component in self._base:
             self._add(component)
 
@@ -151,7 +162,8 @@ class _Set:
         if not component.keys:
             entries = self._evaluator.total(component)
             if self._keys and not entries.squares().any():
-                raise self._no_group()
+                self._check_groups()
+                self.possible = False
             self._note(component, entries, ())
             return
         plain = self._plain(component)
@@ -161,7 +173,7 @@ class _Set:
         else:
             axis, entries = self._evaluator.groups(self._core, component)
         if not axis.rows:
-            raise self._no_group()
+            self._check_groups()
         self._axes.append(axis)
         self._note(component, entries, (len(self._axes) - 1,))
 
@@ -174,12 +186,17 @@ class _Set:
         """Return the column of a component that is grouped by it and nothing else."""
         if component.conjuncts or component.relations or len(component.keys) != 1:
             return None
-        (name,), key = component.attributes[:1], self._core.keys[component.keys[0]]
+        if len(component.attributes) != 1:
+            return None
+        (name,), key = component.attributes, self._core.keys[component.keys[0]]
         place = render(column(f"__a{list(self._table.columns).index(name)}"))
-        return name if len(component.attributes) == 1 and key.sql == place else None
+        return name if key.sql == place else None
 
-    def _no_group(self) -> SqlError:
-        return self._source.error(
+    def _check_groups(self) -> None:
+        """Refuse a statement that has no groups."""
+        if self._core.summed:
+            return
+        raise self._source.error(
             self._core.where,
             "The conditions are not true for any possible row, so there is no group to return.",
             "are the conditions contradictory, beyond the columns' domains, or do they "
@@ -370,5 +387,8 @@ class _Set:
 
 
 def _without_totals(blocks: Sequence[LoweredBlock]) -> tuple[LoweredBlock, ...]:
-    """Leave out columns on which nothing depends."""
-    return tuple(block for block in blocks if block.axes or not block.rows.is_total)
+    """Leave out columns on which nothing depends, and groups by what is the same in all rows."""
+    told = (
+        block for block in blocks if not block.rows.is_total or (block.axes and block.attributes)
+    )
+    return tuple(told)

@@ -1,0 +1,107 @@
+"""Columns of UNION ALL: they have one type, and what each query has in them is cast to it.
+
+DuckDB makes texts of 1 and 'a', and timestamps of dates and timestamps. Numbers stay what they are:
+as a whole number, a decimal or a DOUBLE, a value means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.schema import Domain, Table
+from dpsql.sql.binding.core import Relation
+from dpsql.sql.binding.expressions import BoundExpr, Expr, paren, render
+from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
+from dpsql.sql.sandbox.database import Sandbox, SandboxError, column_type
+
+TEXT = "VARCHAR"
+_NUMBERS = ("DECIMAL", "DOUBLE", "FLOAT", "BIGINT", "HUGEINT", "INTEGER", "SMALLINT", "TINYINT")
+_NUMERIC = (*_NUMBERS, "UBIGINT", "UHUGEINT", "UINTEGER", "USMALLINT", "UTINYINT")
+
+
+@dataclass(frozen=True, slots=True)
+class TypedPart:
+    """An expression over the rows of a table, with public ones that are joined."""
+
+    node: Expr
+    table: Table
+    relations: Sequence[Relation] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnionColumn:
+    """A column of UNION ALL, as one of its queries has it."""
+
+    name: str
+    type: str
+    """What it is cast to; empty if it stays what it is."""
+    alike: bool
+    """Whether all queries have the same values in it, as far as they are known."""
+
+    def of(self, column: RowQueryColumn) -> RowQueryColumn:
+        """Return the query's column as that of the union."""
+        if not self.type:
+            inside = column.inside if self.alike else _Unlisted(column.inside)
+            return replace(column, name=self.name, inside=inside)
+        cast = exp.Cast(this=paren(column.node), to=_type(self.type))
+        return RowQueryColumn(self.name, cast, _Unlisted(column.inside))
+
+
+def casts_of(several: Sequence[TypedPart], sandbox: Sandbox) -> list[str]:
+    """Return to what types expressions are cast where they are put together; empty for none."""
+    queries = [_query(typed, sandbox) for typed in several]
+    try:
+        types = [_type_of(query, sandbox) for query in (*queries, " UNION ALL ".join(queries))]
+    except SandboxError:  # which will be told where it is evaluated
+        return [""] * len(several)
+    *own, whole = types
+    return ["" if type_ == whole or _same(type_, whole) else whole for type_ in own]
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether values mean the same in two types."""
+    return one.startswith(_NUMERIC) and other.startswith(_NUMERIC)
+
+
+def _type(name: str) -> exp.DataType:
+    return exp.DataType.build(name, dialect="duckdb")
+
+
+def _type_of(query: str, sandbox: Sandbox) -> str:
+    ((_, type_),) = sandbox.types(query)
+    return type_
+
+
+def _query(typed: TypedPart, sandbox: Sandbox) -> str:
+    """Select an expression over columns of their own types, of no row."""
+    table = typed.table
+    types = {f"__w{i}": type_ for i, type_ in enumerate(table.undeclared.values())}
+    for i, domain in enumerate(table.columns.values()):
+        types[f"__a{i}"] = "TIMESTAMP" if domain.timed else column_type(domain)
+    for relation in typed.relations:
+        types |= dict(sandbox.types(f"SELECT * FROM {relation.table}"))
+    names = dict.fromkeys(part.name for part in typed.node.find_all(exp.Column))
+    listed = [f"CAST(NULL AS {types[name]}) AS {name}" for name in names if name in types]
+    return f"SELECT {render(typed.node)} FROM (SELECT {', '.join([*listed, '0'])} WHERE false)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unlisted:
+    """Binds a column whose values aren't listed, as other rows of the union have others."""
+
+    inside: Binder
+
+    @property
+    def scope(self) -> Scope:
+        """What names mean there."""
+        return self.inside.scope
+
+    def bind(self, node: Expr) -> BoundExpr:
+        """Bind an expression."""
+        return self.inside.bind(node)
+
+    def domain_of(self, node: Expr) -> tuple[str, Domain] | None:
+        """Know of no values."""
