@@ -61,11 +61,10 @@ from dataclasses import dataclass
 from dpsql.engines.coding import Coding
 from dpsql.engines.columns import Parameters, call, whole
 from dpsql.engines.lines import line_columns, line_order, place_in_line
+from dpsql.engines.others import Others, others_of, stored_columns
 from dpsql.engines.parents import (
     has_unit,
-    others_of,
     rows_of_units,
-    stored_columns,
     unit_id,
     unused,
     way_to_unit,
@@ -115,11 +114,10 @@ def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | Non
     others, unit = others_of(table, names), unit_name(table)
     if others.windows:
         return _kept_of_all(table, names, bound, unit)
-    if not others.parents and not others.within:
-        return _kept_rows(table.alone, names, bound)
-    kept = _kept_rows(table.alone, others.stored, bound, unit)
-    shown = names or others.stored
-    return with_others_columns(kept, others.parents, others.within, shown, unit)
+    kept = _kept_rows(others, bound, unit if others.by_unit else None)
+    if not others.left and not others.within:
+        return kept
+    return with_others_columns(kept, others.left, others.within, names, unit)
 
 
 def unit_name(*tables: Table) -> str:
@@ -136,15 +134,17 @@ def _names_met(table: Table) -> Iterator[str]:
         yield from _names_met(one.table)
 
 
-def _kept_rows(
-    table: Table, columns: Iterable[str], parameters: Parameters, unit_as: str | None = None
-) -> str:
-    """Return a query for stored columns of the rows that count, and for their units."""
-    names, unit = list(columns), _unit_of(table)
-    own = unused([*table.columns, *table.undeclared])
+def _kept_rows(others: Others, parameters: Parameters, unit_as: str | None) -> str:
+    """Return a query for columns of the rows that count, and for their units if they are named.
+
+    Which rows these are depends on the columns that are stored in the table, with those that refer
+    to other rows, wherever what these have is read.
+    """
+    table, names = others.table.alone, others.stored
+    unit, own = _unit_of(table), unused(_names_met(others.table))
     rows = _Rows(own, way_to_unit(table), unit_id(unit), has_unit(unit))
     line = _Line(tuple(line_columns(table, names)), tuple(line_order(table, names)))
-    return _bounded(table, rows, names, line, parameters, unit_as=unit_as)
+    return _bounded(table, rows, others.read, line, parameters, unit_as=unit_as)
 
 
 def _kept_of_all(table: Table, names: list[str], parameters: Parameters, unit_as: str) -> str:
@@ -159,13 +159,14 @@ def _kept_of_all(table: Table, names: list[str], parameters: Parameters, unit_as
     line = line_name(unit_as)
     stands = _Line((line,), (f"t0.{quoted_name(line)}",))
     before = [f"{_SEEN} AS MATERIALIZED ({seen})"]
-    return _bounded(table.alone, rows, names, stands, parameters, before=before)
+    shown = {name: f"t0.{quoted_name(name)}" for name in names}
+    return _bounded(table.alone, rows, shown, stands, parameters, before=before)
 
 
 def _bounded(
     table: Table,
     rows: _Rows,
-    names: Sequence[str],
+    read: Mapping[str, str],
     line: _Line,
     parameters: Parameters,
     *,
@@ -177,17 +178,18 @@ def _bounded(
     Args:
         table: whose rows they are.
         rows: these.
-        names: the columns that are read of them.
+        read: the columns that are read of them: name → SQL.
         line: in which line they stand.
         parameters: what the query's parameters are among.
         unit_as: what the ids of units are called, if they are shown.
         before: queries that are needed.
     """
     unit, queries = _unit_of(table), list(before)
-    shown = {quoted_name(name): f"t0.{quoted_name(name)}" for name in names}
+    shown = {quoted_name(name): column for name, column in read.items()}
     if unit.limits:
-        further, rows = _within_limits(table, rows, [*names, *line.columns], line, parameters)
+        further, rows = _within_limits(table, rows, shown, line, parameters)
         queries += further
+        shown = {name: f"t0.{name}" for name in shown}
     if unit_as is not None:
         shown[quoted_name(unit_as)] = rows.id
     if unit.max_rows is None:
@@ -222,7 +224,7 @@ class _Rows:
 
 
 def _within_limits(
-    table: Table, rows: _Rows, names: Sequence[str], line: _Line, parameters: Parameters
+    table: Table, rows: _Rows, shown: Mapping[str, str], line: _Line, parameters: Parameters
 ) -> tuple[list[str], _Rows]:
     """Keep no more rows of a unit than its limits allow of those that agree in some columns.
 
@@ -245,8 +247,10 @@ def _within_limits(
         cells.append(
             f"CASE WHEN {inside} THEN {column.code} ELSE {whole(-1, 'BIGINT')} END AS {own}c{i}"
         )
-    read = [quoted_name(name) for name in dict.fromkeys([*names, *named])]
-    of_units = ", ".join([*(f"t0.{name}" for name in read), f"{rows.id} AS {own}unit"])
+    stand = {name: f"t0.{name}" for name in map(quoted_name, [*line.columns, *named])}
+    read = {**shown, **stand}
+    chosen = (f"{column} AS {name}" for name, column in read.items())
+    of_units = ", ".join([*chosen, f"{rows.id} AS {own}unit"])
     found = f"SELECT {of_units} FROM {rows.source} WHERE {rows.known}"
     for computed in (stored, cells):  # a cell's code is made of what is stored for it
         found = f"SELECT {', '.join([*read, f'{own}unit', *computed])} FROM ({found})"
@@ -278,16 +282,19 @@ def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], line: _Line) -> st
     chosen = ", ".join(f"{column} AS {name}" for name, column in read.items()) or "0"
     shown = ", ".join(read) or "0"
     same = f"ON {id_} = {CROWDED}.{own}id"
-    place = call("-", place_in_line(line.order, id_), whole(1, "BIGINT"))
-    found = [f"{CROWDED}.{own}{name}" for name in "nsab"]
-    turned = call("%", call("+", place, found[1]), found[0])
+    crowd = f"{CROWDED}.{own}i"
+    place = call("-", place_in_line(line.order, crowd), whole(1, "BIGINT"))
     k = whole(most, "BIGINT")
-    # Of the others all are kept. Rows of crowded units are lined up, then their stretches are told.
+    # Of the others all are kept. Rows of crowded units are lined up, with nothing of these but a
+    # number; then their stretches are told.
     others = f"SELECT {chosen} FROM {rows.source} ANTI JOIN {CROWDED} {same} WHERE {rows.known}"
     placed = (
-        f"SELECT {f'{chosen}, ' * bool(read)}{found[0]}, {found[2]}, {found[3]}, "
-        f"{turned} AS {own}q FROM {rows.source} JOIN {CROWDED} {same}"
+        f"SELECT {f'{chosen}, ' * bool(read)}{crowd} AS {own}p, {place} AS {own}r "
+        f"FROM {rows.source} JOIN {CROWDED} {same}"
     )
+    turned = call("%", call("+", f"{own}r", f"{own}s"), f"{own}n")
+    found = [*read, *(f"{own}{name}" for name in "nab"), f"{turned} AS {own}q"]
+    placed = f"SELECT {', '.join(found)} FROM ({placed}) JOIN {CROWDED} ON {own}p = {crowd}"
     stretch = call("//", call("*", f"{own}q", k), f"{own}n")
     return (
         f"{CROWDED} AS MATERIALIZED ({_crowded(rows, most)}) "
@@ -298,7 +305,10 @@ def _kept_of(rows: _Rows, most: int, read: Mapping[str, str], line: _Line) -> st
 
 
 def _crowded(rows: _Rows, most: int) -> str:
-    """Write the query for units with more rows than are kept: n, s, a and b of each."""
+    """Write the query for units with more rows than are kept: n, s, a and b of each.
+
+    Each has a number besides, which no other one has. What the number is, nothing depends on.
+    """
     count, own, id_ = "system.main.count(*)", rows.own, rows.id
     counted = (
         f"SELECT {id_} AS {own}id, {count} AS {own}n FROM {rows.source} WHERE {rows.known} "
@@ -307,7 +317,8 @@ def _crowded(rows: _Rows, most: int) -> str:
     number = call("md5_number", call("encode", f"{own}id::VARCHAR"))
     hashed = f"SELECT {own}id, {own}n, {number} AS {own}m FROM ({counted})"
     return (
-        f"SELECT {own}id, {own}n, {call('%', _bits(own, 0, 62), f'{own}n')} AS {own}s, "
+        f"SELECT {own}id, {call('row_number')} OVER () AS {own}i, "
+        f"{own}n, {call('%', _bits(own, 0, 62), f'{own}n')} AS {own}s, "
         f"{_bits(own, 64, 31)}::INTEGER AS {own}a, {_bits(own, 96, 31)}::INTEGER AS {own}b "
         f"FROM ({hashed})"
     )

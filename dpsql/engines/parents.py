@@ -18,11 +18,12 @@ Guarantees:
     enforced, is met only where its unit has the same id. Of those along a key that isn't enforced,
     (key, u) is met only if one row of u has the key: `_single` counts them by u and key, so other
     units' rows have no say in it. By induction over the steps, all that a row has is a function of
-    its unit's rows. Of other rows of its unit (`Within`) a row meets one group at most, by the
-    GROUP BY of ids of units and of columns that tell rows apart; all rows of that group are of its
-    unit. Where they are chosen by what the row has itself, too, each row has a number that no other
-    one has, and meets what is computed of rows of its unit for that number: which number it is says
-    nothing of that. ∎
+    its unit's rows. Parents along the first steps to the unit are those rows that `way_to_unit`
+    joins by the same keys, and are read there (`others.py`). Of other rows of its unit (`Within`) a
+    row meets one group at most, by the GROUP BY of ids of units and of columns that tell rows
+    apart; all rows of that group are of its unit. Where they are chosen by what the row has itself,
+    too, each row has a number that no other one has, and meets what is computed of rows of its unit
+    for that number: which number it is says nothing of that. ∎
 
     Rows that the order of `bounded.py` can't tell apart agree in what they refer to as well: the
     columns that refer, by which groups are met or chosen, are among those that it looks at, if any
@@ -31,16 +32,16 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from dpsql.engines.columns import call, source_of
 from dpsql.engines.lines import identity, line_order, place_in_line
+from dpsql.engines.others import column_of, others_of
 from dpsql.engines.windows import line_name, with_windows
 from dpsql.errors import InternalError
 from dpsql.schema import Table
-from dpsql.schema.computed import OUTSIDE, Window
+from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Parent, Within
@@ -49,55 +50,6 @@ from dpsql.schema.units import Join, ResolvedUnit
 _NUMBERED = "numbered"
 """The name of rows that have a number each. A name with fewer than three parts means them before it
 means a table."""
-
-
-def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
-    """Return the parents whose columns are among some, and those on the way to them."""
-    found: list[Parent] = []
-    for parent in reversed(table.parents):
-        own = {parent.matched, *parent.names.values()}
-        if not own.isdisjoint(names) or any(other.above == parent.prefix for other in found):
-            found.append(parent)
-    return tuple(reversed(found))
-
-
-@dataclass(frozen=True, slots=True)
-class Others:
-    """What some columns of a table need besides its rows.
-
-    Args:
-        parents: rows that these refer to, each after the one that refers to it.
-        within: columns that are computed of other rows, each after those that it needs.
-        windows: columns that are computed of the row among others of its unit, likewise.
-        joined: the columns that windows need, or all that are asked for without them.
-        stored: the columns of the rows themselves.
-    """
-
-    parents: tuple[Parent, ...]
-    within: list[Within]
-    windows: list[Window]
-    joined: list[str]
-    stored: list[str]
-
-
-def others_of(table: Table, names: Iterable[str]) -> Others:
-    """Return what some columns of a table need besides its rows."""
-    asked, within, windows = list(names), list[Within](), list[Window]()
-    for window in reversed(table.windows):  # each comes after those that it needs
-        if window.name in asked:
-            windows.insert(0, window)
-            asked += sorted(window.columns)
-    made = {window.name for window in windows}
-    joined = list(dict.fromkeys(name for name in asked if name not in made))
-    needed = list(joined)
-    for one in reversed(table.within):
-        if one.name in needed:
-            within.insert(0, one)
-            needed += [*(outer for outer, _ in one.pairs), *one.outside]
-    parents = parents_of(table, needed)
-    refer = [name for parent in parents if not parent.above for name in parent.join.columns]
-    stored = [name for name in needed if name not in table.joined]
-    return Others(parents, within, windows, joined, list(dict.fromkeys([*stored, *refer])))
 
 
 def with_others_columns(
@@ -110,8 +62,9 @@ def with_others_columns(
     """Return a query for some columns of rows, of their parents, and of other rows of their units.
 
     Args:
-        rows: a query for rows, with the columns that refer to parents and to groups of others.
-        parents: those that are needed, each after the one that refers to it.
+        rows: a query for rows, with the columns that refer to parents and to groups of others, and
+            with what is needed of other parents, under the names in the grain.
+        parents: those that are to be joined, each after the one that refers to it.
         within: what is needed of other rows, each after what it needs.
         names: the columns, under their names in the grain.
         unit: the column of the rows with the ids of their units.
@@ -125,20 +78,20 @@ def with_others_columns(
         shown = list(dict.fromkeys([*shown, unit]))
         found = with_others_columns(rows, parents, before, shown, unit)
         return _with_groups_of_their_own(found, last, names, unit)
-    places = {"": "t", **{parent.prefix: f"p{i}" for i, parent in enumerate(parents)}}
+    places = {parent.prefix: (f"p{i}",) for i, parent in enumerate(parents)}
     outer = [name for one in within for name, _ in one.pairs]
     written: dict[str, str] = {}
     source = f"({rows}) AS t"
     for parent in parents:
-        join, own = parent.join, places[parent.prefix]
-        child = partial(_column, places[parent.above])
+        join, (own,) = parent.join, places[parent.prefix]
+        child = partial(column_of, *places.get(parent.above, ("t", parent.above)))
         key = f"{own}.{quoted_name(join.key)}"
         met = source_of(parent.table)
         if not parent.on_way:
             read = _read_of(parent, parents, [*names, *outer])
-            met = f"({_with_units(parent.table, read, unit)})"
+            met = f"({_with_units(parent.table, {n: column_of('t0', n) for n in read}, unit)})"
             met = met if join.enforced else f"({_single(met, read, join, unit)})"
-        source += f" LEFT JOIN {met} AS {own} ON {_same(join, child, partial(_column, own))}"
+        source += f" LEFT JOIN {met} AS {own} ON {_same(join, child, partial(column_of, own))}"
         if not parent.on_way:
             source += f" AND t.{quoted_name(unit)} = {own}.{quoted_name(unit)}"
         written |= {name: f"{own}.{quoted_name(of)}" for of, name in parent.names.items()}
@@ -229,23 +182,34 @@ def rows_of_units(table: Table, names: Sequence[str], unit: str, *, lined: bool 
     others = others_of(table, names)
     lined = lined or any(window.lined for window in others.windows)
     further = [unit, line_name(unit)] if lined else [unit]
-    rows = _with_units(table.alone, others.stored, unit, lined=lined)
-    if others.parents or others.within:
+    order = line_order(table.alone, others.stored) if lined else None
+    rows = _with_units(table.alone, others.read, unit, order)
+    if others.left or others.within:
         shown = [*others.joined, *further]
-        rows = with_others_columns(rows, others.parents, others.within, shown, unit)
+        rows = with_others_columns(rows, others.left, others.within, shown, unit)
     if not others.windows:
         return rows
     return with_windows(rows, others.windows, [*names, *further], unit)
 
 
-def _with_units(table: Table, names: Sequence[str], unit: str, *, lined: bool = False) -> str:
-    """Write the rows of a table that belong to units, with the ids of these."""
+def _with_units(
+    table: Table, read: Mapping[str, str], unit: str, order: Sequence[str] | None = None
+) -> str:
+    """Write the rows of a table that belong to units, with the ids of these.
+
+    Args:
+        table: the table.
+        read: what is read of them: name → SQL in `way_to_unit`.
+        unit: what the column with the ids is called.
+        order: what the rows of a unit are sorted by, if their places are needed.
+    """
     if table.unit is None:
         raise InternalError("rows that are met by their unit have none")
     id_ = unit_id(table.unit)
-    shown = [f"t0.{quoted_name(name)}" for name in names] + [f"{id_} AS {quoted_name(unit)}"]
-    if lined:
-        place = place_in_line(line_order(table, names), id_)
+    shown = [f"{column} AS {quoted_name(name)}" for name, column in read.items()]
+    shown.append(f"{id_} AS {quoted_name(unit)}")
+    if order is not None:
+        place = place_in_line(order, id_)
         shown.append(f"{place} AS {quoted_name(line_name(unit))}")
     return f"SELECT {', '.join(shown)} FROM {way_to_unit(table)} WHERE {has_unit(table.unit)}"
 
@@ -259,12 +223,6 @@ def _single(rows: str, names: Sequence[str], join: Join, unit: str) -> str:
         f"SELECT {', '.join([*shown, quoted_name(unit)])} FROM {rows} AS s "
         f"GROUP BY {', '.join([quoted_name(unit), *keys])} HAVING {call('count', '*')} = 1"
     )
-
-
-def stored_columns(table: Table) -> list[str]:
-    """Return the names of all columns that are stored in a table."""
-    own = table.alone
-    return [*own.columns, *own.undeclared]
 
 
 def way_to_unit(table: Table) -> str:
@@ -284,7 +242,7 @@ def way_of_all(table: Table) -> str:
         if not join.enforced:
             raise InternalError("a row may have several units")
         met = ".".join(quoted_name(part) for part in join.path)
-        same = _same(join, partial(_column, f"t{i}"), partial(_column, f"t{i + 1}"))
+        same = _same(join, partial(column_of, f"t{i}"), partial(column_of, f"t{i + 1}"))
         source += f" LEFT JOIN {met} AS t{i + 1} ON {same}"
     return source
 
@@ -295,7 +253,7 @@ def _way(table: Table, first: int) -> str:
     source = ""
     for i, join in enumerate(unit.joins[first:], start=first):
         met = ".".join(quoted_name(part) for part in join.path)
-        child, own = partial(_column, f"t{i}"), partial(_column, f"t{i + 1}")
+        child, own = partial(column_of, f"t{i}"), partial(column_of, f"t{i + 1}")
         if join.enforced:
             source += f" JOIN {met} AS t{i + 1} ON {_same(join, child, own)}"
             continue
@@ -344,10 +302,6 @@ def unit_id(unit: ResolvedUnit) -> str:
 def has_unit(unit: ResolvedUnit) -> str:
     """Write whether a row belongs to a unit, in `way_to_unit`."""
     return _all_there(_ids(unit))
-
-
-def _column(place: str, name: str) -> str:
-    return f"{place}.{quoted_name(name)}"
 
 
 def _same(join: Join, child: Callable[[str], str], parent: Callable[[str], str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.engines.coding import Coding
-from dpsql.engines.parents import others_of
+from dpsql.engines.others import others_of
 from dpsql.errors import BudgetError, ResourceLimitError, printable
 from dpsql.hints import spend
 from dpsql.linalg.threads import interruptibly

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import duckdb
 import pytest
 
@@ -11,6 +13,7 @@ from dpsql.request import Request, named
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.catalog import read_table
 from dpsql.schema.names import quoted_name
+from tests.release.test_private_joins import TABLES, shop, units
 
 SCHEMA = Schema(
     {
@@ -194,3 +197,33 @@ def test_what_rows_are_among_those_of_their_unit_depends_on_no_other_unit():
             return dict(con.execute(f"SELECT {unit}, {each} FROM ({rows}) GROUP BY 1").fetchall())
 
         check_without_the_large_one(con, values)
+
+
+def test_rows_on_the_way_to_the_unit_are_joined_once_for_all():
+    """What they have is read where the unit is found; other rows are joined to those kept."""
+    con = duckdb.connect()
+    con.execute(TABLES)
+    shop(con)
+    sql = "SELECT region, status, city, COUNT(*) AS n FROM items i JOIN orders o ON order_id = o.id"
+    sql += " JOIN customers c ON o.customer_id = c.id JOIN addresses a ON o.address_id = a.id"
+    schema = units(orders=3, items=5)
+    asked = Request(named(sql.replace("region", "c.region") + " GROUP BY ALL"), dpsql.Budget(rho=1))
+    table = dpsql.Session(con, schema=schema)._data.declared.compile(asked).table
+    columns = ["qty", "order_id.status", "order_id.customer_id.region", "order_id.address_id.city"]
+    rows = kept_rows(table, columns)
+    assert [rows.count(f'"main"."{name}"') for name in ("items", "orders", "customers")] == [
+        3,
+        3,
+        1,
+    ]
+    read = ", ".join(map(quoted_name, columns))
+    of_all = read_table(con, ("items",), schema, schema.units["items"])
+    alone = con.execute(f"SELECT qty FROM ({kept_rows(of_all, ['order_id', 'qty'])})").fetchall()
+    found = con.execute(f"SELECT {read} FROM ({rows})").fetchall()
+    assert sorted(map(str, alone)) == sorted(str((qty,)) for qty, *_ in found)
+    whole = con.execute(
+        "SELECT qty, status, c.region, a.city FROM items i JOIN orders o ON order_id = o.id "
+        "JOIN customers c ON o.customer_id = c.id LEFT JOIN addresses a ON o.address_id = a.id "
+        "AND a.customer_id = c.id"
+    ).fetchall()
+    assert Counter(found) < Counter(whole)

@@ -1,0 +1,126 @@
+"""What columns need besides the rows of their table: which other rows are read, and where. Trusted.
+
+Guarantees:
+    A parent that is read in `way_to_unit` is the row that would be joined behind it.
+
+    *Proof.* `Others.on_way` are parents by the first steps of `ResolvedUnit.joins`, one after the
+    other, each a FOREIGN KEY. `parents.way_to_unit` joins the same tables by the same columns, as
+    t1, t2, …, and of a FOREIGN KEY's columns no two rows have the same values. Rows that it leaves
+    out, as they refer to none, have no unit. ∎ Which rows of a unit are kept doesn't depend on it:
+    `Others.stored`, by which that is decided, are the same columns wherever parents are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from dpsql.schema import Table
+from dpsql.schema.computed import Window
+from dpsql.schema.names import quoted_name
+from dpsql.schema.table import Parent, Within
+
+
+def parents_of(table: Table, names: Collection[str]) -> tuple[Parent, ...]:
+    """Return the parents whose columns are among some, and those on the way to them."""
+    found: list[Parent] = []
+    for parent in reversed(table.parents):
+        own = {parent.matched, *parent.names.values()}
+        if not own.isdisjoint(names) or any(other.above == parent.prefix for other in found):
+            found.append(parent)
+    return tuple(reversed(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What some columns of a table need besides its rows.
+
+    Args:
+        table: the table.
+        parents: rows that these refer to, each after the one that refers to it.
+        within: columns that are computed of other rows, each after those that it needs.
+        windows: columns that are computed of the row among others of its unit, likewise.
+        joined: the columns that windows need, or all that are asked for without them.
+        needed: these, and those that are needed to compute them.
+    """
+
+    table: Table
+    parents: tuple[Parent, ...]
+    within: list[Within]
+    windows: list[Window]
+    joined: list[str]
+    needed: list[str]
+
+    @property
+    def stored(self) -> list[str]:
+        """The columns of the rows themselves, with those that refer to any of the parents."""
+        refer = [name for p in self.parents if not p.above for name in p.join.columns]
+        made = self.table.joined
+        return list(dict.fromkeys([*(name for name in self.needed if name not in made), *refer]))
+
+    @property
+    def on_way(self) -> tuple[Parent, ...]:
+        """Parents that `way_to_unit` joins: the first as `t1`, the next as `t2`, and so on.
+
+        They are those along the first steps to the unit, as far as these are FOREIGN KEYs.
+        """
+        found, above = list[Parent](), ""
+        for join in self.table.unit.joins if self.table.unit is not None else ():
+            steps = (p for p in self.parents if p.on_way and p.above == above and p.join == join)
+            parent = next(steps, None)
+            if parent is None:
+                break
+            found.append(parent)
+            above = parent.prefix
+        return tuple(found)
+
+    @property
+    def left(self) -> tuple[Parent, ...]:
+        """Parents that are joined behind it."""
+        on_way = self.on_way
+        return tuple(parent for parent in self.parents if parent not in on_way)
+
+    @property
+    def read(self) -> dict[str, str]:
+        """What is read in `way_to_unit`: column, under its name in the grain → SQL."""
+        refer = {p.above + name for p in self.left for name in p.join.columns}
+        wanted = refer.union(self.needed)
+        found = {name: column_of("t0", name) for name in self.stored if name in wanted}
+        for i, parent in enumerate(self.on_way, start=1):
+            names = parent.names.items()
+            found |= {name: column_of(f"t{i}", of) for of, name in names if name in wanted}
+            found |= {parent.matched: "true"} if parent.matched in wanted else {}
+        return found
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether something is joined behind it where the ids of units are equal."""
+        return bool(self.within) or not all(parent.on_way for parent in self.left)
+
+
+def others_of(table: Table, names: Iterable[str]) -> Others:
+    """Return what some columns of a table need besides its rows."""
+    asked, within, windows = list(names), list[Within](), list[Window]()
+    for window in reversed(table.windows):  # each comes after those that it needs
+        if window.name in asked:
+            windows.insert(0, window)
+            asked += sorted(window.columns)
+    made = {window.name for window in windows}
+    joined = list(dict.fromkeys(name for name in asked if name not in made))
+    needed = list(joined)
+    for one in reversed(table.within):
+        if one.name in needed:
+            within.insert(0, one)
+            needed += [*(outer for outer, _ in one.pairs), *one.outside]
+    return Others(table, parents_of(table, needed), within, windows, joined, needed)
+
+
+def stored_columns(table: Table) -> list[str]:
+    """Return the names of all columns that are stored in a table."""
+    own = table.alone
+    return [*own.columns, *own.undeclared]
+
+
+def column_of(place: str, *name: str) -> str:
+    """Write a column of an item after FROM; of its name the parts are given."""
+    return f"{place}.{quoted_name(''.join(name))}"
