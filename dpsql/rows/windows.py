@@ -132,6 +132,8 @@ class WindowCall:
         order: what these are sorted by.
         frame: which of them are looked at; None if the function looks at all of them.
         holds: what is true of rows that are looked at; None if all are.
+        labels: all texts that it can be, if they are known.
+        ends: between which numbers it is, if that is known.
     """
 
     function: str
@@ -142,6 +144,8 @@ class WindowCall:
     order: tuple[WindowOrder, ...] = ()
     frame: WindowFrame | None = None
     holds: RowExpression | None = None
+    labels: tuple[str, ...] = ()
+    ends: tuple[int, int] | None = None
 
     @property
     def lined(self) -> bool:
@@ -166,6 +170,8 @@ class RowsWindow:
     type: str
     filled: bool
     least: int | None
+    labels: tuple[str, ...]
+    ends: tuple[int, int] | None
     value: tuple[str, ...]
     empty: str
     condition: str
@@ -198,6 +204,8 @@ def rows_window(name: str, asked: WindowCall, types: Mapping[str, str]) -> RowsW
         type_.sql,
         least is not None or (asked.function in SHARES and not condition),
         least,
+        asked.labels,
+        asked.ends,
         value,
         empty,
         condition,
@@ -215,9 +223,20 @@ def window_seen(window: Window) -> RowExpression:
     found = RowColumn(window.name)
     if window.type == BOOLEAN.name:
         return truth(found)
-    if window.least is None:
-        return found
-    return RowCall("greatest", (found, RowConstant("INTEGER", str(window.least))))
+    if window.least is not None:
+        return RowCall("greatest", (found, _number(window.least)))
+    if window.ends is not None:
+        least, most = map(_number, window.ends)
+        inside = RowCall("least", (RowCall("greatest", (found, least)), most))
+        return RowCase(((RowCall("is_null", (found,)), NOTHING),), inside)
+    if window.labels:
+        known = [RowConstant("VARCHAR", label) for label in window.labels]
+        return RowCase(tuple((RowCall("=", (found, one)), one) for one in known), NOTHING)
+    return found
+
+
+def _number(value: int) -> RowConstant:
+    return RowConstant("INTEGER", str(value))
 
 
 def _value(

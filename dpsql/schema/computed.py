@@ -29,6 +29,14 @@ class Window(Protocol):
         """The least number that it can be, if it counts something."""
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """All texts that it can be; none if they aren't known."""
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Between which numbers it is, if that is known."""
+
+    @property
     def value(self) -> tuple[str, ...]:
         """The SQL of the function, in pieces between which `OVER (…)` belongs."""
 

@@ -132,7 +132,12 @@ _LITERAL = "write the value itself into the SQL."
 _CLAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
     # argument of Select → first words, name, what to write instead
     "into": (("INTO",), "INTO", "the answer is returned as a frame; store that."),
-    "laterals": (("LATERAL",), "LATERAL", "join the table itself."),
+    "laterals": (
+        ("LATERAL",),
+        "LATERAL",
+        "join the table itself; or write each of its columns as a subquery: (SELECT COUNT(*) FROM "
+        "orders o WHERE o.customer_id = c.id).",
+    ),
     "sample": (("USING", "TABLESAMPLE"), "Sampling", _SAMPLE),
     "locks": (("FOR",), "FOR UPDATE", "leave it out: nothing is ever written."),
 }
@@ -184,7 +189,12 @@ _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ((exp.Any, exp.All), "ANY or ALL", "use IN (…), or compare with a single value."),
     ((exp.Placeholder, exp.Parameter, exp.SessionParameter), "A parameter", _LITERAL),
     ((exp.Fetch,), "FETCH with PERCENT or TIES", "write FETCH FIRST 10 ROWS ONLY, or LIMIT 10."),
-    ((exp.Lateral,), "LATERAL", "join the public table itself."),
+    (
+        (exp.Lateral,),
+        "LATERAL",
+        "join the public table itself; or write each of its columns as a subquery: (SELECT COUNT(*) "
+        "FROM orders o WHERE o.customer_id = c.id).",
+    ),
     (
         (exp.Collate,),
         "COLLATE",

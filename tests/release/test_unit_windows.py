@@ -82,6 +82,18 @@ def counted(key, item, source="orders"):
             f"(SELECT * FROM orders QUALIFY row_number() {LINE} <= 2)) WHERE s > 300 GROUP BY 1"),
         (1, f"SELECT w, COUNT(*) FROM (SELECT LEAST(rank() OVER ({OF} ORDER BY s DESC), 3) AS w "
             f"FROM (SELECT *, SUM(price) {LINE} AS s FROM orders)) GROUP BY 1"),
+        # Values of a column with a domain have its values.
+        (2, f"SELECT status, w, COUNT(*) FROM (SELECT status, lag(status) {LINE} AS w FROM orders) "
+            "GROUP BY ALL"),
+        (1, counted("w", f"lag(status, 1, 'none') {LINE}")),
+        (1, counted("w", f"first_value(region) {LINE}")),
+        (1, counted("w", f"MIN(status) {LINE}")),
+        (1, counted("LEAST(w, 7)", f"lag(price // 100) {LINE}")),
+        (1, counted("w // 100", f"MAX(price) OVER ({OF})")),
+        (1, counted("w", "lag(vip) OVER (PARTITION BY c.id ORDER BY o.id)",
+                    "orders o JOIN customers c ON o.customer_id = c.id")),
+        (0, f"SELECT SUM(price - w), AVG(w) FROM (SELECT price, lag(price) {LINE} AS w FROM "
+            "orders)"),
         # The first of each.
         (0, "SELECT COUNT(*) FROM (SELECT DISTINCT ON (customer_id) status FROM orders ORDER BY "
             "customer_id, id) WHERE status = 'f'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, SqlError
 from dpsql.rows import expression as row
-from dpsql.rows.windows import RowsWindow, WindowCall, WindowOrder, rows_window
+from dpsql.rows.windows import CHOSEN, SHIFTED, RowsWindow, WindowCall, WindowOrder, rows_window
 from dpsql.rows.within import RowsWithin, rows_within
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
@@ -20,6 +21,10 @@ from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, 
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.stored_values import stored_type
 from dpsql.sql.sandbox.database import Sandbox
+
+_ONE_OF = frozenset({*SHIFTED, *CHOSEN, "min", "max"})
+"""Windows that are a value of one of the rows."""
+_MOST_LABELS = 100
 
 
 class RowsOfUnits:
@@ -100,8 +105,45 @@ class RowsOfUnits:
             tuple(_sorted(one, table, reader) for one in rows.order),
             rows.frame,
             row.all_of(holds) if holds else None,
+            _labels(rows, table),
+            _ends(rows, reader),
         )
         return rows_window(rows.name, asked, types)
+
+
+def _labels(rows: UnitWindow, table: Table) -> tuple[str, ...]:
+    """Return all texts that a window can be, if it is one of those of columns with few of them."""
+    if rows.function not in _ONE_OF:
+        return ()
+    found = [_texts(one.node, table) for one in rows.arguments]
+    return tuple(dict.fromkeys(text for texts in found for text in texts)) if all(found) else ()
+
+
+def _texts(node: exp.Expr, table: Table) -> list[str]:
+    """Return all texts that a constant or a column can be; none if they aren't known."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        return [node.name]
+    if not isinstance(node, exp.Column) or not node.name.startswith("__a"):
+        return []
+    domain = list(table.columns.values())[int(node.name[3:])]
+    values = [] if len(domain.values) > _MOST_LABELS else [*domain.values, domain.other]
+    return [value for value in values if isinstance(value, str)]
+
+
+def _ends(rows: UnitWindow, reader: RowReader) -> tuple[int, int] | None:
+    """Return between which numbers a window is, if it is one of numbers with bounds."""
+    if rows.function not in _ONE_OF:
+        return None
+    try:
+        exact = all(reader.type_of(one).is_exact for one in rows.arguments)
+        known = [reader.known(one)[1] for one in rows.arguments] if exact else []
+    except SqlError:
+        return None
+    least = [low for low, _ in known if low is not None]
+    most = [high for _, high in known if high is not None]
+    if not least or len(least) + len(most) < 2 * len(rows.arguments):
+        return None
+    return math.floor(min(least)), math.ceil(max(most))
 
 
 def _sorted(one: WindowSort, table: Table, reader: RowReader) -> WindowOrder:
