@@ -108,12 +108,22 @@ def with_units_cut(
         k = table.contributions
         units = unit_counts(table, root_of(table), k, k + 1)
         made[units.path[-1]] = units
-        statements[name] = (
-            f"SELECT /*+ weight({_WEIGHT}) */ SUM(n) FILTER (WHERE {ROWS} > {k}) AS {CUT}, "
-            "SUM(n) AS units FROM "
-            f"(SELECT {ROWS}, COUNT(*) AS n FROM {as_sql(units.path[-1])} GROUP BY {ROWS})"
-        )
+        statements[name] = _count_cut(units, k, grouped=request.groups_above is None)
     return replace(request, statements=tuple(statements.items()), report_cut=False), made
+
+
+def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
+    """Write the statement that counts units with more than k rows, and all.
+
+    By groups it is one that all mechanisms answer; but few units in a group may be left out.
+    """
+    found, counted = as_sql(units.path[-1]), "COUNT(*)"
+    if grouped:
+        found, counted = f"(SELECT {ROWS}, COUNT(*) AS n FROM {found} GROUP BY {ROWS})", "SUM(n)"
+    return (
+        f"SELECT /*+ weight({_WEIGHT}) */ {counted} FILTER (WHERE {ROWS} > {k}) AS {CUT}, "
+        f"{counted} AS units FROM {found}"
+    )
 
 
 def _names(tables: Sequence[Table], asked: Mapping[str, str]) -> Iterator[str]:

@@ -272,6 +272,16 @@ class TestReportCut:
         assert release["query"]["n_adjusted"].min() >= 0
         assert release["units_cut"]["units_cut_adjusted"].min() >= 0
 
+    def test_it_is_no_group_that_may_be_left_out(self, con, session):
+        release = bounded(session).release(PAID, budget=SMALL, report_cut=True, groups_above=3)
+        (row,) = release["units_cut"].rows(named=True)
+        assert row["units_cut_variance"] > 0
+        assert row["units"] == pytest.approx(len(orders_of_units(con)), abs=100)
+
+    def test_what_fits_a_model_to_one_table_refuses(self, session):
+        with pytest.raises(dpsql.errors.MechanismError, match="AIM"):
+            bounded(session).release(PAID, budget=SMALL, report_cut=True, mechanism="aim")
+
     def test_asked_again_it_is_free(self, session):
         session = bounded(session)
         first = session.release(PAID, budget=SMALL, report_cut=True)
