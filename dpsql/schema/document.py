@@ -18,7 +18,7 @@ from dpsql.schema.toml import parse_toml, toml_key, toml_text
 _HEAD = "# What is public about the tables, for dpsql.Schema.load and --schema.\n"
 TODO = "# TODO "
 """Before each line that needs a decision; without these characters it is an entry."""
-_ROWS = "max_rows = 3  # how many rows of each are counted"
+_ROWS = "max_rows = 3  # how many rows of each are counted; to choose: dpsql rows"
 _DECIDE = """\
 # Each line with TODO needs a decision. What it says is a guess, by the column's name and type only:
 # write what holds whatever rows there are, and take "# TODO " away; or delete the line. A column

@@ -85,7 +85,9 @@ def test_nothing_depends_on_rows(con):
     assert write_toml(described(con), proposed(con, described(con))) == empty
     assert '# TODO unit = "customers"  # to protect each with its rows in items, orders' in empty
     assert "# TODO max_rows = 1  # each is one row here" in empty
-    assert "# TODO max_rows = 3  # how many rows of each are counted" in empty
+    assert (
+        "# TODO max_rows = 3  # how many rows of each are counted; to choose: dpsql rows" in empty
+    )
     assert "# TODO each_row = true  # if its rows belong to nobody in customers" in empty
 
 
