@@ -192,8 +192,8 @@ _NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     (
         (exp.Lateral,),
         "LATERAL",
-        "join the public table itself; or write each of its columns as a subquery: (SELECT COUNT(*) "
-        "FROM orders o WHERE o.customer_id = c.id).",
+        "join the public table itself; or write each of its columns as a subquery: (SELECT "
+        "COUNT(*) FROM orders o WHERE o.customer_id = c.id).",
     ),
     (
         (exp.Collate,),

@@ -136,13 +136,14 @@ TYPED: dict[str, Typist] = {
 TOLD = re.compile(
     "|".join(
         """
-use GROUP BY, or QUALIFY|supported are|leave|is it always NULL|name (a column|the column|one of)
+write QUALIFY|supported are|leave|is it always NULL|name (a column|the column|one of)
 declare domains of its columns|write the (text|number) itself|count a column|it must be the first
 name a table|the answer is|release from|pivot the|write (the (smaller|value|condition)|its value)
 write (plain|ON|database|FETCH)|rename|are the conditions|use (IN|columns|up to|the column|another)
 use (public|SUM,)|number the|counts and sums|see the list|compare with|check the types|select
 what you need|join (the|its)|load it|a subquery can|pass a list|only SELECT|close every
-it may use|cast to|list (them|columns)|a struct is written|write one for each|use conditions, or
+it may use|cast to|list (them|columns|fewer)|a struct is written|write one for each
+use conditions, or
         """.strip().splitlines()
     )
 )
