@@ -6,6 +6,7 @@ all names.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import storing
 from dpsql.schema.names import closest
 from dpsql.schema.references import resolve_unit
-from dpsql.schema.units import ResolvedUnit
+from dpsql.schema.units import ResolvedUnit, RowLimit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -72,8 +73,16 @@ def _unit_columns(con: DuckDBPyConnection, layer: Layer, said: Unit) -> list[str
     return [name for name, _ in found.columns]
 
 
-def unit_above(layer: Layer, inner: Table) -> ResolvedUnit | None:
+def unit_above(layer: Layer, inner: Table, domains: Collection[str]) -> ResolvedUnit | None:
     """Name the unit of what is below by the view's own column.
+
+    Of the limits on rows that agree in columns below, those stay that are for columns which the
+    view shows as they are: no others can be told of its rows.
+
+    Args:
+        layer: the view.
+        inner: what is below.
+        domains: the columns of the view with a domain.
 
     Raises:
         SchemaError: the view doesn't show it.
@@ -82,10 +91,17 @@ def unit_above(layer: Layer, inner: Table) -> ResolvedUnit | None:
     if unit is None:
         return None
     shown = {layer.plain(name): name for name in reversed(list(layer.columns))}
+    known = {layer.plain(name): name for name in reversed(list(layer.columns)) if name in domains}
+    limits = (
+        RowLimit(tuple(sorted(known[name] for name in limit.columns)), limit.rows)
+        for limit in unit.limits
+        if all(name in known for name in limit.columns)
+    )
     if not unit.joins and all(name in shown for name, _ in unit.columns):
         (column, _), *further = [(shown[name], type_) for name, type_ in unit.columns]
         name = ", ".join(shown[name] for name, _ in unit.columns)
-        return replace(unit, name=name, column=column, further=tuple(further))
+        own = tuple(sorted(limits))
+        return replace(unit, name=name, column=column, further=tuple(further), limits=own)
     raise SchemaError(
         f"The rows of {printable(inner.name)} belong to units, of {printable(unit.name)}, which "
         f"the view {printable(layer.path[-1])} doesn't show.",

@@ -303,7 +303,7 @@ def _described(
     given = {column.lower() for column in declared}
     kept = {column for column in (*columns, *bounds) if column.lower() not in given}
     scan = _scan(inner, layer.below).through(layer)
-    whose = unit_above(layer, inner)
+    whose = unit_above(layer, inner, columns)
     if whose is not None and isinstance(said, Unit):
         whose = limited(con, path, whose, said, columns)
     return Table(

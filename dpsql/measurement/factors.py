@@ -44,7 +44,9 @@ A larger table would wrap around. That is a function of the exact answer plus no
 accuracy and not privacy; an error that depended on the number of rows would cost privacy.
 """
 MOST_STRETCHED = 2**17
-"""Entries up to which eigenvalues are bounded by those of single rows: it takes a second."""
+"""Entries up to which eigenvalues are bounded by those of single rows: it takes a second,"""
+MOST_MULTIPLIED = 512
+"""and cells up to which these are multiplied by each other; of more cells rows are."""
 _LIMB = 21
 _LOW = (1 << _LIMB) - 1
 _HALF = (1 << 31) - 1
@@ -217,11 +219,15 @@ class DenseFactor(IntegerFactor):
         of G + cJ, as cJ has no negative eigenvalue either; that is at most the largest sum of the
         magnitudes of a row (Gershgorin). c makes the least entry 0, where one is negative: of a
         centered identity nothing but the diagonal is left then, and the bound is its eigenvalue.
+        Of many cells, and so few rows, BBᵀ takes the place of G: it has the same trace and the same
+        eigenvalues, but for zeros, and none that is negative.
         """
         rows: list[list[int]] = self._matrix.tolist()
-        if self._matrix.size > MOST_STRETCHED:
+        if not rows or self._matrix.size > MOST_STRETCHED:
             return sum(entry**2 for row in rows for entry in row)
         matrix = flint.fmpz_mat(rows)
+        if self._matrix.shape[1] > MOST_MULTIPLIED:
+            matrix = matrix.transpose()
         gram = [[int(entry) for entry in row] for row in (matrix.transpose() * matrix).tolist()]
         shift = -min(0, *map(min, gram))
         trace = sum(row[i] for i, row in enumerate(gram))

@@ -119,6 +119,22 @@ def test_the_share_that_is_least_is_paid_for():
     )
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_a_bound_over_many_cells_needs_few_numbers(rows):
+    """Entries just below 2^62, over so many cells that all pairs of these take minutes."""
+    matrix = np.full((rows, 40_000), 2**62 - 1)
+    matrix[:, ::2] *= -1
+    factor = DenseFactor((0,), (40_000,), matrix)
+    assert factor.stretch_squared == rows * 40_000 * (2**62 - 1) ** 2
+
+
+@pytest.mark.parametrize("shape", [(3, 600), (200, 600)])
+def test_a_bound_over_many_cells_holds(shape):
+    factor = dense(np.random.default_rng(1).integers(-9, 9, shape).tolist())
+    largest = np.linalg.eigvalsh(factor.matrix @ factor.matrix.T).max()
+    assert largest - 1e-6 <= factor.stretch_squared <= np.square(factor.matrix).sum()
+
+
 @pytest.mark.parametrize("share", [Fraction(0), Fraction(-1), Fraction(4, 3), 0.5, 1])
 def test_a_share_is_a_share(share):
     with pytest.raises(InternalError):

@@ -165,6 +165,23 @@ def test_other_limits_are_other_rows(tmp_path):
             session(con, per, **place).query(BY_MONTH, budget=0)
 
 
+@pytest.mark.parametrize("first", ["month, COUNT(*) AS n", "carrier, SUM(km) AS s"])
+def test_what_was_measured_before_is_built_on(first, tmp_path):
+    """Also where rows are added up, of which what isn't known is measured as if nothing were."""
+    con = duckdb.connect()
+    con.execute(FLIGHTS.replace("delay", "km").replace("50", "500000"))
+    place = {"ledger": tmp_path / "kept.ledger", "vintage": "2026"}
+    session(con, {"month": 2}, **place).query(f"SELECT {first} FROM flights GROUP BY 1", budget=BUDGET)
+    for sql in (BY_MONTH, BOTH.replace("delay", "km"), BY_MONTH.replace("COUNT(*)", "SUM(km)")):
+        plan = session(con, {"month": 2}, **place).plan({"a": sql}, budget=BUDGET)
+        alone = session(con, {"month": 2}).plan({"a": sql}, budget=BUDGET)
+        assert plan.given is not None
+        assert plan.certified.spreads == alone.certified.spreads != ()
+        assert plan.privacy_cost <= BUDGET.mu_squared < plan.privacy_cost * (1 + Fraction(1, 10**4))
+        assert plan.rmse <= alone.rmse * (1 + 1e-9)
+        assert plan.gap > 0  # a loose bound, but one
+
+
 def test_a_release_is_read_and_asked_anew(tmp_path):
     con = flights()
     release = session(con, {"month": 3}).release({"a": BOTH}, budget=BUDGET)
@@ -210,6 +227,28 @@ def test_a_view_has_limits_of_its_own_columns():
     assert {m: round(n) for m, n, _ in found.rows() if m is not None} == {
         m: int(n) for m, n in true
     }
+
+
+@pytest.mark.parametrize(
+    ("shown", "apart"),
+    [
+        ("plane, month AS m, delay", {"m"}),
+        ("plane, carrier AS month, month AS m, delay", {"m"}),
+        ("plane, month % 2 AS month, delay", set()),
+        ("plane, delay", set()),
+    ],
+)
+def test_a_view_keeps_the_limits_of_columns_that_it_shows(shown, apart):
+    """Whatever these are called there: a column of another name is no other column's limit."""
+    con = flights()
+    con.execute(f"CREATE VIEW late AS SELECT {shown} FROM flights")
+    con.execute(f"COMMENT ON TABLE flights IS '{DECLARED['comment']}'")
+    sql = f"SELECT {''.join(apart) or 'delay'}, COUNT(*) AS n FROM late GROUP BY 1"
+    plan = dpsql.Session(con).plan({"a": sql}, budget=BUDGET)
+    assert {name for spread in plan.certified.spreads for name in spread.attributes} == apart
+    most = con.sql("SELECT SUM(LEAST(n, 12)) FROM (SELECT COUNT(*) AS n FROM late GROUP BY plane)")
+    found = dpsql.Session(con).query(sql, budget=HUGE)
+    assert 0 < round(found["n"].sum()) <= most.fetchall()[0][0]
 
 
 @pytest.mark.parametrize(

@@ -218,8 +218,12 @@ def plan_joint_cells(
     kind = "closed form" if best.closed else "search"
     solver = f"dual over the whole domain, given earlier measurements ({kind})"
     solution = Solution(strategy, 0.0, best.lower, solver)
-    block = Rounding(cost.bound).block((names,), ((component, solution),), cost.per_record)
-    return PlannedBlock(block, 0.0, best.lower, solver)
+    rounding, lower = Rounding(cost.bound, cost.spreads), best.lower
+    block = rounding.block((names,), ((component, solution),), cost.per_record)
+    if cost.spreads:  # it may be worth more than it would be if all rows agreed
+        at_best = float(cost.at_best)
+        lower = least_conditional_error(component.rows, shape, known, at_best, BOUND_TOLERANCE)
+    return PlannedBlock(block, 0.0, lower, solver)
 
 
 def least_joint_error(

@@ -200,7 +200,7 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
         plans.append(plan)
     if all(plan.given is None for plan in plans):
         return replace(alone, aside=bool(past.sources))
-    cost = Cost(alone.budget, alone.contributions)
+    cost = Cost(alone.budget, alone.contributions, spreads=alone.certified.spreads)
     found = together(alone.workload, cost, divided, plans)
     reconstruction = PartedReconstruction(
         {p.measure: plan.reconstruction for p, plan in zip(divided, plans, strict=True)}
@@ -240,8 +240,8 @@ class Rounds:
     @property
     def cost(self) -> Cost:
         """What the new round may spend."""
-        bound = self.alone.bound
-        return Cost(self.alone.budget, self.alone.contributions // bound, bound)
+        bound, spreads = self.alone.bound, self.alone.certified.spreads
+        return Cost(self.alone.budget, self.alone.contributions // bound, bound, spreads)
 
     def joint_cells(self, tolerance: float) -> list[Plan]:
         """Plan all joint cells at once, if they are few or the plan alone does so."""
@@ -258,7 +258,7 @@ class Rounds:
         """Take the plan alone, which is for joint cells. Its bound is for the cost of all."""
         spent = math.fsum(source.cost for source in self.past.sources)
         (planned,) = self.alone.planned
-        lower = planned.lower / (spent + float(self.cost.per_record))
+        lower = planned.lower / (spent + float(self.cost.at_best))
         return [self.combined(self.alone, lower)]
 
     def residual_spaces(self, tolerance: float, uniform: bool) -> list[Plan]:
@@ -306,7 +306,7 @@ class Rounds:
             return self.alone
         total = combination.reconstruction.total(plan.workload)
         if not isinstance(least, float):
-            cost = self.cost.per_record
+            cost = self.cost.at_best
             least = least_residual_error(least, combination.reconstruction, self.past.sources, cost)
             least += least_joint_error(plan.workload, combination, len(sources) - 1, cost)
         values = [source.values for source in self.past.sources]

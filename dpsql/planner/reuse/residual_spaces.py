@@ -58,19 +58,20 @@ def plan_residual_spaces(
     """
     divided = divide_by(workload, references.only(workload.domain), tolerance)
     known = combine(sources, ground, references).reconstruction
-    asked = tuple(a for c in divided.conquered for a in _by_knowledge(c, known))
+    conquered = (part for c in divided.conquered for part in c.by_share(cost.spreads))
+    asked = tuple(a for c in conquered for a in _by_knowledge(c, known))
     shares = _shares(asked, float(cost.per_record))
     measured = [i for i in range(len(asked)) if shares[i] > 0]
     counts = [len(asked[i].spaces) for i in measured]
-    rounding = Rounding(cost.bound)
+    rounding = Rounding(cost.bound, cost.spreads)
     blocks = []
     for i, share in zip(
         measured, exact_shares(shares[measured].tolist(), counts, cost.per_record), strict=True
     ):
-        conquered = asked[i].conquered
-        block = rounding.block(asked[i].spaces, conquered.solved, share)
-        error = len(asked[i].spaces) * conquered.upper / float(share)
-        blocks.append(PlannedBlock(block, error, conquered.lower, conquered.solver))
+        own = asked[i].conquered
+        block = rounding.block(asked[i].spaces, own.solved, share)
+        error = len(asked[i].spaces) * own.upper / float(share)
+        blocks.append(PlannedBlock(block, error, own.lower, own.solver))
     least = tuple((a.conquered.lower, space) for a in asked for space in a.spaces)
     return Drafted(tuple(blocks), least)
 
