@@ -135,6 +135,16 @@ class UnitGroup:
             raise self._not_computed(node)
         return joined_bound(made, found, self._source.node(at))
 
+    def check_tied(self, at: Expr) -> None:
+        """Refuse a number of all rows, which says nothing of the row that it is for.
+
+        Raises:
+            UnsupportedSqlError: it is one.
+        """
+        named = [part.name for c in self._conditions for part in c.node.find_all(exp.Column)]
+        if not self._pairs and not any(name.startswith(AROUND) for name in named):
+            raise self._of_all(at)
+
     def determines(self, node: Expr) -> bool:
         """Whether all rows have the same value of a column, which is that of the row outside."""
         name = stored_place(node, self._binder.scope)
@@ -276,6 +286,15 @@ class UnitGroup:
             "A subquery over private rows must say that they refer to the same row as the one that "
             "it is for: rows of different units could meet.",
             hint,
+        )
+
+    def _of_all(self, at: Expr) -> SqlError:
+        return self._source.unsupported(
+            at,
+            "This is computed of rows of all units, so the rows of one could decide which rows of "
+            "others count.",
+            "say which rows are meant, WHERE o.customer_id = c.id; or ask for the number in a "
+            "release of its own, and write it here.",
         )
 
     def _not_computed(self, at: Expr) -> SqlError:

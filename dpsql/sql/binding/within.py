@@ -105,7 +105,10 @@ class RowsOfUnit:
         if isinstance(node, exp.In):
             inside.pair(node.this, select.expressions[0], node)
             return inside.column("exists", None, node)
-        return inside.value(select.expressions[0].unalias(), node)
+        value = select.expressions[0].unalias()
+        if has_aggregate(value):
+            inside.check_tied(node)
+        return inside.value(value, node)
 
     def group(self, grouped: Grouped, outer: RowBinder) -> UnitGroup:
         """Return the rows of which the groups of a query are, for a row that it is joined with.
