@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.errors import ArgumentError, DpsqlError, ExecutionError, LedgerError, SchemaError
 from dpsql.measurement import measure as measuring
+from dpsql.session import tasks
 from dpsql.session.unit_rows import bounds
 from dpsql.workload import Identity, Workload
 from tests.helpers.inserted import insert
@@ -331,6 +332,46 @@ class TestReportCut:
         session = bounded(session)
         requests = [dpsql.request.Request((("q", PAID),), SMALL, report_cut=c) for c in (0, 1)]
         assert requests[0].digest != requests[1].digest
+
+
+def counts_of(con, monkeypatch, ask):
+    """Return what a call counts exactly, and what one record may change by its plan."""
+    found, measure = {}, tasks.measure
+
+    def look(charged, counted):
+        found["counts"] = {name: np.array(counted[name]) for name in sorted(counted)}
+        found["records"] = charged.certified.contributions
+        return measure(charged, counted)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "measure", look)
+        ask(dpsql.Session(con, unit="customers"))
+    return found
+
+
+@pytest.mark.parametrize("table", ["orders", "items"])
+def test_a_unit_is_one_record_and_rows_of_nobody_are_one_each(monkeypatch, table):
+    def units(session):
+        session.rows_per_unit(table, budget=SMALL)
+
+    def nobodys(session):
+        session.rows_without_unit(table, budget=SMALL)
+
+    whole, fewer, more = shop(), shop(), shop()
+    fewer.execute("""
+        DELETE FROM items WHERE order_id IN (SELECT id FROM orders WHERE customer_id = 3)
+    """)
+    fewer.execute("DELETE FROM orders WHERE customer_id = 3")
+    fewer.execute("DELETE FROM customers WHERE id = 3")
+    insert(more, table, [(1000, None, True) if table == "orders" else (None, True)])
+    for ask, other, changed in (
+        (units, fewer, 1), (nobodys, fewer, 0), (units, more, 0), (nobodys, more, 1)
+    ):  # fmt: skip
+        before, after = (counts_of(con, monkeypatch, ask) for con in (whole, other))
+        assert before["records"] == after["records"] == 1
+        assert before["counts"].keys() == after["counts"].keys()
+        for name, counts in before["counts"].items():
+            assert np.abs(counts - after["counts"][name]).sum() == changed
 
 
 @pytest.mark.sampled(6)
