@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import duckdb
 import pytest
 
 import dpsql
+from dpsql.engines.bounded import kept_rows
+from dpsql.engines.columns import Parameters
 from dpsql.errors import SqlError
+from dpsql.request import Request, named
+from dpsql.schema.names import quoted_name
 from tests.release.test_private_joins import (
     HUGE,
     TABLES,
@@ -19,6 +25,7 @@ from tests.release.test_private_joins import (
     units,
 )
 from tests.release.test_rows_of_units import check_equal
+from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
 
 __all__ = ["con", "session"]
 
@@ -343,3 +350,62 @@ SCRIPTS = [
 @pytest.mark.parametrize("seed", range(80))
 def test_neighbors_differ_by_what_is_charged(seed):
     check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])
+
+
+TIED = """
+    CREATE TABLE t (p INTEGER, n INTEGER CHECK (n BETWEEN 0 AND 2),
+        s VARCHAR CHECK (s IN ('a', 'b')), x INTEGER);
+    INSERT INTO t SELECT hash(i) % 40, hash(i + 1) % 3, ['a', 'b'][1 + (hash(i + 2) % 3)::INTEGER],
+        hash(i + 3) % 4 FROM range(900) AS r(i)
+"""
+CHOSEN = (
+    "SELECT s, COUNT(*) AS c, SUM(n) AS v FROM (SELECT *, row_number() OVER (PARTITION BY p ORDER "
+    "BY x) AS k, rank() OVER (PARTITION BY p ORDER BY s) AS q FROM t) WHERE k <= 3 OR q = 2 "
+    "GROUP BY 1"
+)
+BOUNDS = [
+    dpsql.Unit("p", 1),
+    dpsql.Unit("p", 9),
+    dpsql.Unit("p", 5, max_rows_per={"s": 2}),
+    dpsql.Unit("p", 9, max_rows_per={"n": 3, "s": 2}),
+]
+
+
+@pytest.mark.parametrize("unit", BOUNDS)
+def test_the_same_rows_count_with_windows_and_without(unit):
+    con = duckdb.connect()
+    con.execute(TIED).fetchall()
+    session = dpsql.Session(con, unit=unit)
+    table = session._data.declared.compile(Request(named(CHOSEN), HUGE)).table
+    stored = ["p", "n", "s", "x"]
+
+    def rows(names):
+        parameters = Parameters()
+        listed = ", ".join(map(quoted_name, names))
+        sql = f"SELECT {listed} FROM ({kept_rows(table, names, parameters)})"
+        return Counter(con.execute(sql, parameters.values).fetchall())
+
+    whole = rows([*stored, *table.computed])
+    assert len(table.computed) == 2
+    for names, places in ((stored, [0, 1, 2, 3]), (["s", *table.computed], [2, 4, 5])):
+        shown = Counter()
+        for row, count in whole.items():
+            shown[tuple(row[place] for place in places)] += count
+        assert rows(names) == shown
+
+
+@pytest.mark.parametrize("unit", BOUNDS[1:])
+def test_neighbors_under_limits_differ_by_what_is_charged(unit):
+    con = duckdb.connect()
+    con.execute(TIED).fetchall()
+    asked = {"script": {"a": CHOSEN}, "schema": dpsql.Schema({}, units={"t": unit})}
+    how = {"budget": dpsql.Budget(rho=1)}
+    whole, changes = recorded(con, asked, **how), []
+    for person in range(0, 40, 4):
+        con.execute(f"CREATE TEMP TABLE gone AS FROM t WHERE p = {person}").fetchall()
+        con.execute(f"DELETE FROM t WHERE p = {person}").fetchall()
+        fewer = recorded(con, asked, **how)
+        check_alike(whole, fewer)
+        changes.append(spent(whole, fewer))
+        con.execute("INSERT INTO t FROM gone; DROP TABLE gone").fetchall()
+    assert 0 < max(changes) <= charged(whole)
