@@ -291,7 +291,24 @@ class RandomQuestions:
             return self._joined(seen, source, self._units_counted(seen))
         elif self._rng.random() < 0.2:
             return self._windowed(kind)
+        elif self._rng.random() < 0.15:
+            return self._put_together()
         return self._joined(seen, source)
+
+    def _put_together(self) -> str:
+        """Write a statement about rows of several tables, one below the other."""
+        rng, parts = self._rng, list[str]()
+        for number in range(rng.choice([2, 2, 3])):
+            kind = rng.choice(self._kinds)
+            columns = ", ".join(f"{kind.of('a', name)} AS c_{name}" for name in "gnxw")
+            where = f" WHERE {self._condition([('a', kind)])}" if rng.random() < 0.5 else ""
+            parts.append(f"SELECT {number % 2} AS f, {columns} FROM {kind.sql} AS a{where}")
+        keys = [rng.choice(["f", "c_g", "c_n", "c_x > 0", "c_n + f"]) for _ in range(2)]
+        listed = ", ".join(f"{key} AS k{i}" for i, key in enumerate(keys))
+        value = rng.choice(["COUNT(*)", "SUM(c_w)", "AVG(c_n)", "COUNT(*) FILTER (WHERE f = 1)"])
+        chosen = rng.choice(["", " WHERE f = 0", " WHERE c_n > f", " WHERE c_x IS NOT NULL"])
+        rows = " UNION ALL ".join(parts)
+        return f"SELECT {listed}, {value} AS v FROM ({rows}) AS q{chosen} GROUP BY ALL"
 
     def _windowed(self, kind: Kind) -> str:
         """Write a statement about what rows are among those of their unit, with many ties."""

@@ -261,20 +261,37 @@ class AddedUpBinder(CoreBinder):
     def _sums(
         self, name: str, answers: Sequence[Expr], homes: Sequence[Home], floor: Floor | None
     ) -> exp.Subquery:
-        """Return the sums of the answers of all branches."""
+        """Return the sums of the answers of all branches.
+
+        Two are added up at a time: sums of floats are the same in any order then.
+        """
+        errors = _errors(homes, floor)
+        rows = list(answers)
+        while len(rows) > 1:
+            pairs = (rows[i : i + 2] for i in range(0, len(rows), 2))
+            rows = [self._of_pair(pair, errors) if pair[1:] else pair[0] for pair in pairs]
         columns = self._key_columns()
-        numbers = {i: s for s, i in self._statistics.items() if isinstance(s, Linear)}
+        columns += [] if floor is None else [Role.STANDARD_ERROR.column(floor.statistic)]
+        columns += [Role.STATISTIC.column(i) for i, _ in enumerate(self._statistics)]
+        for i, statistic in enumerate(self._statistics):
+            if isinstance(statistic, Linear) and statistic.center:
+                columns.append(_as(exp.Literal.number("0.0"), Role.CENTER, i))
+        found = exp.Select(expressions=columns, from_=exp.From(this=_subquery(rows[0], "sums")))
+        return _subquery(found, name)
+
+    def _of_pair(self, answers: Sequence[Expr], errors: Sequence[Expr]) -> exp.Select:
+        columns = self._key_columns()
+        numbers = range(len(self._statistics))
         sums = [_as(_sum(Role.STATISTIC.column(i)), Role.STATISTIC, i) for i in numbers]
-        zero = exp.Literal.number("0.0")
-        middles = [_as(zero.copy(), Role.CENTER, i) for i, s in numbers.items() if s.center]
-        found = exp.Select(expressions=[*columns, *sums, *middles, *_errors(homes, floor)])
-        rows = reduce(lambda a, b: exp.Union(this=a, expression=b, distinct=False), answers)
-        found.set("from_", exp.From(this=_subquery(rows, f"{name}_each")))
+        one, other = answers
+        rows = _subquery(exp.Union(this=one, expression=other, distinct=False), "pair")
+        found = exp.Select(expressions=[*columns, *sums, *(error.copy() for error in errors)])
+        found.set("from_", exp.From(this=rows))
         if not sums:
             found.set("distinct", exp.Distinct())
         elif columns:
             found.set("group", exp.Group(expressions=[column.copy() for column in columns]))
-        return _subquery(found, name)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
