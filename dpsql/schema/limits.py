@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain
-from dpsql.schema.lookup import means
+from dpsql.schema.lookup import find, find_view, means, meant
 from dpsql.schema.names import closest
 from dpsql.schema.units import ResolvedUnit, RowLimit, Unit
 
@@ -25,6 +25,8 @@ def limited(
 ) -> ResolvedUnit:
     """Give a table's unit the limits that are declared for rows that agree in columns of it.
 
+    Where nothing bounds its rows, these can't be counted, so that limits say nothing of them.
+
     Args:
         con: an open DuckDB connection; only its catalog is read.
         path: the table's.
@@ -33,7 +35,8 @@ def limited(
         columns: the columns with a domain.
 
     Raises:
-        SchemaError: a limit is for what isn't such a column, or is no less than `max_rows`.
+        SchemaError: a limit is for what isn't such a column, or is no less than `max_rows`; or a
+            table that it names doesn't exist.
     """
     limits = set[RowLimit]()
     for text, rows in said.max_rows_per.items():
@@ -47,7 +50,20 @@ def limited(
         if all(means(con, table, path) for table in tables):
             names = [column for _, _, column in parts]
             limits.add(_limit(path[-1], names, rows, found, columns))
-    return replace(found, limits=tuple(sorted(limits)))
+        else:
+            _check_known(con, *tables)
+    return replace(found, limits=tuple(sorted(limits)) if found.max_rows is not None else ())
+
+
+def _check_known(con: DuckDBPyConnection, table: str) -> None:
+    """Check that a table exists which a limit names: none may be misspelled.
+
+    Raises:
+        SchemaError: it doesn't.
+    """
+    parts = meant(con, table)
+    if find_view(con, parts) is None:
+        find(con, parts)
 
 
 def _limit(

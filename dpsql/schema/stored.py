@@ -252,6 +252,8 @@ class _Table(_Shape, frozen=True):
         _require(all(groups.resolved("", columns) == groups for groups in self.groups))
         _require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
         _require(_is_path(self.path))
+        limits = () if self.unit is None else self.unit.limits
+        _require(all(name in columns for limit in limits for name in limit.columns))
         table = Table(
             self.name,
             columns,

@@ -85,7 +85,7 @@ class Unit:
         if self.max_groups is not None and not _is_bound(self.max_groups):
             raise _no_bound("max_groups", self.max_groups)
         object.__setattr__(self, "max_rows_per", _checked_limits(self.max_rows_per))
-        several = isinstance(self.max_rows, Mapping) and len(self.max_rows) > 1
+        several = isinstance(self.max_rows, Mapping)
         for columns in self.max_rows_per:
             if several and not all("." in column for column in columns.split(",")):
                 raise SchemaError(

@@ -77,7 +77,7 @@ def without_bound(charged: ChargedTable, table: Table) -> ChargedTable:
     stored = table.stored
     if stored.unit is None:
         return charged
-    bare = replace(stored, unit=replace(stored.unit, max_rows=None))
+    bare = replace(stored, unit=replace(stored.unit, max_rows=None, limits=()))
     return charged._replace(schema=bare.fingerprint)
 
 

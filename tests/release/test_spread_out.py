@@ -12,6 +12,7 @@ import dpsql
 from dpsql.engines.views import describe_table
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema.document import write_toml
+from dpsql.schema.stored import table_from_json, table_to_json
 from tests.helpers.inserted import insert
 from tests.release.test_private_joins import HUGE, TABLES, shop, units
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
@@ -123,6 +124,19 @@ def test_all_of_the_budget_is_used_and_errors_are_smaller():
     assert apart.avoidable < 1e-3
 
 
+def test_no_mechanism_does_better_than_bounds_of_others():
+    """Also of those that pay as if all rows of a unit agreed; others pay less for such spaces."""
+    script = {"a": BY_MONTH, "b": "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY 1"}
+    con, names = flights(), ["querysmasher", "residualplanner", "fourier", "hdmm", "gaussian"]
+    found = session(con, {"month": 2}).compare(script, budget=BUDGET, mechanisms=names).frame
+    assert found["lower_bound"].max() <= found["rmse"].min()
+    plain = session(con, {}).compare(script, budget=BUDGET, mechanisms=names).frame
+    cheaper = {"querysmasher", "querysmasher (uniform)", "residualplanner", "fourier"}
+    for name, before in plain.select("mechanism", "rmse").iter_rows():
+        (now,) = found.filter(found["mechanism"] == name)["rmse"]
+        assert now < before * 0.8 if name in cheaper else now == pytest.approx(before)
+
+
 def test_shares_of_the_budget_are_the_best_there_are():
     """√E_A·κ_A: as if errors were as much smaller, of which allocation is proved in its room."""
     con = flights()
@@ -171,7 +185,8 @@ def test_what_was_measured_before_is_built_on(first, tmp_path):
     con = duckdb.connect()
     con.execute(FLIGHTS.replace("delay", "km").replace("50", "500000"))
     place = {"ledger": tmp_path / "kept.ledger", "vintage": "2026"}
-    session(con, {"month": 2}, **place).query(f"SELECT {first} FROM flights GROUP BY 1", budget=BUDGET)
+    asked = f"SELECT {first} FROM flights GROUP BY 1"
+    session(con, {"month": 2}, **place).query(asked, budget=BUDGET)
     for sql in (BY_MONTH, BOTH.replace("delay", "km"), BY_MONTH.replace("COUNT(*)", "SUM(km)")):
         plan = session(con, {"month": 2}, **place).plan({"a": sql}, budget=BUDGET)
         alone = session(con, {"month": 2}).plan({"a": sql}, budget=BUDGET)
@@ -188,6 +203,17 @@ def test_a_release_is_read_and_asked_anew(tmp_path):
     release.save(tmp_path / "saved")
     found = dpsql.Release.load(tmp_path / "saved")
     assert found.query(BY_MONTH).equals(release.query(BY_MONTH))
+
+
+def test_a_forged_limit_is_of_no_column():
+    unit = dpsql.Unit("plane", 12, max_rows_per={"month": 3})
+    table = describe_table(flights(), ("flights",), None, unit)
+    document = table_to_json(table)
+    assert table_from_json(document) == table
+    for limit in ([["delai"], 3], [["month"], 0], [[], 3]):
+        document["unit"]["limits"] = [limit]
+        with pytest.raises(SchemaError, match="damaged"):
+            table_from_json(document)
 
 
 DECLARED = {
@@ -262,6 +288,7 @@ def test_a_view_keeps_the_limits_of_columns_that_it_shows(shown, apart):
         ({"": 3}, "no mapping of columns"),
         ([("month", 3)], "no mapping of columns"),
         ({"flights.month, planes.carrier": 3}, "several tables"),
+        ({"month": 3, "flihgts.carrier": 2}, "no table flihgts"),
     ],
 )
 def test_a_limit_that_says_nothing_is_refused(per, said):
@@ -271,6 +298,31 @@ def test_a_limit_that_says_nothing_is_refused(per, said):
     assert said in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_several_tables_need_a_name_before_the_column():
+@pytest.mark.parametrize("rows", [{"a": 1, "b": 9}, {"b": 9}])
+def test_several_tables_need_a_name_before_the_column(rows):
+    """Also where one has a bound: the units' own table, which is joined, has other columns."""
     with pytest.raises(SchemaError, match="doesn't say in which table"):
-        dpsql.Unit("a", {"a": 1, "b": 9}, max_rows_per={"month": 3})
+        dpsql.Unit("a", rows, max_rows_per={"month": 3})
+
+
+@pytest.mark.parametrize("before", [{}, {"month": 3}])
+def test_the_account_takes_limits_that_come_with_the_bound(tmp_path, before):
+    con = flights()
+    place = {"ledger": tmp_path / "kept.ledger", "vintage": "2026"}
+    units = "SELECT COUNT(DISTINCT plane) AS n FROM flights"
+    session(con, before, rows=None, **place).query(units, budget=BUDGET)
+    found = session(con, {"month": 3}, **place)
+    found.query(BY_MONTH, budget=BUDGET)
+    assert found.ledger.spent == 2 * BUDGET.mu_squared
+
+
+def test_other_limits_that_are_accepted_are_paid_for_and_stand_alone(tmp_path):
+    con = flights()
+    place = {"ledger": tmp_path / "kept.ledger", "vintage": "2026"}
+    session(con, {"month": 3}, **place).query(BY_MONTH, budget=BUDGET)
+    found = session(con, {"month": 2}, accept_schema=True, **place)
+    assert found.plan({"a": BY_MONTH}, budget=BUDGET).given is None
+    found.query(BY_MONTH, budget=BUDGET)
+    assert found.ledger.spent == 2 * BUDGET.mu_squared
+    (measured,) = found.plan({"a": BY_MONTH}, budget=BUDGET).given.measured
+    assert measured

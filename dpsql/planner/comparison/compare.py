@@ -16,7 +16,7 @@ from dpsql.hints import Hint
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import card, table
 from dpsql.planner.comparison.bound import LowerBound, svd_bound
-from dpsql.planner.mechanisms.base import DEFAULT, Options
+from dpsql.planner.mechanisms.base import DEFAULT, Cost, Options
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.plans.traits import MECHANISMS, QUERYSMASHER
 from dpsql.planner.registry import planned, reason_unsupported, traits_of
@@ -149,7 +149,7 @@ def _measured(
         except (ArithmeticError, ValueError):  # also what numpy raises of singular matrices
             return {"note": "its numbers are too far apart to be computed with"}
         seconds, peak = time.perf_counter() - start, peak_mb()
-    kind, least = _bound(found, bound)
+    kind, least = _bound(found, bound, options)
     return {
         "rmse": found.rmse,
         "worst_standard_error": found.expected_error()["worst_standard_error"].max(),
@@ -160,12 +160,16 @@ def _measured(
     }
 
 
-def _bound(planned: Plan, bound: LowerBound) -> tuple[str, float]:
-    """Return the plan's own certificate, or else the bound that holds for all mechanisms."""
+def _bound(planned: Plan, bound: LowerBound, options: Options) -> tuple[str, float]:
+    """Return the plan's own certificate, or else the bound that holds for all mechanisms.
+
+    These may use that the rows of a unit are apart, also where the plan doesn't.
+    """
     if math.isfinite(planned.gap):
         kind = "of all mechanisms" if planned.least else "of its residual spaces"
         return f"certified bound {kind}", planned.rmse / math.sqrt(1 + planned.gap)
-    total = bound.at(planned.budget, float(planned.agreeing))
+    cost = Cost(planned.budget, planned.contributions, spreads=options.spreads)
+    total = bound.at(planned.budget, float(cost.agreeing))
     return "SVD bound" if bound.exact else "below the SVD bound", math.sqrt(
         total / planned.workload.count
     )

@@ -81,12 +81,21 @@ class Cost:
         return self.budget.mu_squared / self.change**2
 
     @property
+    def agreeing(self) -> Fraction:
+        """How many of a unit's records may agree in all that is counted, however they are apart."""
+        return self.contributions * self._least_share
+
+    @property
+    def _least_share(self) -> Fraction:
+        return min((spread.share for spread in self.spreads), default=Fraction(1))
+
+    @property
     def at_best(self) -> Fraction:
         """What might be spent per record if all queries cost as little as any can, exactly.
 
         However far its records are apart, a unit may have the least share of them in one cell.
         """
-        least = min((spread.share for spread in self.spreads), default=Fraction(1))
+        least = self._least_share
         return self.per_record / (least if self.budget.pure else least**2)
 
     def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:

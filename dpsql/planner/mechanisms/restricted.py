@@ -45,7 +45,7 @@ class RestrictedMechanism(Mechanism):
 
     def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
         """Share the budget among residual spaces so that the total error is least."""
-        cost = Cost(budget_of(budget), options.contributions, options.bound)
+        cost = Cost(budget_of(budget), options.contributions, options.bound, options.spreads)
         return stitch(workload, cost, self.divide(workload, options))
 
     @abstractmethod
