@@ -23,6 +23,7 @@ from dpsql.release.frames import AnsweredFrames
 from dpsql.release.tables import identity_of, lifted
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
+from dpsql.schema.grain import without_computed
 from dpsql.schema.table import closest
 from dpsql.sql.binding.tables import Public
 from dpsql.sql.compiled import Script
@@ -226,15 +227,16 @@ def _compiled(
     from_zero: bool = False,
 ) -> Script:
     """Compile one SQL text over the tables of a release, whose rows are of the same units."""
+    plain = [without_computed(table) for table in tables]  # what it computes it says itself
     return compile_script(
         [("query", _text(sql))],
-        lambda parts: _named(tables, parts),
+        lambda parts: _named(plain, parts),
         _frames(public),
         split=split,
         groups_above=groups_above,
         cuts=cuts,
         from_zero=from_zero,
-        widen=lambda one: next((t for t in tables if t.path == one.path), one),
+        widen=lambda one: next((t for t in plain if t.path == one.path), one),
         same_units=lambda first, other: None,
     )
 

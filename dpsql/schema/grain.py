@@ -123,6 +123,18 @@ def with_computed(table: Table, computed: Sequence[Within | Window]) -> Table:
     )
 
 
+def without_computed(table: Table) -> Table:
+    """Return a table without columns that are computed of rows of the same unit."""
+    names = set(table.computed)
+    return replace(
+        table,
+        undeclared={name: type_ for name, type_ in table.undeclared.items() if name not in names},
+        filled=table.filled - names,
+        within=(),
+        windows=(),
+    )
+
+
 def beside(table: Table, outer: Table, within: Sequence[Within]) -> Table:
     """Give rows the columns of the row that they are looked at for, with `OUTSIDE` before them.
 

@@ -205,6 +205,21 @@ def test_statements_with_windows_are_planned_with_those_without(session):
     assert release["first"].columns == ["status", "n", "n_variance"]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT status, COUNT(*) AS n FROM ({FIRST}) GROUP BY 1",
+        "SELECT status, COUNT(*) AS n FROM orders o WHERE EXISTS (SELECT 1 FROM orders p WHERE "
+        "p.customer_id = o.customer_id AND p.price > o.price) GROUP BY 1",
+    ],
+)
+def test_a_release_answers_again_what_it_was_asked(session, sql, tmp_path):
+    release = session.release({"q": sql}, budget=dpsql.Budget(rho=1))
+    release.save(tmp_path / "out")
+    for known in (release, dpsql.Release.load(tmp_path / "out")):
+        assert known.query(sql).rows() == release["q"].rows()
+
+
 def test_which_row_comes_first_of_equal_ones_is_told_by_all_of_their_columns():
     """The owner may store them otherwise: what is measured stays the same."""
     con = duckdb.connect()
