@@ -179,6 +179,15 @@ class TestAccounts:
         self.bounded(session).query(self.COUNT, budget=SMALL, reuse=False)
         assert session.history.height == 4
 
+    def test_limits_make_no_difference_either(self):
+        session = none_of_orders(shop())
+        for limits in ({"paid": 2}, {"paid": 3}, {}):
+            unit = dpsql.Unit("customers", {"orders": 9}, max_rows_per={
+                f"orders.{name}": rows for name, rows in limits.items()
+            })  # fmt: skip
+            session.redeclared(unit=unit).query(self.LOOK, budget=SMALL, reuse=False)
+        assert session.history.height == 3
+
     def test_units_counted_and_then_rows(self):
         session = none_of_orders(shop())
         session.query(LOOKED_INTO["units"], budget=SMALL)
