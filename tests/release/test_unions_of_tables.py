@@ -151,6 +151,19 @@ STATEMENTS = {
     "both sides": """SELECT a.k, COUNT(*) AS n FROM (SELECT 'o' AS k, customer_id AS who FROM orders
         UNION ALL SELECT 'v', customer_id FROM visits) AS a
         JOIN (SELECT id AS i, vip FROM customers) AS c ON c.i = a.who WHERE vip GROUP BY a.k""",
+    "unit exists": f"""SELECT region, COUNT(*) AS n FROM customers c WHERE EXISTS (
+        SELECT 1 FROM {BOTH} WHERE b.who = c.id AND x > 90) GROUP BY 1""",
+    "unit not exists": f"""SELECT region, COUNT(*) AS n FROM customers c WHERE NOT EXISTS (
+        SELECT 1 FROM {BOTH} WHERE who = c.id AND r = 's') GROUP BY region""",
+    "unit in": f"SELECT region, COUNT(*) AS n FROM customers c WHERE id IN (SELECT who FROM {BOTH} "
+    "WHERE x > 300 AND who IS NOT NULL) GROUP BY region",
+    "unit counts": f"""SELECT LEAST((SELECT COUNT(*) FROM {BOTH} WHERE who = c.id), 9) AS k,
+        COUNT(*) AS n FROM customers c GROUP BY 1""",
+    "unit sums": f"""SELECT region, SUM(GREATEST(LEAST((SELECT SUM(x) FROM {BOTH}
+        WHERE who = c.id AND x > 10), 900), 0)) AS s FROM customers c GROUP BY region""",
+    "unit least": f"""SELECT (SELECT MAX(x) FROM {BOTH} WHERE who = c.id) >= 300 AS k,
+        (SELECT MIN(x) FROM {BOTH} WHERE who = c.id) < 5 AS l, COUNT(*) AS n
+        FROM customers c GROUP BY ALL""",
 }  # fmt: skip
 
 
@@ -323,7 +336,8 @@ REPLAYED = {
     name: STATEMENTS[name]
     for name in (
         "kinds", "filters", "where", "rollup", "private join", "exists", "three", "one twice",
-        "one joined", "grains", "nested", "types", "decimals", "by row",
+        "one joined", "grains", "nested", "types", "decimals", "by row", "unit not exists",
+        "unit counts", "unit sums",
     )
     if "regions" not in STATEMENTS[name]
 }  # fmt: skip
@@ -347,6 +361,21 @@ def test_a_unit_changes_no_more_than_is_charged(seed, mechanism):
     fewer = recorded(filled(seed, 12, without=0), asked, **how)
     check_alike(whole, fewer)
     assert 0 < spent(whole, fewer) <= charged(whole)
+
+
+@pytest.mark.parametrize("name", ["unit counts", "unit sums", "unit not exists"])
+def test_what_is_looked_for_in_several_tables_is_of_the_unit(name):
+    """One customer is one more row, whatever others have."""
+    asked = {"script": {name: STATEMENTS[name]}, "schema": schema()}
+    whole = recorded(filled(7, 12), asked, budget=BUDGET)
+    fewer = recorded(filled(7, 12, without=0), asked, budget=BUDGET)
+    check_alike(whole, fewer)
+    assert spent(whole, fewer) <= charged(whole)
+    counts = [marginal for marginal in whole.counts if not set(marginal) & set(whole.bounds)]
+    assert counts
+    for marginal in counts:
+        change = whole.counts[marginal].astype(object) - fewer.counts[marginal].astype(object)
+        assert np.abs(change).sum() == 1
 
 
 # ── refusals ───────────────────────────────────────────────────────────────────────────────
@@ -374,8 +403,10 @@ REFUSED = {
     f"FROM {BOTH}) AS w WHERE p = 1": ("window over UNION ALL", "into each of the queries"),
     f"SELECT COUNT(*) AS n FROM (SELECT * FROM {BOTH} QUALIFY row_number() OVER (PARTITION BY who "
     "ORDER BY x) = 1) AS w": ("window over UNION ALL", "into each of the queries"),
-    f"SELECT region, COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM {BOTH} "
-    "WHERE who = c.id) GROUP BY 1": ("UNION ALL of rows of several tables", "EXISTS (…) OR EXISTS"),
+    f"SELECT LEAST((SELECT AVG(x) FROM {BOTH} WHERE who = c.id), 5) AS a, COUNT(*) AS n "
+    "FROM customers c GROUP BY 1": ("of several tables", "SUM(x) / COUNT(x)"),
+    f"SELECT COUNT(*) AS n FROM customers c WHERE EXISTS (SELECT 1 FROM {BOTH} WHERE x > 3)": (
+        "must say that they refer", ""),
     f"SELECT kind, x FROM {BOTH}": ("not grouped by", "COUNT(*)"),
     f"SELECT * FROM {BOTH}": ("SELECT *", "COUNT(*)"),
     f"SELECT r, COUNT(*) AS n FROM {BOTH} WHERE kind = 'vsit' GROUP BY r": (

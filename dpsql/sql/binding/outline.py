@@ -105,13 +105,13 @@ class _Visitor:
     def __init__(self, tables: NamedTables, above: float | None, parsed: Parsed) -> None:
         self._existing, self._grain = tables.existing, tables.grain
         self._items = PrivateItems(parsed.source, tables, lambda of: self._of_unit.told(of))
-        self._above = above  # see `compile_script`
-        self._sandbox = tables.sandbox
+        self._above, self._sandbox = above, tables.sandbox  # see `compile_script`
         self._source = source = parsed.source
         self._subqueries = Subqueries(parsed.source, self._sandbox, self._items, self._within)
-        self._of_unit = RowsOfUnit(source, self._items, tables, self._sides, self._subqueries)
-        self._qualified = Qualified(source, tables)
         self._branches = Branches(source, self._items, self._sandbox, self._made, self._with)
+        of_rows = (self._sides, self._subqueries, self._branches)
+        self._of_unit = RowsOfUnit(source, self._items, tables, *of_rows)
+        self._qualified = Qualified(source, tables)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 

@@ -24,6 +24,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, SqlError
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import RowBinder, Visits
+from dpsql.sql.binding.branches import Branches
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
 from dpsql.sql.binding.grains import keys_referred, own_unit, rows_told, stored_place
 from dpsql.sql.binding.group_rows import over_rows, rows_of_groups
@@ -38,6 +39,7 @@ from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.unit_counts import UnitCounts
 from dpsql.sql.binding.unit_group import UnitGroup
+from dpsql.sql.binding.unit_sums import UnitSums
 from dpsql.sql.text.spans import SourceText
 
 Sides = Callable[[exp.Select, list[JoinedItem], Names], PrivateSides]
@@ -60,6 +62,7 @@ class RowsOfUnit:
         tables: what the names of tables mean.
         sides: finds out what the private items of a SELECT are.
         subqueries: rewrites those over public tables.
+        branches: asks each table of a UNION ALL by itself.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class RowsOfUnit:
         tables: NamedTables,
         sides: Sides,
         subqueries: Subqueries,
+        branches: Branches,
     ) -> None:
         self._source = source
+        self._branches = branches
         self._items = items
         self._tables = tables
         self._sides = sides
@@ -99,6 +104,9 @@ class RowsOfUnit:
         if isinstance(node, exp.In) and grouped is not None and len(grouped.columns) == 1:
             return meets_group(node, grouped, self.group(grouped, binder), binder)
         self._check_clauses(node, select)
+        several = self._branches.of(select, names, alone=False)
+        if len(several) > 1:
+            return self._of_each(node, several, binder)
         inside = self._of_private(select, names, binder)
         if isinstance(node, exp.Exists):
             return inside.column("exists", None, node)
@@ -109,6 +117,19 @@ class RowsOfUnit:
         if has_aggregate(value):
             inside.check_tied(node)
         return inside.value(value, node)
+
+    def _of_each(
+        self, node: Expr, several: Sequence[tuple[exp.Select, Names]], binder: RowBinder
+    ) -> BoundExpr:
+        """Bind a subquery over UNION ALL of rows of several tables."""
+        groups = [self._of_private(*one, binder) for one in several]
+        sums = UnitSums(groups, self._source)
+        if isinstance(node, exp.In):
+            for group, (select, _) in zip(groups, several, strict=True):
+                group.pair(node.this, select.expressions[0], node)
+        if isinstance(node, exp.Exists | exp.In):
+            return sums.exists(node)
+        return sums.value(several[0][0].expressions[0].unalias(), node)
 
     def group(self, grouped: Grouped, outer: RowBinder) -> UnitGroup:
         """Return the rows of which the groups of a query are, for a row that it is joined with.
