@@ -142,20 +142,25 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
 
 
 def notes_of(script: Script) -> tuple[str, ...]:
-    """Say where a FOREIGN KEY may lead to rows of other units, which are not met.
+    """Say where rows of other units are not met, which a database without units would meet.
 
-    A database without units would meet them.
+    A FOREIGN KEY may lead to some, and so may what joins two tables.
     """
-    return tuple(
-        dict.fromkeys(
-            f"rows of {printable(table.name)} that refer to rows of {printable(parent.table.name)} "
-            f"of another unit, by {printable(', '.join(parent.join.columns))}, are as those that "
-            "refer to none"
-            for table, parents in _read(script)
-            for parent in parents
-            if not parent.on_way
-        )
+    pairs = (made for own in script.each if len(made := made_of(own.table)) > 1)
+    meet = (
+        f"rows of {printable(' and '.join(dict.fromkeys(one.name for one in made)))} meet only if "
+        "they are of the same unit, whatever joins them"
+        for made in pairs
     )
+    refer = (
+        f"rows of {printable(table.name)} that refer to rows of {printable(parent.table.name)} "
+        f"of another unit, by {printable(', '.join(parent.join.columns))}, are as those that "
+        "refer to none"
+        for table, parents in _read(script)
+        for parent in parents
+        if not parent.on_way
+    )
+    return tuple(dict.fromkeys([*meet, *refer]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

@@ -92,9 +92,13 @@ def test_rows_of_other_units_never_meet():
     """Whatever is said of them: that their units are equal is added."""
     con = small()
     session = dpsql.Session(con, schema=declared())
-    ((n,),) = answered(
-        session, "SELECT COUNT(*) AS n FROM orders o, addresses a WHERE o.price = a.id"
-    ).rows()
+    sql = "SELECT COUNT(*) AS n FROM orders o, addresses a WHERE o.price = a.id"
+    ((n,),) = answered(session, sql).rows()
+    notes = session.plan({"q": sql}, budget=HUGE).notes
+    assert (
+        "rows of addresses and orders meet only if they are of the same unit, whatever joins them"
+        in notes
+    )
     ((true,),) = (
         owned(con)
         .sql(
