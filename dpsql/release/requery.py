@@ -22,6 +22,7 @@ from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.tables import identity_of, lifted
 from dpsql.schema import Table
+from dpsql.schema.combined import RowCombination, made_of
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.grain import without_computed
 from dpsql.schema.table import closest
@@ -236,8 +237,38 @@ def _compiled(
         groups_above=groups_above,
         cuts=cuts,
         from_zero=from_zero,
-        widen=lambda one: next((t for t in plain if t.path == one.path), one),
+        widen=lambda one: next((t for t in plain if t.path == one.path), _widened(one, plain)),
         same_units=lambda first, other: None,
+        combine=lambda combination: _combined(combination, plain),
+    )
+
+
+def _made_of(tables: Sequence[Table]) -> list[Table]:
+    """Return the tables of whose rows pairs were counted, with what these refer to."""
+    return [one for table in tables for one in made_of(table) if one is not table]
+
+
+def _widened(table: Table, tables: Sequence[Table]) -> Table:
+    """Return a table of whose rows pairs were counted with what these refer to."""
+    found = [one for one in _made_of(tables) if one.path == table.path]
+    return max(found, key=lambda one: len(one.parents), default=table)
+
+
+def _combined(combination: RowCombination, tables: Sequence[Table]) -> Table:
+    """Return the pairs that were counted, if they are those that are asked.
+
+    Raises:
+        SchemaError: other rows met there, or none did.
+    """
+    for table in tables:
+        made = table.origin.tables if table.origin is not None else ()
+        if table.origin is not None and made and table.origin.digest == combination.digest:
+            return table
+        with suppress(SchemaError):  # it may be of pairs itself
+            return _combined(combination, made)
+    raise SchemaError(
+        f"This release has no rows of {printable(combination.name)} that meet like this.",
+        hint="write the join as in the statements of the release.",
     )
 
 
@@ -265,7 +296,9 @@ def _frames(public: Mapping[str, pl.DataFrame]) -> Public:
 
 def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:
     """Resolve the name of a table that was measured, or of one that its rows refer to."""
-    for one in (*tables, *(parent.table for table in tables for parent in table.parents)):
+    made = _made_of(tables)
+    below = (parent.table for table in (*tables, *made) for parent in table.parents)
+    for one in (*tables, *(table.alone for table in made), *below):
         if one.is_called(parts):
             return one
     raise _not_counted(tables, parts)

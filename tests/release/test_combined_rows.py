@@ -6,6 +6,7 @@ import random
 from fractions import Fraction
 
 import duckdb
+import polars as pl
 import pytest
 
 import dpsql
@@ -236,6 +237,29 @@ def test_tables_and_their_pairs_in_one_release(tmp_path):
     ]
     free = session.release({"pairs": BY_CITY}, budget=0)
     assert [round(n) for n in free["pairs"]["n"]] == [round(n) for n in release["pairs"]["n"]]
+
+
+@pytest.mark.parametrize("sql", WITHOUT_PUBLIC)
+def test_a_release_answers_more_about_its_pairs(sql):
+    session = dpsql.Session(small(), schema=declared())
+    release = session.release(sql, budget=HUGE)
+    assert release.query(sql).sort(pl.all()).equals(release["query"].sort(pl.all()))
+
+
+def test_a_release_of_tables_and_pairs_answers_more_about_both():
+    session = dpsql.Session(small(), schema=declared())
+    by_status = "SELECT status, COUNT(*) AS n FROM orders GROUP BY 1"
+    release = session.release({"pairs": BY_CITY, "orders": by_status}, budget=HUGE)
+    cities = (
+        "SELECT city, COUNT(*) AS n FROM addresses x JOIN orders USING (customer_id) GROUP BY 1"
+    )
+    found = dict(release.query(cities).select("city", "n").rows())
+    pairs = release["pairs"]
+    assert found == pytest.approx(dict(pairs.group_by("city").agg(pl.col("n").sum()).rows()))
+    assert release.query(by_status)["n"].sum() == pytest.approx(release["orders"]["n"].sum())
+    for other in ("o.id = a.id AND o.customer_id = a.customer_id", "o.address_id = a.id"):
+        with pytest.raises(SqlError, match="join of private tables"):
+            release.query(f"SELECT COUNT(*) FROM orders o JOIN addresses a ON {other}")
 
 
 def test_other_rows_that_meet_are_told_apart():
