@@ -50,7 +50,8 @@ same line, and `rows/windows.py` shows that which of two rows that tie has it ma
 the rows that are kept, with all their columns.
 
 **Cost.** Only the rows of crowded units, those with more than k, are sorted, but for windows. Which
-these are is a GROUP BY of the ids.
+these are is a GROUP BY of the ids. Limits keep all rows with units in memory, and once more for
+each of them.
 """
 
 from __future__ import annotations
