@@ -297,7 +297,8 @@ def _frames(public: Mapping[str, pl.DataFrame]) -> Public:
 def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:
     """Resolve the name of a table that was measured, or of one that its rows refer to."""
     made = _made_of(tables)
-    below = (parent.table for table in (*tables, *made) for parent in table.parents)
+    below = [parent.table for table in tables for parent in table.parents]
+    below += [replace(p.table, unit=table.unit) for table in made for p in table.parents]
     for one in (*tables, *(table.alone for table in made), *below):
         if one.is_called(parts):
             return one

@@ -18,9 +18,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpsql.errors import SchemaError, UnboundedError, printable
+from dpsql.errors import InternalError, SchemaError, UnboundedError, printable
 from dpsql.hints import option
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import comments
@@ -212,3 +213,58 @@ def _of_tables(
     for part in map(str.strip, declared.split(",")):
         found.append(next((path for path in paths if means(con, part, path)), (part,)))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPairs:
+    """A combination of which no rows are at hand, as a saved release has it."""
+
+    combination: RowCombination
+    base: Table
+    roots: tuple[Path, ...] = ()
+    state: str = ""
+
+    @property
+    def sql(self) -> str:
+        """There is no database."""
+        raise InternalError("what was saved has no rows")
+
+    @property
+    def digest(self) -> str:
+        """A hash of what it is made of."""
+        return self.combination.digest
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that it is made of."""
+        return self.combination.sources
+
+    @property
+    def sides(self) -> tuple[Parent, ...]:
+        """What its columns are of."""
+        return self.combination.sides
+
+    def check_unchanged(self) -> None:
+        """There are no files."""
+
+
+def combination_of(table: Table) -> RowCombination | None:
+    """Return which rows meet in a table; None if it is no combination."""
+    found = getattr(table.origin, "combination", None)
+    return found if isinstance(found, RowCombination) else None
+
+
+def known_pairs(table: Table, combination: RowCombination) -> Table:
+    """Say what a table is made of that was read.
+
+    Raises:
+        ValueError: it has other columns than that, or no units.
+    """
+    places = {number for pair in combination.equal for number, _ in pair}
+    if table.unit is None or not places <= set(range(len(combination.sources))):
+        raise ValueError
+    origin = KnownPairs(combination, combination.base(table.unit))
+    made, own = combination.table(table.unit, origin), table.alone
+    if (made.columns, made.undeclared, made.bounds) != (own.columns, own.undeclared, own.bounds):
+        raise ValueError
+    return replace(table, origin=origin)

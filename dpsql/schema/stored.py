@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dpsql.errors import SchemaError
+from dpsql.schema.combined import Place, RowCombination, combination_of, known_pairs
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside, Value
 from dpsql.schema.expressions import check_expressions, read_expressions
 from dpsql.schema.grain import grain
@@ -238,6 +239,8 @@ class _Table(_Shape, frozen=True):
     filled: tuple[str, ...] = ()
     derived: tuple[_Derived, ...] = ()
     parents: tuple[_Parent, ...] = ()
+    made_of: tuple[_Table, ...] = ()
+    equal: tuple[tuple[Place, Place], ...] = ()
 
     def read(self) -> Table:
         columns = {column.name: column.read() for column in self.columns}
@@ -271,7 +274,9 @@ class _Table(_Shape, frozen=True):
         parents = [parent.read() for parent in self.parents]
         known = {"", *(parent.prefix for parent in parents)}
         _require(all(parent.above in known for parent in parents))
-        return grain(table, parents)
+        made = tuple(one.read() for one in self.made_of)
+        equal = frozenset(map(frozenset, self.equal))
+        return known_pairs(table, RowCombination(made, equal)) if made else grain(table, parents)
 
 
 def table_to_json(table: Table) -> dict[str, Any]:
@@ -316,7 +321,7 @@ def _is_path(path: tuple[str, ...]) -> bool:
 
 
 def _written(table: Table) -> _Table:
-    own = table.alone
+    own, pairs = table.alone, combination_of(table)
     return _Table(
         own.name,
         own.path,
@@ -335,6 +340,8 @@ def _written(table: Table) -> _Table:
             _Parent(p.above, _Join.written(p.join), p.on_way, _written(replace(p.table, unit=None)))
             for p in table.parents
         ),
+        tuple(map(_written, pairs.sources)) if pairs else (),
+        tuple((a, b) for a, b in sorted(map(sorted, pairs.equal))) if pairs else (),
     )
 
 

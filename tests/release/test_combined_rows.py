@@ -240,16 +240,22 @@ def test_tables_and_their_pairs_in_one_release(tmp_path):
 
 
 @pytest.mark.parametrize("sql", WITHOUT_PUBLIC)
-def test_a_release_answers_more_about_its_pairs(sql):
+def test_a_release_answers_more_about_its_pairs(sql, tmp_path):
     session = dpsql.Session(small(), schema=declared())
     release = session.release(sql, budget=HUGE)
-    assert release.query(sql).sort(pl.all()).equals(release["query"].sort(pl.all()))
+    release.save(tmp_path / "saved")
+    for one in (release, dpsql.Release.load(tmp_path / "saved")):
+        assert one.query(sql).sort(pl.all()).equals(release["query"].sort(pl.all()))
 
 
-def test_a_release_of_tables_and_pairs_answers_more_about_both():
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_release_of_tables_and_pairs_answers_more_about_both(saved, tmp_path):
     session = dpsql.Session(small(), schema=declared())
     by_status = "SELECT status, COUNT(*) AS n FROM orders GROUP BY 1"
     release = session.release({"pairs": BY_CITY, "orders": by_status}, budget=HUGE)
+    if saved:
+        release.save(tmp_path / "saved")
+        release = dpsql.Release.load(tmp_path / "saved")
     cities = (
         "SELECT city, COUNT(*) AS n FROM addresses x JOIN orders USING (customer_id) GROUP BY 1"
     )
