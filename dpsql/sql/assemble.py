@@ -16,7 +16,6 @@ from dpsql.linalg.matrices import Dense
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
 from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
-from dpsql.sql.binding.outline import Outlined
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.notes import computes_on_groups, notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
@@ -27,6 +26,7 @@ from dpsql.sql.lowering.outside import completed, with_outside
 from dpsql.sql.lowering.units import unit_groups
 from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.naming import naming
+from dpsql.sql.outline import Outlined
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family, Identity, Measure, Workload

@@ -15,8 +15,8 @@ from dpsql.schema.names import quoted_name
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.binding.core import Core, Linear
 from dpsql.sql.binding.expressions import BoundExpr
-from dpsql.sql.binding.outline import Outliner
 from dpsql.sql.lowering.measures import RowReader
+from dpsql.sql.outline import Outliner
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import parse_statement
 from dpsql.sql.text.written import check_written

@@ -15,7 +15,6 @@ from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core
-from dpsql.sql.binding.outline import Outlined, Outliner
 from dpsql.sql.binding.tables import (
     Combine,
     Public,
@@ -35,6 +34,7 @@ from dpsql.sql.lowering.lower import lower
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.lowering.rows_of_units import RowsOfUnits
 from dpsql.sql.naming import naming
+from dpsql.sql.outline import Outlined, Outliner
 from dpsql.sql.pivots import Values, without_pivots
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.several import (

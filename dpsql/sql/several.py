@@ -11,9 +11,9 @@ from dpsql.schema import Table
 from dpsql.schema.referred import over_both
 from dpsql.sql.assemble import Asked, AskedPart, scale_of
 from dpsql.sql.binding.core import counts_units
-from dpsql.sql.binding.outline import Outlined
 from dpsql.sql.compiled import GroupingSet, Script, StatisticColumn
 from dpsql.sql.lowering.lower import GroupsOf
+from dpsql.sql.outline import Outlined
 from dpsql.sql.text.parse import Parsed
 from dpsql.workload import Family
 from dpsql.workload.several import UnitTable, named, over_all

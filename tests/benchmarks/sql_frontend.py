@@ -18,7 +18,7 @@ import dpsql
 from dpsql.schema.catalog import read_table
 from dpsql.sql import compile_script
 from dpsql.sql.allow import check_allowed
-from dpsql.sql.binding.outline import Outliner
+from dpsql.sql.outline import Outliner
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import parse_statement
 

@@ -16,8 +16,8 @@ from dpsql.sql.binding.bind import RowBinder
 from dpsql.sql.binding.core import Linear, Quantile, Role
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
 from dpsql.sql.binding.factors import divided
-from dpsql.sql.binding.grains import stored_place
 from dpsql.sql.binding.moments import ONE, TWO, Moments, of_one, of_two
+from dpsql.sql.binding.scope import stored_place
 from dpsql.sql.text.spans import SourceText
 
 _QUANTILES = (exp.Median, exp.PercentileCont, exp.PercentileDisc, exp.Quantile)

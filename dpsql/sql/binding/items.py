@@ -34,7 +34,7 @@ from dpsql.sql.binding.row_queries import (
     unused,
 )
 from dpsql.sql.binding.tables import NamedTables
-from dpsql.sql.binding.unions import is_union_all, parts_of
+from dpsql.sql.binding.unified import is_union_all, parts_of
 from dpsql.sql.text.spans import SourceText
 
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)

@@ -13,7 +13,7 @@ from dpsql.schema import Domain, Table
 from dpsql.schema.names import closest, nearest, unknown
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.core import Relation
-from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.binding.expressions import BoundExpr, Expr
 from dpsql.sql.text.spans import SourceText
 
 _ROW_IDS = {"rowid", "row_id"}
@@ -256,3 +256,23 @@ class Scope:
 def _qualifier(node: exp.Column) -> tuple[str, ...]:
     parts = (node.args.get(key) for key in ("catalog", "db", "table"))
     return tuple(str(part.name).lower() for part in parts if part is not None)
+
+
+def stored_place(node: Expr, scope: Scope) -> str | None:
+    """Return the name, in the table that is counted, of the stored column that a column is.
+
+    None if it is no such column.
+
+    Raises:
+        SqlError: there is no column of this name.
+    """
+    column = node.unnest()
+    if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
+        return None
+    found = scope.resolve(column, by_row=True)
+    while isinstance(found, RowQueryColumn):
+        inner = found.node.unnest()
+        if found.mixed or not isinstance(inner, exp.Column):
+            return None
+        found = found.inside.scope.resolve(inner, by_row=True)
+    return found.name if isinstance(found, PrivateColumn) else None

@@ -52,7 +52,7 @@ def no_parents(table: Table) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class UnitRows:
-    """What is computed of rows of the same unit, as it is bound; see `within.py`."""
+    """What is computed of rows of the same unit, as it is bound; see `units/within.py`."""
 
     name: str
     """What it is, in full."""
@@ -82,7 +82,7 @@ class WindowSort:
 
 @dataclass(frozen=True, slots=True)
 class UnitWindow:
-    """What is computed of a row among others of its unit, as it is bound; see `unit_windows.py`."""
+    """What is computed of a row among others of its unit, bound; see `units/windows.py`."""
 
     name: str
     """What it is, in full."""

@@ -1,4 +1,4 @@
-"""Columns of UNION ALL: they have one type, and what each query has in them is cast to it.
+"""UNION ALL: its queries, and its columns, of one type, to which what each has in them is cast.
 
 DuckDB makes texts of 1 and 'a', and timestamps of dates and timestamps. Numbers stay what they are:
 as a whole number, a decimal or a DOUBLE, a value means the same.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -105,3 +106,43 @@ class _Unlisted:
 
     def domain_of(self, node: Expr) -> tuple[str, Domain] | None:
         """Know of no values."""
+
+
+def parts_of(query: exp.SetOperation) -> list[Expr]:
+    """Return the queries that are put one below the other, without parentheses."""
+    return [part for side in (query.this, query.expression) for part in _flattened(side)]
+
+
+def _flattened(side: Expr) -> list[Expr]:
+    while isinstance(side, exp.Subquery):
+        side = side.this
+    while (inside := _all_of(side)) is not None:
+        side = inside
+    plain = not any(side.args.get(key) for key in ("with_", "limit", "offset"))
+    return parts_of(side) if plain and is_union_all(side) else [side]
+
+
+def _all_of(query: Expr) -> Expr | None:
+    """Return the UNION ALL of which a query is SELECT * and nothing more; None if it isn't."""
+    stars = [isinstance(node, exp.Star) and not _said(node) for node in query.expressions]
+    if not isinstance(query, exp.Select) or stars != [True]:
+        return None
+    item = query.args["from_"].this if _said(query) == {"expressions", "from_"} else None
+    if not isinstance(item, exp.Subquery):
+        return None
+    inside, alias = item.this, item.args.get("alias")
+    if _said(item) - {"this", "alias"} or (alias is not None and alias.args.get("columns")):
+        return None
+    while isinstance(inside, exp.Subquery) and _said(inside) == {"this"}:
+        inside = inside.this
+    return inside if is_union_all(inside) or _all_of(inside) is not None else None
+
+
+def _said(node: Expr) -> set[str]:
+    """Name the parts that a node has."""
+    return {key for key, value in node.args.items() if value}
+
+
+def is_union_all(query: Expr) -> TypeGuard[exp.Union]:
+    """Whether a query has all rows of both of its sides."""
+    return isinstance(query, exp.Union) and query.args.get("distinct") is False

@@ -26,8 +26,8 @@ from dpsql.sql.binding.expressions import (
     quoted_column,
     rebuild,
 )
-from dpsql.sql.binding.grains import owners, rows_told
 from dpsql.sql.binding.named import Grouped
+from dpsql.sql.binding.private.grains import owners, rows_told
 from dpsql.sql.binding.row_queries import column_name
 from dpsql.sql.text.spans import SourceText
 

@@ -14,15 +14,10 @@ from sqlglot.helper import ensure_list
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
 from dpsql.schema import Table
-from dpsql.sql.binding.added_up import AddedUpBinder, B, Branch
 from dpsql.sql.binding.bind import RowBinder, Visits, check_name
-from dpsql.sql.binding.branches import Branches
-from dpsql.sql.binding.combined import combined_items
 from dpsql.sql.binding.conditions import check_using, conditions_of
 from dpsql.sql.binding.core import Core, Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, quoted, rebuild, render
-from dpsql.sql.binding.grains import grain_of
-from dpsql.sql.binding.grouped import with_groups
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, check_sides, joins_of
 from dpsql.sql.binding.named import (
@@ -37,7 +32,9 @@ from dpsql.sql.binding.named import (
 )
 from dpsql.sql.binding.output_names import told_apart
 from dpsql.sql.binding.per_unit import with_exists
-from dpsql.sql.binding.private_sides import Grained, PrivateSides, Referred, tightened
+from dpsql.sql.binding.private.combined import combined_items
+from dpsql.sql.binding.private.grains import grain_of
+from dpsql.sql.binding.private.sides import Grained, PrivateSides, Referred, tightened
 from dpsql.sql.binding.relations import materialize, stored_relation, without_unused
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
@@ -51,8 +48,11 @@ from dpsql.sql.binding.tables import (
     no_combinations,
     no_parents,
 )
-from dpsql.sql.binding.unit_windows import Qualified
-from dpsql.sql.binding.within import RowsOfUnit
+from dpsql.sql.binding.unions.added_up import AddedUpBinder, B, Branch
+from dpsql.sql.binding.unions.branches import Branches
+from dpsql.sql.binding.units.grouped import with_groups
+from dpsql.sql.binding.units.windows import Qualified
+from dpsql.sql.binding.units.within import RowsOfUnit
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 

@@ -25,16 +25,10 @@ from dpsql.sql.binding.expressions import (
     rebuild,
     render,
 )
-from dpsql.sql.binding.grains import (
-    is_filled,
-    keys_referred,
-    own_unit,
-    owners,
-    rows_told,
-    stored_place,
-)
-from dpsql.sql.binding.inner import InnerBinder
+from dpsql.sql.binding.private.grains import is_filled, keys_referred, own_unit, owners, rows_told
+from dpsql.sql.binding.scope import stored_place
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows
+from dpsql.sql.binding.units.inner import InnerBinder
 
 AGGREGATES: dict[type, str] = {
     exp.Count: "count",

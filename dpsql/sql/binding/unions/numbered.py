@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -25,56 +24,15 @@ from dpsql.errors import Span
 from dpsql.schema import Domain, Table
 from dpsql.sql.binding.core import Relation
 from dpsql.sql.binding.expressions import BoundExpr, Expr, column, paren, quoted_column, render
-from dpsql.sql.binding.grains import stored_place
 from dpsql.sql.binding.relations import materialize
 from dpsql.sql.binding.row_queries import RowQuery
-from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope
+from dpsql.sql.binding.scope import Binder, RowQueryColumn, Scope, stored_place
 from dpsql.sql.binding.unified import TEXT, TypedPart, casts_of
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import SourceText
 
 _NUMBER = column("__r0_0")
 """The number of the query that a row is of: the first column of the first relation."""
-
-
-def parts_of(query: exp.SetOperation) -> list[Expr]:
-    """Return the queries that are put one below the other, without parentheses."""
-    return [part for side in (query.this, query.expression) for part in _flattened(side)]
-
-
-def _flattened(side: Expr) -> list[Expr]:
-    while isinstance(side, exp.Subquery):
-        side = side.this
-    while (inside := _all_of(side)) is not None:
-        side = inside
-    plain = not any(side.args.get(key) for key in ("with_", "limit", "offset"))
-    return parts_of(side) if plain and is_union_all(side) else [side]
-
-
-def _all_of(query: Expr) -> Expr | None:
-    """Return the UNION ALL of which a query is SELECT * and nothing more; None if it isn't."""
-    stars = [isinstance(node, exp.Star) and not _said(node) for node in query.expressions]
-    if not isinstance(query, exp.Select) or stars != [True]:
-        return None
-    item = query.args["from_"].this if _said(query) == {"expressions", "from_"} else None
-    if not isinstance(item, exp.Subquery):
-        return None
-    inside, alias = item.this, item.args.get("alias")
-    if _said(item) - {"this", "alias"} or (alias is not None and alias.args.get("columns")):
-        return None
-    while isinstance(inside, exp.Subquery) and _said(inside) == {"this"}:
-        inside = inside.this
-    return inside if is_union_all(inside) or _all_of(inside) is not None else None
-
-
-def _said(node: Expr) -> set[str]:
-    """Name the parts that a node has."""
-    return {key for key, value in node.args.items() if value}
-
-
-def is_union_all(query: Expr) -> TypeGuard[exp.Union]:
-    """Whether a query has all rows of both of its sides."""
-    return isinstance(query, exp.Union) and query.args.get("distinct") is False
 
 
 def check_widths(queries: Sequence[RowQuery], union: Expr, source: SourceText) -> None:

@@ -6,7 +6,7 @@
 
 counts customers, of whom each has one group or none. So the join adds no rows, and `p.n` is a
 column of a customer, as `(SELECT COUNT(*) FROM orders WHERE customer_id = c.id)` is, but NULL
-without orders. Which rows are meant is said in `unit_group.py`, which refuses what is not of one
+without orders. Which rows are meant is said in `group.py`, which refuses what is not of one
 unit. Each column of the GROUP BY must be given by the row: by being equal to one of it, or by being
 of a row that such a column tells by its key. A group is there if there are rows, and if HAVING and
 the conditions of the join are true of it.
@@ -36,7 +36,7 @@ from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.named import Grouped
 from dpsql.sql.binding.row_queries import Home, RowQuery
 from dpsql.sql.binding.scope import RowQueryColumn, Scope
-from dpsql.sql.binding.unit_group import UnitGroup, joined_bound
+from dpsql.sql.binding.units.group import UnitGroup, joined_bound
 from dpsql.sql.text.spans import JOINS
 
 GroupOf = Callable[[Grouped, RowBinder], UnitGroup]

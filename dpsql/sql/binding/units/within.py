@@ -24,22 +24,23 @@ from sqlglot import exp
 from dpsql.errors import SchemaError, SqlError
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import RowBinder, Visits
-from dpsql.sql.binding.branches import Branches
 from dpsql.sql.binding.expressions import BoundExpr, Expr, conjuncts, has_aggregate
-from dpsql.sql.binding.grains import keys_referred, own_unit, rows_told, stored_place
-from dpsql.sql.binding.group_rows import over_rows, rows_of_groups
-from dpsql.sql.binding.grouped import meets_group
-from dpsql.sql.binding.inner import InnerBinder
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import Grouped, Names, Told
-from dpsql.sql.binding.private_sides import PrivateSides
-from dpsql.sql.binding.public_values import PublicValues
+from dpsql.sql.binding.private.grains import keys_referred, own_unit, rows_told
+from dpsql.sql.binding.private.sides import PrivateSides
+from dpsql.sql.binding.scope import stored_place
 from dpsql.sql.binding.subqueries import Subqueries
 from dpsql.sql.binding.tables import NamedTables
-from dpsql.sql.binding.unit_counts import UnitCounts
-from dpsql.sql.binding.unit_group import UnitGroup
-from dpsql.sql.binding.unit_sums import UnitSums
+from dpsql.sql.binding.unions.branches import Branches
+from dpsql.sql.binding.units.counts import UnitCounts
+from dpsql.sql.binding.units.group import UnitGroup
+from dpsql.sql.binding.units.group_rows import over_rows, rows_of_groups
+from dpsql.sql.binding.units.grouped import meets_group
+from dpsql.sql.binding.units.inner import InnerBinder
+from dpsql.sql.binding.units.public_values import PublicValues
+from dpsql.sql.binding.units.sums import UnitSums
 from dpsql.sql.text.spans import SourceText
 
 Sides = Callable[[exp.Select, list[JoinedItem], Names], PrivateSides]

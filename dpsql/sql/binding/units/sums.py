@@ -4,7 +4,7 @@
 
 is the sum of what two subqueries count, as rows of a unit are those of one table and those of the
 other. There is a row if there is one of either, sums leave out what has none, and the least is the
-least of both. See `branches.py` for the subqueries, and `within.py` for what each of them means.
+least of both. `unions/branches.py` has the subqueries, and `within.py` what each of them means.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpsql.sql.binding.expressions import (
     paren,
     rebuild,
 )
-from dpsql.sql.binding.unit_group import UnitGroup, joined_bound
+from dpsql.sql.binding.units.group import UnitGroup, joined_bound
 from dpsql.sql.text.spans import SourceText
 
 

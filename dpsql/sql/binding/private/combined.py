@@ -23,11 +23,11 @@ from dpsql.schema.grain import grain
 from dpsql.schema.keys import comparable
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import Expr
-from dpsql.sql.binding.grains import EqualColumns, equalities_of, reached
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.named import Names
-from dpsql.sql.binding.private_sides import Grained, PrivateSides, Referred
+from dpsql.sql.binding.private.grains import EqualColumns, equalities_of, reached
+from dpsql.sql.binding.private.sides import Grained, PrivateSides, Referred
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.text.spans import SourceText

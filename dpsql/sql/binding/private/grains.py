@@ -23,7 +23,7 @@ from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import Expr, conjuncts
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.row_queries import Home
-from dpsql.sql.binding.scope import PrivateColumn, RowQueryColumn, Scope
+from dpsql.sql.binding.scope import Scope, stored_place
 from dpsql.sql.text.spans import SourceText
 
 Place = tuple[int, str]
@@ -143,26 +143,6 @@ def _place(node: Expr, scopes: Sequence[Scope]) -> Place | None:
         return None
     name = stored_place(column, scopes[owners[0]])
     return None if name is None else (owners[0], name)
-
-
-def stored_place(node: Expr, scope: Scope) -> str | None:
-    """Return the name, in the table that is counted, of the stored column that a column is.
-
-    None if it is no such column.
-
-    Raises:
-        SqlError: there is no column of this name.
-    """
-    column = node.unnest()
-    if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
-        return None
-    found = scope.resolve(column, by_row=True)
-    while isinstance(found, RowQueryColumn):
-        inner = found.node.unnest()
-        if found.mixed or not isinstance(inner, exp.Column):
-            return None
-        found = found.inside.scope.resolve(inner, by_row=True)
-    return found.name if isinstance(found, PrivateColumn) else None
 
 
 def owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:

@@ -33,9 +33,10 @@ from dpsql.sql.binding.expressions import (
     render,
     with_named,
 )
-from dpsql.sql.binding.grains import own_unit, rows_told, stored_place
+from dpsql.sql.binding.private.grains import own_unit, rows_told
+from dpsql.sql.binding.scope import stored_place
 from dpsql.sql.binding.tables import NamedTables, UnitWindow, WindowSort
-from dpsql.sql.binding.unit_group import AGGREGATES, canonical_names, described
+from dpsql.sql.binding.units.group import AGGREGATES, canonical_names, described
 from dpsql.sql.text.spans import SourceText
 
 _FUNCTIONS: dict[type, str] = {

@@ -33,12 +33,12 @@ from dpsql.sql.binding.expressions import (
     quoted_column,
     rebuild,
 )
-from dpsql.sql.binding.group_rows import joined_rows, of_one_row
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import Grouped, Names
 from dpsql.sql.binding.row_queries import column_name, inner_query
 from dpsql.sql.binding.subqueries import Subqueries
+from dpsql.sql.binding.units.group_rows import joined_rows, of_one_row
 from dpsql.sql.text.spans import SourceText
 
 UNIT = "__unit"

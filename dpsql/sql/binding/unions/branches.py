@@ -15,7 +15,7 @@ stands further inside, in a query of rows. What is counted in them is added up, 
 No new rows are reached in this way: each branch is a SELECT that could have been asked by itself.
 
 Queries over one table that join nothing stay together: a join with their numbers is planned as
-what it is, see `unions.py`.
+what it is, see `numbered.py`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import PRIVATE, Name, Names, WrittenRows
 from dpsql.sql.binding.row_queries import UNNAMED, Home, RowQuery
-from dpsql.sql.binding.unified import TypedPart, UnionColumn, casts_of
-from dpsql.sql.binding.unions import check_widths, parts_of, union_of
+from dpsql.sql.binding.unified import TypedPart, UnionColumn, casts_of, parts_of
+from dpsql.sql.binding.unions.numbered import check_widths, union_of
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.spans import JOINS, SourceText
 

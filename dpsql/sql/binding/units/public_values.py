@@ -25,7 +25,7 @@ from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem, joins_of
 from dpsql.sql.binding.named import Names
 from dpsql.sql.binding.subqueries import Subqueries
-from dpsql.sql.binding.unit_group import joined_bound
+from dpsql.sql.binding.units.group import joined_bound
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 

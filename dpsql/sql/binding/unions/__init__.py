@@ -1,0 +1,1 @@
+"""UNION ALL of private rows: of one table, and of several."""
