@@ -12,7 +12,9 @@ import pytest
 
 import dpsql
 from dpsql.errors import SqlError
+from dpsql.measurement import measure as measuring
 from tests.helpers.inserted import insert
+from tests.helpers.seeded import SeededBits
 from tests.release import test_private_joins
 from tests.release.test_private_joins import TABLES, shop
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
@@ -305,8 +307,10 @@ def test_a_release_answers_it_later(session, tmp_path):
         )
 
 
-def test_groups_below_noise_are_left_out_by_their_sums():
+def test_groups_below_noise_are_left_out_by_their_sums(monkeypatch):
     """Neither of the tables may tell a group from noise, where both together do."""
+    bits = SeededBits(3)
+    monkeypatch.setattr(measuring, "fresh_bits", lambda: bits)
     session = dpsql.Session(filled(), schema=schema())
     sql = STATEMENTS["groups of one"]
     few = session.query(sql, budget=dpsql.Budget(rho=4), groups_above=3)

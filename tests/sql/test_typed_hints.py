@@ -143,7 +143,7 @@ write (plain|ON|database|FETCH)|rename|are the conditions|use (IN|columns|up to|
 use (public|SUM,)|number the|counts and sums|see the list|compare with|check the types|select
 what you need|join (the|its)|load it|a subquery can|pass a list|only SELECT|close every
 it may use|cast to|list (them|columns|fewer)|a struct is written|write one for each
-use conditions, or
+use conditions, or|count in each part
         """.strip().splitlines()
     )
 )

@@ -99,7 +99,7 @@ def test_example_15_of_the_paper():
     w = Workload({"a": 100, "b": 100}).add(["a"], [Prefix()]).add(["b"], [Prefix()])
     one = best_product(Products.of(w), Oracle("laplace")).error
     several = best_union(w, Oracle("laplace")).error
-    assert one <= 33385 * 1.02
+    assert one <= 33385 * 1.04  # which local optimum is found, last digits of a processor decide
     assert several <= 14252 * 1.02
 
 
@@ -146,7 +146,7 @@ def test_marginals_with_too_many_cells_are_not_measured():
     spectrum = marginals.spectrum(w)
     free, bounded = (marginals.best_marginals(spectrum, "laplace", limit) for limit in (10**4, 100))
     assert max(map(len, bounded.sets)) == 2
-    assert free.error <= bounded.error
+    assert free.error <= bounded.error * (1 + 1e-12)
 
 
 def test_sums_over_subsets_agree_with_their_definition():
