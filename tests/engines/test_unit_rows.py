@@ -161,8 +161,11 @@ def test_a_unit_takes_its_own_row_with_it_and_changes_no_other(seed):
 
 def test_some_units_have_rows_and_some_rows_have_none():
     """So that the test above has to do with these."""
-    seen = Counter()
+    kinds = ("gone", "nobody's", "by several steps", "not enforced")
+    seen = Counter(dict.fromkeys(kinds, 0))
     for seed in range(40):
+        if min(seen.values()) > 2:
+            return
         database = RandomDatabase(random.Random(seed))  # noqa: S311
         con, fewer = database.connect(), database.connect(without=database.apart)
         for table in described(database, con):
@@ -171,7 +174,7 @@ def test_some_units_have_rows_and_some_rows_have_none():
             seen["nobody's"] += enforced and nobodys(con, table) > 0
             seen["by several steps"] += enforced and len(table.unit.joins) > 0
             seen["not enforced"] += not enforced
-    assert min(seen[kind] for kind in ("gone", "nobody's", "by several steps", "not enforced")) > 2
+    pytest.fail(f"too few are among them: {seen}")
 
 
 def test_a_row_of_nobody_counts_as_one():

@@ -102,6 +102,7 @@ def test_it_is_what_duckdb_says(con, sql):
         assert found[row[: len(keys)]] == pytest.approx(wanted, rel=1e-4, abs=0.05), row
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sql", [STATEMENTS[0], STATEMENTS[2], STATEMENTS[10], STATEMENTS[13]])
 def test_variances_are_those_of_the_noise(con, sql):
     """Of 300 draws, the mean square is within 50 % of what is said: more is one in 10^8."""
@@ -125,7 +126,7 @@ def test_others_are_refused(con, value):
         dpsql.query(con, f"SELECT SUM({value}) AS n {JOINED}", budget=HUGE)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(60))
 def test_neighbors_differ_by_what_is_charged(seed):
     rows, rng = made(seed, 40), random.Random(seed)  # noqa: S311

@@ -127,6 +127,7 @@ def moved(session, script, budget):
     return made, found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("script", "budget"), [(LINEAR, BUDGET), (SCRIPT, HUGE)])
 def test_variances_are_those_of_the_noise(session, script, budget):
     """Of linear values exactly; of quotients to first order, where noise is small.
