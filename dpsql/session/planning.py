@@ -142,9 +142,10 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
 
 
 def notes_of(script: Script) -> tuple[str, ...]:
-    """Say where rows of other units are not met, which a database without units would meet.
+    """Say where answers are not those of a database without units, other than by noise.
 
-    A FOREIGN KEY may lead to some, and so may what joins two tables.
+    Rows of other units are not met: a FOREIGN KEY may lead to some, and so may what joins two
+    tables. And of rows that a window chooses, such as the first of each unit, some may not count.
     """
     pairs = (made for own in script.each if len(made := made_of(own.table)) > 1)
     meet = (
@@ -160,7 +161,14 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for parent in parents
         if not parent.on_way
     )
-    return tuple(dict.fromkeys([*meet, *refer]))
+    chosen = (
+        f"what rows of {printable(own.table.name)} are among all rows of their unit is found out "
+        f"before at most {own.table.contributions:,} of these are kept: of the first of each unit, "
+        "those count that are kept; COUNT(DISTINCT unit) counts all units"
+        for own in script.each
+        if own.table.windows
+    )
+    return tuple(dict.fromkeys([*meet, *refer, *chosen]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:
