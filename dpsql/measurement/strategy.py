@@ -17,7 +17,7 @@ Guarantees:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -25,7 +25,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.distributions import CoarseGaussian, Laplace, Law
 from dpsql.measurement.factors import ENTRY_BITS, IdentityFactor, IntegerFactor
 from dpsql.measurement.units import UnitFactor
-from dpsql.workload.spread import SpreadRows, least_share
+from dpsql.workload.spread import SpreadRows, by_share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,8 @@ class BlockStrategy:
         """
         if isinstance(self.law, Laplace):
             return len(self.spaces) * Fraction(self.sensitivity_1, self.law.width)
-        changes = (change_squared(self.factors, space, spreads) for space in self.spaces)
+        shares = by_share(self.spaces, spreads).items()
+        changes = (len(spaces) * change_squared(self.factors, share) for share, spaces in shares)
         return sum(changes, Fraction(0)) / self.law.width
 
     @property
@@ -111,18 +112,15 @@ class BlockStrategy:
         return math.prod(f.measurements for f in self.factors)
 
 
-def change_squared(
-    factors: Sequence[IntegerFactor], space: Iterable[str], spreads: Sequence[SpreadRows]
-) -> Fraction:
+def change_squared(factors: Sequence[IntegerFactor], share: Fraction) -> Fraction:
     """Return the largest squared change of a set's answers by k records of a unit, over k².
 
     Args:
         factors: what is measured.
-        space: the attributes of the set.
-        spreads: how far these records are apart; see `workload.spread`, of which this is the bound.
+        share: how many of these records may lie in one cell of the set; see `workload.spread`, of
+            which this is the bound.
     """
     plain = Fraction(math.prod(factor.largest_column_norm_squared for factor in factors))
-    share = least_share(space, spreads)
     if share == 1 or any(isinstance(factor, UnitFactor) for factor in factors):
         return plain  # counts of units are for a record that is a unit: its rows have no say
     return min(plain, share * math.prod(factor.stretch_squared for factor in factors))

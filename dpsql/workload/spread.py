@@ -23,7 +23,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -55,10 +55,23 @@ class SpreadRows:
         return self.attributes <= other.attributes and self.share <= other.share
 
 
-def least_share(space: Iterable[str], spreads: Iterable[SpreadRows]) -> Fraction:
-    """Return the least share of rows that may lie in one cell of some attributes; 1 of all."""
-    names = frozenset(space)
-    return min((s.share for s in spreads if s.attributes <= names), default=Fraction(1))
+def least_share(spreads: Iterable[SpreadRows]) -> Fraction:
+    """Return the least share of a unit's rows that may agree; 1 of all, if nothing is said."""
+    return min((spread.share for spread in spreads), default=Fraction(1))
+
+
+def by_share(
+    spaces: Iterable[tuple[str, ...]], spreads: Sequence[SpreadRows]
+) -> dict[Fraction, list[tuple[str, ...]]]:
+    """Sort sets of attributes by the least share of rows that may lie in one of their cells."""
+    if not spreads:  # there may be very many sets
+        return {least_share(spreads): list(spaces)}
+    found: dict[Fraction, list[tuple[str, ...]]] = {}
+    for space in spaces:
+        names = frozenset(space)
+        share = least_share(spread for spread in spreads if spread.attributes <= names)
+        found.setdefault(share, []).append(space)
+    return found
 
 
 def spreads_of(table: Table, merged: Collection[str]) -> tuple[SpreadRows, ...]:

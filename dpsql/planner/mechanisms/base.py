@@ -17,7 +17,7 @@ from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import Traits
 from dpsql.privacy import Budget
 from dpsql.workload import Workload
-from dpsql.workload.spread import SpreadRows
+from dpsql.workload.spread import SpreadRows, least_share
 
 DEFAULT_TOLERANCE = 1e-3
 
@@ -83,11 +83,7 @@ class Cost:
     @property
     def agreeing(self) -> Fraction:
         """How many of a unit's records may agree in all that is counted, however they are apart."""
-        return self.contributions * self._least_share
-
-    @property
-    def _least_share(self) -> Fraction:
-        return min((spread.share for spread in self.spreads), default=Fraction(1))
+        return self.contributions * least_share(self.spreads)
 
     @property
     def at_best(self) -> Fraction:
@@ -95,7 +91,7 @@ class Cost:
 
         However far its records are apart, a unit may have the least share of them in one cell.
         """
-        least = self._least_share
+        least = least_share(self.spreads)
         return self.per_record / (least if self.budget.pure else least**2)
 
     def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:

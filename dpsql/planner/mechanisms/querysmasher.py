@@ -9,7 +9,7 @@ is more accurate than the paper's.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -338,7 +338,8 @@ def conquer(subworkload: Subworkload, splitter: Splitter, family: StrategyFamily
 
 def stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
     """Share the budget so that the total error is least, and round the strategies to integers."""
-    divided = replace(divided, conquered=tuple(_by_share(divided.conquered, cost.spreads)))
+    parts = (part for c in divided.conquered for part in c.by_share(cost.spreads))
+    divided = replace(divided, conquered=tuple(parts))
     counts = [len(c.spaces) for c in divided.conquered]
     errors = [c.upper for c in divided.conquered]
     if cost.spreads:  # what changes less costs as much less as its error is smaller
@@ -346,14 +347,6 @@ def stitch(workload: Workload, cost: Cost, divided: Divided) -> Plan:
         alike = (rounding.block(c.spaces, c.solved, even) for c in divided.conquered)
         errors = [e * rounding.relative_change(b) for e, b in zip(errors, alike, strict=True)]
     return stitch_shares(workload, cost, divided, allocate(errors, counts, cost.per_record))
-
-
-def _by_share(
-    conquered: Iterable[Conquered], spreads: tuple[SpreadRows, ...]
-) -> Iterator[Conquered]:
-    """Tell apart the spaces of subworkloads in which other shares of a unit's rows may agree."""
-    for each in conquered:
-        yield from each.by_share(spreads)
 
 
 def stitch_shares(

@@ -29,6 +29,7 @@ from dpsql.planner.residuals.references import Reference
 from dpsql.planner.shares.allocation import total_error
 from dpsql.privacy import Budget
 from dpsql.workload import Family, Workload
+from dpsql.workload.spread import least_share
 
 LOUD = 0.05
 """From so much avoidable variance on, relatively, a plan warns."""
@@ -182,8 +183,7 @@ class Plan:
     @property
     def agreeing(self) -> Fraction:
         """How many of these may agree in all that is counted, however far apart they are."""
-        shares = [spread.share for spread in self.certified.spreads]
-        return self.contributions * min(shares, default=Fraction(1))
+        return self.contributions * least_share(self.certified.spreads)
 
     @cached_property
     @one_thread

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from dpsql.linalg.structures import Exchangeable
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.residuals.structure import Product
 from dpsql.workload import Queries
-from dpsql.workload.spread import SpreadRows, least_share
+from dpsql.workload.spread import SpreadRows, by_share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,10 +134,8 @@ class Conquered:
 
     def by_share(self, spreads: Sequence[SpreadRows]) -> Iterator[Conquered]:
         """Tell apart the spaces in which other shares of a unit's rows may agree."""
-        groups: dict[Fraction, list[tuple[str, ...]]] = {}
-        for space in self.spaces:
-            groups.setdefault(least_share(space, spreads), []).append(space)
-        yield from (replace(self, spaces=tuple(spaces)) for spaces in groups.values())
+        groups = by_share(self.spaces, spreads).values()
+        yield from (replace(self, spaces=tuple(spaces)) for spaces in groups)
 
 
 class StrategyFamily(ABC):

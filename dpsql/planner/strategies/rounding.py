@@ -48,7 +48,7 @@ from dpsql.measurement.factors import (
 from dpsql.measurement.strategy import BlockStrategy, change_squared
 from dpsql.planner.residuals.pieces import Component
 from dpsql.planner.strategies.base import Centered, Solution, Triangular
-from dpsql.workload.spread import SpreadRows
+from dpsql.workload.spread import SpreadRows, by_share
 
 T = TypeVar("T", np.int64, np.float64)
 
@@ -167,8 +167,8 @@ class Rounding:
 
     def relative_change(self, block: BlockStrategy) -> float:
         """Return the squared change of answers over what it is for rows that all agree."""
-        changes = (change_squared(block.factors, space, self._spreads) for space in block.spaces)
-        return float(max(changes) / block.sensitivity_squared)
+        largest = change_squared(block.factors, self._largest_share(block.spaces))
+        return float(largest / block.sensitivity_squared)
 
     def _variance(
         self,
@@ -177,8 +177,11 @@ class Rounding:
         cost: Fraction,
     ) -> int:
         """Return the least noise variance that a cost allows."""
-        changes = (change_squared(factors, space, self._spreads) for space in spaces)
-        return max(1, math.ceil(max(changes) / cost))
+        return max(1, math.ceil(change_squared(factors, self._largest_share(spaces)) / cost))
+
+    def _largest_share(self, spaces: tuple[tuple[str, ...], ...]) -> Fraction:
+        """Return the share of a unit's rows that may lie in one cell of one of some spaces."""
+        return max(by_share(spaces, self._spreads))
 
     def _needed(self, solution: Solution) -> int:
         if id(solution) not in self._needs:
