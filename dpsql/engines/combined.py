@@ -13,17 +13,16 @@ Guarantees:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from dpsql.engines.bounded import unit_name
-from dpsql.engines.lines import identity
+from dpsql.engines.lines import identity, readable
 from dpsql.engines.parents import rows_of_units
-from dpsql.errors import InternalError, UnsupportedSqlError
-from dpsql.rows.types import row_type
+from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.combined import UNIT, RowCombination
 from dpsql.schema.grain import origins, stored_type
@@ -32,8 +31,36 @@ from dpsql.schema.table import Origin, Parent
 from dpsql.schema.units import ResolvedUnit
 
 
+class MadeOfTables(ABC):
+    """Where rows come from that are made of those of private tables: of the files of these."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> tuple[Table, ...]:
+        """The private tables that it is made of."""
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The folders of the files that are read."""
+        return tuple(sorted({root for origin in self._origins for root in origin.roots}))
+
+    @property
+    def state(self) -> str:
+        """Which files there are, and when they were written."""
+        return "".join(origin.state for origin in self._origins)
+
+    def check_unchanged(self) -> None:
+        """Check that the files are as they were."""
+        for origin in self._origins:
+            origin.check_unchanged()
+
+    @property
+    def _origins(self) -> Sequence[Origin]:
+        return [origin for table in self.tables for origin in origins(table)]
+
+
 @dataclass(frozen=True)
-class CombinedRows:
+class CombinedRows(MadeOfTables):
     """Where the rows of a combination come from.
 
     Args:
@@ -93,25 +120,6 @@ class CombinedRows:
         """What its columns are of."""
         return self.combination.sides
 
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        """The folders of the files that are read."""
-        return tuple(sorted({root for origin in self._origins for root in origin.roots}))
-
-    @property
-    def state(self) -> str:
-        """Which files there are, and when they were written."""
-        return "".join(origin.state for origin in self._origins)
-
-    def check_unchanged(self) -> None:
-        """Check that the files are as they were."""
-        for origin in self._origins:
-            origin.check_unchanged()
-
-    @property
-    def _origins(self) -> Sequence[Origin]:
-        return [origin for table in self.tables for origin in origins(table)]
-
 
 def combined_rows(combination: RowCombination, root: str, rows: int) -> Table:
     """Describe a combination as a table.
@@ -138,7 +146,4 @@ def carried(table: Table, root: str, rows: int) -> ResolvedUnit:
 def _read(table: Table) -> Iterator[str]:
     """Return the columns that have a domain, or that expressions of rows can read."""
     yield from table.columns
-    for name, type_ in table.undeclared.items():
-        with suppress(UnsupportedSqlError):
-            row_type(type_)
-            yield name
+    yield from (name for name, _ in readable(table))

@@ -57,7 +57,7 @@ def line_columns(table: Table, names: Iterable[str]) -> dict[str, tuple[str, ...
     }
     further = [name for name in names if name not in table.columns]
     if further:
-        found |= {name: (type_.name,) for name, type_ in _readable(table)}
+        found |= {name: (type_.name,) for name, type_ in readable(table)}
         found |= {name: (stored_type(table, name),) for name in further if name not in found}
     return {name: types for name, types in found.items() if name not in own}
 
@@ -80,7 +80,7 @@ def _told_apart(column: str, *types: str) -> Iterator[str]:
         yield call("signbit", f"{column}::DOUBLE")
 
 
-def _readable(table: Table) -> Iterator[tuple[str, RowType]]:
+def readable(table: Table) -> Iterator[tuple[str, RowType]]:
     """Name the columns without a domain that expressions of rows can read, with their types."""
     for name, declared in table.undeclared.items():
         with suppress(UnsupportedSqlError):

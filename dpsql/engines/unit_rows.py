@@ -24,22 +24,19 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from dpsql.engines.bounded import unit_name
 from dpsql.engines.columns import call, whole
-from dpsql.engines.combined import carried
+from dpsql.engines.combined import MadeOfTables, carried
 from dpsql.engines.parents import has_unit, rows_of_units, way_of_all
 from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.hints import option
 from dpsql.schema import Domain, Table
 from dpsql.schema.combined import UNIT
-from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name
-from dpsql.schema.table import Origin, Parent
+from dpsql.schema.table import Parent
 
 ROWS = "rows"
 """The column with the number of rows of a unit."""
@@ -47,7 +44,7 @@ _COUNT = "system.main.count(*)"
 
 
 @dataclass(frozen=True)
-class _MadeOfRows:
+class _MadeOfRows(MadeOfTables):
     """What is made of the rows of one table.
 
     Args:
@@ -76,25 +73,6 @@ class _MadeOfRows:
     def sides(self) -> tuple[Parent, ...]:
         """None of its columns is one of the table."""
         return ()
-
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        """The folders of the files that are read."""
-        return tuple(sorted({root for origin in self._origins for root in origin.roots}))
-
-    @property
-    def state(self) -> str:
-        """Which files there are, and when they were written."""
-        return "".join(origin.state for origin in self._origins)
-
-    def check_unchanged(self) -> None:
-        """Check that the files are as they were."""
-        for origin in self._origins:
-            origin.check_unchanged()
-
-    @property
-    def _origins(self) -> Sequence[Origin]:
-        return origins(self.table)
 
 
 @dataclass(frozen=True)
