@@ -101,40 +101,47 @@ def test_what_is_computed_of_a_units_rows_depends_on_no_other_unit():
     more = "x.g = t.g AND (x.d > t.d OR x.t < t.t) AND NOT EXISTS (SELECT 1 FROM t y WHERE y.g = "
     exists = f"EXISTS (SELECT 1 FROM t x WHERE {more}x.g AND y.n > x.n))"
     with duckdb.connect(config={"threads": 2}) as con:
-        con.execute(
-            "CREATE TABLE p (id BIGINT PRIMARY KEY); "
-            "CREATE TABLE g (id VARCHAR PRIMARY KEY, p BIGINT REFERENCES p (id)); "
-            "CREATE TABLE t (g VARCHAR REFERENCES g (id), n INTEGER, d DECIMAL(9, 2), t TIMESTAMP, "
-            "s VARCHAR)"
+        session = two_steps_away(
+            con,
+            "hash(i) % 3, hash(i + 1) % 7 / 2, "
+            "TIMESTAMP '2020-01-01' + INTERVAL (hash(i + 2) % 9) DAY, "
+            "'aAbB'[1 + (hash(i + 3) % 4)::BIGINT]",
         )
-        units = f"SELECT -1 AS u, i FROM range(1000) AS r(i) UNION ALL SELECT i // {ROWS}, i FROM "
-        units += f"range({UNITS * ROWS // 4}) AS r(i)"
-        con.execute(f"INSERT INTO p SELECT DISTINCT u FROM ({units})")
-        con.execute(f"INSERT INTO g SELECT DISTINCT u || 'aA'[1 + i % 2], u FROM ({units})")
-        con.execute(
-            f"INSERT INTO t SELECT u || 'aA'[1 + i % 2], hash(i) % 3, hash(i + 1) % 7 / 2, "
-            f"TIMESTAMP '2020-01-01' + INTERVAL (hash(i + 2) % 9) DAY, "
-            f"'aAbB'[1 + (hash(i + 3) % 4)::BIGINT] FROM ({units})"
-        )
-        session = dpsql.Session(con, unit=dpsql.Unit("p", max_rows={"g": 2, "t": 3}))
         sql = f"SELECT COUNT(*) FROM (SELECT {items}, {exists} AS e FROM t) WHERE "
         sql += " OR ".join([*(f"c{i}" for i in range(len(asked))), "e"])
         table = session._data.declared.compile(Request(named(sql), dpsql.Budget(rho=1))).table
         names = ["g", *(one.name for one in table.within)]
         assert len(names) == 3 + len(asked)
 
-        def values():
-            rows = kept_rows(table, names)
-            text = ", '|', ".join(f"coalesce({quoted_name(name)}::VARCHAR, '-')" for name in names)
-            each = f"list_sort(list(concat({text})))::VARCHAR"
-            unit = "regexp_extract(g, '-?[0-9]+')"
-            return dict(con.execute(f"SELECT {unit}, {each} FROM ({rows}) GROUP BY 1").fetchall())
-
-        check_without_the_large_one(con, values)
+        check_without_the_large_one(con, table, names)
 
 
-def check_without_the_large_one(con, values):
+def two_steps_away(con, columns):
+    """Fill rows whose unit is two keys away, of one large unit and many small ones."""
+    con.execute(
+        "CREATE TABLE p (id BIGINT PRIMARY KEY); "
+        "CREATE TABLE g (id VARCHAR PRIMARY KEY, p BIGINT REFERENCES p (id)); "
+        "CREATE TABLE t (g VARCHAR REFERENCES g (id), n INTEGER, d DECIMAL(9, 2), t TIMESTAMP, "
+        "s VARCHAR)"
+    )
+    units = f"SELECT -1 AS u, i FROM range(1000) AS r(i) UNION ALL SELECT i // {ROWS}, i FROM "
+    units += f"range({UNITS * ROWS // 4}) AS r(i)"
+    con.execute(f"INSERT INTO p SELECT DISTINCT u FROM ({units})")
+    con.execute(f"INSERT INTO g SELECT DISTINCT u || 'aA'[1 + i % 2], u FROM ({units})")
+    con.execute(f"INSERT INTO t SELECT u || 'aA'[1 + i % 2], {columns} FROM ({units})")
+    return dpsql.Session(con, unit=dpsql.Unit("p", max_rows={"g": 2, "t": 3}))
+
+
+def check_without_the_large_one(con, table, names):
     """Remove a large unit, store rows otherwise, use one thread: no other unit's values change."""
+
+    def values():
+        rows = kept_rows(table, names)
+        text = ", '|', ".join(f"coalesce({quoted_name(name)}::VARCHAR, '-')" for name in names)
+        each = f"list_sort(list(concat({text})))::VARCHAR"
+        unit = "regexp_extract(g, '-?[0-9]+')"
+        return dict(con.execute(f"SELECT {unit}, {each} FROM ({rows}) GROUP BY 1").fetchall())
+
     before = values()
     assert len(before) == UNITS // 4 + 1
     con.execute("DELETE FROM t WHERE g LIKE '-1_'")
@@ -166,21 +173,9 @@ WINDOWS = [
 def test_what_rows_are_among_those_of_their_unit_depends_on_no_other_unit():
     """With many rows that are alike in all, of which it is left open which one comes first."""
     with duckdb.connect(config={"threads": 2}) as con:
-        con.execute(
-            "CREATE TABLE p (id BIGINT PRIMARY KEY); "
-            "CREATE TABLE g (id VARCHAR PRIMARY KEY, p BIGINT REFERENCES p (id)); "
-            "CREATE TABLE t (g VARCHAR REFERENCES g (id), n INTEGER, d DECIMAL(9, 2), t TIMESTAMP, "
-            "s VARCHAR)"
+        session = two_steps_away(
+            con, "hash(i) % 3, hash(i + 1) % 2 / 2, NULL, 'aA'[1 + (hash(i + 3) % 2)::BIGINT]"
         )
-        units = f"SELECT -1 AS u, i FROM range(1000) AS r(i) UNION ALL SELECT i // {ROWS}, i FROM "
-        units += f"range({UNITS * ROWS // 4}) AS r(i)"
-        con.execute(f"INSERT INTO p SELECT DISTINCT u FROM ({units})")
-        con.execute(f"INSERT INTO g SELECT DISTINCT u || 'aA'[1 + i % 2], u FROM ({units})")
-        con.execute(
-            f"INSERT INTO t SELECT u || 'aA'[1 + i % 2], hash(i) % 3, hash(i + 1) % 2 / 2, NULL, "
-            f"'aA'[1 + (hash(i + 3) % 2)::BIGINT] FROM ({units})"
-        )
-        session = dpsql.Session(con, unit=dpsql.Unit("p", max_rows={"g": 2, "t": 3}))
         items = ", ".join(f"{one} IS NULL AS c{i}" for i, one in enumerate(WINDOWS))
         rows = f"SELECT {items} FROM t JOIN g ON t.g = g.id"
         sql = f"SELECT COUNT(*) FROM ({rows}) WHERE "
@@ -189,14 +184,7 @@ def test_what_rows_are_among_those_of_their_unit_depends_on_no_other_unit():
         names = ["g", *(one.name for one in table.windows)]
         assert len(names) == 1 + len(WINDOWS)
 
-        def values():
-            rows = kept_rows(table, names)
-            text = ", '|', ".join(f"coalesce({quoted_name(name)}::VARCHAR, '-')" for name in names)
-            each = f"list_sort(list(concat({text})))::VARCHAR"
-            unit = "regexp_extract(g, '-?[0-9]+')"
-            return dict(con.execute(f"SELECT {unit}, {each} FROM ({rows}) GROUP BY 1").fetchall())
-
-        check_without_the_large_one(con, values)
+        check_without_the_large_one(con, table, names)
 
 
 def test_rows_on_the_way_to_the_unit_are_joined_once_for_all():
