@@ -1,32 +1,28 @@
-"""The ledger: what was spent on a data set, on disk before anything is answered. Trusted.
+"""The ledger: what was spent on a data set, durable before anything is answered. Trusted.
 
-A ledger is an SQLite file beside the database. It holds amounts, digests and times, and the
-noisy integers of releases; never data or SQL.
+A ledger holds amounts, digests and times, and the noisy integers of releases; never data or SQL. It
+is kept in a `Store`, usually an SQLite file beside the database.
 
 Guarantees:
-    1. When `charge` returns, the charge is on disk (rollback journal, synchronous=EXTRA). A
-       crash before loses at most the answer; a crash after keeps the charge.
-    2. Reading what was spent, deciding and writing are one IMMEDIATE transaction, so that any
+    1. When `charge` returns, the charge is durable. A crash before loses at most the answer; a
+       crash after keeps the charge.
+    2. Reading what was spent, deciding and writing are one transaction of the store, so that any
        number of threads and processes together never pass the total. Amounts are exact
        (`amount`); all that is charged today counts for the units of every table.
-    3. Before each decision the whole history is read and checked: format, tables and triggers
-       and whether they are intact, hash chain, sums, and that what this object saw before is
-       still there. If anything is amiss, or the file can't be written, `LedgerError` is raised
-       and nothing is released. (A failing disk may keep a charge that was reported as failed,
-       never lose one that was reported as made.)
-    4. Rows are only ever appended; triggers forbid the rest. Ledgers of format 2 are read, and
-       written on in the present format (`format2`).
-    5. A charge is released at most once, with at most one content. What is kept of a release
+    3. Each decision rests on a history that the store has checked (`store`). If anything is amiss,
+       or the ledger can't be written, `LedgerError` is raised and nothing is released. (What fails
+       may keep a charge that was reported as failed, never lose one that was reported as made.)
+    4. A charge is released at most once, with at most one content. What is kept of a release
        and its note are one commit, so that the content is there if the release counts as made.
-    6. `undelivered`, `measurements` and `content` return only bytes that were stored with a
+    5. `undelivered`, `measurements` and `content` return only bytes that were stored with a
        charge of this ledger and have the digest that its chain holds.
-    7. All charges for a table protect the same unit, and describe it by the same schema unless
+    6. All charges for a table protect the same unit, and describe it by the same schema unless
        another one was accepted; also those for rows of other tables that refer to its
        rows. Once the rows of a unit are protected together in one table, no other table is
        charged for row by row, unless the owner says that it has no rows of units.
 
-Not defended: whoever may write the file can put back an older copy, or write a new history with
-a new chain. Receipts, which go into releases, bring that to light (`verify`).
+Not defended: whoever may write where the ledger is kept can put back an older copy, or write a new
+history with a new chain. Receipts, which go into releases, bring that to light (`verify`).
 """
 
 from __future__ import annotations
@@ -43,12 +39,12 @@ from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import owner, pointer, refusals
 from dpsql.privacy.amount import EVERY, Amount
 from dpsql.privacy.budget import Budget
-from dpsql.privacy.check import Audit, audit, read_content
 from dpsql.privacy.event import Event, TableRows
+from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.history import Entry, History, Protected
 from dpsql.privacy.purpose import ChargedTable, Purpose, Receipt
-from dpsql.privacy.store import MAX_CONTENT, append, create_file, ledger_errors
-from dpsql.privacy.transactions import Transactions, check_dataset
+from dpsql.privacy.sqlite import SqliteStore, create_file
+from dpsql.privacy.store import Audit, Store, check_dataset
 
 _GRID = 10**30
 """Amounts are rounded up to a multiple of 10^−30, so that sums of many stay short."""
@@ -64,8 +60,8 @@ class Ledger:
     May be used from any thread, and on disk also after a fork and from any number of processes.
     """
 
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     @classmethod
     def open(cls, path: Path | str | None, *, dataset: str) -> Ledger:
@@ -87,9 +83,9 @@ class Ledger:
                 if not os.path.lexists(file):
                     create_file(file, dataset)
                 file = pointer.followed(file)
-            transactions = Transactions(file, dataset)
-            transactions.probe()
-        return cls(transactions)
+            store = SqliteStore(file, dataset)
+            store.probe()
+        return cls(store)
 
     @classmethod
     def existing(cls, path: Path | str) -> Ledger:
@@ -99,24 +95,34 @@ class Ledger:
             LedgerError: there is none, or it is damaged or of another version.
         """
         with ledger_errors(path):
-            ledger = cls(Transactions(pointer.followed(Path(path).absolute()), dataset=""))
+            ledger = cls(SqliteStore(pointer.followed(Path(path).absolute()), dataset=""))
             ledger._read()
         return ledger
 
     @property
     def path(self) -> Path | None:
         """Where it is kept; None in memory."""
-        return self._transactions.path
+        return self._store.path
+
+    @property
+    def place(self) -> str:
+        """Where it is kept, in words."""
+        return self._store.place
+
+    @property
+    def most_kept(self) -> int:
+        """The most bytes that are kept of one release."""
+        return self._store.most
 
     @property
     def dataset(self) -> str:
         """The name of the data set."""
-        return self._transactions.dataset
+        return self._store.dataset
 
     @property
     def id(self) -> str:
         """Its random identity, which receipts carry."""
-        return self._transactions.id
+        return self._store.id
 
     @property
     def total(self) -> Fraction | None:
@@ -148,15 +154,15 @@ class Ledger:
         if budget.pure:
             raise refusals.pure_total(budget)
         total = Amount({EVERY: budget.mu_squared})
-        with self._transactions.writing() as (connection, history):
-            if history.total == total:
+        with self._store.writing() as now:
+            if now.history.total == total:
                 return
-            if history.total is not None:
-                found = history.total.of(EVERY)
-                raise refusals.other_total(self.dataset, self.path, budget, found)
-            if not history.spent <= total:
-                raise refusals.total_too_small(self.dataset, budget, history.spent.of(EVERY))
-            append(connection, history, Event("total", amounts=total))
+            if now.history.total is not None:
+                found = now.history.total.of(EVERY)
+                raise refusals.other_total(self.dataset, self.place, budget, found)
+            if not now.history.spent <= total:
+                raise refusals.total_too_small(self.dataset, budget, now.history.spent.of(EVERY))
+            now.append(Event("total", amounts=total))
 
     @property
     def protected(self) -> Protected:
@@ -213,16 +219,16 @@ class Ledger:
             "charged", uuid.uuid4().hex, Amount({EVERY: cost}), tuple(map(_rows, purpose.tables)),
             plan=purpose.plan, script=purpose.script, owner=owner.this_process(),
         )  # fmt: skip
-        with self._transactions.writing() as (connection, history):
+        with self._store.writing() as now:
             for table in (*referred, *purpose.tables):
                 accepted = _is_accepted(table, accept_schema)
-                if history.must_bind(table, accept_schema=accepted, each_row=each_row):
+                if now.history.must_bind(table, accept_schema=accepted, each_row=each_row):
                     rows = replace(_rows(table), version="")
-                    append(connection, history, Event("bound", uuid.uuid4().hex, rows=(rows,)))
-            left = history.remaining
-            if left is not None and not history.covers(charge.amounts):
+                    now.append(Event("bound", uuid.uuid4().hex, rows=(rows,)))
+            left = now.history.remaining
+            if left is not None and not now.history.covers(charge.amounts):
                 raise refusals.too_much(asked, cost, left)
-            seq = append(connection, history, charge)
+            seq = now.append(charge)
         owner.begin(charge.request)
         return Receipt(self.id, seq, charge.request, cost, purpose)
 
@@ -232,24 +238,22 @@ class Ledger:
         Args:
             receipt: what it was paid with.
             content: the noisy integers, in whatever form; None if they are longer than
-                `MAX_CONTENT`. Without them a crash before they are handed out loses them.
+                `most_kept`. Without them a crash before they are handed out loses them.
 
         Raises:
             LedgerError: the receipt is not of this ledger or was used before, or the content
                 can't be stored; the charge stands.
         """
-        if content is not None and len(content) > MAX_CONTENT:
+        if content is not None and len(content) > self.most_kept:
             raise LedgerError(
-                f"A ledger keeps at most {MAX_CONTENT:,} bytes of one release.",
+                f"A ledger keeps at most {self.most_kept:,} bytes of one release.",
                 hint="release it with None: it is then not kept.",
             )
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
-        with self._transactions.writing() as (connection, history):
-            _refuse_used(self._entry(history, receipt))
+        with self._store.writing() as now:
+            _refuse_used(self._entry(now.history, receipt))
             event = Event("released", receipt.request, content=digest)
-            seq = append(connection, history, event)
-            if content is not None:
-                connection.execute("INSERT INTO measurement VALUES (?, ?)", (seq, content))
+            now.append(event, content)
 
     def deliver(self, receipt: Receipt) -> None:
         """Note that a release was handed out. To note it twice is fine.
@@ -257,14 +261,14 @@ class Ledger:
         Raises:
             LedgerError: the receipt is not of this ledger, or nothing was released for it.
         """
-        with self._transactions.writing() as (connection, history):
-            entry = self._entry(history, receipt)
+        with self._store.writing() as now:
+            entry = self._entry(now.history, receipt)
             if entry.state == "charged":
                 raise LedgerError(
                     "Nothing was released for this receipt.", hint="call release first."
                 )
             if entry.state == "released":
-                append(connection, history, Event("delivered", receipt.request))
+                now.append(Event("delivered", receipt.request))
         owner.end(receipt.request)
 
     def abandon(self, receipt: Receipt) -> None:
@@ -285,16 +289,16 @@ class Ledger:
             LedgerError: the ledger is damaged, or what it keeps of that release is.
         """
         amounts = None if mu_squared is None else (mu_squared, _on_grid(mu_squared))
-        with self._transactions.reading() as (connection, history):
-            for entry in reversed(history.entries.values()):
+        with self._store.reading() as now:
+            for entry in reversed(now.history.entries.values()):
                 if (
                     entry.state == "released"
                     and entry.content
                     and (amounts is None or entry.mu_squared in amounts)
                     and entry.purpose.same_question(purpose)
-                    and owner.is_gone(entry.owner, entry.request)
+                    and now.is_orphaned(entry)
                 ):
-                    return self._receipt(entry), read_content(connection, entry)
+                    return self._receipt(entry), now.content(entry)
         return None
 
     def measurements(
@@ -308,10 +312,10 @@ class Ledger:
             LedgerError: the ledger is damaged, or anything of what it keeps of them is.
         """
         wanted = (table, unit, vintage)
-        with self._transactions.reading() as (connection, history):
+        with self._store.reading() as now:
             return tuple(
-                (entry, read_content(connection, entry))
-                for entry in history.entries.values()
+                (entry, now.content(entry))
+                for entry in now.history.entries.values()
                 if entry.content and wanted in {t.rows for t in entry.purpose.tables}
             )
 
@@ -321,9 +325,9 @@ class Ledger:
         Raises:
             LedgerError: the entry is not of this ledger, or what is kept of it is damaged.
         """
-        with self._transactions.reading() as (connection, history):
-            held = self._entry(history, self._receipt(entry))
-            return read_content(connection, held) if held.content else None
+        with self._store.reading() as now:
+            held = self._entry(now.history, self._receipt(entry))
+            return now.content(held) if held.content else None
 
     def verify(self, receipt: Receipt, *, unused: bool = False) -> None:
         """Check that the ledger still holds the charge of a receipt, and, if asked, unused.
@@ -341,11 +345,11 @@ class Ledger:
         Raises:
             LedgerError: anything is amiss.
         """
-        with self._transactions.reading() as (connection, history):
-            return audit(connection, history)
+        with self._store.reading() as now:
+            return now.audit()
 
     def __repr__(self) -> str:
-        return f"<Ledger of {self.dataset!r} {'in memory' if self.path is None else self.path}>"
+        return f"<Ledger of {self.dataset!r} in {self.place}>"
 
     def _receipt(self, entry: Entry) -> Receipt:
         return Receipt(self.id, entry.seq, entry.request, entry.mu_squared, entry.purpose)
@@ -360,8 +364,8 @@ class Ledger:
         return entry
 
     def _read(self) -> History:
-        with self._transactions.reading() as (_, history):
-            return history
+        with self._store.reading() as now:
+            return now.history
 
 
 def _refuse_used(entry: Entry) -> None:

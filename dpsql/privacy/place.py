@@ -33,8 +33,8 @@ from typing import overload
 from dpsql.errors import LedgerError, printable
 from dpsql.hints import option
 from dpsql.privacy import pointer
+from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.store import ledger_errors
 
 IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from dpsql.errors import LedgerError, printable
 from dpsql.hints import option
-from dpsql.privacy.store import create_text, sync_folder
+from dpsql.privacy.files import create_text, sync_folder
 
 FORMAT = 3
 _WITHOUT_DATA = 2

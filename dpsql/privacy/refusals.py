@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy.budget import Budget
@@ -30,13 +29,13 @@ def above_asked(asked: Budget, cost: Fraction) -> BudgetError:
     )
 
 
-def other_total(dataset: str, path: Path | None, budget: Budget, total: Fraction) -> LedgerError:
+def other_total(dataset: str, place: str, budget: Budget, total: Fraction) -> LedgerError:
     """Word that another total was fixed before."""
     return LedgerError(
         f"The total of {dataset} was fixed before, at {budget.describe(total)}, and can't become "
         f"{budget.describe(budget.mu_squared)}.",
         hint="leave the total out to go on with what is left of the first one. The account is "
-        f"kept in {path or 'memory'}.",
+        f"kept in {place}.",
     )
 
 

@@ -1,192 +1,136 @@
-"""The ledger's file: tables, creation, connections and what their errors mean. Trusted.
+"""What a place where ledgers are kept has to give: transactions with a checked history. Trusted.
+
+What a ledger says is a chain of events, and `History` knows which are possible. `Ledger` decides
+what is written. A store knows neither budgets nor purposes: it keeps lines and contents, so that
+what was read, what was decided on it and what is written are one. `sqlite` has one in files.
 
 Guarantees:
-    1. A new ledger appears under its name in one atomic step, complete and readable only by its
-       owner, also if several processes create it at once. So does a pointer to one.
-    2. A connection writes with a rollback journal and synchronous=EXTRA: what is committed is
-       on disk.
-    3. Nothing but `LedgerError` leaves `ledger_errors`.
+    Every `Store` promises these, and says in its own folder how it keeps them.
+
+    1. The history that a transaction starts with was read and checked in it: an unbroken chain of
+       possible events, none missing at the end, which holds what this object saw before and is of
+       the ledger that was opened.
+    2. Between the beginning of `writing` and its end nobody else writes to this ledger. When its
+       block has ended, what was written is durable; if the block raises, nothing of it is.
+    3. Lines and contents are only ever appended.
+    4. `content` returns nothing but the bytes whose digest is in the chain.
+    5. Nothing but `LedgerError` comes from the store.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import sqlite3
-import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
-from dpsql.errors import LedgerError, printable
-from dpsql.privacy.event import FORMAT, Event, damaged
-from dpsql.privacy.history import History
-
-MAX_CONTENT = 2**29
-"""The most bytes that are kept of one release."""
-_TIMEOUT_SECONDS = 30.0
+from dpsql.errors import LedgerError
+from dpsql.privacy.event import Event, Line
+from dpsql.privacy.history import Entry, History
 
 
-def guards(table: str, *verbs: str) -> tuple[str, ...]:
-    """Write triggers that forbid changing a table."""
-    return tuple(
-        f"CREATE TRIGGER {table}_{verb} BEFORE {verb.upper()} ON {table}"
-        f" BEGIN SELECT RAISE(ABORT, 'a ledger is only appended to'); END"
-        for verb in verbs
-    )
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What a full check of a ledger found to be in order."""
+
+    entries: int
+    """How many charges there are."""
+    events: int
+    """Rows of the chain: totals, bindings, charges, releases, deliveries, and an upgrade."""
+    contents: int
+    """Releases whose noisy integers are kept."""
+    content_bytes: int
+    """The size of these together."""
 
 
-META = "CREATE TABLE meta (format INTEGER NOT NULL, ledger TEXT NOT NULL, dataset TEXT NOT NULL)"
-META += " STRICT"
-MEASUREMENT = "CREATE TABLE measurement (seq INTEGER PRIMARY KEY, content BLOB NOT NULL"
-MEASUREMENT += f" CHECK (length(content) <= {MAX_CONTENT})) STRICT"
-PROBE = "CREATE TABLE probe (opened INTEGER NOT NULL) STRICT"
-COMMON = (
-    META,
-    MEASUREMENT,
-    PROBE,
-    *guards("meta", "delete", "update"),
-    *guards("measurement", "delete", "update"),
-)
-"""What ledgers of formats 2 and 3 have in common: the contents have the number of the event that
-holds their digest."""
+class Reading(Protocol):
+    """A transaction that reads."""
 
-# No indexes: tables that grow at the end only never free a page (see `check`), and each event is
-# checked when the chain is read. No text of an event begins with a minus: amounts aren't negative.
-CHAIN = (
-    "CREATE TABLE chain (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " event TEXT NOT NULL CHECK (event NOT GLOB '*\"-*'),"
-    " hash TEXT NOT NULL CHECK (length(hash) = 64)) STRICT",
-    *guards("chain", "delete", "update"),
-)
-DDL = (*COMMON, *CHAIN)
+    @property
+    def history(self) -> History:
+        """All that the ledger said when the transaction began, and what was written in it since."""
 
-_HINTS = {
-    "SQLITE_READONLY": "make the ledger and its folder writable for this user.",
-    "SQLITE_CANTOPEN": "check that the folder of the ledger exists and can be written to.",
-    "SQLITE_FULL": "free some disk space, then ask again.",
-    "SQLITE_BUSY": "another process holds the ledger; wait for it to end, then ask again.",
-    "SQLITE_IOERR": "check the disk; if the ledger is on a network drive, put it on a local one.",
-}
-_RESTORE = "if this file should be a ledger, restore its newest copy; else name another file."
-_SYSTEM_HINTS = {
-    errno.ENOENT: "create the folder first; if the ledger was there before, restore it.",
-    errno.EACCES: "make the ledger and its folder writable for this user.",
-    errno.EROFS: "make the ledger and its folder writable for this user.",
-    errno.ENOSPC: "free some disk space, then ask again.",
-}
-_OTHER_SYSTEM_HINT = "keep the ledger on a local disk of the usual kind."
+    def content(self, entry: Entry) -> bytes:
+        """Read the content that is kept for an entry which has one.
+
+        Raises:
+            LedgerError: it is not there, or is not what the chain says.
+        """
+
+    def is_orphaned(self, entry: Entry) -> bool:
+        """Tell whether nobody is about to hand out what was measured for an entry."""
+
+    def audit(self) -> Audit:
+        """Check everything there is.
+
+        Raises:
+            LedgerError: anything is amiss.
+        """
 
 
-def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
-    """Open an existing ledger file.
+class Writing(Reading, Protocol):
+    """A transaction that reads and writes."""
 
-    Raises:
-        LedgerError: it is empty, as a truncated file is, or can't keep a rollback journal.
-        sqlite3.Error, OSError: it can't be opened.
-    """
-    if os.stat(path).st_size == 0:  # not open(): closing it would drop SQLite's locks
-        raise damaged("the file is empty")
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=_TIMEOUT_SECONDS
-    )
-    try:
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA synchronous = EXTRA")
-        if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
-            raise damaged("its journal mode can't be set")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    def append(self, event: Event, content: bytes | None = None) -> int:
+        """Write an event, with the time, and what is kept for it.
+
+        Returns:
+            Its number.
+
+        Raises:
+            LedgerError: it is impossible.
+        """
 
 
-def create(connection: sqlite3.Connection, dataset: str) -> None:
-    """Write the tables of a new ledger with a random identity."""
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in DDL:
-        connection.execute(statement)
-    connection.execute("INSERT INTO meta VALUES (?, ?, ?)", (FORMAT, uuid.uuid4().hex, dataset))
-    connection.execute("INSERT INTO probe VALUES (0)")
-    connection.execute("COMMIT")
+class Store(Protocol):
+    """One ledger, open."""
+
+    @property
+    def id(self) -> str:
+        """Its random identity."""
+
+    @property
+    def dataset(self) -> str:
+        """The name of the data set that it is for."""
+
+    @property
+    def path(self) -> Path | None:
+        """Its file; None if it is in none."""
+
+    @property
+    def place(self) -> str:
+        """Where it is kept, in words."""
+
+    @property
+    def most(self) -> int:
+        """The most bytes that are kept of one release."""
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        """Open a transaction for reading."""
+
+    def writing(self) -> AbstractContextManager[Writing]:
+        """Open a transaction for writing; it is durable when the block has ended."""
 
 
-def append(connection: sqlite3.Connection, history: History, event: Event) -> int:
-    """Write an event, with the time, in a transaction that began with this history.
-
-    Returns:
-        Its number.
+def line_after(history: History, event: Event, time: datetime | None = None) -> Line:
+    """Take a new event into a history, with the time, and return the line to be written for it.
 
     Raises:
         LedgerError: it is impossible.
     """
-    time = datetime.now(UTC).isoformat(timespec="seconds")
-    line = history.follow(replace(event, time=time))
-    connection.execute("INSERT INTO chain VALUES (?, ?, ?)", line)
-    return line.seq
+    written = (time or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="seconds")
+    return history.follow(replace(event, time=written))
 
 
-def create_file(path: Path, dataset: str) -> None:
-    """Create a ledger, unless there is something at its place already."""
-    with _published(path) as draft, closing(_blank(draft)) as connection:
-        create(connection, dataset)
+def check_dataset(dataset: object) -> None:
+    """Refuse what is not the name of a data set.
 
-
-def create_text(path: Path, text: str) -> None:
-    """Write a small text file, unless there is something at its place already."""
-    with _published(path) as draft, open(draft, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def _published(path: Path) -> Iterator[Path]:
-    """Let a file be written apart, then give it its name: whoever finds it finds it complete."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    try:
-        yield draft
-        with suppress(FileExistsError):  # another process was first
-            os.link(draft, path)
-    finally:
-        draft.unlink()
-    sync_folder(path.parent)
-
-
-def _blank(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA synchronous = EXTRA")
-    connection.execute("PRAGMA page_size = 4096")  # a pointer is smaller, see `pointer`
-    return connection
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the file's name durable. Only POSIX systems can, and need to."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-@contextmanager
-def ledger_errors(path: Path | str | None) -> Iterator[None]:
-    """Turn what SQLite and the operating system raise into a `LedgerError` with a hint."""
-    where = "The ledger in memory" if path is None else f"The ledger {printable(str(path))}"
-    try:
-        yield
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        hint = next((h for prefix, h in _HINTS.items() if name.startswith(prefix)), _RESTORE)
-        raise LedgerError(f"{where} can't be used: {error}.", hint=hint) from None
-    except OSError as error:
-        hint = _SYSTEM_HINTS.get(error.errno or 0, _OTHER_SYSTEM_HINT)
-        raise LedgerError(f"{where} can't be used: {error.strerror}.", hint=hint) from None
-    except ValueError as error:
+    Raises:
+        LedgerError: it is not a short text that can be shown.
+    """
+    if not isinstance(dataset, str) or not 0 < len(dataset) <= 1000 or not dataset.isprintable():
         raise LedgerError(
-            f"{where} can't be used: {error}.", hint="use a plain file name."
-        ) from None
+            "A data set's name must be a short text without control characters.",
+            hint='for example dataset="adult".',
+        )

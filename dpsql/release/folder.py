@@ -26,7 +26,7 @@ import polars as pl
 from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, printable
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Entry, Ledger
-from dpsql.privacy.store import sync_folder
+from dpsql.privacy.files import sync_folder
 from dpsql.release.changes import unchanged
 from dpsql.release.document import MAX_BYTES, DescribedColumn, DescribedFile, malformed, read, write
 from dpsql.release.drafts import draft_of, sweep

@@ -23,7 +23,7 @@ from dpsql.measurement.measure import ChargedPlan
 from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import least_divisible
-from dpsql.privacy import MAX_CONTENT, Budget, Ledger, Receipt
+from dpsql.privacy import Budget, Ledger, Receipt
 from dpsql.release import Before, Release, adaptive, from_before, rehearse
 from dpsql.release.build import again, facts_of
 from dpsql.release.measurements import decode
@@ -238,7 +238,7 @@ def _made(measured: MeasuredPlan | MeasuredRounds, receipt: Receipt, request: Re
 def _keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:
     """Keep what was measured; if that fails it is handed out all the same: it was paid for."""
     with suppress(LedgerError):
-        ledger.release(receipt, content if len(content) <= MAX_CONTENT else None)
+        ledger.release(receipt, content if len(content) <= ledger.most_kept else None)
 
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:

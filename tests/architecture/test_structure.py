@@ -211,10 +211,9 @@ TRUSTED = (
     "engines/files.py",
     "engines/projection.py",
     "privacy/amount.py",
-    "privacy/check.py",
     "privacy/conversions.py",
     "privacy/event.py",
-    "privacy/format2.py",
+    "privacy/files.py",
     "privacy/history.py",
     "privacy/ledger.py",
     "privacy/place.py",
@@ -222,7 +221,10 @@ TRUSTED = (
     "privacy/pure.py",
     "privacy/purpose.py",
     "privacy/store.py",
-    "privacy/transactions.py",
+    "privacy/sqlite/check.py",
+    "privacy/sqlite/format2.py",
+    "privacy/sqlite/store.py",
+    "privacy/sqlite/tables.py",
 )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import Budget, Ledger, Purpose, Receipt, store
+from dpsql.privacy import Budget, Ledger, Purpose, Receipt
+from dpsql.privacy.sqlite import tables
 
 CONTENT = bytes(range(256)) * 40
 
@@ -67,7 +68,7 @@ def unguarded(statement: str) -> list[str]:
     return [
         f"DROP TRIGGER {name}",
         statement,
-        *store.guards(table, words[0].lower()),
+        *tables.guards(table, words[0].lower()),
     ]
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import MAX_CONTENT, Audit, Budget, Entry, Ledger, owner
-from dpsql.privacy import ledger as module
+from dpsql.privacy import Audit, Budget, Entry, Ledger, owner
 from tests.privacy.ledger_tools import (
     CONTENT,
     PURPOSE,
@@ -67,9 +66,9 @@ def test_an_entry_that_was_read_before_the_release(ledger: Ledger) -> None:
 
 
 def test_contents_that_are_too_long(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_CONTENT == 2**29
+    assert ledger.most_kept == 2**29
     receipt = spend(ledger)
-    monkeypatch.setattr(module, "MAX_CONTENT", 10)
+    monkeypatch.setattr(type(ledger._store), "most", 10)
     with pytest.raises(LedgerError, match="at most 10 bytes"):
         ledger.release(receipt, b"x" * 11)
     ledger.verify(receipt, unused=True)

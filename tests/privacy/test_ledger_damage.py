@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import Budget, Ledger, store
+from dpsql.privacy import Budget, Ledger
 from dpsql.privacy.amount import EVERY, Amount
 from dpsql.privacy.event import Event, Line, TableRows
 from tests.privacy.ledger_tools import (
@@ -132,9 +132,9 @@ def test_an_impossible_event_is_refused_whatever_its_hash(
     before = ledger.audit()
     with (
         pytest.raises(LedgerError, match="impossible"),
-        ledger._transactions.writing() as (connection, history),
+        ledger._store.writing() as now,
     ):
-        store.append(connection, history, Event(kind, **fields))
+        now.append(Event(kind, **fields))
     assert ledger.audit() == before
 
 
@@ -153,10 +153,10 @@ def test_an_impossible_event_is_refused_whatever_its_hash(
 def test_what_a_later_version_writes_is_refused_by_name(path: Path, text: str, match: str) -> None:
     ledger = Ledger.open(path, dataset="adult")
     receipt = spend(ledger)
-    with ledger._transactions.writing() as (connection, history):
-        line = Line(history.seq + 1, text, "")
-        line = line._replace(hash=line.linked(history.hash))
-        connection.execute("INSERT INTO chain VALUES (?, ?, ?)", line)
+    with ledger._store.writing() as now:
+        line = Line(now.history.seq + 1, text, "")
+        line = line._replace(hash=line.linked(now.history.hash))
+        now.connection.execute("INSERT INTO chain VALUES (?, ?, ?)", line)
     for use in (lambda: spend(ledger), lambda: ledger.release(receipt, b""), lambda: ledger.spent):
         with pytest.raises(LedgerError, match=match) as caught:
             use()

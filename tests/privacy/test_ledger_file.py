@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import Budget, Ledger, store, transactions
-from dpsql.privacy import ledger as module
+from dpsql.privacy import Budget, Ledger
+from dpsql.privacy.sqlite import store, tables
 from tests.privacy.ledger_tools import (
     CONTENT,
     PURPOSE,
@@ -196,7 +196,7 @@ def test_a_journal_mode_that_others_set_is_set_back(path: Path) -> None:
     edit(path, "PRAGMA journal_mode = WAL")
     spend(ledger)
     assert path.read_bytes()[18:20] == b"\x01\x01"  # the header's mark of a rollback journal
-    connection = store.connect(path)
+    connection = tables.connect(path)
     assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
     connection.close()
 
@@ -206,7 +206,7 @@ def test_a_read_only_ledger_is_noticed_at_opening(
 ) -> None:
     ledger = Ledger.open(path, dataset="adult")
     paid, released = spend(ledger), answer(ledger)
-    monkeypatch.setattr(transactions, "connect", lambda p: store.connect(p, mode="ro"))
+    monkeypatch.setattr(store, "connect", lambda p: tables.connect(p, mode="ro"))
     assert "writable" in str(refused(path, "readonly"))
     for use in (
         lambda: spend(ledger),
@@ -262,7 +262,7 @@ def test_a_full_disk(path: Path) -> None:
 def test_a_lock_that_others_hold_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger.open(path, dataset="adult")
     receipt = spend(ledger)
-    monkeypatch.setattr(store, "_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(tables, "_TIMEOUT_SECONDS", 0.1)
     holder = sqlite3.connect(path, isolation_level=None)
     try:
         holder.execute("BEGIN EXCLUSIVE")
@@ -283,20 +283,21 @@ def test_a_lock_that_others_hold_too_long(path: Path, monkeypatch: pytest.Monkey
 def test_a_failure_inside_a_transaction_changes_nothing(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = store.append
+    with ledger._store.reading() as now:
+        transaction, append = type(now), type(now).append
 
     def interrupted(*arguments: Any) -> None:
         append(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "append", interrupted)
+    monkeypatch.setattr(transaction, "append", interrupted)
     with pytest.raises(KeyboardInterrupt):
         spend(ledger)
     monkeypatch.undo()
     assert ledger.spent == 0
     receipt = spend(ledger)
     assert ledger.entries()[0].seq == 2  # the binding went too
-    monkeypatch.setattr(module, "append", interrupted)
+    monkeypatch.setattr(transaction, "append", interrupted)
     for use in (lambda: ledger.release(receipt, CONTENT), lambda: ledger.release(receipt, None)):
         with pytest.raises(KeyboardInterrupt):
             use()

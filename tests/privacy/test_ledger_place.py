@@ -327,7 +327,7 @@ def test_a_pipe_does_not_hold_it_up(database: Path, usual: Path) -> None:
 def test_the_locks_of_a_ledger_are_not_dropped(database: Path, usual: Path) -> None:
     """Opening and closing the file would let another process in."""
     ledger = open_ledger(database)
-    with ledger._transactions.writing():
+    with ledger._store.writing():
         assert ledger_path(database) == usual
         child = python(
             "import sqlite3, sys\n"

@@ -84,8 +84,9 @@ import pytest
 
 import dpsql
 from dpsql.errors import BudgetError, LedgerError, StaleSchemaError
-from dpsql.privacy import Budget, Ledger, Purpose, Receipt, owner, store, transactions
+from dpsql.privacy import Budget, Ledger, Purpose, Receipt, owner
 from dpsql.privacy.purpose import EACH_ROW
+from dpsql.privacy.sqlite import store, tables
 from tests.privacy.ledger_tools import digest, edit, python, rows, unguarded
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "ledgers"
@@ -365,12 +366,12 @@ def test_a_failure_leaves_the_old_one(spent: Path, monkeypatch: pytest.MonkeyPat
     def failing(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "append", failing)
+    monkeypatch.setattr(tables, "append", failing)
     with pytest.raises(KeyboardInterrupt):
         opened(spent)
     monkeypatch.undo()
     assert spent.read_bytes() == before
-    monkeypatch.setattr(transactions, "connect", lambda p: store.connect(p, mode="ro"))
+    monkeypatch.setattr(store, "connect", lambda p: tables.connect(p, mode="ro"))
     with pytest.raises(LedgerError, match="readonly"):
         opened(spent)
     assert Ledger.existing(spent).spent == sum(SPENT)  # to read it no right is needed
@@ -379,7 +380,8 @@ def test_a_failure_leaves_the_old_one(spent: Path, monkeypatch: pytest.MonkeyPat
 KILLED = """
     import os, shutil, signal, sys
     from fractions import Fraction as Q
-    from dpsql.privacy import Budget, Ledger, store, transactions
+    from dpsql.privacy import Budget, Ledger
+    from dpsql.privacy.sqlite import store, tables
     from tests.privacy.test_ledger_upgrade import DATASET, purpose, spend
 
     def work(path, moment):
@@ -390,11 +392,11 @@ KILLED = """
             if steps == moment:
                 os.kill(os.getpid(), signal.SIGKILL)
         def connect(place):
-            connection = store.connect(place)
+            connection = tables.connect(place)
             connection.execute("PRAGMA cache_size = 1")  # what is written goes to the file at once
             connection.set_trace_callback(count)
             return connection
-        transactions.connect = connect
+        store.connect = connect
         ledger = Ledger.open(path, dataset=DATASET)
         with open(path + ".diary", "w", buffering=1) as diary:
             print("opened", file=diary)

@@ -22,11 +22,11 @@ import sqlite3
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dpsql.privacy import store
 from dpsql.privacy.amount import EVERY, Amount, fraction
 from dpsql.privacy.event import FORMAT as PRESENT
 from dpsql.privacy.event import Event, Row, TableRows, damaged
 from dpsql.privacy.history import History
+from dpsql.privacy.sqlite import tables
 
 FORMAT = 2
 
@@ -39,10 +39,10 @@ _EVENT = (
     ' "table" TEXT NOT NULL, schema TEXT NOT NULL, unit TEXT NOT NULL, vintage TEXT NOT NULL,'
     " content TEXT NOT NULL, owner TEXT NOT NULL, time TEXT NOT NULL,"
     " hash TEXT NOT NULL CHECK (length(hash) = 64)) STRICT",
-    *store.guards("event", "delete", "update"),
+    *tables.guards("event", "delete", "update"),
 )
-_CLOSED = store.guards("event", "insert")
-DDL = (*store.COMMON, *_EVENT)
+_CLOSED = tables.guards("event", "insert")
+DDL = (*tables.COMMON, *_EVENT)
 """The tables of a ledger of format 2."""
 KEPT = (*_EVENT, *_CLOSED)
 """Those that a ledger of format 3 has besides its own, if it was one of format 2."""
@@ -97,10 +97,10 @@ def rows(connection: sqlite3.Connection) -> Iterator[Row]:
 
 def upgrade(connection: sqlite3.Connection, history: History) -> None:
     """Make a ledger one of format 3, within a transaction that began with its history."""
-    for statement in (*store.CHAIN, *_CLOSED):
+    for statement in (*tables.CHAIN, *_CLOSED):
         connection.execute(statement)
     connection.execute(
         "INSERT INTO meta (rowid, format, ledger, dataset) SELECT 0, ?, ledger, dataset FROM meta",
         (PRESENT,),
     )
-    store.append(connection, history, Event("upgraded"))
+    tables.append(connection, history, Event("upgraded"))

@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import format2
 from dpsql.privacy.event import FORMAT, Line, Row, damaged
 from dpsql.privacy.history import Entry, History
-from dpsql.privacy.store import DDL
+from dpsql.privacy.sqlite import format2
+from dpsql.privacy.sqlite.tables import DDL
+from dpsql.privacy.store import Audit
 
 _LAYOUTS = {
     (FORMAT,): DDL,
@@ -32,20 +33,6 @@ _CONTENTS = "measurement"
 """The only table on which no decision rests."""
 _SEQUENCE = "CREATE TABLE sqlite_sequence(name,seq)"
 """SQLite's own table of the last number given out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """What a full check of a ledger found to be in order."""
-
-    entries: int
-    """How many charges there are."""
-    events: int
-    """Rows of the chain: totals, bindings, charges, releases, deliveries, and an upgrade."""
-    contents: int
-    """Releases whose noisy integers are kept."""
-    content_bytes: int
-    """The size of these together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,9 @@
-"""Transactions on a ledger, in a file or in memory, each with a checked history. Trusted.
+"""Transactions on a ledger in an SQLite file or in memory. Trusted.
 
 Guarantees:
-    1. The history that a transaction starts with was read and checked in it, and holds what this
-       object saw before.
-    2. When the block of `writing` has ended, what was written in it is on disk; if the block
-       raises, nothing of it is. A ledger of format 2 becomes one of the present format with what
-       is written first.
-    3. Nothing but `LedgerError` comes from the file.
+    Those of `dpsql.privacy.store`. Reading what was spent, deciding and writing are one IMMEDIATE
+    transaction of SQLite (1, 2); the tables have triggers that forbid the rest (3). A ledger of
+    format 2 becomes one of the present format with what is written first (`format2`).
 """
 
 from __future__ import annotations
@@ -17,23 +14,55 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.errors import LedgerError
-from dpsql.privacy import format2, refusals
-from dpsql.privacy.check import read_history
-from dpsql.privacy.event import damaged
-from dpsql.privacy.history import History
-from dpsql.privacy.store import connect, create, ledger_errors
+from dpsql.privacy import owner, refusals
+from dpsql.privacy.event import Event, damaged
+from dpsql.privacy.files import ledger_errors
+from dpsql.privacy.history import Entry, History
+from dpsql.privacy.sqlite import check, format2
+from dpsql.privacy.sqlite.tables import MAX_CONTENT, append, connect, create
+from dpsql.privacy.store import Audit, check_dataset
 
 
-class Transactions:
+@dataclass(frozen=True, slots=True)
+class SqliteTransaction:
+    """A transaction; see `dpsql.privacy.store.Writing`."""
+
+    connection: sqlite3.Connection
+    history: History
+
+    def content(self, entry: Entry) -> bytes:
+        """Read the content that is kept for an entry; see `Reading`."""
+        return check.read_content(self.connection, entry)
+
+    def is_orphaned(self, entry: Entry) -> bool:
+        """Tell whether whoever charged is gone; see `Reading`."""
+        return owner.is_gone(entry.owner, entry.request)
+
+    def audit(self) -> Audit:
+        """Check the whole file, with all contents; see `Reading`."""
+        return check.audit(self.connection, self.history)
+
+    def append(self, event: Event, content: bytes | None = None) -> int:
+        """Write an event, and what is kept for it; see `Writing`."""
+        seq = append(self.connection, self.history, event)
+        if content is not None:
+            self.connection.execute("INSERT INTO measurement VALUES (?, ?)", (seq, content))
+        return seq
+
+
+class SqliteStore:
     """One ledger, open: `id` and `dataset` are known once it was read.
 
     Args:
         path: its file; None creates it in memory, where it lives as long as this object.
         dataset: the data set that it must be for; "" for whichever it is for.
     """
+
+    most = MAX_CONTENT
 
     def __init__(self, path: Path | None, dataset: str) -> None:
         self.path = path
@@ -50,20 +79,26 @@ class Transactions:
             weakref.finalize(self, self._memory.close)
             create(self._memory, dataset)
 
+    @property
+    def place(self) -> str:
+        """Where it is kept, in words."""
+        return "memory" if self.path is None else str(self.path)
+
     @contextmanager
-    def reading(self) -> Iterator[tuple[sqlite3.Connection, History]]:
+    def reading(self) -> Iterator[SqliteTransaction]:
         """Open a transaction for reading."""
         with self._begun("BEGIN") as begun:
             yield begun
 
     @contextmanager
-    def writing(self) -> Iterator[tuple[sqlite3.Connection, History]]:
+    def writing(self) -> Iterator[SqliteTransaction]:
         """Open a transaction for writing; it is on disk when the block has ended."""
-        with self._begun("BEGIN IMMEDIATE") as (connection, history):
+        with self._begun("BEGIN IMMEDIATE") as begun:
+            connection, history = begun.connection, begun.history
             if history.format == format2.FORMAT:
                 format2.upgrade(connection, history)
                 self._checked(connection, (history.seq, history.hash))  # it reads as it should
-            yield connection, history
+            yield begun
 
     def probe(self) -> None:
         """Check everything, and really write: a read-only file passes BEGIN IMMEDIATE.
@@ -71,18 +106,18 @@ class Transactions:
         Raises:
             LedgerError: the ledger can't be trusted or written.
         """
-        with self.writing() as (connection, _):
-            connection.execute("UPDATE probe SET opened = opened + 1")
+        with self.writing() as begun:
+            begun.connection.execute("UPDATE probe SET opened = opened + 1")
 
     @contextmanager
-    def _begun(self, begin: str) -> Iterator[tuple[sqlite3.Connection, History]]:
+    def _begun(self, begin: str) -> Iterator[SqliteTransaction]:
         with ledger_errors(self.path), self._connection() as connection:
             # Taken before the snapshot: another thread may see more while this one waits.
             seen = self._seen
             connection.execute(begin)
             try:
                 history = self._checked(connection, seen)
-                yield connection, history
+                yield SqliteTransaction(connection, history)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -108,7 +143,7 @@ class Transactions:
 
     def _checked(self, connection: sqlite3.Connection, seen: tuple[int, str]) -> History:
         """Read and check the history, and that it is of the ledger that was opened."""
-        identity, history = read_history(connection, seen)
+        identity, history = check.read_history(connection, seen)
         check_dataset(identity.dataset)
         self.dataset = self.dataset or identity.dataset
         self.id = self.id or identity.ledger
@@ -117,16 +152,3 @@ class Transactions:
         if identity.ledger != self.id:
             raise damaged("it was replaced by another ledger")
         return history
-
-
-def check_dataset(dataset: object) -> None:
-    """Refuse what is not the name of a data set.
-
-    Raises:
-        LedgerError: it is not a short text that can be shown.
-    """
-    if not isinstance(dataset, str) or not 0 < len(dataset) <= 1000 or not dataset.isprintable():
-        raise LedgerError(
-            "A data set's name must be a short text without control characters.",
-            hint='for example dataset="adult".',
-        )
