@@ -178,6 +178,16 @@ def declaration_hint(table: str, column: str, type_: str, *, view: bool = False)
     return check + typed
 
 
+def counting_hint(table: str, column: str) -> str:
+    """Word what can be asked by a column that says of which unit a row is: there are no others."""
+    name = as_sql(column)
+    return (
+        f"it says whose row it is. Count them, COUNT(DISTINCT {name}), or by what they have: "
+        f"SELECT LEAST(n, 20), COUNT(*) FROM (SELECT {name}, COUNT(*) AS n FROM {as_sql(table)} "
+        f"GROUP BY {name}) GROUP BY 1."
+    )
+
+
 def rounding_hint(column: str, bounds: NumberBounds) -> str:
     """Word how a column of numbers that has bounds can be told apart: by what it is rounded to."""
     span, unit = bounds.high - bounds.low, Fraction(1)

@@ -13,7 +13,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.schema.computed import Window
 from dpsql.schema.cuts import DERIVED, Cuts, lines_of
 from dpsql.schema.domain import Domain, NumberBounds
-from dpsql.schema.drafts import declaration_hint, rounding_hint
+from dpsql.schema.drafts import counting_hint, declaration_hint, rounding_hint
 from dpsql.schema.groups import Groups
 from dpsql.schema.names import as_sql as as_sql
 from dpsql.schema.names import as_text as as_text
@@ -261,13 +261,14 @@ class Table:
             )
         for known, type_ in self.undeclared.items():
             if known.lower() == name.lower():
-                view = self.origin is not None
                 raise SchemaError(
                     f"The column {known} of {self.name} has no public domain, "
                     "so it can't be grouped by.",
-                    hint=rounding_hint(known, self.bounds[known])
+                    hint=counting_hint(self.name, known)
+                    if self.unit is not None and self.unit.named_by == (known,)
+                    else rounding_hint(known, self.bounds[known])
                     if known in self.bounds
-                    else declaration_hint(self.typed, known, type_, view=view),
+                    else declaration_hint(self.typed, known, type_, view=bool(self.origin)),
                 )
         raise unknown(
             f"There is no column {printable(name)} in {self.name}.",

@@ -325,6 +325,13 @@ class ResolvedUnit:
         """All columns of the id, with their types."""
         return ((self.column, self.type), *self.further)
 
+    @property
+    def named_by(self) -> tuple[str, ...]:
+        """The columns of a row that say of which unit it is; none if another row has to."""
+        if len(self.joins) > 1:
+            return ()
+        return self.joins[0].columns if self.joins else tuple(name for name, _ in self.columns)
+
     def __repr__(self) -> str:
         """Write it as it always was, where nothing newer is said: fingerprints are made of it.
 

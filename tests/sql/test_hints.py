@@ -240,3 +240,15 @@ def test_where_bounds_of_columns_are_not_enough_those_of_the_expression_are_prop
         found = eval(code, {"dpsql": dpsql})  # noqa: S307
         schema = dpsql.Schema({"lfs": columns}, expressions=found.expressions)
         assert dpsql.plan(con, sql, budget=BUDGET, schema=schema).workload.count > 0
+
+
+def test_by_the_column_of_units_they_are_counted(con):
+    unit = dpsql.Unit("person", max_rows=3)
+    with pytest.raises(dpsql.DpsqlError) as error:
+        dpsql.plan(
+            con, "SELECT person, COUNT(*) FROM lfs GROUP BY person", budget=BUDGET, unit=unit
+        )
+    assert "COUNT(DISTINCT person)" in error.value.hint
+    typed = error.value.hint.partition("by what they have: ")[2].rstrip(".")
+    for sql in (typed, "SELECT COUNT(DISTINCT person) FROM lfs"):
+        assert dpsql.plan(con, sql, budget=BUDGET, unit=unit).rmse > 0
