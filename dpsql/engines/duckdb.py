@@ -34,13 +34,13 @@ from dpsql.engines.bounded import KEPT, kept_rows
 from dpsql.engines.coding import Coding, total_of
 from dpsql.engines.columns import Parameters, call, source_of, whole
 from dpsql.engines.cover import cover, roll_up, tally
+from dpsql.engines.fetching import fetch
 from dpsql.engines.parents import unused
 from dpsql.engines.settings import quiet_and_fast
 from dpsql.engines.units import count_units
 from dpsql.errors import InternalError
 from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table
-from dpsql.schema.fetching import fetch
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name
 from dpsql.workload.spread import SpreadRows, spreads_of

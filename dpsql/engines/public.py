@@ -8,9 +8,10 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from dpsql.engines.catalog import DuckDBCatalog
+from dpsql.engines.fetching import fetch
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint
-from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import is_named
 from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Table
@@ -84,7 +85,7 @@ class PublicReader:
             SchemaError: it is.
         """
         for name in self._tables.values():
-            if is_named(self._con, tuple(name.split(".")), table):
+            if is_named(DuckDBCatalog(self._con), tuple(name.split(".")), table):
                 raise SchemaError(
                     f"The table {table.name} is private, and public as {printable(name)}.",
                     hint=f"write {printable(name)} in queries, or leave it out of "

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import duckdb
 from duckdb import DuckDBPyConnection
 
+from dpsql.engines.fetching import fetch
 from dpsql.errors import ResourceLimitError
-from dpsql.schema.fetching import fetch
 
 PERFECT_HASH_BITS = 20
 """Blocks of up to `cover.MAX_BLOCK_CELLS` cells fit this comfortably."""

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from dpsql.engines.projection import Layer
 from dpsql.errors import SchemaError, printable
 from dpsql.schema import EachRow, Table, Unit
-from dpsql.schema.fetching import fetch
+from dpsql.schema.facts import Catalog
 from dpsql.schema.lookup import storing
 from dpsql.schema.names import closest
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.units import ResolvedUnit, RowLimit
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 
 def unit_below(
-    con: DuckDBPyConnection, layer: Layer, said: Unit | EachRow | None
+    catalog: Catalog, layer: Layer, said: Unit | EachRow | None
 ) -> Unit | EachRow | None:
     """Name the unit of a view by the columns below.
 
@@ -36,7 +31,7 @@ def unit_below(
         return said
     view = printable(layer.path[-1])
     shown = []
-    for own in _unit_columns(con, layer, said):
+    for own in _unit_columns(catalog, layer, said):
         plain = layer.plain(own)
         if plain is None:
             raise SchemaError(
@@ -47,7 +42,7 @@ def unit_below(
     return Unit(", ".join(shown), said.max_rows, max_groups=said.max_groups)
 
 
-def _unit_columns(con: DuckDBPyConnection, layer: Layer, said: Unit) -> list[str]:
+def _unit_columns(catalog: Catalog, layer: Layer, said: Unit) -> list[str]:
     """Return the columns of a view that have the id of its unit, by declared references too.
 
     Raises:
@@ -62,13 +57,13 @@ def _unit_columns(con: DuckDBPyConnection, layer: Layer, said: Unit) -> list[str
             f"The view {view} has no column {printable(said.key)} that could be its unit.",
             hint=closest(said.key, layer.columns),
         )
-    found = resolve_unit(partial(fetch, con), layer.path, said)
+    found = resolve_unit(catalog.keys(layer.path), layer.path, said)
     if found.joins:
         raise SchemaError(
             f"The unit of the view {view} is in another table, {printable(found.joins[0].path[-1])}"
             ", which is not supported for views.",
             hint="show the column that has the id in the view's table; or store its rows: "
-            f"{storing(con, layer.path[1:], layer.path)}",  # type: ignore[arg-type]
+            f"{storing(catalog, layer.path[1:], layer.path)}",
         )
     return [name for name, _ in found.columns]
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING
 
+from dpsql.engines.catalog import DuckDBCatalog
 from dpsql.engines.columns import source_of
 from dpsql.engines.definitions import (
     AllColumns,
@@ -53,24 +52,12 @@ from dpsql.schema.catalog import (
 )
 from dpsql.schema.declared import GENERATED, KnownColumn, fitted
 from dpsql.schema.domain import Domain
-from dpsql.schema.fetching import Row, fetch
-from dpsql.schema.keys import COLUMNS
+from dpsql.schema.facts import StoredKeys, StoredView
 from dpsql.schema.limits import limited
-from dpsql.schema.lookup import (
-    StoredView,
-    attached_file,
-    columns_of,
-    find,
-    find_view,
-    is_table,
-    storing,
-)
+from dpsql.schema.lookup import attached_file, find, find_view, is_table, storing
 from dpsql.schema.names import apart
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.zones import check_zones
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 _PARSE = "SELECT system.main.json_serialize_sql(?)"
 _FILES = "files"
@@ -80,7 +67,7 @@ _MOST_VIEWS = 16
 
 
 def describe_table(
-    con: DuckDBPyConnection,
+    catalog: DuckDBCatalog,
     name_parts: tuple[str, ...],
     declared: Schema | None = None,
     unit: Unit | EachRow | None = None,
@@ -88,8 +75,7 @@ def describe_table(
     """Describe a base table or a view of the current database; reads no row.
 
     Args:
-        con: an open DuckDB connection; only its catalog is read, and what files say of their
-            columns.
+        catalog: tells of the tables; besides it, what files say of their columns is read.
         name_parts: the name, optionally after its schema, or its database and schema.
         declared: domains and units that go before what is known otherwise.
         unit: the privacy unit.
@@ -97,32 +83,32 @@ def describe_table(
     Raises:
         SchemaError: see `read_table`; the view can't be released from.
     """
-    view = find_view(con, tuple(name_parts))
+    view = find_view(catalog, tuple(name_parts))
     if view is None:
-        return read_table(con, name_parts, declared, unit)
+        return read_table(catalog, name_parts, declared, unit)
     try:
-        table = _described(con, _layer(con, view, 1), declared, unit)
+        table = _described(catalog, _layer(catalog, view, 1), declared, unit)
         source_of(table)  # so that whatever can't be written is refused here
         return table
     except SqlError as error:  # of an operand that doesn't fit its operator
         why = f"in its definition, {error.message}".rstrip(".")
-    raise _refused(con, view, why)
+    raise _refused(catalog, view, why)
 
 
 def _refused(
-    con: DuckDBPyConnection, view: StoredView, why: str, hint: str | None = None
+    catalog: DuckDBCatalog, view: StoredView, why: str, hint: str | None = None
 ) -> SchemaError:
-    named = view.path if attached_file(con, view.path) else view.path[1:]
+    named = view.path if attached_file(catalog, view.path) else view.path[1:]
     return SchemaError(
         f"{printable(view.path[-1])} is a view that can't be released from: {why}.",
-        hint=hint or storing(con, named, view.path),
+        hint=hint or storing(catalog, named, view.path),
     )
 
 
 # ── what a view is made of ─────────────────────────────────────────────────────────────────
 
 
-def _layer(con: DuckDBPyConnection, view: StoredView, level: int) -> Layer:
+def _layer(catalog: DuckDBCatalog, view: StoredView, level: int) -> Layer:
     """Read a view, and what is below it.
 
     Raises:
@@ -131,33 +117,33 @@ def _layer(con: DuckDBPyConnection, view: StoredView, level: int) -> Layer:
     try:
         if level > _MOST_VIEWS:
             raise RefusedViewError(f"more than {_MOST_VIEWS} views stand on each other")
-        read = read_definition(view.sql, lambda text: str(fetch(con, _PARSE, [text])[0][0]))
-        below = _below(con, view, read, level)
-        shown, types = _typed(con, view, _shown(read, below), below)
+        read = read_definition(view.sql, lambda text: str(catalog.fetch(_PARSE, [text])[0][0]))
+        below = _below(catalog, view, read, level)
+        shown, types = _typed(catalog, view, _shown(read, below), below)
         where = None if read.where is None else _resolved(read.where, below)
     except RefusedViewError as error:
-        raise _refused(con, view, error.message, error.hint) from None
+        raise _refused(catalog, view, error.message, error.hint) from None
     return Layer(view.path, types, below, shown, where, view.comment)
 
 
-def _below(con: DuckDBPyConnection, view: StoredView, read: ViewDefinition, level: int) -> Layer:
+def _below(catalog: DuckDBCatalog, view: StoredView, read: ViewDefinition, level: int) -> Layer:
     """Find what a view reads: names in it are of its own database, and first of its schema.
 
     They are looked up as in a statement there. So a table of another database may be read, by its
     full name: its account is that of the file which it is in.
     """
     if isinstance(read.relation, ReadFiles):
-        return _files(con, read.relation)
+        return _files(catalog, read.relation)
     parts = read.relation.parts
     database, schema, _ = view.path
-    inner = find_view(con, parts, (database, schema))
+    inner = find_view(catalog, parts, (database, schema))
     if inner is not None:
-        return _layer(con, inner, level + 1)
+        return _layer(catalog, inner, level + 1)
     reader = _reader(parts[0]) if len(parts) == 1 else None
-    if reader is not None and not is_table(con, (database, schema, *parts)):
-        return _files(con, ReadFiles(reader, parts, {}))
-    stored = find(con, parts, (database, schema))
-    return Layer(stored, column_types(con, stored))
+    if reader is not None and not is_table(catalog, (database, schema, *parts)):
+        return _files(catalog, ReadFiles(reader, parts, {}))
+    stored = find(catalog, parts, (database, schema))
+    return Layer(stored, column_types(catalog, stored))
 
 
 def _reader(name: str) -> str | None:
@@ -166,7 +152,7 @@ def _reader(name: str) -> str | None:
     return READERS.get(end, "read_parquet" if "://" in name else None)
 
 
-def _files(con: DuckDBPyConnection, read: ReadFiles) -> Layer:
+def _files(catalog: DuckDBCatalog, read: ReadFiles) -> Layer:
     """List files, and look at their columns.
 
     Their table, to which the account binds a unit and a description, is told by its columns: which
@@ -174,7 +160,7 @@ def _files(con: DuckDBPyConnection, read: ReadFiles) -> Layer:
     names of folders say is text there, and in definitions of the type that DuckDB gives it.
     """
     check_options(read)
-    run = partial(fetch, con)
+    run = catalog.fetch
     asked = read.options.get("hive_partitioning")
     hive = asked == "true"
     frozen = list_files(run, read.patterns)
@@ -251,7 +237,7 @@ def _stays(type_: str, shown: str) -> bool:
 
 
 def _typed(
-    con: DuckDBPyConnection,
+    catalog: DuckDBCatalog,
     view: StoredView,
     shown: Mapping[str, RowExpression],
     layer: Layer,
@@ -261,7 +247,7 @@ def _typed(
     What is shown as it is keeps its type; but what folders of files say is text, for which DuckDB
     takes another type if it fits all of them.
     """
-    found = column_types(con, view.path)
+    found = column_types(catalog, view.path)
     apart(view.path[-1], list(shown))
     if list(found) != list(shown):
         raise RefusedViewError(
@@ -286,26 +272,26 @@ def _typed(
 
 
 def _described(
-    con: DuckDBPyConnection, layer: Layer, schema: Schema | None, unit: Unit | EachRow | None
+    catalog: DuckDBCatalog, layer: Layer, schema: Schema | None, unit: Unit | EachRow | None
 ) -> Table:
     """Describe a layer: what is known of a column below holds for it as it is shown above."""
     if layer.files is not None:
         return _described_files(layer, unit)
     if layer.below is None:
-        return read_table(con, layer.path, schema, unit)
+        return read_table(catalog, layer.path, schema, unit)
     name, path = layer.path[-1], layer.path
-    said = unit_of(con, path, schema, unit, layer.comment)
-    inner = _described(con, layer.below, schema, unit_below(con, layer, said))
+    said = unit_of(catalog, path, schema, unit, layer.comment)
+    inner = _described(catalog, layer.below, schema, unit_below(catalog, layer, said))
     known = [_known(layer, inner, column) for column in layer.types]
-    declared = declared_for(con, path, schema, columns_of(con, path))
+    declared = declared_for(catalog, path, schema, catalog.columns(path))
     columns, undeclared, bounds = fitted(name, known, declared)
-    check_zones(con, columns.values())
+    check_zones(catalog, columns.values())
     given = {column.lower() for column in declared}
     kept = {column for column in (*columns, *bounds) if column.lower() not in given}
     scan = _scan(inner, layer.below).through(layer)
     whose = unit_above(layer, inner, columns)
     if whose is not None and isinstance(said, Unit):
-        whose = limited(con, path, whose, said, columns)
+        whose = limited(catalog, path, whose, said, columns)
     return Table(
         name,
         columns,
@@ -313,13 +299,13 @@ def _described(
         path,
         whose,
         frozenset(c for c in kept if layer.plain(c) in inner.enforced),
-        groups_of(con, path, schema, columns),
+        groups_of(catalog, path, schema, columns),
         inner.each_row,
         bounds,
         frozenset(c for c in layer.columns if layer.plain(c) in inner.filled),
         origin=scan,
-        expressions=expressions_for(con, path, schema, layer.comment, layer.types),
-        file=attached_file(con, path),
+        expressions=expressions_for(catalog, path, schema, layer.comment, layer.types),
+        file=attached_file(catalog, path),
     )
 
 
@@ -327,9 +313,7 @@ def _described_files(layer: Layer, unit: Unit | EachRow | None) -> Table:
     """Describe files: nothing is declared of them but by views."""
     resolved = None
     if isinstance(unit, Unit):
-        own: list[Row] = [(_FILES, name, type_, False) for name, type_ in layer.types.items()]
-        path = ("", "", _FILES)
-        resolved = resolve_unit(lambda sql, _: own if sql is COLUMNS else [], path, unit)
+        resolved = resolve_unit(StoredKeys({_FILES: layer.types}), ("", "", _FILES), unit)
     return Table(
         _FILES,
         {},

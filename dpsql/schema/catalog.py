@@ -1,31 +1,24 @@
-"""Read a table's public description from DuckDB's catalog; rows are never read.
-
-Estimated sizes and statistics are private although the catalog offers them, so each query below
-names the few catalog columns that it needs. Functions are named with their schema, so that no
-macro of the database can take their place.
-"""
+"""Describe a table by what a catalog tells of it and what is declared; rows are never read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from dpsql.errors import SchemaError, StaleSchemaError, UnboundedError, printable
 from dpsql.hints import option
-from dpsql.schema.checks import bounds_from_checks, collated, values_from_checks
+from dpsql.schema.checks import bounds_from_checks, values_from_checks
 from dpsql.schema.comments import domains_of, expressions_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared import GENERATED, KnownColumn, enum_labels, fitted
 from dpsql.schema.declared_keys import check_way, references_for
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.expressions import check_expressions
-from dpsql.schema.fetching import fetch
+from dpsql.schema.facts import Catalog, StoredColumn
 from dpsql.schema.grain import grain
 from dpsql.schema.groups import Groups
 from dpsql.schema.limits import limited
-from dpsql.schema.lookup import StoredColumn, attached_file, columns_of, find, meant, of_table
+from dpsql.schema.lookup import attached_file, find, meant, of_table
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
 from dpsql.schema.referred import Describe, with_parents
@@ -36,25 +29,9 @@ from dpsql.schema.units import EachRow, Unit
 from dpsql.schema.values import COLLATED
 from dpsql.schema.zones import check_zones
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-_TABLE = """
-    SELECT comment, sql, system.main.current_setting('default_collation')
-    FROM system.main.duckdb_tables()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ?
-"""
-_CHECKS = """
-    SELECT expression FROM system.main.duckdb_constraints()
-    WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
-    ORDER BY constraint_index
-"""
-_BYTES = frozenset({"BINARY", "C", "POSIX"})
-"""Collations that tell all texts apart."""
-
 
 def read_table(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     name_parts: tuple[str, ...],
     declared: Schema | None = None,
     unit: Unit | EachRow | None = None,
@@ -62,7 +39,7 @@ def read_table(
     """Describe a base table: its columns with their public domains.
 
     Args:
-        con: an open DuckDB connection; only its catalog is read.
+        catalog: tells of the tables.
         name_parts: the table's name, optionally after its schema, or its database and schema.
         declared: domains and units that go before those of the catalog.
         unit: the table's privacy unit.
@@ -72,17 +49,15 @@ def read_table(
             that doesn't exist or can't hold it; a unit that can't be found, or is not the
             declared one; the catalog can't be read.
     """
-    path = find(con, tuple(name_parts))
-    return _describe(con, path, declared, unit)
+    path = find(catalog, tuple(name_parts))
+    return _describe(catalog, path, declared, unit)
 
 
-def check_declared(
-    con: DuckDBPyConnection, declared: Schema | None, describe: Describe = read_table
-) -> None:
+def check_declared(catalog: Catalog, declared: Schema | None, describe: Describe) -> None:
     """Check every declaration, also of tables that are not asked for: none may be misspelled.
 
     Args:
-        con: an open DuckDB connection; only its catalog is read.
+        catalog: tells of the tables.
         declared: the declarations.
         describe: describes tables, by way of which the declarations are checked.
 
@@ -93,15 +68,15 @@ def check_declared(
         return
     tables = [*declared, *declared.units, *declared.groups, *declared.expressions]
     for name in dict.fromkeys(tables):
-        describe(con, meant(con, name), declared)
+        describe(meant(catalog, name), declared)
 
 
 def verify_unchanged(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     table: Table,
-    declared: Schema | None = None,
-    unit: Unit | EachRow | None = None,
-    describe: Describe = read_table,
+    declared: Schema | None,
+    unit: Unit | EachRow | None,
+    describe: Describe,
 ) -> None:
     """Check that the catalog still describes `table`, and that a view reads the same.
 
@@ -110,13 +85,13 @@ def verify_unchanged(
     """
     sources = table.origin.tables if table.origin is not None else ()
     for source in sources:
-        verify_unchanged(con, source, declared, unit, describe)
+        verify_unchanged(catalog, source, declared, unit, describe)
     if sources:
         return
     try:
-        now = describe(con, table.path, declared, unit)
+        now = describe(table.path, declared, unit)
         if table.parents or table.within:
-            now = with_parents(con, now, declared, unit, describe)
+            now = with_parents(catalog, now, declared, unit, describe)
             named = {parent.prefix for parent in table.parents}
             now = grain(now.alone, [p for p in now.parents if p.prefix in named])
     except SchemaError:
@@ -132,7 +107,7 @@ def verify_unchanged(
             hint="plan again: the new plan will read the new schema.",
         )
     for other in {one.table.path: one.table for one in table.within}.values():
-        verify_unchanged(con, other, declared, unit, describe)
+        verify_unchanged(catalog, other, declared, unit, describe)
 
 
 def _files(table: Table) -> str:
@@ -150,7 +125,7 @@ def _public(table: Table) -> object:
     return known, table.file, scanned, above
 
 
-def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]:
+def column_types(catalog: Catalog, path: Sequence[str]) -> dict[str, str]:
     """Return the types of a table's columns, with `GENERATED` before that of a generated one.
 
     Raises:
@@ -158,41 +133,38 @@ def column_types(con: DuckDBPyConnection, path: Sequence[str]) -> dict[str, str]
     """
     return {
         column.name: f"{GENERATED}{column.type}" if column.generated else column.type
-        for column in columns_of(con, path)
+        for column in catalog.columns(path)
     }
 
 
 def _describe(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     path: tuple[str, ...],
     schema: Schema | None = None,
     unit: Unit | EachRow | None = None,
 ) -> Table:
-    rows = columns_of(con, path)
-    found_tables = fetch(con, _TABLE, list(path))
-    # A view has columns too: one that took the table's place must not pass for it.
-    if not rows or not found_tables:
+    stored = catalog.table(path)
+    if stored is None:
         raise unknown(f"There is no table {path[-1]}.", "was it dropped?")
-    ((comment, definition, collation),) = found_tables
-    checks = [row[0] for row in fetch(con, _CHECKS, list(path))]
+    rows = stored.columns
     apart(path[-1], [row.name for row in rows])
-    unclear = _collated(rows, definition or "", collation)
+    unclear = stored.collated
     known: list[KnownColumn] = []
     for name, type_, nullable, generated, _ in rows:
         # A generated column may call anything, random() too: it is not a fact about the row.
         says_nothing = generated or name in unclear
-        found = None if says_nothing else _from_catalog(name, type_, nullable, checks)
+        found = None if says_nothing else _from_catalog(name, type_, nullable, stored.checks)
         shown = COLLATED if name in unclear else type_
         known.append(KnownColumn(name, type_, found, shown, generated=generated))
-    declared = declared_for(con, path, schema, rows)
+    declared = declared_for(catalog, path, schema, rows)
     columns, undeclared, bounds = fitted(path[-1], known, declared)
-    check_zones(con, columns.values())
-    said = unit_of(con, path, schema, unit, comment)
+    check_zones(catalog, columns.values())
+    said = unit_of(catalog, path, schema, unit, stored.comment)
     resolved = None
     if isinstance(said, Unit):
-        resolved = resolve_unit(partial(fetch, con), tuple(path), said)
-        check_way(con, path[-1], resolved)
-        resolved = limited(con, path, resolved, said, columns)
+        resolved = resolve_unit(catalog.keys(path), tuple(path), said)
+        check_way(catalog, path[-1], resolved)
+        resolved = limited(catalog, path, resolved, said, columns)
     given = {column.lower() for column in declared}
     enforced = frozenset(name for name in (*columns, *bounds) if name.lower() not in given)
     return Table(
@@ -202,17 +174,19 @@ def _describe(
         tuple(path),
         resolved,
         enforced,
-        groups_of(con, path, schema, columns),
+        groups_of(catalog, path, schema, columns),
         isinstance(said, EachRow),
         bounds,
         frozenset(name for name, _, nullable, made, _ in rows if not nullable and not made),
-        file=attached_file(con, path),
-        expressions=expressions_for(con, path, schema, comment, [row.name for row in rows]),
+        file=attached_file(catalog, path),
+        expressions=expressions_for(
+            catalog, path, schema, stored.comment, [row.name for row in rows]
+        ),
     )
 
 
 def declared_for(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     path: Sequence[str],
     schema: Schema | None,
     columns: Sequence[StoredColumn],
@@ -222,14 +196,14 @@ def declared_for(
     Raises:
         SchemaError: a comment is not understood.
     """
-    given = (of_table(con, schema, path) if schema is not None else None) or {}
+    given = (of_table(catalog, schema, path) if schema is not None else None) or {}
     lowered = {column.lower() for column in given}
     noted = [(one.name, one.comment) for one in columns if one.name.lower() not in lowered]
     return domains_of(path[-1], noted) | dict(given)
 
 
 def expressions_for(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     path: Sequence[str],
     schema: Schema | None,
     comment: str | None,
@@ -240,14 +214,14 @@ def expressions_for(
     Raises:
         SchemaError: one is no expression of the columns, or the comment is not understood.
     """
-    given = of_table(con, schema.expressions, path) if schema is not None else None
+    given = of_table(catalog, schema.expressions, path) if schema is not None else None
     found = {**expressions_of(path[-1], comment), **(given or {})}
     check_expressions(path[-1], found, columns)
     return found
 
 
 def unit_of(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     path: Sequence[str],
     schema: Schema | None,
     given: Unit | EachRow | None,
@@ -258,7 +232,7 @@ def unit_of(
     Raises:
         SchemaError: they contradict each other, or the comment is not understood.
     """
-    declared = of_table(con, schema.units, path) if schema is not None else None
+    declared = of_table(catalog, schema.units, path) if schema is not None else None
     if given is not None and declared is not None and given != declared:
         raise SchemaError(
             f"The schema declares another privacy unit for {path[-1]} than was passed.",
@@ -267,24 +241,24 @@ def unit_of(
     said = of_comment(path[-1], comment, given or declared)
     if not isinstance(said, Unit):
         return said
-    known = references_for(con, path, schema, said)
-    return replace(said, max_rows=_bound(con, path, said), references=known)
+    known = references_for(catalog, path, schema, said)
+    return replace(said, max_rows=_bound(catalog, path, said), references=known)
 
 
-def _bound(con: DuckDBPyConnection, path: Sequence[str], unit: Unit) -> int | None:
+def _bound(catalog: Catalog, path: Sequence[str], unit: Unit) -> int | None:
     """Return how many rows of a unit count in one table; None if it says so of others only."""
     rows = unit.max_rows
-    bound = of_table(con, rows, path) if isinstance(rows, Mapping) else rows
+    bound = of_table(catalog, rows, path) if isinstance(rows, Mapping) else rows
     if bound is None and unit.key.lower() == path[-1].lower():
         return 1  # the units' own table, of which each is a row
     return bound
 
 
 def unbounded(
-    con: DuckDBPyConnection, table: Table, schema: Schema | None, unit: Unit | EachRow | None
+    catalog: Catalog, table: Table, schema: Schema | None, unit: Unit | EachRow | None
 ) -> UnboundedError:
     """Say that nothing bounds the rows of units in a table, and how its bound is given."""
-    declared = of_table(con, schema.units, table.path) if schema is not None else None
+    declared = of_table(catalog, schema.units, table.path) if schema is not None else None
     said = unit if isinstance(unit, Unit) else declared
     rows = said.max_rows if isinstance(said, Unit) else None
     others = dict(rows) if isinstance(rows, Mapping) else {}
@@ -299,7 +273,7 @@ def unbounded(
 
 
 def groups_of(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     path: Sequence[str],
     schema: Schema | None,
     columns: Mapping[str, Domain],
@@ -309,16 +283,8 @@ def groups_of(
     Raises:
         SchemaError: they don't fit its columns.
     """
-    exist = (of_table(con, schema.groups, path) if schema is not None else None) or ()
+    exist = (of_table(catalog, schema.groups, path) if schema is not None else None) or ()
     return tuple(each.resolved(path[-1], columns) for each in exist)
-
-
-def _collated(columns: Sequence[StoredColumn], definition: str, default: str) -> frozenset[str]:
-    """Return the columns of texts whose CHECKs also let texts pass that they don't name."""
-    texts = frozenset(column.name for column in columns if column.type == "VARCHAR")
-    if default and default.upper() not in _BYTES:
-        return texts  # of this connection, and its CHECKs follow it
-    return texts & collated(definition, [column.name for column in columns]) if texts else texts
 
 
 def _from_catalog(

@@ -19,21 +19,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from dpsql.errors import InternalError, SchemaError, UnboundedError, printable
 from dpsql.hints import option
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import comments
 from dpsql.schema.domain import Domain, NumberBounds
+from dpsql.schema.facts import Catalog
 from dpsql.schema.grain import origins
 from dpsql.schema.lookup import means
 from dpsql.schema.table import Origin, Parent, Table
 from dpsql.schema.unit_comments import from_comment
 from dpsql.schema.units import EachRow, Join, ResolvedUnit, Unit
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 UNIT = "unit"
 """The column with the ids of units; all others have the name of a table before them."""
@@ -152,7 +150,7 @@ def columns_of(table: Table) -> tuple[str, ...]:
 
 
 def bound_of(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     combination: RowCombination,
     schema: Schema | None,
     unit: Unit | EachRow | None,
@@ -164,12 +162,14 @@ def bound_of(
     """
     made = [one for each in combination.sources for one in made_of(each)]
     wanted = Counter(table.path for table in made)
-    noted = (from_comment(*each) for each in _comments(con, made))
+    noted = (from_comment(*each) for each in _comments(catalog, made))
     declared = schema.units.values() if schema is not None else ()
     shown: dict[str, int] = {}
     for units in ([unit], declared, noted):  # each goes before the next
         given = [(n, rows) for one in units for n, rows in _bounds(one).items()]
-        own = [each for each in given if Counter(_of_tables(con, each[0], list(wanted))) == wanted]
+        own = [
+            each for each in given if Counter(_of_tables(catalog, each[0], list(wanted))) == wanted
+        ]
         if len({rows for _, rows in own}) > 1:
             raise SchemaError(
                 f"Several bounds are declared where rows of {printable(combination.name)} meet.",
@@ -194,16 +194,16 @@ def _bounds(unit: Unit | EachRow | None) -> Mapping[str, int]:
     return rows if isinstance(rows, Mapping) else {}
 
 
-def _comments(con: DuckDBPyConnection, tables: Sequence[Table]) -> Iterator[tuple[str, str]]:
+def _comments(catalog: Catalog, tables: Sequence[Table]) -> Iterator[tuple[str, str]]:
     """Yield the tables of some that have a comment for dpsql, each with it."""
     paths = {table.path for table in tables}
-    for *where, comment in comments(con):
-        if tuple(where) in paths:
-            yield where[-1], comment
+    for path, comment in comments(catalog):
+        if path in paths:
+            yield path[-1], comment
 
 
 def _of_tables(
-    con: DuckDBPyConnection, declared: str, paths: Sequence[tuple[str, ...]]
+    catalog: Catalog, declared: str, paths: Sequence[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
     """Return which of some tables a name means that lists several: "orders, visits".
 
@@ -211,7 +211,7 @@ def _of_tables(
     """
     found = list[tuple[str, ...]]()
     for part in map(str.strip, declared.split(",")):
-        found.append(next((path for path in paths if means(con, part, path)), (part,)))
+        found.append(next((path for path in paths if means(catalog, part, path)), (part,)))
     return found
 
 

@@ -11,35 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.comments import PREFIX, references_of
 from dpsql.schema.declarations import Schema
-from dpsql.schema.fetching import fetch
+from dpsql.schema.facts import Catalog, TableComment
 from dpsql.schema.keys import KeyCatalog, fault, read_keys
 from dpsql.schema.lookup import is_table, storing
 from dpsql.schema.names import closest
 from dpsql.schema.units import EachRow, ResolvedUnit, Unit
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-_COMMENTS = """
-    SELECT database_name, schema_name, table_name, comment FROM system.main.duckdb_tables()
-    WHERE system.main.contains(comment, $1)
-    UNION ALL
-    SELECT database_name, schema_name, view_name, comment FROM system.main.duckdb_views()
-    WHERE system.main.contains(comment, $1)
-"""
-_SCHEMAS = """
-    SELECT DISTINCT database_name, schema_name FROM system.main.duckdb_columns() WHERE NOT internal
-"""
-
 
 def references_for(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     path: Sequence[str],
     schema: Schema | None,
     unit: Unit | EachRow | None,
@@ -49,7 +33,7 @@ def references_for(
     What a comment says that isn't understood is left out: a table with such a one is refused.
 
     Args:
-        con: an open DuckDB connection; only its catalog is read.
+        catalog: tells of the tables.
         path: database, schema and name of a table of that schema.
         schema: what is declared in a call or a file.
         unit: what is declared beside it.
@@ -57,25 +41,25 @@ def references_for(
     Raises:
         SchemaError: the catalog can't be read.
     """
-    return _noted(con, path[:2]) | _given(schema, unit)
+    return _noted(catalog, path[:2]) | _given(schema, unit)
 
 
-def comments(con: DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
-    """Return database, schema and name of tables and views, with what they say for dpsql.
+def comments(catalog: Catalog) -> list[TableComment]:
+    """Return the tables and views that say something for dpsql, with what they say.
 
     Raises:
         SchemaError: the catalog can't be read.
     """
-    return fetch(con, _COMMENTS, [PREFIX])
+    return catalog.comments(PREFIX)
 
 
-def _noted(con: DuckDBPyConnection, place: Sequence[str] = ()) -> dict[str, str]:
+def _noted(catalog: Catalog, place: Sequence[str] = ()) -> dict[str, str]:
     """Return what comments say: of one schema of one database, or everywhere."""
     found: dict[str, str] = {}
-    for *where, table, comment in comments(con):
-        if where[: len(place)] == list(place):
+    for path, comment in comments(catalog):
+        if path[: len(place)] == tuple(place):
             with suppress(SchemaError):
-                found |= references_of(table, comment)
+                found |= references_of(path[-1], comment)
     return found
 
 
@@ -87,21 +71,19 @@ def _given(schema: Schema | None, unit: Unit | EachRow | None) -> dict[str, str]
     return found
 
 
-def check_references(
-    con: DuckDBPyConnection, schema: Schema | None, unit: Unit | EachRow | None
-) -> None:
+def check_references(catalog: Catalog, schema: Schema | None, unit: Unit | EachRow | None) -> None:
     """Check that references name columns, of one schema, that can be compared.
 
     Raises:
         SchemaError: one doesn't; the catalog can't be read.
     """
-    given = _noted(con) | _given(schema, unit)
+    given = _noted(catalog) | _given(schema, unit)
     if not given:
         return
-    places = {(str(d), str(s)) for d, s in fetch(con, _SCHEMAS)}
-    catalogs = [read_keys(partial(fetch, con), (*place, "")) for place in sorted(places)]
+    places = sorted(set(catalog.schemas()))
+    known = [read_keys(catalog.keys(place), (*place, "")) for place in places]
     for child, parent in given.items():
-        _check(child, parent, [one for one in catalogs if one.columns])
+        _check(child, parent, [one for one in known if one.columns])
 
 
 def _check(child: str, parent: str, catalogs: Sequence[KeyCatalog]) -> None:
@@ -129,7 +111,7 @@ def _check(child: str, parent: str, catalogs: Sequence[KeyCatalog]) -> None:
         )
 
 
-def check_way(con: DuckDBPyConnection, table: str, unit: ResolvedUnit) -> None:
+def check_way(catalog: Catalog, table: str, unit: ResolvedUnit) -> None:
     """Check that a way to a unit leads through stored tables.
 
     A step of a way reads rows as they stand. Those of a view may be computed of rows of several
@@ -139,11 +121,11 @@ def check_way(con: DuckDBPyConnection, table: str, unit: ResolvedUnit) -> None:
         SchemaError: it leads through a view; the catalog can't be read.
     """
     for join in unit.joins:
-        if not join.enforced and not is_table(con, join.path):
-            view: tuple[str, str, str] = join.path  # type: ignore[assignment]
+        if not join.enforced and not is_table(catalog, join.path):
+            view = join.path
             raise SchemaError(
                 f"The unit of {printable(table)} is in another table, {printable(view[-1])}, "
                 "which is a view, so it isn't clear whose its rows are.",
                 hint=f"store the id in a column of {printable(table)}; or "
-                f"{storing(con, view[1:], view)}",
+                f"{storing(catalog, view[1:], view)}",
             )

@@ -6,29 +6,17 @@ rows refer to none. So they are told apart from FOREIGN KEYs wherever it matters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import INTEGER_TYPES
+from dpsql.schema.facts import StoredKey, StoredKeys
 from dpsql.schema.units import Join, KeyPair
 
-COLUMNS = """
-    SELECT table_name, column_name, data_type, is_generated FROM system.main.duckdb_columns()
-    WHERE database_name = ? AND schema_name = ? AND NOT internal ORDER BY table_name, column_index
-"""
-CONSTRAINTS = """
-    SELECT table_name, constraint_type, constraint_column_names, referenced_table,
-        referenced_column_names
-    FROM system.main.duckdb_constraints()
-    WHERE database_name = ? AND schema_name = ?
-        AND constraint_type IN ('FOREIGN KEY', 'PRIMARY KEY', 'UNIQUE')
-    ORDER BY table_name, constraint_index
-"""
 _IDS = INTEGER_TYPES | {"HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "ENUM", "BLOB", "UUID"}
 _IDS |= {"DATE", "TIMESTAMP", "BOOLEAN"}
 """Types of which equal values are the same value, byte for byte."""
-Fetch = Callable[[str, Sequence[str]], list[tuple[object, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +94,29 @@ class KeyCatalog:
 
 
 def read_keys(
-    fetch: Fetch, path: tuple[str, ...], references: Mapping[str, str] | None = None
+    stored: StoredKeys, path: tuple[str, ...], references: Mapping[str, str] | None = None
 ) -> KeyCatalog:
     """Read the keys of a schema.
 
     Args:
-        fetch: runs a catalog query with parameters.
+        stored: what the database's catalog has of them.
         path: database, schema and name of a table of it.
         references: what is declared; of that what is about other schemas is left out, and what
             can't be followed, which `declared_keys.py` refuses.
     """
-    columns: dict[str, dict[str, str]] = {}
-    for table, column, type_, generated in fetch(COLUMNS, path[:2]):
-        columns.setdefault(str(table), {})[str(column)] = "" if generated else str(type_)
+    columns = stored.columns
     unique, edges = set[tuple[str, frozenset[str]]](), dict[str, list[Edge]]()
     others, primary = set[tuple[str, str]](), dict[str, tuple[str, ...]]()
-    found = [_spelled(columns, each) for each in fetch(CONSTRAINTS, path[:2])]
+    found = [_spelled(columns, each) for each in stored.keys]
     for table, kind, names, _, _ in found:
         if kind != "FOREIGN KEY":
             unique.add((table, frozenset(names)))
-            primary |= {table: tuple(names)} if kind == "PRIMARY KEY" else {}
+            primary |= {table: names} if kind == "PRIMARY KEY" else {}
     for table, kind, names, parent, keys in found:
         if kind != "FOREIGN KEY":
             continue
         if len(names) == len(keys) and (parent, frozenset(keys)) in unique:
-            edges.setdefault(table, []).append(Edge(tuple(names), parent, tuple(keys)))
+            edges.setdefault(table, []).append(Edge(names, parent, keys))
         else:
             others.add((table, parent))
     catalog = KeyCatalog(path, columns, edges, frozenset(others), primary)
@@ -181,28 +167,19 @@ def is_id(type_: str) -> bool:
     return type_.split("(")[0] in _IDS and not type_.endswith("]")
 
 
-_Constraint = tuple[str, str, list[str], str, list[str]]
-"""Table, kind, columns, and for a FOREIGN KEY the table and the columns that it references."""
-
-
-def _spelled(columns: Mapping[str, Mapping[str, str]], row: tuple[object, ...]) -> _Constraint:
+def _spelled(columns: Mapping[str, Mapping[str, str]], key: StoredKey) -> StoredKey:
     """Return a constraint with names as tables and columns have them.
 
     DuckDB keeps those in constraints as they were typed, where it ignores case.
     """
-    table, kind, names, parent, keys = row
-    own, other = _known(str(table), columns), _known(str(parent), columns)
-    return (
+    own, other = _known(key.table, columns), _known(key.parent, columns)
+    return StoredKey(
         own,
-        str(kind),
-        [_known(str(name), columns.get(own, ())) for name in _listed(names)],
+        key.kind,
+        tuple(_known(name, columns.get(own, ())) for name in key.columns),
         other,
-        [_known(str(key), columns.get(other, ())) for key in _listed(keys)],
+        tuple(_known(name, columns.get(other, ())) for name in key.keys),
     )
-
-
-def _listed(names: object) -> list[object]:
-    return names if isinstance(names, list) else []
 
 
 def _known(name: str, known: Collection[str]) -> str:

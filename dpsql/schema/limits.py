@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.domain import Domain
+from dpsql.schema.facts import Catalog
 from dpsql.schema.lookup import find, find_view, means, meant
 from dpsql.schema.names import closest
 from dpsql.schema.units import ResolvedUnit, RowLimit, Unit
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 
 def limited(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     path: Sequence[str],
     found: ResolvedUnit,
     said: Unit,
@@ -28,7 +25,7 @@ def limited(
     Where nothing bounds its rows, these can't be counted, so that limits say nothing of them.
 
     Args:
-        con: an open DuckDB connection; only its catalog is read.
+        catalog: tells of the tables.
         path: the table's.
         found: its unit.
         said: as it was declared.
@@ -47,23 +44,23 @@ def limited(
                 f"max_rows_per names columns of several tables: {printable(text)}.",
                 hint="a limit is for rows of one table.",
             )
-        if all(means(con, table, path) for table in tables):
+        if all(means(catalog, table, path) for table in tables):
             names = [column for _, _, column in parts]
             limits.add(_limit(path[-1], names, rows, found, columns))
         else:
-            _check_known(con, *tables)
+            _check_known(catalog, *tables)
     return replace(found, limits=tuple(sorted(limits)) if found.max_rows is not None else ())
 
 
-def _check_known(con: DuckDBPyConnection, table: str) -> None:
+def _check_known(catalog: Catalog, table: str) -> None:
     """Check that a table exists which a limit names: none may be misspelled.
 
     Raises:
         SchemaError: it doesn't.
     """
-    parts = meant(con, table)
-    if find_view(con, parts) is None:
-        find(con, parts)
+    parts = meant(catalog, table)
+    if find_view(catalog, parts) is None:
+        find(catalog, parts)
 
 
 def _limit(

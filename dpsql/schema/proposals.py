@@ -11,21 +11,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
 
 from dpsql.errors import SchemaError
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import check_way, references_for
 from dpsql.schema.drafts import singles_out
-from dpsql.schema.fetching import fetch
+from dpsql.schema.facts import Catalog
 from dpsql.schema.keys import KeyCatalog, comparable, read_keys
 from dpsql.schema.references import ids_of, leads_to, resolve_unit
 from dpsql.schema.table import Table
 from dpsql.schema.units import Unit
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 _PERSONS = frozenset(
     {"person", "people", "individual", "customer", "client", "buyer", "user", "member"}
@@ -58,12 +53,12 @@ class Proposal:
 
 
 def proposed(
-    con: DuckDBPyConnection, tables: Sequence[Table], declared: Schema | None = None
+    catalog: Catalog, tables: Sequence[Table], declared: Schema | None = None
 ) -> dict[tuple[str, ...], Proposal]:
     """Propose units and references for tables of which nothing says them.
 
     Args:
-        con: an open DuckDB connection; only its catalog is read.
+        catalog: tells of the tables.
         tables: the tables, as described.
         declared: what is declared already.
 
@@ -76,24 +71,23 @@ def proposed(
     found: dict[tuple[str, ...], Proposal] = {}
     for place in dict.fromkeys(table.path[:2] for table in tables):
         own = [table for table in tables if table.path[:2] == place]
-        found |= _Proposals(con, own, declared).of_tables()
+        found |= _Proposals(catalog, own, declared).of_tables()
     return found
 
 
 class _Proposals:
     """Proposes for the tables of one schema."""
 
-    def __init__(
-        self, con: DuckDBPyConnection, tables: Sequence[Table], declared: Schema | None
-    ) -> None:
+    def __init__(self, catalog: Catalog, tables: Sequence[Table], declared: Schema | None) -> None:
         path = tables[0].path
-        known = references_for(con, path, declared, None)
-        self._fetch, self._con, self._tables = partial(fetch, con), con, tables
-        self._guessed = dict(_guessed(read_keys(self._fetch, path, known)))
+        known = references_for(catalog, path, declared, None)
+        self._facts, self._tables = catalog, tables
+        self._stored = catalog.keys(path)
+        self._guessed = dict(_guessed(read_keys(self._stored, path, known)))
         self._references = known | {
             f"{table}.{column}": key for (table, column), key in self._guessed.items()
         }
-        self._catalog = read_keys(self._fetch, path, self._references)
+        self._catalog = read_keys(self._stored, path, self._references)
 
     def of_tables(self) -> Iterator[tuple[tuple[str, ...], Proposal]]:
         """Yield what may be declared, with the path of each table."""
@@ -135,8 +129,8 @@ class _Proposals:
         """Yield those keys that could be declared as the unit of a table."""
         for key in keys:
             with suppress(SchemaError):
-                unit = resolve_unit(self._fetch, table.path, Unit(key, 1, self._references))
-                check_way(self._con, table.name, unit)
+                unit = resolve_unit(self._stored, table.path, Unit(key, 1, self._references))
+                check_way(self._facts, table.name, unit)
                 yield key
 
 

@@ -1,4 +1,4 @@
-"""Find a privacy unit in DuckDB's catalog, along keys where it is in another table."""
+"""Find a privacy unit among the keys of a schema, along them where it is in another table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import option
-from dpsql.schema.keys import Edge, Fetch, KeyCatalog, is_id, match, read_keys, target
+from dpsql.schema.facts import StoredKeys
+from dpsql.schema.keys import Edge, KeyCatalog, is_id, match, read_keys, target
 from dpsql.schema.table import closest
 from dpsql.schema.units import Join, ResolvedUnit, Unit
 
@@ -17,18 +18,18 @@ MAX_HOPS = 16
 T = TypeVar("T")
 
 
-def resolve_unit(fetch: Fetch, path: tuple[str, ...], unit: Unit) -> ResolvedUnit:
+def resolve_unit(stored: StoredKeys, path: tuple[str, ...], unit: Unit) -> ResolvedUnit:
     """Find the columns that a unit's key means, and the way to them.
 
     Args:
-        fetch: runs a catalog query with parameters.
+        stored: what the database's catalog has of the keys of its schema.
         path: database, schema and name of the table.
         unit: the unit as declared.
 
     Raises:
         SchemaError: there is no such column, no keys lead to it, or several ways do.
     """
-    catalog = read_keys(fetch, path, unit.references)
+    catalog = read_keys(stored, path, unit.references)
     name = path[-1]
     own = _listed(unit.key, partial(match, known=catalog.columns.get(name, {})))
     if own is not None:
@@ -62,15 +63,15 @@ class ForeignKeys:
     """The keys by which rows of the tables of one schema refer to each other.
 
     Args:
-        fetch: runs a catalog query with parameters.
+        stored: what the database's catalog has of them.
         path: database, schema and name of a table of it.
         references: those that are declared, besides FOREIGN KEYs.
     """
 
     def __init__(
-        self, fetch: Fetch, path: tuple[str, ...], references: Mapping[str, str] | None = None
+        self, stored: StoredKeys, path: tuple[str, ...], references: Mapping[str, str] | None = None
     ) -> None:
-        self._catalog = read_keys(fetch, path, references)
+        self._catalog = read_keys(stored, path, references)
 
     def of(self, table: str) -> tuple[Join, ...]:
         """Return those of a table by which each row refers to one row or to none."""

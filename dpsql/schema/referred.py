@@ -20,31 +20,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from dpsql.errors import SchemaError, printable
 from dpsql.schema.combined import made_of
 from dpsql.schema.declarations import Schema
 from dpsql.schema.declared_keys import references_for
-from dpsql.schema.fetching import fetch
+from dpsql.schema.facts import Catalog
 from dpsql.schema.grain import grain
 from dpsql.schema.references import ForeignKeys
 from dpsql.schema.table import Parent, Table
 from dpsql.schema.units import EachRow, Join, Unit
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 _MOST_PARENTS = 64
 """Rows that a row refers to, by whatever way."""
 
 
 class Describe(Protocol):
-    """Describes a table by its name, as `catalog.read_table` does."""
+    """Describes a table by its name, as an engine does: views, too."""
 
     def __call__(
         self,
-        con: DuckDBPyConnection,
         name_parts: tuple[str, ...],
         declared: Schema | None = None,
         unit: Unit | EachRow | None = None,
@@ -53,7 +49,7 @@ class Describe(Protocol):
 
 
 def with_parents(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     table: Table,
     declared: Schema | None,
     unit: Unit | EachRow | None,
@@ -68,7 +64,7 @@ def with_parents(
     """
     if table.unit is None or made_of(table)[0] is not table:
         return table
-    return _Referred(con, table, declared, unit, describe).grain()
+    return _Referred(catalog, table, declared, unit, describe).grain()
 
 
 def over_both(first: Table, other: Table) -> str:
@@ -80,19 +76,19 @@ def over_both(first: Table, other: Table) -> str:
 
 
 def root_of(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     table: Table,
     declared: Schema | None,
     unit: Unit | EachRow | None,
     describe: Describe,
 ) -> str:
     """Return the table and the columns of the ids of a table's units."""
-    name, columns = _Referred(con, made_of(table)[0], declared, unit, describe).root
+    name, columns = _Referred(catalog, made_of(table)[0], declared, unit, describe).root
     return ", ".join(f"{name}.{column}" for column in columns)
 
 
 def check_same_units(
-    con: DuckDBPyConnection,
+    catalog: Catalog,
     first: Table,
     other: Table,
     declared: Schema | None,
@@ -124,7 +120,7 @@ def check_same_units(
     made = [made_of(table)[0] for table in (first, other)]
     if made[0].path == made[1].path and made[0].unit == made[1].unit:
         return  # one is made of the rows of the other
-    ways = [_Referred(con, table, declared, unit, describe) for table in made]
+    ways = [_Referred(catalog, table, declared, unit, describe) for table in made]
     roots = [way.root for way in ways]
     shown = [", ".join(printable(f"{name}.{column}") for column in ids) for name, ids in roots]
     if roots[0] != roots[1]:
@@ -149,17 +145,17 @@ class _Referred:
 
     def __init__(
         self,
-        con: DuckDBPyConnection,
+        catalog: Catalog,
         table: Table,
         declared: Schema | None,
         unit: Unit | EachRow | None,
         describe: Describe,
     ) -> None:
         self._table = table
-        known = references_for(con, table.path, declared, unit)
-        self._keys = ForeignKeys(partial(fetch, con), table.path, known)
+        known = references_for(catalog, table.path, declared, unit)
+        self._keys = ForeignKeys(catalog.keys(table.path), table.path, known)
         self._root = self._root_of(table)
-        self._describe = partial(describe, con, declared=declared, unit=unit)
+        self._describe = partial(describe, declared=declared, unit=unit)
         self._found: dict[tuple[str, ...], Table | None] = {table.path: table}
 
     @property

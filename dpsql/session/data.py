@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import duckdb
 
 from dpsql.calls import check_path, check_switch
+from dpsql.engines.catalog import DuckDBCatalog
 from dpsql.engines.combined import combined_rows
+from dpsql.engines.fetching import fetch
 from dpsql.engines.public import PublicReader
 from dpsql.engines.views import describe_table
 from dpsql.errors import (
@@ -30,9 +33,8 @@ from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.combined import RowCombination, bound_of, made_of
 from dpsql.schema.declared_keys import check_references
-from dpsql.schema.fetching import fetch
 from dpsql.schema.lookup import current_database, meant
-from dpsql.schema.referred import check_same_units, root_of, with_parents
+from dpsql.schema.referred import Describe, check_same_units, root_of, with_parents
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.session.unit_rows import with_units_cut
@@ -52,6 +54,16 @@ class DeclaredData:
     public: PublicReader
     made: Mapping[str, Table] = field(default_factory=dict)
     """What is made of rows of private tables for this question, by the name that it has there."""
+
+    @property
+    def catalog(self) -> DuckDBCatalog:
+        """What is public of the tables."""
+        return DuckDBCatalog(self.con)
+
+    @property
+    def describe(self) -> Describe:
+        """Describes tables and views."""
+        return partial(describe_table, self.catalog)
 
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection, declared: Declared) -> DeclaredData:
@@ -94,8 +106,8 @@ class DeclaredData:
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
-        check_declared(self.con, self.schema, describe_table)
-        check_references(self.con, self.schema, self.unit)
+        check_declared(self.catalog, self.schema, self.describe)
+        check_references(self.catalog, self.schema, self.unit)
         if request.report_cut:
             alone = replace(request, weights=None)
             script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)
@@ -136,11 +148,11 @@ class DeclaredData:
 
     def unbounded(self, table: Table) -> UnboundedError:
         """Say that nothing bounds the rows of units in a table."""
-        return unbounded(self.con, table, self.schema, self.unit)
+        return unbounded(self.catalog, table, self.schema, self.unit)
 
     def widened(self, table: Table) -> Table:
         """Give a private table the columns of the private rows that it refers to."""
-        return with_parents(self.con, table, self.schema, self.unit, describe_table)
+        return with_parents(self.catalog, table, self.schema, self.unit, self.describe)
 
     def combined(self, combination: RowCombination) -> Table:
         """Describe rows that are made of rows of several private tables, or of one twice.
@@ -153,7 +165,7 @@ class DeclaredData:
         for other in others:
             if [one.path for one in made_of(other)] != made:
                 self.check_same_units(first, other)
-        rows = bound_of(self.con, combination, self.schema, self.unit)
+        rows = bound_of(self.catalog, combination, self.schema, self.unit)
         return combined_rows(combination, self.root_of(first), rows)
 
     def check_same_units(self, first: Table, other: Table) -> None:
@@ -162,7 +174,7 @@ class DeclaredData:
         Raises:
             SchemaError: they aren't, or it isn't clear.
         """
-        check_same_units(self.con, first, other, self.schema, self.unit, describe_table)
+        check_same_units(self.catalog, first, other, self.schema, self.unit, self.describe)
 
     def private(self, parts: tuple[str, ...]) -> Table:
         """Describe a table that is not public, by any name.
@@ -172,7 +184,7 @@ class DeclaredData:
         """
         if parts[-1] in self.made:
             return self.made[parts[-1]]
-        table = describe_table(self.con, parts, self.schema, self.unit)
+        table = self.describe(parts, self.schema, self.unit)
         self.public.check_private(table)
         return table
 
@@ -180,11 +192,11 @@ class DeclaredData:
         """Describe a table that is not public by its name, as a schema has it."""
         if not isinstance(name, str):
             raise ArgumentError(f"{shown(name)} is no table's name.", hint='for example "orders".')
-        return self.private(meant(self.con, name))
+        return self.private(meant(self.catalog, name))
 
     def root_of(self, table: Table) -> str:
         """Return the table and the columns of the ids of a table's units."""
-        return root_of(self.con, table, self.schema, self.unit, describe_table)
+        return root_of(self.catalog, table, self.schema, self.unit, self.describe)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +218,7 @@ class PrivateData:
         Raises:
             StaleSchemaError: it was moved.
         """
-        if current_database(self.declared.con) != self.database:
+        if current_database(self.declared.catalog) != self.database:
             raise StaleSchemaError(
                 "The connection was moved to another database, and this ledger is not for that.",
                 hint="USE the first database again, or make a new session.",
@@ -223,7 +235,8 @@ class PrivateData:
         self.check_database()
         declared, first = self.declared, tables[0]
         for table in tables:
-            verify_unchanged(declared.con, table, declared.schema, declared.unit, describe_table)
+            given = declared.schema, declared.unit, declared.describe
+            verify_unchanged(declared.catalog, table, *given)
             if table is not first:
                 declared.check_same_units(first, table)
 

@@ -122,7 +122,7 @@ class Session:
         data = DeclaredData.of(con, declared)
         if budget is not None:
             check_budget(budget)
-        self._database = current_database(con)
+        self._database = current_database(data.catalog)
         self._ledger = open_ledger(self._database[1], declared.ledger)
         if budget is not None:
             self._ledger.set_total(budget)

@@ -22,7 +22,7 @@ import duckdb
 
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.schema import Unit
-from dpsql.schema.catalog import read_table
+from tests.helpers.described import read_table
 
 LABELS = (9, 16, 7, 15, 6, 5, 2, 42, 2)
 NUMBERS = (74, 16, 100, 100, 99, 30)

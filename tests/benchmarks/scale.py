@@ -18,10 +18,10 @@ import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.measurement.measure import measure
 from dpsql.release.marginals import NoisyMarginals
-from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Workload
 from examples.paper_tables import three_way
 from tests.helpers.charging import pay
+from tests.helpers.described import read_table
 
 ADULT = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
 BATCH = 1_000_000

@@ -15,12 +15,12 @@ import time
 import duckdb
 
 import dpsql
-from dpsql.schema.catalog import read_table
 from dpsql.sql import compile_script
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.outline import Outliner
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import parse_statement
+from tests.helpers.described import read_table
 
 CREATE = """
     CREATE TABLE adult (

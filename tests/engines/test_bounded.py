@@ -15,7 +15,7 @@ from dpsql.engines.bounded import kept_rows
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Schema, Unit
-from dpsql.schema.catalog import read_table
+from tests.helpers.described import read_table
 
 SCHEMA = Schema({"t": {"s": Domain.labels(["a", "A", "ab"])}})
 COLUMNS = "p VARCHAR, s VARCHAR, n INTEGER CHECK (n BETWEEN 0 AND 3), b BOOLEAN"

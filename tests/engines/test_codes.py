@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from dpsql.engines.duckdb import Coding, DuckDBEngine, bounded_scan, scan
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Unit
-from dpsql.schema.catalog import read_table
 from tests.engines.test_bounded import MACROS
+from tests.helpers.described import read_table
 
 INF = math.inf
 RULES = [(False, "drop"), (False, "clamp"), (True, "null"), (True, "drop"), (True, "clamp")]

@@ -11,8 +11,8 @@ import dpsql
 from dpsql.engines.bounded import kept_rows
 from dpsql.request import Request, named
 from dpsql.schema import Domain, Schema, Unit
-from dpsql.schema.catalog import read_table
 from dpsql.schema.names import quoted_name
+from tests.helpers.described import read_table
 from tests.release.test_private_joins import TABLES, shop, units
 
 SCHEMA = Schema(

@@ -12,8 +12,8 @@ import pytest
 from dpsql.engines.duckdb import Coding, DuckDBEngine, scan
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Table
-from dpsql.schema.lookup import current_database
 from dpsql.schema.names import quoted_name
+from tests.helpers.described import current_database
 
 ROWS = [
     (-2, "x", True, "it's", 7),

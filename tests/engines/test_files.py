@@ -14,10 +14,9 @@ import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.engines.files import root_of
-from dpsql.engines.views import describe_table
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema, Unit
-from dpsql.schema.catalog import verify_unchanged
+from tests.helpers.described import describe_table, verify_unchanged
 
 CLOCKS = {"h": Domain.integers(0, 3, nullable=True)}
 SCHEMA = Schema({"v": CLOCKS})
@@ -169,7 +168,7 @@ def test_a_folder_that_is_named_otherwise_makes_partitions_text(con, tmp_path):
     with pytest.raises(SchemaError, match="VARCHAR"):
         describe_table(con, ("v",), SCHEMA)
     with pytest.raises(StaleSchemaError):
-        verify_unchanged(con, table, SCHEMA, describe=describe_table)
+        verify_unchanged(con, table, SCHEMA)
 
 
 def test_views_of_views_of_files(con, folder):
@@ -382,11 +381,11 @@ CHANGES = {
 def test_changes_of_files_are_noticed(con, folder, change):
     view(con, quoted(folder / "*.parquet"))
     table = describe_table(con, ("v",), SCHEMA)
-    verify_unchanged(con, table, SCHEMA, describe=describe_table)
+    verify_unchanged(con, table, SCHEMA)
     table.origin.check_unchanged()
     change(folder)
     with pytest.raises(StaleSchemaError) as caught:
-        verify_unchanged(con, table, SCHEMA, describe=describe_table)
+        verify_unchanged(con, table, SCHEMA)
     assert caught.value.hint
     if change is not CHANGES["added"]:
         with pytest.raises(StaleSchemaError):

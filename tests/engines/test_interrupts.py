@@ -14,7 +14,7 @@ import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.engines.interrupts import _Watch, interruptible
-from dpsql.schema.catalog import read_table
+from tests.helpers.described import read_table
 from tests.session.tools import create
 
 LONG = "SELECT count(*) FROM range(100000000000) AS t(i) WHERE sin(i) > 2"

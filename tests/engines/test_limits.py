@@ -16,10 +16,10 @@ from dpsql.engines.bounded import kept_rows
 from dpsql.engines.columns import Parameters
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.schema import Domain, Schema, Unit
-from dpsql.schema.catalog import read_table
 from dpsql.schema.units import RowLimit
 from dpsql.workload.spread import SpreadRows, spreads_of
 from tests.engines.test_bounded import COLUMNS, ROWS, SCHEMA, connect, fill
+from tests.helpers.described import read_table
 
 S, N, SN = RowLimit(("s",), 2), RowLimit(("n",), 1), RowLimit(("s", "n"), 1)
 LIMITS = [(S,), (N,), (SN,), (S, N), (SN, S), (N, S, SN)]

@@ -12,8 +12,8 @@ import pytest
 import dpsql
 from dpsql.engines.columns import source_of
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
-from dpsql.engines.views import describe_table
 from dpsql.errors import InternalError, SchemaError
+from tests.helpers.described import describe_table
 from tests.helpers.inserted import insert
 from tests.helpers.random_databases import RandomDatabase
 

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.views import describe_table
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import EACH_ROW, Domain, Schema, Unit
-from dpsql.schema.catalog import read_table, verify_unchanged
-from dpsql.schema.lookup import current_database
+from tests.helpers.described import current_database, describe_table, read_table, verify_unchanged
 
 COLUMNS = """
     id INTEGER, age INTEGER CHECK (age BETWEEN 0 AND 9), "a ""b" BOOLEAN NOT NULL, town VARCHAR,
@@ -352,10 +350,10 @@ def test_what_changes_between_plan_and_release_is_noticed(con, change):
     make(con, "SELECT age FROM t", "w")
     make(con, "SELECT age FROM w WHERE age > 3")
     table = describe_table(con, ("v",))
-    verify_unchanged(con, table, describe=describe_table)
+    verify_unchanged(con, table)
     con.execute(change).fetchall()
     with pytest.raises(StaleSchemaError) as caught:
-        verify_unchanged(con, table, describe=describe_table)
+        verify_unchanged(con, table)
     assert caught.value.hint
 
 

@@ -14,7 +14,7 @@ import dpsql.polars_namespace
 from dpsql.engines.frames import store_frame
 from dpsql.errors import SchemaError
 from dpsql.privacy import Ledger
-from dpsql.schema.catalog import read_table
+from tests.helpers.described import read_table
 
 LARGE = dpsql.Budget(rho=10_000)
 COUNT = "COUNT(*) AS n FROM self"

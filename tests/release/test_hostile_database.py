@@ -16,9 +16,9 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine, Scan
 from dpsql.errors import InternalError, StaleSchemaError
-from dpsql.schema.catalog import read_table
 from dpsql.session import tasks
 from tests.helpers.changes import change_while_planning
+from tests.helpers.described import read_table
 from tests.helpers.inserted import insert
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 10))

@@ -9,10 +9,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.views import describe_table
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema.document import write_toml
 from dpsql.schema.stored import table_from_json, table_to_json
+from tests.helpers.described import describe_table
 from tests.helpers.inserted import insert
 from tests.release.test_private_joins import HUGE, TABLES, shop, units
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent

@@ -18,10 +18,10 @@ from dpsql.measurement.measure import apply, measure
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.polars_namespace import PrivateFrame
 from dpsql.release.marginals import reconstruct
-from dpsql.schema.catalog import read_table
 from dpsql.workload import Identity, Matrix, Prefix, Workload
 from tests.helpers.changes import change_while_planning
 from tests.helpers.charging import pay
+from tests.helpers.described import read_table
 from tests.helpers.inserted import insert
 from tests.helpers.seeded import SeededBits
 from tests.oracle import every_space

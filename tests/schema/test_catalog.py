@@ -10,8 +10,8 @@ import pytest
 import dpsql
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema
-from dpsql.schema.catalog import read_table, verify_unchanged
 from dpsql.schema.checks import values_from_checks
+from tests.helpers.described import read_table, verify_unchanged
 
 
 @pytest.fixture

@@ -15,14 +15,13 @@ from hypothesis import HealthCheck, assume, given, settings
 import dpsql
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Table, Unit
-from dpsql.schema.catalog import check_declared, read_table
 from dpsql.schema.document import TODO, write_toml
 from dpsql.schema.drafts import declaration_hint
-from dpsql.schema.lookup import table_names
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.stored import table_from_json, table_to_json
 from dpsql.schema.toml import MAX_BYTES, parse_toml
 from dpsql.schema.units import Join, ResolvedUnit
+from tests.helpers.described import check_declared, read_table, table_names
 from tests.schema.strategies import declared_domains, tables
 from tests.sql.people import CREATE
 

@@ -4,12 +4,11 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.views import describe_table
 from dpsql.schema import Schema
 from dpsql.schema.document import TODO, write_toml
-from dpsql.schema.lookup import table_names
-from dpsql.schema.proposals import Proposal, proposed
+from dpsql.schema.proposals import Proposal
 from dpsql.schema.toml import parse_toml
+from tests.helpers.described import describe_table, proposed, table_names
 from tests.helpers.inserted import insert
 
 SHOP = """

@@ -10,8 +10,8 @@ import pytest
 import dpsql
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema, Unit
-from dpsql.schema.catalog import check_declared, read_table, verify_unchanged
 from dpsql.schema.units import Join
+from tests.helpers.described import check_declared, read_table, verify_unchanged
 
 SHOP = """
     CREATE TABLE customers (id VARCHAR PRIMARY KEY, number INTEGER UNIQUE, size DOUBLE);

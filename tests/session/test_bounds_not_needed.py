@@ -8,8 +8,8 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.views import describe_table
 from dpsql.errors import InternalError, LedgerError, StaleSchemaError
+from tests.helpers.described import describe_table
 from tests.helpers.inserted import insert
 
 HUGE = dpsql.Budget(rho=10**12)

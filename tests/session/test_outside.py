@@ -10,8 +10,8 @@ import pytest
 import dpsql
 from dpsql.errors import UndeterminedError
 from dpsql.release.measurements import decode
-from dpsql.schema.catalog import read_table
 from dpsql.sql.frontend import compile_script
+from tests.helpers.described import read_table
 
 D = dpsql.Domain
 COLUMNS = {

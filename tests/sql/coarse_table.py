@@ -14,9 +14,9 @@ import dpsql
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
-from dpsql.schema.catalog import read_table
 from dpsql.sql import compile_script
 from dpsql.sql.frontend import no_public_tables
+from tests.helpers.described import read_table
 from tests.sql.reference import close, plain
 
 SCHEMA = dpsql.Schema(

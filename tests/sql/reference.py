@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import dpsql
 from dpsql.engines.public import PublicReader
-from dpsql.schema.catalog import read_table
 from dpsql.sql import compile_script
+from tests.helpers.described import read_table
 from tests.sql.people import FIXTURES, PUBLIC, connect
 
 __all__ = ["FIXTURES", "PUBLIC", "compile_one", "connect", "differences"]

@@ -9,11 +9,11 @@ import pytest
 
 import dpsql
 from dpsql.errors import SchemaError
-from dpsql.schema.catalog import read_table
 from dpsql.schema.document import write_toml
 from dpsql.schema.stored import table_from_json, table_to_json
 from dpsql.schema.toml import parse_toml
 from dpsql.sql import compile_script
+from tests.helpers.described import read_table
 
 ROOT = Path(__file__).parents[2]
 PRECISE = dpsql.Budget(rho=10**10)

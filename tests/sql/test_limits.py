@@ -15,9 +15,9 @@ from dpsql.errors import (
     UnsupportedSqlError,
 )
 from dpsql.schema import Domain, Table
-from dpsql.schema.catalog import read_table
 from dpsql.sql import assemble, compile_script, split_script
 from dpsql.sql.text.limits import MAX_SCRIPT_BYTES
+from tests.helpers.described import read_table
 from tests.sql import reference
 from tests.sql.test_accepted import STATEMENTS
 from tests.sql.test_refused import REFUSED

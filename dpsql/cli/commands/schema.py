@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from duckdb import DuckDBPyConnection
-
+    from dpsql.engines.catalog import DuckDBCatalog
     from dpsql.schema import Schema, Table
     from dpsql.schema.domain import NumberBounds
     from dpsql.schema.proposals import Proposal
@@ -34,6 +34,7 @@ def schema(
 
     No row is read. Columns without a public domain come with a hint at how to declare one.
     """
+    from dpsql.engines.catalog import DuckDBCatalog
     from dpsql.schema.document import write_toml
     from dpsql.schema.proposals import Proposal, proposed
 
@@ -41,8 +42,9 @@ def schema(
         raise click.UsageError("Choose one of --toml and --json.")
     with opening.database(db) as con:
         given = opening.schema_file(declared)
-        tables = _tables(con, names, given)
-        proposals = proposed(con, tables, given)
+        catalog = DuckDBCatalog(con)
+        tables = _tables(catalog, names, given)
+        proposals = proposed(catalog, tables, given)
     each = [(table, proposals.get(table.path, Proposal())) for table in tables]
     if as_toml:
         output.say(write_toml(tables, proposals).removesuffix("\n"))
@@ -53,22 +55,20 @@ def schema(
             _print(*one)
 
 
-def _tables(
-    con: DuckDBPyConnection, names: tuple[str, ...], declared: Schema | None
-) -> list[Table]:
+def _tables(catalog: DuckDBCatalog, names: tuple[str, ...], declared: Schema | None) -> list[Table]:
     from dpsql.engines.views import describe_table
     from dpsql.schema.catalog import check_declared
     from dpsql.schema.lookup import table_names
 
-    check_declared(con, declared, describe_table)
+    check_declared(catalog, declared, partial(describe_table, catalog))
     found = [tuple(name.split(".")) for name in names]
-    found = found or table_names(con) or table_names(con, views=True)
+    found = found or table_names(catalog) or table_names(catalog, views=True)
     if not found:
         raise SchemaError(
             "The database has no table.",
             hint="CREATE TABLE people AS FROM 'people.parquet'; makes one, in DuckDB.",
         )
-    return [describe_table(con, parts, declared) for parts in found]
+    return [describe_table(catalog, parts, declared) for parts in found]
 
 
 def _print(table: Table, proposal: Proposal) -> None:

@@ -1,0 +1,215 @@
+"""DuckDB's catalog, as the facts that descriptions of tables are made of.
+
+Estimated sizes and statistics are private although the catalog offers them, so each query below
+names the few catalog columns that it needs. Functions are named with their schema, so that no
+macro of the database can take their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpsql.engines.fetching import Row, fetch
+from dpsql.schema.checks import collated
+from dpsql.schema.facts import (
+    Catalog,
+    Database,
+    NamedTable,
+    SchemaPath,
+    StoredColumn,
+    StoredKey,
+    StoredKeys,
+    StoredTable,
+    StoredView,
+    TableComment,
+)
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_CURRENT = "SELECT system.main.current_database(), system.main.current_schema()"
+_DATABASE = "SELECT path, type FROM system.main.duckdb_databases() WHERE database_name = ?"
+_TABLES = """
+    SELECT database_name, schema_name, table_name, temporary OR internal
+    FROM system.main.duckdb_tables()
+    WHERE system.main.lower(table_name) = system.main.lower(?)
+"""
+_VIEWS = """
+    SELECT database_name, schema_name, view_name, sql, comment,
+        system.main.map_contains(tags, 'duckdb_python_register')
+    FROM system.main.duckdb_views()
+    WHERE system.main.lower(view_name) = system.main.lower(?) AND NOT internal
+"""
+_TABLE_NAMES = """
+    SELECT schema_name, table_name FROM system.main.duckdb_tables()
+    WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
+    ORDER BY schema_name <> system.main.current_schema(), schema_name, table_name
+"""
+_VIEW_NAMES = """
+    SELECT schema_name, view_name FROM system.main.duckdb_views()
+    WHERE database_name = system.main.current_database() AND NOT internal AND NOT temporary
+    ORDER BY schema_name <> system.main.current_schema(), schema_name, view_name
+"""
+_COLUMNS = """
+    SELECT column_name, data_type, is_nullable, is_generated, comment
+    FROM system.main.duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index
+"""
+_TABLE = """
+    SELECT comment, sql, system.main.current_setting('default_collation')
+    FROM system.main.duckdb_tables()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ?
+"""
+_CHECKS = """
+    SELECT expression FROM system.main.duckdb_constraints()
+    WHERE database_name = ? AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK'
+    ORDER BY constraint_index
+"""
+_KEY_COLUMNS = """
+    SELECT table_name, column_name, data_type, is_generated FROM system.main.duckdb_columns()
+    WHERE database_name = ? AND schema_name = ? AND NOT internal ORDER BY table_name, column_index
+"""
+_KEYS = """
+    SELECT table_name, constraint_type, constraint_column_names, referenced_table,
+        referenced_column_names
+    FROM system.main.duckdb_constraints()
+    WHERE database_name = ? AND schema_name = ?
+        AND constraint_type IN ('FOREIGN KEY', 'PRIMARY KEY', 'UNIQUE')
+    ORDER BY table_name, constraint_index
+"""
+_SCHEMAS = """
+    SELECT DISTINCT database_name, schema_name FROM system.main.duckdb_columns() WHERE NOT internal
+"""
+_COMMENTS = """
+    SELECT database_name, schema_name, table_name, comment FROM system.main.duckdb_tables()
+    WHERE system.main.contains(comment, $1)
+    UNION ALL
+    SELECT database_name, schema_name, view_name, comment FROM system.main.duckdb_views()
+    WHERE system.main.contains(comment, $1)
+"""
+_ZONES = "SELECT name FROM system.main.pg_timezone_names()"
+_CLOCK = """
+    SELECT system.main."timezone"(?, '2024-07-01 12:00:00+00'::TIMESTAMPTZ)::VARCHAR
+"""
+_BYTES = frozenset({"BINARY", "C", "POSIX"})
+"""Collations that tell all texts apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class DuckDBCatalog(Catalog):
+    """What DuckDB's catalog tells on a connection; see `Catalog`.
+
+    Args:
+        con: an open connection; only its catalog is read.
+    """
+
+    con: DuckDBPyConnection
+    system = "DuckDB"
+
+    def fetch(self, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
+        """Run a statement that reads no rows of tables; see `fetching.fetch`."""
+        return fetch(self.con, sql, parameters)
+
+    def current(self) -> SchemaPath:
+        """Return the current database and schema; see `Catalog`."""
+        ((database, schema),) = self.fetch(_CURRENT)
+        return SchemaPath(str(database), str(schema))
+
+    def database(self, name: str) -> Database | None:
+        """Return a database of DuckDB's own; see `Catalog`."""
+        found = self.fetch(_DATABASE, [name])
+        if len(found) != 1 or str(found[0][1]).lower() != "duckdb":
+            return None
+        path = found[0][0]
+        return Database(name, Path(path) if path else None)
+
+    def tables_named(self, name: str) -> list[NamedTable]:
+        """List the tables of a name; see `Catalog`."""
+        return [NamedTable((d, s, t), hidden) for d, s, t, hidden in self.fetch(_TABLES, [name])]
+
+    def views_named(self, name: str) -> list[StoredView]:
+        """List the views of a name; see `Catalog`."""
+        return [
+            StoredView((database, schema, view), str(sql), comment, registered)
+            for database, schema, view, sql, comment, registered in self.fetch(_VIEWS, [name])
+        ]
+
+    def table_names(self) -> list[tuple[str, str]]:
+        """List schema and name of all stored tables; see `Catalog`."""
+        return [(schema, table) for schema, table in self.fetch(_TABLE_NAMES)]
+
+    def view_names(self) -> list[tuple[str, str]]:
+        """List schema and name of all stored views; see `Catalog`."""
+        return [(schema, view) for schema, view in self.fetch(_VIEW_NAMES)]
+
+    def columns(self, path: Sequence[str]) -> list[StoredColumn]:
+        """List the columns of a table or a view; see `Catalog`."""
+        return [StoredColumn(*row) for row in self.fetch(_COLUMNS, list(path))]
+
+    def table(self, path: Sequence[str]) -> StoredTable | None:
+        """Return a table; see `Catalog`.
+
+        A view has columns too: one that took the table's place must not pass for it.
+        """
+        columns = tuple(self.columns(path))
+        found = self.fetch(_TABLE, list(path))
+        if not columns or not found:
+            return None
+        ((comment, definition, collation),) = found
+        checks = tuple(text for (text,) in self.fetch(_CHECKS, list(path)))
+        apart = _collated(columns, definition or "", collation)
+        return StoredTable(columns, comment, checks, apart)
+
+    def keys(self, path: Sequence[str]) -> StoredKeys:
+        """Return the keys of the tables of a schema; see `Catalog`."""
+        columns: dict[str, dict[str, str]] = {}
+        for table, column, type_, generated in self.fetch(_KEY_COLUMNS, path[:2]):
+            columns.setdefault(str(table), {})[str(column)] = "" if generated else str(type_)
+        return StoredKeys(columns, tuple(_key(*row) for row in self.fetch(_KEYS, path[:2])))
+
+    def schemas(self) -> list[SchemaPath]:
+        """List the schemas that have tables; see `Catalog`."""
+        return [SchemaPath(str(database), str(schema)) for database, schema in self.fetch(_SCHEMAS)]
+
+    def comments(self, text: str) -> list[TableComment]:
+        """List the comments that have a text in them; see `Catalog`."""
+        return [
+            TableComment((d, s, name), comment)
+            for d, s, name, comment in self.fetch(_COMMENTS, [text])
+        ]
+
+    def zones(self) -> list[str]:
+        """List the time zones that are known; see `Catalog`."""
+        return [name for (name,) in self.fetch(_ZONES)]
+
+    def is_gregorian(self, zone: str) -> bool:
+        """Whether times are shown in a zone by the Gregorian calendar; see `Catalog`.
+
+        DuckDB tells the clock of a zone by the calendar of the session, which is a setting. Its
+        own zone makes no difference.
+        """
+        ((clock,),) = self.fetch(_CLOCK, [zone])
+        return str(clock).startswith(("2024-06-30", "2024-07-0"))
+
+    def copying(self, relation: str, name: str) -> str:
+        """Write the statement that stores a relation as a table; see `Catalog`."""
+        return f"CREATE TABLE {name} AS FROM {relation};"
+
+
+def _key(table: str, kind: Any, names: Any, parent: str | None, keys: Any) -> StoredKey:
+    return StoredKey(str(table), kind, _listed(names), str(parent), _listed(keys))
+
+
+def _listed(names: object) -> tuple[str, ...]:
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _collated(columns: Sequence[StoredColumn], definition: str, default: str) -> frozenset[str]:
+    """Return the columns of texts whose CHECKs also let texts pass that they don't name."""
+    texts = frozenset(column.name for column in columns if column.type == "VARCHAR")
+    if default and default.upper() not in _BYTES:
+        return texts  # of this connection, and its CHECKs follow it
+    return texts & collated(definition, [column.name for column in columns]) if texts else texts
