@@ -23,7 +23,7 @@ import numpy as np
 
 from dpsql.errors import InternalError, SqlError
 from dpsql.linalg.arrays import Array
-from dpsql.sql.computing.fractions import Step
+from dpsql.sql.computing.steps import Step
 
 CONFIDENCE = 0.95
 """The probability of a quantile's interval, if no other is asked for."""
@@ -158,6 +158,10 @@ def _applied(step: Step, end: Array) -> Array:
                 return np.asarray(end * step.number)
             case "round":
                 return np.asarray(np.round(end, int(step.number)))
+            case "floor":
+                return np.floor(end)
+            case "ceil":
+                return np.ceil(end)
             case "greatest":
                 return np.maximum(end, step.number)
             case "least":

@@ -13,10 +13,11 @@ from dpsql.errors import ResourceLimitError
 from dpsql.linalg.arrays import Ints
 from dpsql.release.answers import Answers, GroupBox, computed, keys, parts, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
-from dpsql.release.noise import Noise
+from dpsql.release.noise import Noise, rounded
 from dpsql.sql.compiled import Statement
 from dpsql.sql.computing.fractions import COLUMNS, Placed
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
+from dpsql.sql.computing.steps import rounding_of
 from dpsql.workload.factors import MAX_CELLS
 
 DESCRIBED = ("column", "role", "variance", "reason")
@@ -181,6 +182,7 @@ class AnsweredFrames:
                 columns.append(column)
             else:
                 variances = noise.variances(result.to_series(width + i))
+                variances = _rounded(post, i, result, variances)
                 known = column.is_not_null()
                 if column.dtype.is_float():
                     known &= column.is_finite().fill_null(value=False)
@@ -243,6 +245,20 @@ def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise:
     hidden = len(post.everything) + placed.at
     known = noise.joint(result.to_series(hidden), result.to_series(hidden + 1))
     return Quotient(top, bottom, *known, least, largest)
+
+
+def _rounded(post: Postprocessing, i: int, result: pl.DataFrame, variances: pl.Series) -> pl.Series:
+    """Return the variances of an output, given those that it has if nothing is rounded."""
+    placed = post.fractions.get(i)
+    last = None if placed is None else rounding_of(placed.fraction.steps)
+    if placed is None or last is None:
+        return variances
+    top, bottom = (result.to_series(placed.at + j).cast(pl.Float64).to_numpy() for j in (0, 1))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        before = Interval(top / bottom, top / bottom).after(last.before).lower / last.width
+    size = (last.factor * last.width) ** 2
+    given = variances.cast(pl.Float64).to_numpy() / size
+    return pl.Series(size * rounded(before + last.shift, given)).fill_nan(None)
 
 
 def _note(post: Postprocessing, i: int) -> str:

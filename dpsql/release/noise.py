@@ -26,6 +26,8 @@ from dpsql.sql.compiled import AnswerTable, GroupingSet, Statement
 from dpsql.sql.computing.pairs import ROWS
 
 _KEY = ["value", "set", "column", "row"]
+_STEPS = np.arange(1.0, 9.0)
+"""How far noise of variance 1 moves what is rounded to whole numbers; farther in 1 of 10^13."""
 MAX_COMBINED = 20_000
 """Values whose variance is computed from combined queries; beyond, it is left out."""
 
@@ -179,6 +181,36 @@ class Noise:
             total[values] = self._reconstruction.combined_variances(terms, domain)
         except ResourceLimitError:
             total[values] = np.nan
+
+
+def rounded(values: Array, variances: Array) -> Array:
+    """Return by how much values that are rounded to whole numbers are off, as mean squares.
+
+    Noise is added before, and moves a value by whole steps or not at all: mostly not at all where
+    it lies in the middle of its step, and by a whole step in every other case at the edge of one.
+    Of a noisy value z with variance s², what was there before the noise is taken to lie around z
+    as z lies around it. It is rounded to another number than R, by at least j, where it lies
+    beyond R ± (j − 1/2), so that with j² = 1 + 3 + … + (2j − 1) the mean square is
+
+        Σ_j (2j − 1) · (P(beyond R + j − 1/2) + P(beyond R − j + 1/2)).
+
+    Of much noise it is s² + (R − z)² + 1/12, as by the Euler-Maclaurin formula; from s = 1 on the
+    difference is below 1e-7. Averaged over z, little noise makes √(2/π)·s, and much s² + 1/6.
+
+    Args:
+        values: before they are rounded, with noise.
+        variances: of these.
+    """
+    from scipy.special import ndtr  # slow to import, and few statements round
+
+    nearest, deviations = np.round(values), np.sqrt(variances)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        off = (nearest - values)[..., None] / deviations[..., None]
+        edges = (_STEPS - 0.5) / deviations[..., None]
+        beyond = ndtr(-(edges + off)) + ndtr(-(edges - off))
+        few = (2 * _STEPS - 1) * beyond
+        found = np.where(variances < 1, few.sum(-1), variances + (nearest - values) ** 2 + 1 / 12)
+    return np.where(variances > 0, found, variances)
 
 
 def _flat(pairs: pl.Series) -> pl.DataFrame:

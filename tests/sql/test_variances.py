@@ -211,7 +211,7 @@ def test_smooth(con, name, monkeypatch):
         ("SELECT a, COUNT(*) > 5 AS big FROM t GROUP BY a", ""),
         ("SELECT DISTINCT COUNT(*) AS n FROM t GROUP BY a", "DISTINCT"),
         ("SELECT COUNT(*) AS n FROM t UNION SELECT SUM(h) FROM t", ""),
-        ("SELECT a, floor(COUNT(*)) AS n FROM t GROUP BY a", "FLOOR"),
+        ("SELECT a, sin(COUNT(*)) AS n FROM t GROUP BY a", "SIN"),
         ("SELECT MIN(n) AS n FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a)", "MIN"),
         ("SELECT COUNT(*)::VARCHAR AS n FROM t", "cast"),
     ],

@@ -26,26 +26,16 @@ from sqlglot import exp
 from dpsql.sql.binding.core import AnswerColumn, Linear, Role
 from dpsql.sql.binding.expressions import Expr, paren, ratio, render, times
 from dpsql.sql.binding.moments import present, variance
+from dpsql.sql.computing.steps import Step, literal_of, steps_of
 from dpsql.sql.lowering.lower import LoweredCore
 
 COLUMNS = 4
 """What is added for each fraction: top, bottom, and the least and the largest possible value."""
-_MONOTONE: dict[type[Expr], str] = {exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp"}
 _ATOMS = (exp.Column, exp.Window, exp.AggFunc, exp.Filter, exp.Subquery)
 MAX_COLLECTED = 1_000
 """Rows over which lists of windows and subqueries are made a second time."""
 Limits = Mapping[str, tuple[Expr, Expr]]
 """For quotients, by their text: the least and the largest value that is possible."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A monotone function that is applied to the ends of an interval."""
-
-    name: str
-    """sqrt, ln, exp, round, plus, times, greatest or least."""
-    number: float = 0.0
-    """The digits, the summand, the factor or the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +131,7 @@ def fraction_of(item: Expr, limits: Limits) -> Fraction | None:
     """
     if _is_public(item):
         return None
-    steps, inner = _steps(item.copy().transform(_unguarded))
+    steps, inner = steps_of(item.copy().transform(_unguarded))
     found = _fraction(inner, limits)
     if not found.bottom and all(step.name in ("plus", "times") for step in steps):
         return None
@@ -152,7 +142,7 @@ def fraction_of(item: Expr, limits: Limits) -> Fraction | None:
 
 def _unguarded(node: Expr) -> Expr:
     """Take NULLIF(x, 0) for x, which it is but for x = 0, where there is no quotient."""
-    guard = isinstance(node, exp.Nullif) and _literal(node.expression) == 0
+    guard = isinstance(node, exp.Nullif) and literal_of(node.expression) == 0
     return node.this if guard else node
 
 
@@ -184,79 +174,6 @@ def _inside(top: Linear, bottom: Linear) -> bool:
     missing = set(bottom.filters) - set(top.filters)
     own = {present(weight).sql for weight in top.weights}
     return all(condition.sql in own for condition in missing)
-
-
-# ── steps ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def _steps(node: Expr) -> tuple[list[Step], Expr]:
-    """Take monotone functions off an expression, the last one first."""
-    steps: list[Step] = []
-    while True:
-        found = _step(node)
-        if found is None:
-            return steps, node
-        step, node = found
-        steps += [step] if step is not None else []
-
-
-def _step(node: Expr) -> tuple[Step | None, Expr] | None:
-    if isinstance(node, (exp.Paren, exp.Alias, exp.Try)):
-        return None, node.this
-    if isinstance(node, (exp.Cast, exp.TryCast)):
-        if node.to.this in exp.DataType.FLOAT_TYPES:
-            return None, node.this
-        whole = node.to.this in exp.DataType.INTEGER_TYPES
-        return (Step("round"), node.this) if whole else None
-    if isinstance(node, exp.Neg):
-        return Step("times", -1.0), node.this
-    if type(node) in _MONOTONE:
-        return Step(_MONOTONE[type(node)]), node.this
-    if isinstance(node, exp.Case):
-        root = _root(node)
-        return (Step("sqrt"), root) if root is not None else None
-    if isinstance(node, exp.Round):
-        digits = _literal(node.args.get("decimals")) if node.args.get("decimals") else 0.0
-        return (Step("round", digits), node.this) if digits is not None else None
-    if isinstance(node, (exp.Greatest, exp.Least)) and len(node.expressions) == 1:
-        bound = _literal(node.expressions[0])
-        return (Step(node.key, bound), node.this) if bound is not None else None
-    return _affine(node)
-
-
-def _affine(node: Expr) -> tuple[Step, Expr] | None:
-    """Take a number off a sum, a product or a quotient."""
-    if not isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
-        return None
-    left, right = _literal(node.this), _literal(node.expression)
-    if isinstance(node, exp.Div):
-        if right:
-            return Step("times", 1 / right), node.this
-        inner = node.this.unnest()  # 100.0 * n / m is 100.0 times n / m
-        if isinstance(inner, exp.Mul):
-            factor = _literal(inner.this)
-            if factor is not None:
-                return Step("times", factor), ratio(inner.expression, node.expression)
-        return None
-    if isinstance(node, exp.Mul):
-        factor, other = (left, node.expression) if left is not None else (right, node.this)
-        return (Step("times", factor), other) if factor else None
-    sign = -1.0 if isinstance(node, exp.Sub) else 1.0
-    if right is not None:
-        return Step("plus", sign * right), node.this
-    return (Step("plus", left), node.expression) if left is not None and sign > 0 else None
-
-
-def _root(node: exp.Case) -> Expr | None:
-    """Return x of CASE WHEN x >= 0 THEN sqrt(x) END, which is how deviations are written."""
-    branches = node.args["ifs"]
-    if node.this is not None or node.args.get("default") is not None or len(branches) != 1:
-        return None
-    condition, root = branches[0].this, branches[0].args.get("true")
-    if not isinstance(root, exp.Sqrt) or not isinstance(condition, exp.GTE):
-        return None
-    same = render(condition.this) == render(root.this) and _literal(condition.expression) == 0
-    return root.this if same else None
 
 
 # ── fractions ──────────────────────────────────────────────────────────────────────────────────
@@ -321,18 +238,6 @@ def _is_public(node: Expr) -> bool:
     """Whether an expression is the same whatever the noise is; in doubt it isn't."""
     parts = map(AnswerColumn.of, node.find_all(*_ATOMS))
     return all(part is not None and part.public for part in parts)
-
-
-def _literal(node: Expr | None) -> float | None:
-    """Return the number that is written; None if it isn't one."""
-    if not isinstance(node, Expr):
-        return None
-    inner = node.unnest()
-    if isinstance(inner, exp.Neg):
-        number = _literal(inner.this)
-        return None if number is None else -number
-    number_written = isinstance(inner, exp.Literal) and not inner.is_string
-    return float(inner.name) if number_written else None
 
 
 def _number(value: float) -> Expr:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.sql.binding.expressions import NESTED, Expr, paren, ratio, times
+from dpsql.sql.computing.steps import is_whole
 
 IsLeaf = Callable[[Expr], str | None]
 """Returns the name of a noisy value, None for anything else."""
@@ -136,7 +137,7 @@ def _function(node: Expr, leaf: IsLeaf) -> Gradient:
     if any(_depends(other, leaf) for other in others):
         raise NotSmoothError(f"{named(node)} of several noisy values has no derivative here")
     inner = gradient(x, leaf)
-    if isinstance(node, (exp.Round, exp.Nullif)):
+    if isinstance(node, (exp.Round, exp.Nullif)) or is_whole(node):
         return Gradient(inner.partial, exact=False)
     if isinstance(node, exp.Coalesce):
         filled = {n: _call("coalesce", d, exp.Literal.number(0)) for n, d in inner.partial.items()}
