@@ -1,49 +1,71 @@
 """Counts that a data-adaptive mechanism may ask about, each time for its price. Trusted.
 
+What is counted of one table, or of several with rows of the same units; there each marginal has the
+axis of its table's counts among its attributes, a measure m (see `engines.base.Counted`). Let
+
+    c_r = k·M_m   if the marginal r has the measure m, of which a record adds at most M_m,
+    c_r = k       if nothing but rows is counted, and there are no measures,
+
+with k the most records of one unit that are counted. k and M_m are what those who counted say of
+what they have done; nothing that was planned has a say in prices. c_r is the *change* of r: all
+that one unit adds to the cells of r has magnitudes that are together at most c_r. For it has at
+most k records, each of which adds v to one cell, |v| <= M_m (v = 1 without a measure); of several
+tables, k is 1, the record is all that a unit has in them, and M_m bounds what its rows in the one
+table of m add together. A marginal that is not counted but summed from one that is, along axes of
+keys, has the same change: where two cells become one, |a + b| <= |a| + |b|.
+
 Guarantees:
     1. Exact counts and distances from them never leave `GuardedCounts`. What does is a noisy
        measurement or the number of a chosen candidate, and its cost was spent before from the
        allowance of the charge.
-    2. A measurement y = B x + round(N(0, σ²)) costs k²Δ²/σ² as μ², exactly, with k the most
-       records of one unit that are counted (see `measurement.certify`). Sums of a measure have no
-       price here: a charge for such rounds is used up by counts only (see `measurement.measure`),
-       and a block that is meant for sums is refused.
+    2. A measurement y = B x_r + round(N(0, σ²)) costs k²Δ²/σ² as μ², exactly. Where r has a
+       measure, Δ is the largest norm of a column times what the block's `MeasureFactor` states, and
+       that is no less than M_m (`measure.check_measures`, with the proof at `_check_sums` there).
+       It looks at the rows of one table. What one unit has in the others doesn't change it, and
+       what it has in this one changes B x_r by at most c_r times the largest norm of a column: the
+       step is kΔ/σ-GDP, as in a certified plan.
     3. A choice costs `selection_cost(ε)`. Its scores are
 
-           q_r = w_r · Σ_cells |G·x_r − X_r| − b_r
+           q_r = w_r · Σ_cells |G·[x_r] − X_r| − b_r
 
-       with integers X_r, w_r > 0 and b_r that are public, and G = 2^8. One record changes one
-       cell of x_r by 1, so that a unit changes Σ |G·x_r − X_r| by at most kG, and q_r by at most
-       Δ = kG·max w. The candidate is drawn with P(r) ∝ e^(ε q_r/(2Δ)), which has a range of at
-       most ε (see `selection`).
-    4. All is computed in integers. Nothing overflows if the table has fewer than 2^48 rows, as
-       |X_r| sums to at most 2^58: Σ |G·x_r − X_r| ≤ 2^56 + 2^58, and what follows are Python
-       integers.
-    5. Which operations are done, and of which size, depends on what is public. Only drawing may
-       take a time that depends on the scores (see `selection`).
+       with integers X_r, w_r > 0 and b_r that are public, G = 2^8, and [x] the nearest number to x
+       from −L to L, L = 2^37. As |[x] − [y]| <= |x − y|, a unit changes Σ |G·[x_r] − X_r| by at
+       most c_r·G, whatever its rows are. It changes all scores at once, of all tables, and none by
+       more than Δ = G·max_r c_r·w_r, over the candidates r. The candidate is drawn with
+       P(r) ∝ e^(ε q_r/(2Δ)), which has a range of at most ε (see `exponential`): that asks for no
+       more than a bound on each score's change.
+    4. So each step is μ_i-GDP for adding or removing one unit with all its rows in all tables,
+       given what came before, and μ_i² was spent. What all steps together are, `allowance` proves.
+    5. All is computed in integers. Nothing overflows in a choice, whatever the counts are: |X_r|
+       sums to at most 2^58, so that Σ |G·[x] − X| over a chunk of cells is at most
+       2^17·2^8·2^37 + 2^58 < 2^63; and what follows are Python integers. For measurements see
+       `measure.apply`.
+    6. Which operations are done, and of which size, depends on what is public. Only drawing may
+       take a time that depends on the scores (see `exponential`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.engines.base import Counts
+from dpsql.engines.base import Counted, Counts, Marginal
 from dpsql.errors import InternalError
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Gaussian
 from dpsql.measurement.exponential import exponential_mechanism, selection_cost
-from dpsql.measurement.measure import apply, draw
+from dpsql.measurement.measure import apply, check_measures, draw
 from dpsql.measurement.randomness import RandomBits
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.measurement.sums import MeasureFactor
 
 GRID = 1 << 8
 """G: distances are taken from estimates that are rounded to multiples of 1/G."""
+LARGEST_COUNT = 1 << 37
+"""L: for a distance, counts that are larger are taken for this."""
 _LARGEST_SUM = 2.0**58
 _CHUNK = 1 << 17
 """Cells that are compared at once; what they need then stays in the processor's cache."""
@@ -53,7 +75,7 @@ _CHUNK = 1 << 17
 class Candidate:
     """A marginal that may be chosen, with the public part of its score."""
 
-    attributes: tuple[str, ...]
+    marginal: Marginal
     weight: int
     """w_r > 0, a whole number: errors count in proportion to it."""
     penalty: int
@@ -64,59 +86,61 @@ class GuardedCounts:
     """The exact marginals of one charge.
 
     Args:
-        marginals: attributes → exact counts as int64, of shape (cells of the first one, …).
+        counted: exact marginals as int64, of shape (cells of the first attribute, …), and by how
+            much a unit changes them.
+        asked: the marginals that may be asked about: those that were counted, or sums of them over
+            one attribute after the other, where these are asked about, too.
         allowance: what questions are paid from.
-        contributions: k, the most records of one unit that are counted.
         bits: where noise and choices come from.
 
     Raises:
-        InternalError: the counts are not int64, or k is not a whole number from 1.
+        InternalError: the counts are not int64, or are of units; one that is asked about is missing
+            or has not one measure, where there are measures; or a bound is no whole number from 1.
     """
 
     def __init__(
-        self,
-        marginals: Mapping[tuple[str, ...], Counts],
-        allowance: Allowance,
-        contributions: int,
-        bits: RandomBits,
+        self, counted: Counted, asked: Iterable[Marginal], allowance: Allowance, bits: RandomBits
     ) -> None:
-        if any(counts.dtype != np.int64 for counts in marginals.values()):
+        if any(counts.dtype != np.int64 for counts in counted.values()):
             raise InternalError("exact counts are int64")
-        if type(contributions) is not int or contributions < 1:
-            raise InternalError("a unit contributes a whole number of records, at least one")
-        self._marginals, self._allowance = marginals, allowance
-        self._contributions, self._bits = contributions, bits
-        self._distances: dict[tuple[str, ...], int] = {}
+        self._contributions, self._bounds = counted.contributions, counted.bounds
+        if any(type(n) is not int or n < 1 for n in (self._contributions, *self._bounds.values())):
+            raise InternalError("a unit adds a whole number to what is counted, at least one")
+        if counted.units:
+            raise InternalError("rounds measure counts of rows, not of units")
+        self._marginals = _summed(counted, asked)
+        self._changes = {marginal: self._change(marginal) for marginal in self._marginals}
+        self._allowance, self._bits = allowance, bits
+        self._distances: dict[Marginal, int] = {}
 
     def measure(self, block: BlockStrategy) -> NDArray[np.int64]:
         """Measure the one space of a block, with noise of its own.
 
         Raises:
             InternalError: it costs more than what is left, its noise is not Gaussian, it has
-                several spaces or is of sums or of units, or its marginal is missing or has another
-                shape.
+                several spaces, is of units, or of sums to which a record may add more than it
+                states; or its marginal is missing or has another shape.
         """
         if len(block.spaces) != 1 or not isinstance(block.law, Gaussian):
             raise InternalError("one space is measured at a time, with Gaussian noise")
-        if any(isinstance(factor, MeasureFactor) for factor in block.factors):
-            raise InternalError("rounds measure counts, not sums")
         if block.of_units:
             raise InternalError("rounds measure counts of rows, not of units")
+        check_measures(block, self._bounds)
         exact = apply(block, self._counts(block.spaces[0]))
         self._allowance.spend(self._contributions**2 * block.privacy_cost)
         return exact + draw(block.law, exact.size, self._bits).reshape(exact.shape)
 
-    def compare(self, attributes: tuple[str, ...], estimate: NDArray[np.floating]) -> None:
+    def compare(self, marginal: Marginal, estimate: NDArray[np.floating]) -> None:
         """Take note of how far a public estimate is from the exact marginal, and tell nobody.
 
         Args:
-            attributes: of a marginal.
+            marginal: one that may be asked about.
             estimate: finite numbers in its shape.
 
         Raises:
             InternalError: the estimate has another shape, or is not finite or far too large.
         """
-        counts = self._counts(attributes)
+        counts = self._counts(marginal)
         if estimate.shape != counts.shape:
             raise InternalError("an estimate has the wrong shape")
         if not float(np.abs(estimate).sum(dtype=np.float64)) * GRID + estimate.size < _LARGEST_SUM:
@@ -126,8 +150,9 @@ class GuardedCounts:
         for begin in range(0, exact.size, _CHUNK):
             piece = slice(begin, begin + _CHUNK)
             rounded = np.rint(near[piece].astype(np.float64) * GRID).astype(np.int64)
-            total += int(np.abs(GRID * exact[piece] - rounded).sum())
-        self._distances[attributes] = total
+            held = np.clip(exact[piece], -LARGEST_COUNT, LARGEST_COUNT)
+            total += int(np.abs(GRID * held - rounded).sum())
+        self._distances[marginal] = total
 
     def choose(self, candidates: Sequence[Candidate], epsilon: Fraction) -> int:
         """Choose one of some marginals that were compared; give its number.
@@ -135,18 +160,46 @@ class GuardedCounts:
         Raises:
             InternalError: it costs more than what is left, or a candidate was not compared.
         """
-        weights = [c.weight for c in candidates]
-        if not weights or any(type(w) is not int or w < 1 for w in weights):
+        if not candidates or any(type(c.weight) is not int or c.weight < 1 for c in candidates):
             raise InternalError("the weight of a candidate is a whole number from 1")
-        if not all(c.attributes in self._distances for c in candidates):
+        if not all(c.marginal in self._distances for c in candidates):
             raise InternalError("a candidate was not compared")
-        sensitivity = self._contributions * GRID * max(weights)
-        scores = [c.weight * self._distances[c.attributes] - c.penalty for c in candidates]
+        sensitivity = GRID * max(self._changes[c.marginal] * c.weight for c in candidates)
+        scores = [c.weight * self._distances[c.marginal] - c.penalty for c in candidates]
         self._allowance.spend(selection_cost(epsilon))
         return exponential_mechanism(scores, epsilon / (2 * sensitivity), self._bits)
 
-    def _counts(self, attributes: tuple[str, ...]) -> Counts:
-        counts = self._marginals.get(attributes)
+    def _change(self, marginal: Marginal) -> int:
+        """Return c_r: the magnitudes of what one unit adds to a marginal are together no more."""
+        own = [self._bounds[name] for name in marginal if name in self._bounds]
+        if len(own) != bool(self._bounds):
+            raise InternalError("a marginal is of the counts of one table")
+        return self._contributions * (own[0] if own else 1)
+
+    def _counts(self, marginal: Marginal) -> Counts:
+        counts = self._marginals.get(marginal)
         if counts is None:
             raise InternalError("a marginal is missing")
         return counts
+
+
+def _summed(counted: Counted, asked: Iterable[Marginal]) -> dict[Marginal, Counts]:
+    """Return the marginals that are asked about; those that were counted are not copied."""
+    found: dict[Marginal, Counts] = {}
+    larger: dict[Marginal, tuple[Marginal, int]] = {}
+    wanted = set(asked)
+    for marginal in sorted(wanted, key=len, reverse=True):
+        if marginal in counted:
+            found[marginal] = counted[marginal]
+        elif marginal in larger:
+            inside_of, axis = larger[marginal]
+            found[marginal] = np.asarray(found[inside_of].sum(axis=axis, dtype=np.int64))
+        else:
+            raise InternalError("a marginal is missing")
+        if found[marginal].ndim != len(marginal):
+            raise InternalError("a marginal has the wrong shape")
+        for axis, name in enumerate(marginal):
+            smaller = (*marginal[:axis], *marginal[axis + 1 :])
+            if name not in counted.bounds and smaller in wanted:
+                larger.setdefault(smaller, (marginal, axis))
+    return found

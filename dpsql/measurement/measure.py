@@ -25,7 +25,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,15 @@ class Payable(Protocol):
         """How many rows of one privacy unit may be among those counted, at that cost."""
 
 
+@runtime_checkable
+class Choosing(Payable, Protocol):
+    """What chooses on the way what it measures, and pays for each step by itself: see `guarded`."""
+
+    @property
+    def bounds(self) -> Mapping[str, int]:
+        """Measure → how much one record may add to its sums in magnitude, at that cost."""
+
+
 class ChargedPlan:
     """A certified plan that has been paid for. Only this can be measured.
 
@@ -88,7 +97,7 @@ class ChargedPlan:
         """
         if counted.contributions != self.certified.contributions:
             raise InternalError("the counts hold another number of rows of a unit than is paid for")
-        _check_sums(self.certified, counted.bounds)
+        _check_sums(self.certified, counted)
         _check_units(self.certified, counted.units)
         _check_spreads(self.certified, counted.spreads)
         if not self._use.acquire(blocking=False):
@@ -138,15 +147,16 @@ def measure(
     )
 
 
-def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
+def _check_sums(certified: Payable, counted: Counted) -> None:
     """Refuse sums of which a row may add more than is paid for.
 
-    *What is checked.* `bounds` are of those who count: which attributes are measures, and that no
+    *What is checked.* The bounds are of those who count: which attributes are measures, and that no
     row adds more than M' = bounds[m] to a sum of m, in magnitude. They say so of what they have
     done, whatever was planned. For each set A of a certified plan: an axis of A has a
     `MeasureFactor` exactly if its attribute is a measure, and then its `change` is M >= M' and all
-    other axes of A are of keys. A plan that chooses what it measures has a price for counts only
-    (`guarded`), so it gets none with measures among them.
+    other axes of A are of keys. A plan that chooses what it measures names the measures that the
+    counted marginals have, each with M >= M'. What its steps cost is not left to it: that follows
+    from M', see `guarded`.
 
     *Why that is enough.* Let A have the measure m. A row lies in one cell of the keys of A, and
     moves the sum there by v, |v| <= M'. So it changes the exact answers (⊗ factors) x_A by v times
@@ -162,20 +172,37 @@ def _check_sums(certified: Payable, bounds: Mapping[str, int]) -> None:
     Raises:
         InternalError: a plan would give away more than was paid for.
     """
-    if not isinstance(certified, CertifiedPlan):
-        if bounds:
-            raise InternalError("a plan that chooses what it measures is paid for by counts")
-        return
+    bounds = counted.bounds
     if any(type(bound) is not int or bound < 0 for bound in bounds.values()):
         raise InternalError("the bound of a measure is a whole number")
-    for block in certified.blocks:
-        paid = {f.axes[0]: f.change for f in block.factors if isinstance(f, MeasureFactor)}
-        for space in block.spaces:
-            measured = {axis: bounds[name] for axis, name in enumerate(space) if name in bounds}
-            if measured.keys() != paid.keys() or len(measured) > 1:
-                raise InternalError("sums are paid for as sums of one measure, counts as counts")
-            if any(paid[axis] < bound for axis, bound in measured.items()):
-                raise InternalError("a row may add more to a sum than is paid for")
+    if isinstance(certified, CertifiedPlan):
+        for block in certified.blocks:
+            check_measures(block, bounds)
+        return
+    paid = certified.bounds if isinstance(certified, Choosing) else {}
+    if paid.keys() != {name for marginal in counted for name in marginal if name in bounds}:
+        raise InternalError("a plan that chooses what it measures is paid for by other counts")
+    if any(most < bounds[measure] for measure, most in paid.items()):
+        raise InternalError("a row may add more to a sum than is paid for")
+
+
+def check_measures(block: BlockStrategy, bounds: Mapping[str, int]) -> None:
+    """Refuse to measure sets of attributes by a block that states too little of their measures.
+
+    Args:
+        block: what is measured.
+        bounds: of those who count, see `_check_sums`.
+
+    Raises:
+        InternalError: it would give away more than it costs.
+    """
+    paid = {f.axes[0]: f.change for f in block.factors if isinstance(f, MeasureFactor)}
+    for space in block.spaces:
+        measured = {axis: bounds[name] for axis, name in enumerate(space) if name in bounds}
+        if measured.keys() != paid.keys() or len(measured) > 1:
+            raise InternalError("sums are paid for as sums of one measure, counts as counts")
+        if any(paid[axis] < bound for axis, bound in measured.items()):
+            raise InternalError("a row may add more to a sum than is paid for")
 
 
 def _check_units(certified: Payable, units: Mapping[str, int]) -> None:

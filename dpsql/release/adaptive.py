@@ -15,10 +15,12 @@ import polars as pl
 
 from dpsql.engines.bounded import rule_of
 from dpsql.errors import InternalError
+from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import Gaussian
 from dpsql.planner.mechanisms.aim.estimates import block_of
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import Estimates, Measured
+from dpsql.planner.mechanisms.aim.targets import TableTargets
 from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.residuals.references import Reference
@@ -28,6 +30,7 @@ from dpsql.release.facts import Facts, unmeasured
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
 from dpsql.release.release import Release
+from dpsql.release.tables import about, apart, identity_of, lifted
 from dpsql.sql.compiled import Script
 
 
@@ -68,46 +71,72 @@ def again(
 ) -> Release:
     """Make a release again that was measured and not handed out."""
     facts = replace(facts_of(script, plan, vintage), receipt=receipt)
-    estimates = Estimates.of(plan, tuple(_measured(sources)))
+    estimates = Estimates.of(plan, tuple(_measured(script, sources)))
     return from_estimates(script, facts, estimates, encode(sources))
 
 
 def fits(script: Script, sources: Sequence[Source]) -> bool:
     """Whether rounds measured the cells over which a script asks now."""
     return all(
-        source.has_cells(name, script.workload.domain.get(name), script.merged.get(name))
-        for source in sources
+        source.has_cells(name, own.workload.domain.get(name), own.merged.get(name))
+        for own in script.each
+        for source in about(script, own, sources)
         for name in source.sizes
     )
 
 
 def sources_of(script: Script, estimates: Estimates) -> Iterator[Source]:
-    """Yield what each round measured, in terms of the table's cells."""
-    sizes = estimates.plan.targets.sizes
-    for measured in estimates.measured:
-        used = {a for m in measured for a in m.attributes}
-        yield Source(
-            tuple(block_of(m.attributes, sizes, m.variance) for m in measured),
-            {a: Reference.of_cells(sizes[a]) for a in sizes if a in used},
-            {a: n for a, n in sizes.items() if a in used},
-            {a: of for a, of in script.merged.items() if a in used},
-            {frozenset(m.attributes): m.values for m in measured},
-            reading="adaptive",
-            described=script.table.described,
-            kept_by=rule_of(script.table),
-        )
+    """Yield what each round measured, in terms of the table's cells.
+
+    Of several tables, what it measured of each. All have a source, so that a release names each:
+    one without measurements, where no round could pay for any.
+    """
+    several = bool(script.apart)
+    for number, measured in enumerate(estimates.measured or [()]):
+        parts = {table.measure: _source(script, table, measured) for table in estimates.plan.tables}
+        named = {name: part for name, part in parts.items() if name is not None}
+        whole = parts.get(None, Source((), {}, {}, values={}, reading="adaptive", measures=named))
+        for own, of in zip(script.each, apart(script, (whole,)), strict=True):
+            if of.blocks or not number:
+                yield replace(
+                    of,
+                    described=own.table.described,
+                    kept_by=rule_of(own.table),
+                    table=identity_of(own.table) if several else "",
+                )
 
 
-def _measured(sources: Sequence[Source]) -> Iterator[tuple[Measured, ...]]:
-    """Yield what each round measured, as it was."""
-    for source in sources:
-        if source.values is None:
-            raise InternalError("measurements that were not made can't be read")
+def _source(script: Script, table: TableTargets, measured: Sequence[Measured]) -> Source:
+    """Return what a round measured of a table."""
+    own = [one for one in measured if one.measure == table.measure]
+    used = {a for one in own for a in one.attributes}
+    sizes = {a: n for a, n in table.sizes.items() if a in used}
+    return Source(
+        tuple(block_of(one.attributes, sizes, one.variance) for one in own),
+        {a: Reference.of_cells(n) for a, n in sizes.items()},
+        sizes,
+        {a: of for a, of in script.merged.items() if a in used},
+        {frozenset(one.attributes): one.values for one in own},
+        reading="adaptive",
+    )
+
+
+def _measured(script: Script, sources: Sequence[Source]) -> Iterator[tuple[Measured, ...]]:
+    """Yield what each round measured, as it was; of several tables, one after the other."""
+    for source in lifted(script, sources):
+        each = source.measures.items() or [(None, source)]
         yield tuple(
-            Measured(names, _variance(block.law), np.asarray(source.values[frozenset(names)]))
-            for block in source.blocks
+            Measured(names, _variance(block.law), _values(part, names), measure)
+            for measure, part in each
+            for block in part.blocks
             for names in block.spaces
         )
+
+
+def _values(source: Source, names: tuple[str, ...]) -> Ints:
+    if source.values is None:
+        raise InternalError("measurements that were not made can't be read")
+    return np.asarray(source.values[frozenset(names)])
 
 
 def _variance(law: object) -> int:

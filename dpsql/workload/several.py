@@ -70,7 +70,8 @@ class UnitTable:
     @property
     def _counts(self) -> Block:
         """The block of the table's counts."""
-        return Block((self.name,), (1,), Measure(1).bind(1), bound=1, rows=self.rows)
+        one = Measure(1).bind(1)
+        return Block((self.name,), (1,), one, bound=1, rows=self.rows, of_rows=True)
 
 
 def named(tables: Iterable[str]) -> tuple[str, ...]:

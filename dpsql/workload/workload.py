@@ -39,6 +39,9 @@ class Block:
     of_units: bool = False
     """Of such an axis: whether units are counted, each in `rows` cells of the other attributes at
     most."""
+    of_rows: bool = False
+    """Of such an axis: whether each row adds 1, as in counts of one of several tables. Else what it
+    adds may be negative, too, even if the bound is 1."""
 
 
 @dataclass(frozen=True, slots=True)

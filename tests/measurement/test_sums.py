@@ -124,7 +124,7 @@ def test_rounds_that_choose_by_the_data_take_counts_only():
     plan = AdaptivePlan(workload, Budget(rho=1))
     codes = {"a": np.array([0, 1, 2]), "b": np.array([0, 1, 1])}
     counts = tools.marginals_of(codes, sizes, plan.marginals)
-    with pytest.raises(InternalError, match="paid for by counts"):
+    with pytest.raises(InternalError, match="paid for by other counts"):
         run(tools.pay(plan), Counted(counts, 1, {"b": 1}), _bits=SeededBits(1))
 
 

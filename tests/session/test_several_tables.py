@@ -134,14 +134,6 @@ def test_other_mechanisms_plan_several_tables_too(session, mechanism):
     assert release.receipt.mu_squared >= release.facts.privacy_cost
 
 
-def test_what_chooses_by_the_data_refuses_several_tables(session):
-    with pytest.raises(dpsql.MechanismError, match="rows of other tables"):
-        session.release(COUNTS, budget=BUDGET, mechanism="aim")
-    assert session.ledger.spent == 0
-    notes = session.compare(COUNTS, budget=BUDGET).frame.filter(pl.col("mechanism") == "aim")
-    assert "other tables" in notes["note"][0]
-
-
 def test_adjusted_columns_fit_each_table(session):
     release = session.release(COUNTS, budget=BUDGET, nonnegative=True, integers=True)
     regions, total = release["regions"]["n_adjusted"], release["total"]["n_adjusted"]

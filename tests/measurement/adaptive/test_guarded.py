@@ -8,11 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement import guarded as module
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.exponential import selection_cost
+from dpsql.measurement.factors import DenseFactor
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.measure import apply
 from dpsql.measurement.strategy import BlockStrategy
@@ -24,14 +26,17 @@ SIZES = {"a": 3, "b": 2}
 COUNTS = np.array([[3, 0], [7, 1], [0, 12]])
 
 
-def tables(counts=COUNTS):
-    return {("a", "b"): counts, ("a",): counts.sum(axis=1), ("b",): counts.sum(axis=0)}
+ASKED = (("a", "b"), ("a",), ("b",))
 
 
 def guard(counts=COUNTS, *, total=Fraction(10), contributions=1, bits=None):
+    return guard_of(Counted({("a", "b"): counts}, contributions), ASKED, total, bits)
+
+
+def guard_of(counted, asked, total=Fraction(10), bits=None):
     allowance = Allowance(total)
     chosen = SeededBits(1) if bits is None else bits
-    return GuardedCounts(tables(counts), allowance, contributions, chosen), allowance
+    return GuardedCounts(counted, asked, allowance, chosen), allowance
 
 
 def block(price=Fraction(1), attributes=("a", "b")):
@@ -122,9 +127,9 @@ def test_scores_of_neighbours_differ_within_the_sensitivity(monkeypatch, contrib
 def test_distances_are_exact_sums_over_all_chunks(monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 7)
     generator = np.random.default_rng(0)
-    counts = generator.integers(0, 2**40, (5, 11))
+    counts = generator.integers(0, 2**37, (5, 11))
     estimate = counts + generator.normal(0, 100, counts.shape)
-    held = GuardedCounts({("a", "b"): counts}, Allowance(Fraction(1)), 1, SeededBits(0))
+    held, _ = guard(counts)
     held.compare(("a", "b"), estimate)
     expected = sum(
         abs(GRID * int(x) - round(float(y) * GRID))
@@ -169,6 +174,169 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_counts_must_be_whole_and_contributions_too():
-    for given, k in (({("a",): np.zeros(3)}, 1), (tables(), 0), (tables(), 1.5)):
+    for given, k in ((np.zeros((3, 2)), 1), (COUNTS, 0), (COUNTS, 1.5), (COUNTS, True)):
         with pytest.raises(InternalError):
-            GuardedCounts(given, Allowance(Fraction(1)), k, SeededBits(0))
+            guard(given, contributions=k)
+    with pytest.raises(InternalError, match="not of units"):
+        guard_of(Counted({("a", "b"): COUNTS}, 1, units={"b": 1}), ASKED)
+
+
+def test_marginals_are_sums_of_those_that_were_counted():
+    both = {("a", "b"): COUNTS, ("c",): np.array([5, 6])}
+    counts, _ = guard_of(Counted(both, 1), [*ASKED, ("c",), ()])
+    assert counts._marginals[("a", "b")] is COUNTS
+    for names, expected in {("a",): [3, 8, 12], ("b",): [10, 13], ("c",): [5, 6]}.items():
+        assert counts._marginals[names].tolist() == expected
+    assert counts._marginals[()] in (23, 11)  # that of either; the rows of a table are the same
+    for missing in (("a", "c"), ("b", "a"), ("d",)):
+        with pytest.raises(InternalError, match="missing"):
+            guard_of(Counted(both, 1), [*ASKED, ("c",), missing])
+    with pytest.raises(InternalError, match="missing"):  # nothing is summed over two axes at once
+        guard_of(Counted({("a", "b"): COUNTS}, 1), [("a", "b"), ()])
+    with pytest.raises(InternalError, match="wrong shape"):
+        guard_of(Counted({("a", "b"): COUNTS.ravel()}, 1), [("a", "b")])
+
+
+# ── several tables ─────────────────────────────────────────────────────────────────────────
+
+OTHER = np.array([[4, 90, 0, 1]]).T
+"""Rows of the table `s`, by its attribute d; a unit has up to 5, and of `r` up to 2."""
+BOUNDS = {"r": 2, "s": 5}
+OF_BOTH = (("a", "b", "r"), ("a", "r"), ("b", "r"), ("r",), ("d", "s"), ("s",))
+
+
+def two(counts=COUNTS, other=OTHER, *, bounds=BOUNDS, total=Fraction(10**4), bits=None):
+    counted = Counted({("a", "b", "r"): counts[..., None], ("d", "s"): other}, 1, bounds)
+    return guard_of(counted, OF_BOTH, total, bits)
+
+
+def of_table(names, rows, price=Fraction(1, 3)):
+    """A residual space of one of the tables, for k rows of a unit."""
+    sizes = {**SIZES, "d": 4}
+    measured = residual_block(names[:-1], sizes, price, 1)
+    return of_measure(measured, names[-1], 1, rows), measured
+
+
+@pytest.mark.parametrize(("names", "k"), [(("a", "b", "r"), 2), (("r",), 2), (("d", "s"), 5)])
+def test_a_measurement_of_one_of_several_tables_costs_the_square_of_its_rows(names, k):
+    counts, allowance = two()
+    measured, alone = of_table(names, k)
+    found = counts.measure(measured)
+    assert found.size == measured.measurements
+    assert allowance.spent == k**2 * alone.privacy_cost
+    more, _ = of_table(names, k + 3)  # what states more is paid for as such
+    counts.measure(more)
+    assert allowance.spent == (k**2 + (k + 3) ** 2) * alone.privacy_cost
+
+
+@pytest.mark.parametrize(("names", "k"), [(("a", "b", "r"), 1), (("d", "s"), 4), (("s",), 2)])
+def test_a_measurement_that_states_too_few_rows_is_refused(names, k):
+    counts, allowance = two(bits=GivenBits())
+    for block_, said in (
+        (of_table(names, k)[0], "more to a sum than is paid for"),
+        (BlockStrategy((names,), plain(names), of_table(names, k)[1].law), "counts as counts"),
+        (of_table(names, k)[1], "counts as counts|missing"),
+    ):
+        with pytest.raises(InternalError, match=said):
+            counts.measure(block_)
+    assert allowance.spent == 0
+
+
+def plain(names):
+    """The factors of a residual space, with nothing that says what a unit adds."""
+    one = DenseFactor((len(names) - 1,), (1,), np.ones((1, 1), dtype=np.int64))
+    factors = of_table(names, 1)[1].factors if len(names) > 1 else ()
+    return (*factors, one)
+
+
+def test_each_marginal_is_of_the_counts_of_one_table():
+    for marginals, asked, bounds in (
+        ({("a", "b"): COUNTS}, ("a", "b"), {"r": 2}),  # of none
+        ({("a", "b", "r"): COUNTS[..., None]}, ("a", "b"), {"r": 2}),
+        ({("r", "s"): np.ones((1, 1), int)}, ("r", "s"), BOUNDS),  # of two
+    ):
+        wanted = [*marginals, asked]
+        with pytest.raises(InternalError):
+            guard_of(Counted(marginals, 1, bounds), wanted)
+    for bound in (0, -1, 2.0, True, None):
+        with pytest.raises(InternalError, match="whole number"):
+            two(bounds={**BOUNDS, "s": bound})
+
+
+def scores_of(monkeypatch, weights, estimates, counts, other):
+    """What the choice among all marginals of two tables is made by."""
+    seen = []
+    monkeypatch.setattr(
+        module, "exponential_mechanism", lambda scores, steep, bits: seen.append((scores, steep))
+    )
+    guarded, _ = two(counts, other)
+    for names, estimate in estimates.items():
+        guarded.compare(names, estimate)
+    guarded.choose([Candidate(n, w, 3) for n, w in weights.items()], Fraction(1, 4))
+    return seen[0]
+
+
+@pytest.mark.parametrize("heaviest", OF_BOTH)
+def test_scores_of_several_tables_differ_within_the_sensitivity(monkeypatch, heaviest):
+    """All that one unit can have: up to 2 rows in the one table, and up to 5 in the other."""
+    weights = {names: 50 if names == heaviest else 3 for names in OF_BOTH}
+    generator = np.random.default_rng(4)
+    shapes = {names: [{**SIZES, "d": 4}.get(n, 1) for n in names] for names in OF_BOTH}
+    estimates = {names: generator.uniform(-50, 50, shape) for names, shape in shapes.items()}
+    estimates[heaviest] = np.full(shapes[heaviest], 1e4)
+    before, steepness = scores_of(monkeypatch, weights, estimates, COUNTS, OTHER)
+    largest = 0
+    cells = list(itertools.product(range(3), range(2)))
+    for rows, others in itertools.product(
+        itertools.combinations_with_replacement(cells, 2),
+        itertools.combinations_with_replacement(range(4), 5),
+    ):
+        counts, other = COUNTS.copy(), OTHER.copy()
+        for cell in rows:
+            counts[cell] += 1
+        for cell in others:
+            other[cell, 0] += 1
+        after, same = scores_of(monkeypatch, weights, estimates, counts, other)
+        assert same == steepness
+        largest = max(largest, *(abs(x - y) for x, y in zip(before, after, strict=True)))
+    # Neither more than the sensitivity nor less: that of the marginal that weighs most.
+    assert 2 * steepness * largest == Fraction(1, 4)
+    assert largest == GRID * 50 * BOUNDS[heaviest[-1]]
+
+
+def test_counts_of_any_size_keep_scores_within_the_sensitivity():
+    """What is too large for the grid is taken for the largest, so that nothing overflows."""
+    for value in (2**37, 2**40, 2**62, -(2**63)):
+        counts, _ = guard(np.full((3, 2), value))
+        counts.compare(("a", "b"), np.zeros((3, 2)))
+        assert counts._distances[("a", "b")] == 6 * GRID * 2**37
+    near, _ = guard(np.array([[2**37 - 1, 2**37], [2**37 + 1, 0], [0, -3]]))
+    near.compare(("a", "b"), np.zeros((3, 2)))
+    assert near._distances[("a", "b")] == GRID * (3 * 2**37 - 1 + 3)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("neighbor", [True, False])
+def test_choices_among_tables_have_the_ratio_that_is_paid_for(neighbor):
+    """P/P' of neighbors stays within e^ε, and comes near: in both directions."""
+    epsilon, draws = Fraction(2), 4000
+    candidates = [Candidate(("a", "b", "r"), 5, 0), Candidate(("d", "s"), 2, 0)]
+    unit = np.array([[0, 0], [0, 2], [0, 0]]), np.array([[0, 5, 0, 0]]).T
+    bits = SeededBits(11)
+
+    def share(counts, other):
+        guarded, _ = two(counts, other, bits=bits, total=Fraction(10**6))
+        guarded.compare(("a", "b", "r"), COUNTS[..., None] + 100.0)
+        guarded.compare(("d", "s"), OTHER - 300.0)
+        # Both are as far off, weighed, so that nobody is ahead.
+        even = [Candidate(candidates[0].marginal, 5, 5 * GRID * 600),
+                Candidate(candidates[1].marginal, 2, 2 * GRID * 1200)]  # fmt: skip
+        return np.mean([guarded.choose(even, epsilon) for _ in range(draws)])
+
+    here, there = share(COUNTS, OTHER), share(COUNTS + unit[0], OTHER + unit[1])
+    if not neighbor:  # twice as much as one unit can have
+        there = share(COUNTS + 2 * unit[0], OTHER + 2 * unit[1])
+    odds = np.log(there / (1 - there)) - np.log(here / (1 - here))
+    # A unit brings the first nearer by 2·5, and the second farther off by 5·2: each by Δ.
+    assert (odds < float(epsilon) + 0.25) == neighbor
+    assert odds > float(epsilon) - 0.25

@@ -8,6 +8,8 @@ from dpsql.errors import InternalError
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.privacy import Budget
 from dpsql.workload import AllRange, Identity, Prefix, Workload
+from dpsql.workload.factors import Measure
+from dpsql.workload.several import UnitTable, over_all
 from tests.helpers.mechanisms import reason_of
 
 SIZES = {"a": 3, "b": 5, "c": 4}
@@ -48,6 +50,31 @@ def test_what_cannot_be_answered_is_refused_with_the_reason():
         assert reason in reason_of("aim", of, under)
         with pytest.raises(InternalError):
             AdaptivePlan(of, under)
+
+
+def test_limits_are_for_all_tables_together():
+    cells = Workload({f"w{i}": 6_000 for i in range(2)}).add(["w0", "w1"], [Identity()] * 2)
+    wide = Workload({f"x{i}": 2 for i in range(15)})
+    wide.add(list(wide.domain), [Identity()] * 15)
+    for of, tables, reason in (
+        (cells, 2, "72,000,000 cells"),
+        (workload(), 3, None),
+        (wide, 3, "attribute sets"),
+    ):
+        parts = [(UnitTable(f"t{i}", 1 + i), of) for i in range(tables)]
+        together = over_all(parts, [[1.0] * len(of.families)] * tables)
+        found = reason_of("aim", together, Budget(rho=1))
+        assert found is None if reason is None else reason in found
+
+
+def test_sums_of_values_and_units_are_refused():
+    """Values may be negative even where their bound is that of counts."""
+    sizes = {"a": 3, "v": 1}
+    of_units = Workload(sizes).add(["a", "v"], [Identity(), Measure(1, rows=2, of_units=True)])
+    for of in (Workload(sizes).add(["a", "v"], [Identity(), Measure(1)]), of_units):
+        assert "neither sums" in reason_of("aim", of, Budget(rho=1))
+        with pytest.raises(InternalError):
+            AdaptivePlan(of, Budget(rho=1))
 
 
 def test_a_digest_tells_plans_apart():

@@ -34,6 +34,8 @@ def test_rounds_that_find_nothing_get_dearer_and_the_last_takes_all():
     assert next_price(price, Fraction(7), moved=0.0, noise=4.0) == 7
     assert next_price(price, Fraction(3, 2), moved=5.0, noise=4.0) == Fraction(3, 2)
     assert next_price(price, Fraction(0), moved=5.0, noise=4.0) == 0
+    assert next_price(price, left, moved=4.0, noise=4.0, several=True) == 2
+    assert next_price(price, left, moved=5.0, noise=4.0, several=True) == price
 
 
 @pytest.mark.parametrize("moved", [0.0, 10.0])

@@ -64,7 +64,7 @@ from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.mechanisms.aim.plan import Attributes
+from dpsql.planner.mechanisms.aim.targets import Attributes
 from dpsql.planner.shares.allocation import exact_shares, water_level
 
 NEGLIGIBLE = 1e-3

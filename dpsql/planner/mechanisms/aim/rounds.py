@@ -4,13 +4,17 @@ What is done with counts is done by `GuardedCounts`, which takes the price from 
 charge before it answers. All the rest works on what came out, so that no mistake in here can spend
 more than was charged.
 
+Of several tables there is one list of rounds: each chooses among the marginals of all tables, and
+measures the one that was chosen. What they are worth to each other, `targets` says.
+
 *What is paid for each round: budget annealing (AIM, 4.3).*
-First, the total and all one-way marginals are measured. Then each round costs the same, most of
-it for measuring and the rest for choosing what; at that price, some more than two rounds for each
-of the workload's marginals could be paid, though no more than a thousand. If the answers over the
-chosen marginal moved by no more than noise would, rounds of this price have nothing left to find,
-and the next ones cost four times as much: half the noise. When two more rounds can't be paid, the
-last one takes all that is left.
+First, the total and all one-way marginals are measured, of each table. Then each round costs the
+same, most of it for measuring and the rest for choosing what; at that price, some more than two
+rounds for each of the workload's marginals could be paid, though no more than a thousand. If the
+answers over the chosen marginal moved by no more than noise would, rounds of this price have
+nothing left to find, and the next ones cost four times as much: half the noise. Of several tables
+that says nothing of the others yet, and the next ones cost twice as much. When two more rounds
+can't be paid, the last one takes all that is left.
 
 The shares were chosen by measuring the error on the Adult census extract (14 attributes, all
 three-way marginals, ε from 0.1 to 10); the error changes little around them. AIM gives the
@@ -20,14 +24,15 @@ one-way marginals a sixteenth of the budget, and AIM+GReM less: too little for t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.engines.base import Counted, Counts
+from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.measurement.allowance import Allowance
@@ -43,7 +48,8 @@ from dpsql.planner.mechanisms.aim.estimates import (
     residual_block,
     residual_of,
 )
-from dpsql.planner.mechanisms.aim.plan import AdaptivePlan, Attributes, Targets
+from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
+from dpsql.planner.mechanisms.aim.targets import Attributes, TableTargets
 from dpsql.planner.shares.allocation import exact_shares
 
 FIRST_SHARE = Fraction(7, 20)
@@ -53,8 +59,11 @@ ROUNDS = 64
 MOST_ROUNDS = 1000
 CHOOSING_SHARE = Fraction(1, 10)
 """Of a round's price."""
-GROWTH = 4
+GROWTH, GROWTH_OF_SEVERAL = 4, 2
+"""By what the price grows after a round that found nothing; of one table, and of several."""
 _LARGEST_EPSILON = Fraction(2000)
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,9 @@ def first_price(left: Fraction, marginals: int) -> Fraction:
     return left / min(ROUNDS + 2 * marginals, MOST_ROUNDS)
 
 
-def next_price(price: Fraction, left: Fraction, moved: float, noise: float) -> Fraction:
+def next_price(
+    price: Fraction, left: Fraction, moved: float, noise: float, *, several: bool = False
+) -> Fraction:
     """Return the price of the next round.
 
     Args:
@@ -98,9 +109,10 @@ def next_price(price: Fraction, left: Fraction, moved: float, noise: float) -> F
         left: what is left for further rounds, 0 after the last one.
         moved: how far the answers over the chosen marginal moved, as a sum over its cells.
         noise: how far noise alone would have moved them.
+        several: whether the rounds are over several tables.
     """
     if moved <= noise:
-        price = GROWTH * price
+        price = (GROWTH_OF_SEVERAL if several else GROWTH) * price
     return left if 2 * price > left else price
 
 
@@ -112,13 +124,12 @@ def expected_noise(cells: int, price: Fraction, contributions: int) -> float:
     return contributions * cells * math.sqrt(2 / math.pi / price)
 
 
-def first_shares(
-    weights: Mapping[Attributes, float], total: Fraction
-) -> dict[Attributes, Fraction]:
+def first_shares(weights: Mapping[Key, float], total: Fraction) -> dict[Key, Fraction]:
     """Share what is paid for the first measurements.
 
     The mean sum of |noise| over a marginal at a price c is proportional to w/√c, with w its number
-    of cells times the weight of what is asked about it; c ∝ w^(2/3) makes the sum of all smallest.
+    of cells times what the noise of a unit is worth there; c ∝ w^(2/3) makes the sum of all
+    smallest.
     """
     parts = [w ** (2 / 3) for w in weights.values()]
     return dict(zip(weights, exact_shares(parts, [1] * len(parts), total), strict=True))
@@ -126,12 +137,14 @@ def first_shares(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """The noisy integers of one residual space."""
+    """The noisy integers of one residual space of a table."""
 
     attributes: Attributes
     variance: int
     """σ² of the noise; with the sizes of the domain it tells what was measured."""
     values: Ints
+    measure: str | None = None
+    """Of which table, if it is one of several: the axis of its counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +160,15 @@ class Round:
     """What the round spent, as μ²; exact."""
 
 
+Fitted = Mapping[str | None, FittedMarginals]
+"""Axis of a table's counts → what is known of it; None if it is the only table."""
+
+
+def nothing_known(plan: AdaptivePlan) -> Fitted:
+    """Return what is known of each table before anything is measured."""
+    return {t.measure: FittedMarginals(LinearMarginals(t.sizes)) for t in plan.tables}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
     """What a data-adaptive release found. All from here on is post-processing.
@@ -157,7 +179,7 @@ class Estimates:
     plan: AdaptivePlan
     measured: tuple[tuple[Measured, ...], ...]
     """What each round measured; without rounds that measured nothing."""
-    fitted: FittedMarginals
+    fitted: Fitted
     rounds: tuple[Round, ...] = ()
     """What each round did; none where estimates were made again."""
 
@@ -169,17 +191,18 @@ class Estimates:
     @classmethod
     def of(cls, plan: AdaptivePlan, measured: Sequence[tuple[Measured, ...]]) -> Estimates:
         """Make estimates again, from what the rounds measured."""
-        fitted = FittedMarginals(LinearMarginals(plan.targets.sizes))
+        fitted = nothing_known(plan)
         for one in (one for some in measured for one in some):
-            block = block_of(one.attributes, plan.targets.sizes, one.variance)
-            fitted.add(one.attributes, residual_of(block, one.values))
+            block = block_of(one.attributes, plan.table(one.measure).sizes, one.variance)
+            fitted[one.measure].add(one.attributes, residual_of(block, one.values))
         return cls(plan, tuple(measured), fitted)
 
     def marginal(self, attributes: Sequence[str]) -> Array:
         """Return the estimated counts: not negative, and near what was measured.
 
         Args:
-            attributes: inside one of the workload's attribute sets, in any order.
+            attributes: inside one of the workload's attribute sets, in any order; of one of several
+                tables, with the axis of its counts.
 
         Returns:
             An array of shape (cells of the first attribute, …).
@@ -187,7 +210,8 @@ class Estimates:
         Raises:
             InternalError: the attributes are not inside one of the workload's sets.
         """
-        return self._ordered(attributes, self.fitted.table(self._inside(attributes)))
+        measure, inside = self._inside(attributes)
+        return self._ordered(attributes, self.fitted[measure].table(inside))
 
     def linear(self, attributes: Sequence[str]) -> Array:
         """Return the estimated counts of GReM-MLE: consistent, and linear in what was measured.
@@ -195,16 +219,20 @@ class Estimates:
         Raises:
             InternalError: the attributes are not inside one of the workload's sets.
         """
-        inside = self._inside(attributes)
-        return self._ordered(attributes, self.fitted.linear.rebuilt(inside))
+        measure, inside = self._inside(attributes)
+        return self._ordered(attributes, self.fitted[measure].linear.rebuilt(inside))
 
-    def _inside(self, attributes: Sequence[str]) -> Attributes:
-        targets = self.plan.targets
-        inside = tuple(name for name in targets.sizes if name in attributes)
-        known = set(attributes) <= set(self.plan.workload.domain)
-        if not known or (inside and inside not in targets.candidates):
+    def _inside(self, attributes: Sequence[str]) -> tuple[str | None, Attributes]:
+        """Return of which table attributes are, and those of them that have several cells."""
+        own = [name for name in attributes if name in self.plan.bounds]
+        table = self.plan.table(own[0] if own else None)
+        domain = self.plan.workload.domain
+        if len(own) > 1 or not set(attributes) <= domain.keys():
             raise InternalError("a marginal was asked for that was not estimated")
-        return inside
+        inside = tuple(name for name in domain if name in attributes and domain[name] > 1)
+        if inside and inside not in table.candidates:
+            raise InternalError("a marginal was asked for that was not estimated")
+        return table.measure, inside
 
     def _ordered(self, attributes: Sequence[str], table: NDArray[np.floating]) -> Array:
         """Bring axes from domain order into the given one, and put those of one cell back."""
@@ -236,21 +264,24 @@ def run(
     plan: object = charged.certified
     if not isinstance(plan, AdaptivePlan):
         raise InternalError("only an adaptive plan can be run")
+    for name in plan.marginals:
+        shape = tuple(plan.workload.domain[a] for a in name)
+        if name not in marginals or marginals[name].shape != shape:
+            raise InternalError("a marginal is missing or has the wrong shape")
     charged.use_up(marginals)
     bits = fresh_bits() if _bits is None else _bits
     allowance = Allowance(plan.privacy_cost)
-    counts = _inside(plan.targets, marginals)
-    guarded = GuardedCounts(counts, allowance, plan.contributions, bits)
-    return _Run(plan, guarded, allowance).estimates()
+    asked = (table.marginal(inside) for table in plan.tables for inside in table.targets.closure)
+    return _Run(plan, GuardedCounts(marginals, asked, allowance, bits), allowance).estimates()
 
 
 class _Run:
     """The rounds of one release."""
 
     def __init__(self, plan: AdaptivePlan, counts: GuardedCounts, allowance: Allowance) -> None:
-        self._plan, self._targets = plan, plan.targets
+        self._plan, self._tables = plan, plan.tables
         self._counts, self._allowance = counts, allowance
-        self._fitted = FittedMarginals(LinearMarginals(plan.targets.sizes))
+        self._fitted = nothing_known(plan)
         self._compared: dict[Attributes, object] = {}
         self._rounds: list[Round] = []
         self._left = plan.privacy_cost
@@ -258,89 +289,77 @@ class _Run:
     def estimates(self) -> Estimates:
         """Run all rounds, and return what they found; once."""
         total = self._plan.privacy_cost
-        adaptive = any(len(r) > 1 for r in self._targets.candidates)
+        adaptive = any(len(r) > 1 for table in self._tables for r in table.candidates)
         self._begin(total * FIRST_SHARE if adaptive else total)
-        price = first_price(self._left, len(self._targets.largest))
+        price = first_price(self._left, len(self._plan.marginals))
         while adaptive and price > 0:
             price = self._round(price)
         measured = tuple(r.measured for r in self._rounds if r.measured)
         return Estimates(self._plan, measured, self._fitted, tuple(self._rounds))
 
     def _begin(self, price: Fraction) -> None:
-        """Measure the total and the one-way marginals."""
+        """Measure the total and the one-way marginals of each table."""
         self._left -= price
-        single = {a: w for a, w in self._targets.candidates.items() if len(a) == 1}
-        weights: dict[Attributes, float] = {(): max(single.values(), default=1)}
-        weights.update({a: w * self._targets.cells(a) for a, w in single.items()})
-        shares = first_shares(weights, price)
-        sizes, k = self._targets.sizes, self._plan.contributions
-        blocks = [residual_block(a, sizes, share, k) for a, share in shares.items()]
-        self._measure(None, Fraction(0), [b for b in blocks if b is not None])
+        weights = {
+            (number, a): float(worth * table.change * table.targets.cells(a))
+            for number, table in enumerate(self._tables)
+            for a, worth in table.worth.items()
+            if len(a) < 2
+        }
+        blocks = []
+        for (number, a), share in first_shares(weights, price).items():
+            table = self._tables[number]
+            blocks.append((table, residual_block(a, table.sizes, share, table.change)))
+        self._measure(None, Fraction(0), [(t, block) for t, block in blocks if block is not None])
 
     def _round(self, price: Fraction) -> Fraction:
         """Choose and measure one marginal; return the price of the next round."""
         self._left -= price
-        parts, k = Price.of(price), self._plan.contributions
-        chosen = self._choose(parts)
-        before = self._fitted.table(chosen)
-        precision = self._fitted.linear.precision
-        blocks = conditional_plan(chosen, self._targets.sizes, precision, parts.measuring, k)
-        self._measure(chosen, parts.epsilon, blocks)
-        moved = float(np.abs(self._fitted.table(chosen) - before).sum(dtype=np.float64))
-        noise = expected_noise(before.size, parts.measuring, k)
-        return next_price(price, self._left, moved, noise)
+        parts = Price.of(price)
+        table, chosen = self._choose(parts)
+        fitted = self._fitted[table.measure]
+        before, precision = fitted.table(chosen), fitted.linear.precision
+        blocks = conditional_plan(chosen, table.sizes, precision, parts.measuring, table.change)
+        marginal = table.marginal(chosen)
+        self._measure(marginal, parts.epsilon, [(table, block) for block in blocks])
+        moved = float(np.abs(fitted.table(chosen) - before).sum(dtype=np.float64))
+        noise = expected_noise(before.size, parts.measuring, table.change)
+        several = len(self._tables) > 1
+        return next_price(price, self._left, moved, noise, several=several)
 
-    def _choose(self, parts: Price) -> Attributes:
+    def _choose(self, parts: Price) -> tuple[TableTargets, Attributes]:
         """Choose among all candidates the one whose measurement is worth most."""
-        candidates = []
-        for attributes, weight in self._targets.candidates.items():
-            self._compare(attributes)
-            cells = self._targets.cells(attributes)
-            noise = expected_noise(cells, parts.measuring, self._plan.contributions)
-            candidates.append(Candidate(attributes, weight, round(weight * GRID * noise)))
-        return candidates[self._counts.choose(candidates, parts.epsilon)].attributes
+        places, candidates = [], []
+        for table in self._tables:
+            for attributes, weight in table.candidates.items():
+                marginal = table.marginal(attributes)
+                self._compare(marginal, self._fitted[table.measure].table(attributes))
+                cells = table.targets.cells(attributes)
+                noise = expected_noise(cells, parts.measuring, table.change)
+                candidates.append(Candidate(marginal, weight, round(weight * GRID * noise)))
+                places.append((table, attributes))
+        return places[self._counts.choose(candidates, parts.epsilon)]
 
-    def _compare(self, attributes: Attributes) -> None:
+    def _compare(self, marginal: Attributes, table: NDArray[np.floating]) -> None:
         """Have a table compared with the counts, unless that very table was."""
-        table = self._fitted.table(attributes)
-        if self._compared.get(attributes) is not table:
-            self._counts.compare(attributes, table)
-            self._compared[attributes] = table
+        if self._compared.get(marginal) is not table:
+            shape = [self._plan.workload.domain[name] for name in marginal]
+            self._counts.compare(marginal, table.reshape(shape))
+            self._compared[marginal] = table
 
     def _measure(
-        self, chosen: Attributes | None, epsilon: Fraction, blocks: Sequence[BlockStrategy]
+        self,
+        chosen: Attributes | None,
+        epsilon: Fraction,
+        blocks: Sequence[tuple[TableTargets, BlockStrategy]],
     ) -> None:
         measured = []
-        for block in blocks:
+        for table, block in blocks:
             (space,) = block.spaces
-            values = self._counts.measure(block)
-            self._fitted.add(space, residual_of(block, values))
-            measured.append(Measured(space, block.law.width, values))
+            shape = [factor.measurements for factor in block.factors]
+            values = self._counts.measure(table.block(block)).reshape(shape)
+            self._fitted[table.measure].add(space, residual_of(block, values))
+            measured.append(Measured(space, block.law.width, values, table.measure))
         before = sum((r.cost for r in self._rounds), Fraction(0))
         cost = self._allowance.spent - before
         self._rounds.append(Round(chosen, epsilon, tuple(measured), cost))
-
-
-def _inside(targets: Targets, marginals: Mapping[Attributes, Counts]) -> dict[Attributes, Counts]:
-    """Sum the exact marginals over all subsets. The largest ones are not copied."""
-    found: dict[Attributes, Counts] = {}
-    for largest in targets.largest:
-        counts = marginals.get(largest)
-        if counts is None or counts.shape != tuple(targets.sizes[a] for a in largest):
-            raise InternalError("a marginal is missing or has the wrong shape")
-        found[largest] = counts
-    for attributes in reversed(targets.closure):
-        if attributes not in found:
-            found[attributes] = _summed(attributes, found, targets)
-    return found
-
-
-def _summed(attributes: Attributes, found: Mapping[Attributes, Counts], targets: Targets) -> Counts:
-    """Sum a marginal from one with one attribute more, which is there already."""
-    for name in targets.sizes:
-        if name not in attributes:
-            larger = tuple(a for a in targets.sizes if a in attributes or a == name)
-            if larger in found:
-                summed = found[larger].sum(axis=larger.index(name), dtype=np.int64)
-                return np.asarray(summed)
-    raise InternalError("a marginal is inside no other")
