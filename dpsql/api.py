@@ -12,6 +12,7 @@ import duckdb
 import polars as pl
 
 from dpsql.calls import check_above, check_switch, checked
+from dpsql.engines import data_source
 from dpsql.errors import MechanismError, SchemaError, SqlError, WorkloadError
 from dpsql.hints import option
 from dpsql.linalg.threads import interruptibly, one_thread
@@ -276,7 +277,7 @@ def _asked(
     if statements is None:
         raise SqlError("There are no statements to plan.", hint='pass "SELECT …" after con.')
     request = replace(request, statements=named(statements))
-    script = DeclaredData.of(source, declared).compile(request)
+    script = DeclaredData.of(data_source(source), declared).compile(request)
     asked = Compiled(request, script, Before())
     return script.workload, options_of(asked), asked
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import duckdb
 import polars as pl
 
-from dpsql.engines.catalog import DuckDBCatalog
-from dpsql.engines.fetching import fetch
+from dpsql.engines.source import DataSource
 from dpsql.errors import SchemaError, printable
 from dpsql.hints import Hint
 from dpsql.schema.lookup import is_named
-from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Table
 
 MAX_ROWS = 1_000_000
@@ -30,15 +27,15 @@ class PublicReader:
     """Reads public tables by name.
 
     Args:
-        con: the caller's connection.
+        source: the private data beside which they are.
         public: which tables are public.
 
     Raises:
         SchemaError: it is neither a list of names nor name → frame, or a frame can't be read.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, public: PublicTables | None) -> None:
-        self._con = con
+    def __init__(self, source: DataSource, public: PublicTables | None) -> None:
+        self._source = source
         self._frames: dict[str, pl.DataFrame] = {}
         self._tables: dict[str, str] = {}
         if public is None:
@@ -65,17 +62,15 @@ class PublicReader:
             return self._frames[name]
         if name not in self._tables:
             return None
-        path = ".".join(quoted_name(part) for part in self._tables[name].split("."))
-        ((rows,),) = self._fetch(f"SELECT system.main.count(*) FROM {path}", name)
-        if int(str(rows)) > MAX_ROWS:
+        try:
+            frame = self._source.public_rows(self._tables[name].split("."), MAX_ROWS)
+        except SchemaError:
+            raise self._unreadable(name) from None
+        if frame is None:
             raise SchemaError(
                 f"The public table {printable(name)} has more than {MAX_ROWS:,} rows.",
                 hint="join a smaller one.",
             )
-        try:
-            frame: pl.DataFrame = self._con.sql(f"SELECT * FROM {path}").pl()
-        except (duckdb.Error, pl.exceptions.PolarsError):
-            raise self._unreadable(name) from None
         return frame
 
     def check_private(self, table: Table) -> None:
@@ -85,19 +80,13 @@ class PublicReader:
             SchemaError: it is.
         """
         for name in self._tables.values():
-            if is_named(DuckDBCatalog(self._con), tuple(name.split(".")), table):
+            if is_named(self._source.catalog, tuple(name.split(".")), table):
                 raise SchemaError(
                     f"The table {table.name} is private, and public as {printable(name)}.",
                     hint=f"write {printable(name)} in queries, or leave it out of "
                     + Hint("public=", "--public")
                     + ".",
                 )
-
-    def _fetch(self, sql: str, name: str) -> list[tuple[object, ...]]:
-        try:
-            return fetch(self._con, sql)
-        except SchemaError:
-            raise self._unreadable(name) from None
 
     def _unreadable(self, name: str) -> SchemaError:
         return SchemaError(

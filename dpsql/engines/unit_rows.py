@@ -1,46 +1,23 @@
-"""DuckDB's SQL for units with the number of rows that each has, and for rows without any. Trusted.
+"""Units with the number of rows that each has, and rows without any, as tables.
 
-Guarantees:
-    `RowsOfEachUnit` has one row for each unit with rows in a table: its id, and how many they are,
-    or the nearest number that is told apart. To add or to remove a unit with all of its rows adds
-    or removes its row, and changes no other one.
-
-    *Proof.* `rows_of_units` has (row, u) once for each row and each unit u that its way leads to,
-    and adding or removing u leaves (row, v) for v ≠ u as it is (`parents.py`). So each group by the
-    id is made of what one unit has alone, and there is one group for each. ∎
-
-    `RowsWithoutUnit` has the rows of a table that belong to nobody. To add or to remove a unit with
-    all of its rows changes none of them, and to add or to remove one of them changes no other one.
-
-    *Proof.* Each step of the way is a FOREIGN KEY (`rows_without_unit` refuses others), so a row
-    refers to one row or, where a column of the key is NULL, to none: it leads to one unit, or the
-    way ends at a NULL, in itself or in one of the rows that it leads to. Such rows stay as they
-    are when a unit comes or goes, as only rows come and go whose way leads to it, and these aren't
-    among them. A LEFT JOIN with rows of which no two have the key keeps each row once. ∎ Where a
-    key isn't enforced, rows of a unit may stay behind when that is gone, and belong to nobody from
-    then on: one unit could change their number by any amount.
+What is public of them is said here; the rows are made by SQL of the engine.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dpsql.engines.bounded import unit_name
-from dpsql.engines.columns import call, whole
 from dpsql.engines.combined import MadeOfTables, carried
-from dpsql.engines.parents import has_unit, rows_of_units, way_of_all
-from dpsql.errors import InternalError, SchemaError, printable
+from dpsql.errors import SchemaError, printable
 from dpsql.hints import option
 from dpsql.schema import Domain, Table
-from dpsql.schema.combined import UNIT
-from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Parent
 
 ROWS = "rows"
 """The column with the number of rows of a unit."""
-_COUNT = "system.main.count(*)"
 
 
 @dataclass(frozen=True)
@@ -77,43 +54,46 @@ class _MadeOfRows(MadeOfTables):
 
 @dataclass(frozen=True)
 class RowsOfEachUnit(_MadeOfRows):
-    """Where the rows come from of a table that has one for each unit; see above.
+    """Where the rows come from of a table that has one for each unit.
+
+    It has the unit's id, in the column `unit`, and how many rows it has, in `rows`.
 
     Args:
         least: the least number of rows that is told apart.
         most: the largest one.
+        write: writes the engine's SQL for them.
     """
 
     least: int
     most: int
 
+    write: Callable[[RowsOfEachUnit], str] = field(repr=False, compare=False)
+
     @cached_property
     def sql(self) -> str:
         """What stands after FROM."""
-        own = unit_name(self.table)
-        unit = quoted_name(own)
-        rows = call("least", _COUNT, whole(self.most, "BIGINT"))
-        rows = call("greatest", rows, whole(self.least, "BIGINT"))
-        return (
-            f"(SELECT {unit} AS {UNIT}, {rows} AS {ROWS} "
-            f"FROM ({rows_of_units(self.table, [], own)}) GROUP BY {unit})"
-        )
+        return self.write(self)
 
 
 @dataclass(frozen=True)
 class RowsWithoutUnit(_MadeOfRows):
-    """Where the rows come from that belong to nobody; see above."""
+    """Where the rows come from that belong to nobody.
+
+    Args:
+        write: writes the engine's SQL for them.
+    """
+
+    write: Callable[[RowsWithoutUnit], str] = field(repr=False, compare=False)
 
     @cached_property
     def sql(self) -> str:
         """What stands after FROM."""
-        if self.table.unit is None:
-            raise InternalError("each row of a table without units is protected by itself")
-        known = has_unit(self.table.unit)
-        return f"(SELECT {whole(0)} AS n FROM {way_of_all(self.table)} WHERE NOT ({known}))"
+        return self.write(self)
 
 
-def unit_counts(table: Table, root: str, least: int, most: int) -> Table:
+def unit_counts(
+    table: Table, root: str, least: int, most: int, write: Callable[[RowsOfEachUnit], str]
+) -> Table:
     """Describe the units of a table, each with the number of its rows, as a table.
 
     Args:
@@ -121,12 +101,13 @@ def unit_counts(table: Table, root: str, least: int, most: int) -> Table:
         root: the table and the columns of the ids of its units.
         least: the least number of rows that is told apart.
         most: the largest one.
+        write: see `RowsOfEachUnit`.
     """
     name = f"units of {table.name}"
     (database, schema, *_) = table.path
     unit = carried(table, root, 1)
     base = Table(name, {}, path=(database, schema, name), unit=replace(unit, column=root))
-    origin = RowsOfEachUnit(table.alone, base, least, most)
+    origin = RowsOfEachUnit(table.alone, base, least, most, write)
     path = (database, schema, f"{name} {origin.digest[:16]}")
     return Table(
         name,
@@ -148,8 +129,15 @@ def no_units(table: Table) -> SchemaError:
     )
 
 
-def rows_without_unit(table: Table) -> Table:
+def rows_without_unit(table: Table, write: Callable[[RowsWithoutUnit], str]) -> Table:
     """Describe the rows of a table that belong to nobody as a table, each protected by itself.
+
+    Where a key isn't enforced, rows of a unit may stay behind when that is gone, and belong to
+    nobody from then on: one unit could change their number by any amount.
+
+    Args:
+        table: the table.
+        write: see `RowsWithoutUnit`.
 
     Raises:
         SchemaError: rows of the table have no units; or, when one is gone, some may stay behind.
@@ -168,6 +156,6 @@ def rows_without_unit(table: Table) -> Table:
     name = f"{table.name} without a unit"
     (database, schema, *_) = table.path
     base = Table(name, {}, path=(database, schema, name), each_row=True)
-    origin = RowsWithoutUnit(table.alone, base)
+    origin = RowsWithoutUnit(table.alone, base, write)
     path = (database, schema, f"{name} {origin.digest[:16]}")
     return replace(base, path=path, origin=origin, file=table.file)

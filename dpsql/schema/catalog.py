@@ -21,7 +21,7 @@ from dpsql.schema.limits import limited
 from dpsql.schema.lookup import attached_file, find, meant, of_table
 from dpsql.schema.names import apart, unknown
 from dpsql.schema.references import resolve_unit
-from dpsql.schema.referred import Describe, with_parents
+from dpsql.schema.referred import DescribedTables, with_parents
 from dpsql.schema.sequences import DecimalRange
 from dpsql.schema.table import Table
 from dpsql.schema.unit_comments import of_comment
@@ -53,30 +53,28 @@ def read_table(
     return _describe(catalog, path, declared, unit)
 
 
-def check_declared(catalog: Catalog, declared: Schema | None, describe: Describe) -> None:
+def check_declared(tables: DescribedTables, declared: Schema | None) -> None:
     """Check every declaration, also of tables that are not asked for: none may be misspelled.
 
     Args:
-        catalog: tells of the tables.
+        tables: by way of which the declarations are checked.
         declared: the declarations.
-        describe: describes tables, by way of which the declarations are checked.
 
     Raises:
         SchemaError: a declared table or column doesn't exist, or can't hold its domain.
     """
     if declared is None:
         return
-    tables = [*declared, *declared.units, *declared.groups, *declared.expressions]
-    for name in dict.fromkeys(tables):
-        describe(meant(catalog, name), declared)
+    names = [*declared, *declared.units, *declared.groups, *declared.expressions]
+    for name in dict.fromkeys(names):
+        tables.describe(meant(tables.catalog, name), declared)
 
 
 def verify_unchanged(
-    catalog: Catalog,
+    tables: DescribedTables,
     table: Table,
     declared: Schema | None,
     unit: Unit | EachRow | None,
-    describe: Describe,
 ) -> None:
     """Check that the catalog still describes `table`, and that a view reads the same.
 
@@ -85,13 +83,13 @@ def verify_unchanged(
     """
     sources = table.origin.tables if table.origin is not None else ()
     for source in sources:
-        verify_unchanged(catalog, source, declared, unit, describe)
+        verify_unchanged(tables, source, declared, unit)
     if sources:
         return
     try:
-        now = describe(table.path, declared, unit)
+        now = tables.describe(table.path, declared, unit)
         if table.parents or table.within:
-            now = with_parents(catalog, now, declared, unit, describe)
+            now = with_parents(tables, now, declared, unit)
             named = {parent.prefix for parent in table.parents}
             now = grain(now.alone, [p for p in now.parents if p.prefix in named])
     except SchemaError:
@@ -107,7 +105,7 @@ def verify_unchanged(
             hint="plan again: the new plan will read the new schema.",
         )
     for other in {one.table.path: one.table for one in table.within}.values():
-        verify_unchanged(catalog, other, declared, unit, describe)
+        verify_unchanged(tables, other, declared, unit)
 
 
 def _files(table: Table) -> str:

@@ -36,24 +36,36 @@ _MOST_PARENTS = 64
 """Rows that a row refers to, by whatever way."""
 
 
-class Describe(Protocol):
-    """Describes a table by its name, as an engine does: views, too."""
+class DescribedTables(Protocol):
+    """Tables and views of a database, which are described by their names."""
 
-    def __call__(
+    @property
+    def catalog(self) -> Catalog:
+        """What the database tells of them."""
+
+    def describe(
         self,
         name_parts: tuple[str, ...],
         declared: Schema | None = None,
         unit: Unit | EachRow | None = None,
     ) -> Table:
-        """Describe it."""
+        """Describe one.
+
+        Args:
+            name_parts: its name, optionally after its schema, or its database and schema.
+            declared: domains and units that go before what is known otherwise.
+            unit: the privacy unit.
+
+        Raises:
+            SchemaError: there is none of that name, or what is declared of it doesn't fit.
+        """
 
 
 def with_parents(
-    catalog: Catalog,
+    tables: DescribedTables,
     table: Table,
     declared: Schema | None,
     unit: Unit | EachRow | None,
-    describe: Describe,
 ) -> Table:
     """Give a table the columns of the private rows that it refers to.
 
@@ -64,7 +76,7 @@ def with_parents(
     """
     if table.unit is None or made_of(table)[0] is not table:
         return table
-    return _Referred(catalog, table, declared, unit, describe).grain()
+    return _Referred(tables, table, declared, unit).grain()
 
 
 def over_both(first: Table, other: Table) -> str:
@@ -76,24 +88,22 @@ def over_both(first: Table, other: Table) -> str:
 
 
 def root_of(
-    catalog: Catalog,
+    tables: DescribedTables,
     table: Table,
     declared: Schema | None,
     unit: Unit | EachRow | None,
-    describe: Describe,
 ) -> str:
     """Return the table and the columns of the ids of a table's units."""
-    name, columns = _Referred(catalog, made_of(table)[0], declared, unit, describe).root
+    name, columns = _Referred(tables, made_of(table)[0], declared, unit).root
     return ", ".join(f"{name}.{column}" for column in columns)
 
 
 def check_same_units(
-    catalog: Catalog,
+    tables: DescribedTables,
     first: Table,
     other: Table,
     declared: Schema | None,
     unit: Unit | EachRow | None,
-    describe: Describe,
 ) -> None:
     """Check that a unit's rows in two tables can be protected together.
 
@@ -120,7 +130,7 @@ def check_same_units(
     made = [made_of(table)[0] for table in (first, other)]
     if made[0].path == made[1].path and made[0].unit == made[1].unit:
         return  # one is made of the rows of the other
-    ways = [_Referred(catalog, table, declared, unit, describe) for table in made]
+    ways = [_Referred(tables, table, declared, unit) for table in made]
     roots = [way.root for way in ways]
     shown = [", ".join(printable(f"{name}.{column}") for column in ids) for name, ids in roots]
     if roots[0] != roots[1]:
@@ -145,17 +155,16 @@ class _Referred:
 
     def __init__(
         self,
-        catalog: Catalog,
+        tables: DescribedTables,
         table: Table,
         declared: Schema | None,
         unit: Unit | EachRow | None,
-        describe: Describe,
     ) -> None:
         self._table = table
-        known = references_for(catalog, table.path, declared, unit)
-        self._keys = ForeignKeys(catalog.keys(table.path), table.path, known)
+        known = references_for(tables.catalog, table.path, declared, unit)
+        self._keys = ForeignKeys(tables.catalog.keys(table.path), table.path, known)
         self._root = self._root_of(table)
-        self._describe = partial(describe, declared=declared, unit=unit)
+        self._describe = partial(tables.describe, declared=declared, unit=unit)
         self._found: dict[tuple[str, ...], Table | None] = {table.path: table}
 
     @property

@@ -7,8 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from dpsql.engines.base import Counting
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.base import Counting, Engine, Step
 from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import (
     ExecutionError,
@@ -84,13 +83,14 @@ def answer(data: PrivateData, request: Request) -> Release:
     request.tell("planning", 1, 1)
     if isinstance(task, Release):  # nothing has to be measured
         return _handed_out(data, task, request)
-    engine = DuckDBEngine(data.declared.con, on_step=partial(request.tell, "counting"))
+    step = partial(request.tell, "counting")
+    engine = data.declared.source.engine(None if task.asked.script.apart else step)
     receipt: Receipt | None = None
     failure: BaseException | None = None
     try:
         with engine.snapshot():
             data.verify(*task.asked.script.tables)
-            counting = _prepared(engine, task)
+            counting = _prepared(engine, task, step)
             counting.check()
             receipt = _charge(data, task)
             charged = ChargedPlan(task.payable, receipt, data.ledger)
@@ -188,7 +188,7 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
     return task if plan.planned else task.release_unmeasured()
 
 
-def _prepared(engine: DuckDBEngine, task: Task) -> Counting:
+def _prepared(engine: Engine, task: Task, step: Step) -> Counting:
     """Say how what a task measures is counted; reads nothing."""
     script = task.asked.script
     if not script.apart:
@@ -204,8 +204,7 @@ def _prepared(engine: DuckDBEngine, task: Task) -> Counting:
         CountedTable(of, own.table, own.merged, own.measures, own.keys, own.units)
         for of, own in script.apart
     ]
-    each = DuckDBEngine(engine.con)
-    return count_several(each, tables, task.wanted, partial(task.asked.request.tell, "counting"))
+    return count_several(engine, tables, task.wanted, step)
 
 
 def _charge(data: PrivateData, task: Task) -> Receipt:

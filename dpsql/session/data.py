@@ -1,25 +1,17 @@
-"""Private data: a connection, what the owner declares besides its catalog, and the account."""
+"""Private data: where it is, what the owner declares besides its catalog, and the account."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-
-import duckdb
 
 from dpsql.calls import check_path, check_switch
-from dpsql.engines.catalog import DuckDBCatalog
-from dpsql.engines.combined import combined_rows
-from dpsql.engines.fetching import fetch
 from dpsql.engines.public import PublicReader
-from dpsql.engines.views import describe_table
+from dpsql.engines.source import DataSource
 from dpsql.errors import (
     ArgumentError,
     DpsqlError,
-    SchemaError,
     StaleSchemaError,
     UnboundedError,
     shown,
@@ -33,8 +25,9 @@ from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.catalog import check_declared, unbounded, verify_unchanged
 from dpsql.schema.combined import RowCombination, bound_of, made_of
 from dpsql.schema.declared_keys import check_references
-from dpsql.schema.lookup import current_database, meant
-from dpsql.schema.referred import Describe, check_same_units, root_of, with_parents
+from dpsql.schema.facts import Database
+from dpsql.schema.lookup import meant
+from dpsql.schema.referred import check_same_units, root_of, with_parents
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.session.unit_rows import with_units_cut
@@ -46,33 +39,22 @@ Split = Mapping[str, Ints]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeclaredData:
-    """A connection, and what its owner declares besides what the catalog says."""
+    """Private data, and what its owner declares besides what the catalog says."""
 
-    con: duckdb.DuckDBPyConnection
+    source: DataSource
     schema: Schema | None
     unit: Unit | EachRow | None
     public: PublicReader
     made: Mapping[str, Table] = field(default_factory=dict)
     """What is made of rows of private tables for this question, by the name that it has there."""
 
-    @property
-    def catalog(self) -> DuckDBCatalog:
-        """What is public of the tables."""
-        return DuckDBCatalog(self.con)
-
-    @property
-    def describe(self) -> Describe:
-        """Describes tables and views."""
-        return partial(describe_table, self.catalog)
-
     @classmethod
-    def of(cls, con: duckdb.DuckDBPyConnection, declared: Declared) -> DeclaredData:
+    def of(cls, source: DataSource, declared: Declared) -> DeclaredData:
         """Check what a caller declares.
 
         Raises:
-            SchemaError, ArgumentError: it is malformed, or `con` is not a connection.
+            SchemaError, ArgumentError: it is malformed.
         """
-        check_connection(con)
         check_vintage(declared.vintage)
         check_path(ledger=declared.ledger)
         check_switch(accept_schema=declared.accept_schema)
@@ -81,7 +63,7 @@ class DeclaredData:
             schema = Schema(schema)
         beside = declared.max_rows, declared.references, declared.max_groups
         unit = Unit.given(declared.unit, *beside)
-        return cls(con, schema, unit, PublicReader(con, declared.public))
+        return cls(source, schema, unit, PublicReader(source, declared.public))
 
     def compile(
         self,
@@ -106,12 +88,12 @@ class DeclaredData:
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
-        check_declared(self.catalog, self.schema, self.describe)
-        check_references(self.catalog, self.schema, self.unit)
+        check_declared(self.source, self.schema)
+        check_references(self.source.catalog, self.schema, self.unit)
         if request.report_cut:
             alone = replace(request, weights=None)
             script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)
-            request, made = with_units_cut(request, script, self.root_of)
+            request, made = with_units_cut(request, script, self.unit_counts)
             declared = replace(self, made={**self.made, **made})
             return declared.compile(request, split, cuts, from_zero=from_zero)
         script = self._compiled(request, split, cuts, from_zero=from_zero)
@@ -148,11 +130,11 @@ class DeclaredData:
 
     def unbounded(self, table: Table) -> UnboundedError:
         """Say that nothing bounds the rows of units in a table."""
-        return unbounded(self.catalog, table, self.schema, self.unit)
+        return unbounded(self.source.catalog, table, self.schema, self.unit)
 
     def widened(self, table: Table) -> Table:
         """Give a private table the columns of the private rows that it refers to."""
-        return with_parents(self.catalog, table, self.schema, self.unit, self.describe)
+        return with_parents(self.source, table, self.schema, self.unit)
 
     def combined(self, combination: RowCombination) -> Table:
         """Describe rows that are made of rows of several private tables, or of one twice.
@@ -165,8 +147,12 @@ class DeclaredData:
         for other in others:
             if [one.path for one in made_of(other)] != made:
                 self.check_same_units(first, other)
-        rows = bound_of(self.catalog, combination, self.schema, self.unit)
-        return combined_rows(combination, self.root_of(first), rows)
+        rows = bound_of(self.source.catalog, combination, self.schema, self.unit)
+        return self.source.combined(combination, self.root_of(first), rows)
+
+    def unit_counts(self, table: Table, least: int, most: int) -> Table:
+        """Describe the units of a table, each with the number of its rows, as a table."""
+        return self.source.unit_counts(table, self.root_of(table), least, most)
 
     def check_same_units(self, first: Table, other: Table) -> None:
         """Check that rows of two tables are of the same units, by the FOREIGN KEYs of both.
@@ -174,7 +160,7 @@ class DeclaredData:
         Raises:
             SchemaError: they aren't, or it isn't clear.
         """
-        check_same_units(self.catalog, first, other, self.schema, self.unit, self.describe)
+        check_same_units(self.source, first, other, self.schema, self.unit)
 
     def private(self, parts: tuple[str, ...]) -> Table:
         """Describe a table that is not public, by any name.
@@ -184,7 +170,7 @@ class DeclaredData:
         """
         if parts[-1] in self.made:
             return self.made[parts[-1]]
-        table = self.describe(parts, self.schema, self.unit)
+        table = self.source.describe(parts, self.schema, self.unit)
         self.public.check_private(table)
         return table
 
@@ -192,11 +178,11 @@ class DeclaredData:
         """Describe a table that is not public by its name, as a schema has it."""
         if not isinstance(name, str):
             raise ArgumentError(f"{shown(name)} is no table's name.", hint='for example "orders".')
-        return self.private(meant(self.catalog, name))
+        return self.private(meant(self.source.catalog, name))
 
     def root_of(self, table: Table) -> str:
         """Return the table and the columns of the ids of a table's units."""
-        return root_of(self.catalog, table, self.schema, self.unit, self.describe)
+        return root_of(self.source, table, self.schema, self.unit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,8 +191,8 @@ class PrivateData:
 
     declared: DeclaredData
     ledger: Ledger
-    database: tuple[str, Path | None]
-    """The name and the file of the database that the ledger is for."""
+    database: Database
+    """That which the ledger is for."""
     archive: Archive
 
     def check_database(self) -> None:
@@ -218,7 +204,7 @@ class PrivateData:
         Raises:
             StaleSchemaError: it was moved.
         """
-        if current_database(self.declared.catalog) != self.database:
+        if self.declared.source.identity() != self.database:
             raise StaleSchemaError(
                 "The connection was moved to another database, and this ledger is not for that.",
                 hint="USE the first database again, or make a new session.",
@@ -235,8 +221,7 @@ class PrivateData:
         self.check_database()
         declared, first = self.declared, tables[0]
         for table in tables:
-            given = declared.schema, declared.unit, declared.describe
-            verify_unchanged(declared.catalog, table, *given)
+            verify_unchanged(declared.source, table, declared.schema, declared.unit)
             if table is not first:
                 declared.check_same_units(first, table)
 
@@ -253,28 +238,3 @@ def split_of(known: Table, split: Split, table: Table) -> Split:
             hint="ask again: the new schema is read then.",
         )
     return split
-
-
-def check_connection(con: duckdb.DuckDBPyConnection) -> None:
-    """Refuse what is not a connection, such as the path of a database, or another system's.
-
-    What passes statements on to one will do, so anything else than DuckDB's own class is asked.
-
-    Raises:
-        SchemaError: it isn't one, or can't be asked now.
-    """
-    if isinstance(con, duckdb.DuckDBPyConnection):
-        return
-    try:
-        ((database,),) = fetch(con, "SELECT system.main.current_database()")
-    except SchemaError:
-        raise
-    except Exception:  # whatever it is that objects of any kind raise
-        database = None
-    if not isinstance(database, str):
-        kind = type(con)
-        name = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        raise SchemaError(
-            f"{name + kind.__qualname__!r} is not a DuckDB connection.",
-            hint='pass duckdb.connect("data.duckdb").',
-        )

@@ -7,15 +7,15 @@ from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-import duckdb
 import polars as pl
 
 from dpsql.account import account_card
 from dpsql.calls import checked
+from dpsql.engines import data_source
 from dpsql.engines.interrupts import interruptible
-from dpsql.engines.unit_rows import no_units, rows_without_unit, unit_counts
+from dpsql.engines.unit_rows import no_units
 from dpsql.errors import BudgetError, SqlError
 from dpsql.hints import FREE, call
 from dpsql.linalg.threads import interruptibly, one_thread
@@ -43,7 +43,6 @@ from dpsql.request import (
     spelled_out,
 )
 from dpsql.schema import Table
-from dpsql.schema.lookup import current_database
 from dpsql.schema.names import as_sql
 from dpsql.session.answer import answer, answer_free
 from dpsql.session.archive import Archive
@@ -52,6 +51,9 @@ from dpsql.session.data import DeclaredData, PrivateData
 from dpsql.session.planning import compared, compiled_on_past, counts_before, planned
 from dpsql.session.purpose import DataState
 from dpsql.session.unit_rows import check_up_to, histogram, without_last
+
+if TYPE_CHECKING:
+    import duckdb
 
 _HISTORY = {
     "entry": pl.Int64(),
@@ -119,22 +121,21 @@ class Session:
         **options: Unpack[SessionOptions],
     ) -> None:
         declared = Declared(**options)
-        data = DeclaredData.of(con, declared)
+        data = DeclaredData.of(data_source(con), declared)
         if budget is not None:
             check_budget(budget)
-        self._database = current_database(data.catalog)
-        self._ledger = open_ledger(self._database[1], declared.ledger)
+        self._database = data.source.identity()
+        self._ledger = open_ledger(self._database.file, declared.ledger)
         if budget is not None:
             self._ledger.set_total(budget)
-        self._con = con
         self._lock = threading.RLock()
-        self._id = data_id(self._database[1])
+        self._id = data_id(self._database.file)
         self._data = self._accounted(data, declared)
 
     def _accounted(self, data: DeclaredData, declared: Declared) -> PrivateData:
         """Join what is declared with the account, and with what it keeps of earlier releases."""
         known = self._id
-        if self._database[1] is None and declared.vintage:
+        if self._database.file is None and declared.vintage:
             # Of rows in memory nothing is known but the name that their owner gives them.
             known = "" if self._ledger.dataset == IN_MEMORY else IN_MEMORY
         state = DataState(declared.vintage, known)
@@ -157,7 +158,9 @@ class Session:
         """
         declared = Declared(**options)
         other = copy(self)
-        other._data = self._accounted(DeclaredData.of(self._con, declared), declared)
+        other._data = self._accounted(
+            DeclaredData.of(self._data.declared.source, declared), declared
+        )
         return other
 
     @property
@@ -268,11 +271,11 @@ class Session:
             DpsqlError: see `release`.
         """
         check_up_to(up_to)
-        source = self._data.declared
-        of = source.described(table)
+        declared = self._data.declared
+        of = declared.described(table)
         if of.unit is None:
             raise no_units(of)
-        made = unit_counts(of, source.root_of(of), 1, up_to + 1)
+        made = declared.unit_counts(of, 1, up_to + 1)
         frame = self._asked_of(made, histogram(made.name, up_to), budget)
         return without_last(frame, up_to)
 
@@ -297,7 +300,8 @@ class Session:
             SchemaError: there is no such table, its rows have no units, or some may stay behind.
             DpsqlError: see `release`.
         """
-        made = rows_without_unit(self._data.declared.described(table))
+        declared = self._data.declared
+        made = declared.source.rows_without_unit(declared.described(table))
         return self._asked_of(made, f"SELECT COUNT(*) AS rows FROM {as_sql(made.name)}", budget)
 
     def _asked_of(self, made: Table, sql: str, budget: Budget | Free) -> pl.DataFrame:
@@ -389,7 +393,7 @@ def answered(session: Session, request: Request) -> Release:
         one_thread,
         session._lock,
         watched(request.progress) as watch,
-        interruptible(session._con),
+        interruptible(session._data.declared.source),
     ):
         request = replace(request, progress=watch)
         return (answer_free if request.free else answer)(session._data, request)

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from dpsql.engines.unit_rows import ROWS, unit_counts
+from dpsql.engines.unit_rows import ROWS
 from dpsql.errors import ArgumentError, SchemaError, printable, shown
 from dpsql.hints import option
 from dpsql.request import Request
@@ -82,14 +82,15 @@ def without_last(frame: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 def with_units_cut(
-    request: Request, script: Script, root_of: Callable[[Table], str]
+    request: Request, script: Script, unit_counts: Callable[[Table, int, int], Table]
 ) -> tuple[Request, Mapping[str, Table]]:
     """Ask besides how many units have more rows than count.
 
     Args:
         request: what is asked.
         script: what it was compiled to.
-        root_of: returns the table and the columns of the ids of a table's units.
+        unit_counts: describes the units of a table with how many rows they have, as far as numbers
+            from the least to the largest one are told apart.
 
     Returns:
         What is asked then, and what it is over besides, by the names that it has there.
@@ -106,7 +107,7 @@ def with_units_cut(
         )
     for table, name in zip(cut, _names(cut, statements), strict=True):
         k = table.contributions
-        units = unit_counts(table, root_of(table), k, k + 1)
+        units = unit_counts(table, k, k + 1)
         made[units.path[-1]] = units
         statements[name] = _count_cut(units, k, grouped=request.groups_above is None)
     return replace(request, statements=tuple(statements.items()), report_cut=False), made

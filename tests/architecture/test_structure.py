@@ -53,7 +53,7 @@ RANKS = {
 """Room → rank. A module may import from its own room and from rooms of lower rank."""
 
 VENDORS = {
-    "duckdb": {"engines", "sql", "session", "api", "cli", "notebook"},
+    "duckdb": {"engines", "sql", "api", "cli", "notebook"},
     "sqlglot": {"sql", "schema"},
     "scipy": {"linalg", "measurement", "planner", "release"},
     "flint": {"measurement", "planner", "privacy"},

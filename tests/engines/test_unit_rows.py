@@ -11,13 +11,15 @@ import pytest
 
 import dpsql
 from dpsql.engines.columns import source_of
-from dpsql.engines.unit_rows import rows_without_unit, unit_counts
+from dpsql.engines.duckdb_source import DuckDBSource
 from dpsql.errors import InternalError, SchemaError
 from tests.helpers.described import describe_table
 from tests.helpers.inserted import insert
 from tests.helpers.random_databases import RandomDatabase
 
 MOST = 50
+MADE = DuckDBSource(duckdb.connect())
+unit_counts, rows_without_unit = MADE.unit_counts, MADE.rows_without_unit
 
 
 def counted(con, table, least=1, most=MOST):

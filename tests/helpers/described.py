@@ -1,9 +1,8 @@
 """What the catalog of a DuckDB connection says, as a session asks for it."""
 
-from functools import partial
-
-from dpsql.engines import views
+from dpsql.engines import data_source
 from dpsql.engines.catalog import DuckDBCatalog
+from dpsql.engines.duckdb_source import DuckDBSource
 from dpsql.schema import catalog, lookup, proposals
 
 
@@ -12,20 +11,19 @@ def read_table(con, parts, declared=None, unit=None):
 
 
 def describe_table(con, parts, declared=None, unit=None):
-    return views.describe_table(DuckDBCatalog(con), parts, declared, unit)
+    return DuckDBSource(con).describe(parts, declared, unit)
 
 
 def check_declared(con, declared):
-    catalog.check_declared(DuckDBCatalog(con), declared, partial(describe_table, con))
+    catalog.check_declared(data_source(con), declared)
 
 
 def verify_unchanged(con, table, declared=None, unit=None):
-    describe = partial(describe_table, con)
-    catalog.verify_unchanged(DuckDBCatalog(con), table, declared, unit, describe)
+    catalog.verify_unchanged(data_source(con), table, declared, unit)
 
 
 def current_database(con):
-    return lookup.current_database(DuckDBCatalog(con))
+    return DuckDBSource(con).identity()
 
 
 def table_names(con, **options):

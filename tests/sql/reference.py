@@ -5,6 +5,7 @@ import re
 from decimal import Decimal
 
 import dpsql
+from dpsql.engines.duckdb_source import DuckDBSource
 from dpsql.engines.public import PublicReader
 from dpsql.sql import compile_script
 from tests.helpers.described import read_table
@@ -26,7 +27,7 @@ def compile_one(con, sql, name="q"):
             _TABLES[con, parts] = read_table(con, parts)
         return _TABLES[con, parts]
 
-    reader = PublicReader(con, PUBLIC)
+    reader = PublicReader(DuckDBSource(con), PUBLIC)
     return compile_script([(name, sql)], resolve, reader.read)
 
 

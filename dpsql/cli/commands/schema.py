@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from dpsql.engines.catalog import DuckDBCatalog
+    from dpsql.engines.source import DataSource
     from dpsql.schema import Schema, Table
     from dpsql.schema.domain import NumberBounds
     from dpsql.schema.proposals import Proposal
@@ -34,7 +33,7 @@ def schema(
 
     No row is read. Columns without a public domain come with a hint at how to declare one.
     """
-    from dpsql.engines.catalog import DuckDBCatalog
+    from dpsql.engines import data_source
     from dpsql.schema.document import write_toml
     from dpsql.schema.proposals import Proposal, proposed
 
@@ -42,9 +41,9 @@ def schema(
         raise click.UsageError("Choose one of --toml and --json.")
     with opening.database(db) as con:
         given = opening.schema_file(declared)
-        catalog = DuckDBCatalog(con)
-        tables = _tables(catalog, names, given)
-        proposals = proposed(catalog, tables, given)
+        source = data_source(con)
+        tables = _tables(source, names, given)
+        proposals = proposed(source.catalog, tables, given)
     each = [(table, proposals.get(table.path, Proposal())) for table in tables]
     if as_toml:
         output.say(write_toml(tables, proposals).removesuffix("\n"))
@@ -55,20 +54,19 @@ def schema(
             _print(*one)
 
 
-def _tables(catalog: DuckDBCatalog, names: tuple[str, ...], declared: Schema | None) -> list[Table]:
-    from dpsql.engines.views import describe_table
+def _tables(source: DataSource, names: tuple[str, ...], declared: Schema | None) -> list[Table]:
     from dpsql.schema.catalog import check_declared
     from dpsql.schema.lookup import table_names
 
-    check_declared(catalog, declared, partial(describe_table, catalog))
+    check_declared(source, declared)
     found = [tuple(name.split(".")) for name in names]
-    found = found or table_names(catalog) or table_names(catalog, views=True)
+    found = found or table_names(source.catalog) or table_names(source.catalog, views=True)
     if not found:
         raise SchemaError(
             "The database has no table.",
             hint="CREATE TABLE people AS FROM 'people.parquet'; makes one, in DuckDB.",
         )
-    return [describe_table(catalog, parts, declared) for parts in found]
+    return [source.describe(parts, declared) for parts in found]
 
 
 def _print(table: Table, proposal: Proposal) -> None:

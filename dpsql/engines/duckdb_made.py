@@ -1,0 +1,107 @@
+"""DuckDB's SQL for rows that are made of rows of private tables. Trusted.
+
+Guarantees:
+    1. `of_combination`: a row is made of rows of one unit, which is in the column `unit`.
+
+       *Proof.* Each side is a query for rows with the ids of their units, with one row for each
+       (row, u) (`parents.py`), and what a row has is a function of the rows of u. Sides are joined
+       where these ids are equal, bytes for texts, whatever else must be equal: so what is made for
+       u is a function of the rows of u alone. Adding or removing another unit adds or removes what
+       is made for that unit, and changes nothing else. ∎ Of these rows at most k for each unit are
+       kept when they have been made (`bounded.py`), in an order of all columns of all sides.
+
+    2. `of_each_unit` has one row for each unit with rows in a table: its id, and how many they are,
+       or the nearest number that is told apart. To add or to remove a unit with all of its rows
+       adds or removes its row, and changes no other one.
+
+       *Proof.* `rows_of_units` has (row, u) once for each row and each unit u that its way leads
+       to, and adding or removing u leaves (row, v) for v ≠ u as it is (`parents.py`). So each group
+       by the id is made of what one unit has alone, and there is one group for each. ∎
+
+    3. `of_no_unit` has the rows of a table that belong to nobody. To add or to remove a unit with
+       all of its rows changes none of them, and to add or remove one of them changes no other one.
+
+       *Proof.* Each step of the way is a FOREIGN KEY (`unit_rows.rows_without_unit` refuses
+       others), so a row refers to one row or, where a column of the key is NULL, to none: it leads
+       to one unit, or the way ends at a NULL, in itself or in one of the rows that it leads to.
+       Such rows stay as they are when a unit comes or goes, as only rows come and go whose way
+       leads to it, and these aren't among them. A LEFT JOIN with rows of which no two have the key
+       keeps each row once. ∎
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsql.engines.bounded import unit_name
+from dpsql.engines.columns import call, whole
+from dpsql.engines.combined import CombinedRows
+from dpsql.engines.lines import identity, readable
+from dpsql.engines.parents import has_unit, rows_of_units, way_of_all
+from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
+from dpsql.errors import InternalError
+from dpsql.schema import Table
+from dpsql.schema.combined import UNIT, RowCombination
+from dpsql.schema.grain import stored_type
+from dpsql.schema.names import quoted_name
+
+_COUNT = "system.main.count(*)"
+
+
+def of_combination(made: CombinedRows) -> str:
+    """Write what stands after FROM for rows of several tables that meet."""
+    combination = made.combination
+    unit = unit_name(*combination.sources)
+    shown, joined = [f"s0.{unit} AS {UNIT}"], ""
+    for number, (prefix, table) in enumerate(
+        zip(combination.prefixes, combination.sources, strict=True)
+    ):
+        read = list(dict.fromkeys([*_read(table), *_compared(combination, number)]))
+        shown += [f"s{number}.{quoted_name(n)} AS {quoted_name(prefix + n)}" for n in read]
+        rows = f"({rows_of_units(table, read, unit)}) AS s{number}"
+        same = [f"s0.{unit} = s{number}.{unit}", *_equalities(combination, number)]
+        joined += f" JOIN {rows} ON {' AND '.join(same)}" if number else rows
+    return f"(SELECT {', '.join(shown)} FROM {joined})"
+
+
+def _read(table: Table) -> Iterator[str]:
+    """Return the columns that have a domain, or that expressions of rows can read."""
+    yield from table.columns
+    yield from (name for name, _ in readable(table))
+
+
+def _compared(combination: RowCombination, number: int) -> Iterator[str]:
+    """Return the columns of one of the tables that are equal to others'."""
+    for pair in sorted(map(sorted, combination.equal)):
+        yield from (name for of, name in pair if of == number)
+
+
+def _equalities(combination: RowCombination, number: int) -> Iterator[str]:
+    """Write what is equal in one of the tables and in those before it."""
+    for pair in sorted(map(sorted, combination.equal)):
+        if max(of for of, _ in pair) == number:
+            sides = (
+                identity(f"s{of}.{quoted_name(name)}", stored_type(combination.sources[of], name))
+                for of, name in pair
+            )
+            yield " = ".join(sides)
+
+
+def of_each_unit(made: RowsOfEachUnit) -> str:
+    """Write what stands after FROM for units with the number of their rows."""
+    own = unit_name(made.table)
+    unit = quoted_name(own)
+    rows = call("least", _COUNT, whole(made.most, "BIGINT"))
+    rows = call("greatest", rows, whole(made.least, "BIGINT"))
+    return (
+        f"(SELECT {unit} AS {UNIT}, {rows} AS {ROWS} "
+        f"FROM ({rows_of_units(made.table, [], own)}) GROUP BY {unit})"
+    )
+
+
+def of_no_unit(made: RowsWithoutUnit) -> str:
+    """Write what stands after FROM for rows that belong to nobody."""
+    unit = made.table.unit
+    if unit is None:
+        raise InternalError("each row of a table without units is protected by itself")
+    return f"(SELECT {whole(0)} AS n FROM {way_of_all(made.table)} WHERE NOT ({has_unit(unit)}))"

@@ -1,0 +1,105 @@
+"""Private data on a DuckDB connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import polars as pl
+
+from dpsql.engines import duckdb_made as made
+from dpsql.engines.base import Step
+from dpsql.engines.catalog import DuckDBCatalog
+from dpsql.engines.combined import combined_rows
+from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.fetching import fetch
+from dpsql.engines.source import DataSource
+from dpsql.engines.unit_rows import rows_without_unit, unit_counts
+from dpsql.engines.views import describe_table
+from dpsql.errors import SchemaError
+from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema.combined import RowCombination
+from dpsql.schema.facts import Database
+from dpsql.schema.lookup import current_database
+from dpsql.schema.names import quoted_name
+
+
+@dataclass(frozen=True, eq=False)
+class DuckDBSource(DataSource):
+    """The databases of a DuckDB connection; see `DataSource`.
+
+    Args:
+        con: the caller's connection.
+    """
+
+    con: duckdb.DuckDBPyConnection
+
+    @property
+    def catalog(self) -> DuckDBCatalog:
+        """What is public of its tables."""
+        return DuckDBCatalog(self.con)
+
+    def identity(self) -> Database:
+        """Return the current database: it is known by its file; see `DataSource.identity`."""
+        return current_database(self.catalog)
+
+    def describe(
+        self,
+        name_parts: tuple[str, ...],
+        declared: Schema | None = None,
+        unit: Unit | EachRow | None = None,
+    ) -> Table:
+        """Describe a table, a view or Parquet files; see `DataSource.describe`."""
+        return describe_table(self.catalog, name_parts, declared, unit)
+
+    def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:
+        """Read a table or view that is declared public; see `DataSource.public_rows`."""
+        path = ".".join(map(quoted_name, name_parts))
+        ((rows,),) = fetch(self.con, f"SELECT system.main.count(*) FROM {path}")
+        if int(rows) > most:
+            return None
+        try:
+            frame: pl.DataFrame | None = self.con.sql(f"SELECT * FROM {path}").pl()
+        except (duckdb.Error, pl.exceptions.PolarsError):
+            frame = None
+        if frame is None:  # outside the handler, whose error could quote a value
+            raise SchemaError("A table can't be read.", hint="is it a table of this database?")
+        return frame
+
+    def engine(self, on_step: Step | None = None) -> DuckDBEngine:
+        """Return what counts rows; see `DataSource.engine`."""
+        return DuckDBEngine(self.con, on_step=on_step)
+
+    def interrupt(self) -> None:
+        """End the statement that runs."""
+        self.con.interrupt()
+
+    def combined(self, combination: RowCombination, root: str, rows: int) -> Table:
+        """Describe rows that are made of several tables'; see `DataSource.combined`."""
+        return combined_rows(combination, root, rows, made.of_combination)
+
+    def unit_counts(self, table: Table, root: str, least: int, most: int) -> Table:
+        """Describe units with the number of their rows; see `DataSource.unit_counts`."""
+        return unit_counts(table, root, least, most, made.of_each_unit)
+
+    def rows_without_unit(self, table: Table) -> Table:
+        """Describe rows that belong to nobody; see `DataSource.rows_without_unit`."""
+        return rows_without_unit(table, made.of_no_unit)
+
+
+def is_connection(given: object) -> bool:
+    """Whether something is a DuckDB connection, or passes statements on to one.
+
+    Raises:
+        SchemaError: it is, and can't be asked now.
+    """
+    if isinstance(given, duckdb.DuckDBPyConnection):
+        return True
+    try:
+        ((database,),) = fetch(given, "SELECT system.main.current_database()")  # type: ignore[arg-type]
+    except SchemaError:
+        raise
+    except Exception:  # whatever it is that objects of any kind raise
+        return False
+    return isinstance(database, str)

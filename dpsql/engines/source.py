@@ -1,0 +1,102 @@
+"""What a session asks of private data: one protocol, of which each engine has a class.
+
+    session ──▶ DataSource ──▶ Catalog     what is public of tables: `schema/` asks it
+                   │ └───────▶ Engine      exact counts, on one snapshot: `session/answer.py`
+                   └─ describe, identity, public tables, tables made of rows of others
+
+`dpsql.engines.data_source` makes one of what a caller passes, and knows all engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import polars as pl
+
+from dpsql.engines.base import Engine, Step
+from dpsql.engines.interrupts import Interruptible
+from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema.combined import RowCombination
+from dpsql.schema.facts import Database
+from dpsql.schema.referred import DescribedTables
+
+
+class DataSource(DescribedTables, Interruptible, Protocol):
+    """Private data in a database. Nothing here but the `Engine` reads private rows.
+
+    What it says is of the moment at which it is asked, or of the engine's snapshot while there is
+    one. Another thread may end what it runs, by `interrupt`.
+    """
+
+    def identity(self) -> Database:
+        """Return which data set this is: what its account is known by.
+
+        It must not be the same for two data sets, nor differ for one that an account is kept of:
+        a row would have two budgets.
+
+        Raises:
+            SchemaError: it has none, or it can't be told now.
+        """
+
+    def describe(
+        self,
+        name_parts: tuple[str, ...],
+        declared: Schema | None = None,
+        unit: Unit | EachRow | None = None,
+    ) -> Table:
+        """Describe a table, or a view or files that can be released from; reads no row.
+
+        A stored table is described by `schema.catalog.read_table`. Whatever has another `origin`
+        has one row for each row below it at most, as a function of that row: see `Origin`.
+
+        Args:
+            name_parts: the name, optionally after its schema, or its database and schema.
+            declared: domains and units that go before what is known otherwise.
+            unit: the privacy unit.
+
+        Raises:
+            SchemaError: there is none, it can't be released from, or what is declared of it
+                doesn't fit.
+        """
+
+    def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:
+        """Read a table or view that the owner declared public; None if it has more rows.
+
+        Raises:
+            SchemaError: it can't be read. Its text quotes nothing.
+        """
+
+    def engine(self, on_step: Step | None = None) -> Engine:
+        """Return what counts rows.
+
+        Args:
+            on_step: called after each scan.
+        """
+
+    def combined(self, combination: RowCombination, root: str, rows: int) -> Table:
+        """Describe rows that are made of rows of several tables, by `combined.combined_rows`.
+
+        Args:
+            combination: which rows meet.
+            root: the table and the columns of the ids of their units.
+            rows: how many rows of a unit count.
+        """
+
+    def unit_counts(self, table: Table, root: str, least: int, most: int) -> Table:
+        """Describe the units of a table with the number of their rows, by `unit_rows.unit_counts`.
+
+        Args:
+            table: the table.
+            root: the table and the columns of the ids of its units.
+            least: the least number of rows that is told apart.
+            most: the largest one.
+        """
+
+    def rows_without_unit(self, table: Table) -> Table:
+        """Describe the rows of a table that belong to nobody, by `unit_rows.rows_without_unit`.
+
+        Raises:
+            SchemaError: rows of the table have no units; or, when one is gone, some may stay
+                behind.
+        """
