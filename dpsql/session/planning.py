@@ -142,8 +142,9 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
 
 
 def notes_of(script: Script) -> tuple[str, ...]:
-    """Say where answers are not those of a database without units, other than by noise.
+    """Say where answers are not those of a database, other than by noise, and could be.
 
+    Groups without rows take part in what is computed over groups, and in LIMIT.
     Rows of other units are not met: a FOREIGN KEY may lead to some, and so may what joins two
     tables. And of rows that a window chooses, such as the first of each unit, some may not count.
     """
@@ -168,7 +169,13 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for own in script.each
         if own.table.windows
     )
-    return tuple(dict.fromkeys([*meet, *refer, *chosen]))
+    groups = (
+        f"{printable(statement.name)}: {note.text}"
+        for statement in script.statements
+        for note in statement.notes
+        if note.avoidable
+    )
+    return tuple(dict.fromkeys([*meet, *refer, *chosen, *groups]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

@@ -143,9 +143,35 @@ def test_only_columns_that_empty_groups_take_part_in_are_noted(session):
         key, plain, over = release.columns(name)["reason"].to_list()
         assert (key, plain) == (None, None)
         assert "groups without rows" in over
-        assert "groups_above=2" in over
+        assert "groups_above=3" in over
         assert f"{name}: groups without rows" in release.summary()
     assert "groups without rows" in release.columns("limit")["reason"].to_list()[1]
+
+
+@pytest.mark.parametrize(
+    ("sql", "floor"),
+    [
+        ("SELECT g, COUNT(*) AS n FROM t GROUP BY g ORDER BY g LIMIT 5", 3),
+        ("SELECT h, rank() OVER (ORDER BY COUNT(*)) AS r FROM t GROUP BY h", 2),
+        (f"SELECT AVG(n) AS a FROM ({COUNTS})", 3),
+        ("SELECT g, h, v, COUNT(*) AS n FROM t GROUP BY g, h, v ORDER BY n DESC LIMIT 9", 4),
+    ],
+)
+def test_plans_say_which_floor_leaves_groups_without_rows_out(con, session, sql, floor):
+    """So that it is known before the charge. With that floor the answer has groups of rows only."""
+    plan = session.plan({"q": sql}, budget=PRECISE)
+    (note,) = [note for note in plan.notes if note.startswith("q: groups without rows")]
+    assert f"by groups_above={floor} or HAVING" in note
+    assert note in plan.explain()
+    above = session.plan({"q": sql}, budget=PRECISE, groups_above=floor)
+    assert above.notes == ()
+    found = session.query(sql, budget=PRECISE, groups_above=floor)
+    assert found.height == len(con.execute(sql).fetchall())
+
+
+def test_plans_say_nothing_of_groups_that_are_only_listed(session):
+    for sql in (BY_G, f"{BY_G} ORDER BY n", f"SELECT SUM(n) AS n FROM ({BY_G})"):
+        assert session.plan(sql, budget=PRECISE).notes == ()
 
 
 @pytest.mark.parametrize("above", [-1, float("nan"), "2", True, [2]])

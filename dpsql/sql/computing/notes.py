@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,11 @@ from dpsql.sql.lowering.lower import LoweredCore
 
 EMPTY = (
     "groups without rows take part, of which SQL has none: declare which groups exist, or leave "
-    "out those that noise can't tell from them, by groups_above=2 or HAVING COUNT(*) > …"
+    "out those that noise can't tell from them, by groups_above={} or HAVING COUNT(*) > …"
 )
+_FLOORS = range(2, 7)
+"""Floors in standard errors. The least is proposed that on average lets less than one in two
+statements have a group without rows."""
 CHOSEN = (
     "chosen by noisy values: what lies at the threshold comes out 0.8 standard errors too large "
     "on average, what lies one or two below it 1.5 or 2.4"
@@ -36,6 +40,8 @@ class Note:
     text: str
     outputs: frozenset[int] | None = None
     """The numbers of their columns; None for all that are noisy."""
+    avoidable: bool = False
+    """Whether it is said before anything is charged, because another statement is without it."""
 
     def about(self, output: int, *, key: bool) -> bool:
         """Whether it is about a column, which may be one without noise."""
@@ -62,7 +68,8 @@ def notes(
     }
     if any(_may_be_empty(query, core) for core in cores):
         over = _over_groups(query, means)
-        found += [] if over == frozenset() else [Note(EMPTY, over)]
+        empty = EMPTY.format(_floor(sum(group.rows for core in cores for group in core.sets)))
+        found += [] if over == frozenset() else [Note(empty, over, avoidable=True)]
     floors = {core.core.floor.errors for core in cores if core.core.floor is not None}
     found += [Note(ABOVE.format(errors)) for errors in floors]
     outputs = () if post is None else post.outputs
@@ -73,6 +80,12 @@ def notes(
         width = len(outputs) or len(query.expressions)
         found.append(Note(LISTED if cores else PUBLIC, frozenset(range(width))))
     return tuple(found)
+
+
+def _floor(groups: int) -> int:
+    """Return the standard errors that leave out as good as all groups without rows."""
+    above = statistics.NormalDist().cdf
+    return next((k for k in _FLOORS if groups * above(-k) < 1 / 2), _FLOORS[-1])
 
 
 def computes_on_groups(query: exp.Query) -> bool:

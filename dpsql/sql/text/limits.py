@@ -6,7 +6,9 @@ recursion limit and below a second.
 
 from __future__ import annotations
 
+import math
 import unicodedata
+from collections.abc import Sequence
 
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
@@ -24,8 +26,11 @@ MAX_PREFIXES = 32
 MAX_DEPTH = 100
 MAX_CALLS = 6
 """Calls in calls: the parser tries each as a type first, and so takes time exponential in them."""
-MAX_JOINS = 8
-"""Joins without a condition take the parser time exponential in them."""
+MAX_JOINS = 32
+MAX_BARE_JOINS = 8
+MAX_PARSING = 100_000
+"""Each JOIN without a condition of its own doubles the times that what follows is read: so many
+words and signs may be read, which takes about a second."""
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
@@ -94,9 +99,7 @@ def check_tokens(source: SourceText) -> None:
         raise _too_large(
             source, tokens[MAX_TOKENS], f"has more than {MAX_TOKENS:,} words and signs"
         )
-    joins = [token for token in tokens if token.token_type is TokenType.JOIN]
-    if len(joins) > MAX_JOINS:
-        raise _too_large(source, joins[MAX_JOINS], f"has more than {MAX_JOINS} joins")
+    _check_joins(source)
     _check_calls(source)
     depth = prefixes = 0
     for token in tokens:
@@ -113,6 +116,43 @@ def check_tokens(source: SourceText) -> None:
             raise _too_large(
                 source, token, f"has more than {MAX_PREFIXES} prefix operators in a row"
             )
+
+
+def _check_joins(source: SourceText) -> None:
+    """Refuse many joins, and of those that have no condition before the next one fewer."""
+    tokens = source.tokens
+    joins = [token for token in tokens if token.token_type is TokenType.JOIN]
+    if len(joins) > MAX_JOINS:
+        raise _too_large(source, joins[MAX_JOINS], f"has more than {MAX_JOINS} joins")
+    bare = _bare_joins(tokens)
+    most = min(MAX_BARE_JOINS, int(math.log2(MAX_PARSING / max(len(tokens), 1))))
+    if len(bare) > most:
+        place = Span(bare[most].start, bare[most].end + 1)
+        what = f"The statement has more than {most} joins without a condition."
+        hint = "write CROSS JOIN where there is none, and else ON or USING after each JOIN."
+        raise source.error(place, what, hint, SqlLimitError)
+
+
+def _bare_joins(tokens: Sequence[Token]) -> list[Token]:
+    """Return the joins that are followed by another, and not by a condition, in their brackets."""
+    bare: list[Token] = []
+    waiting: list[Token | None] = [None]
+    """In each bracket that is open the last join, until its condition comes."""
+    before = TokenType.SELECT
+    for token in tokens:
+        kind = token.token_type
+        if kind in _OPENING:
+            waiting.append(None)
+        elif kind in _CLOSING and len(waiting) > 1:
+            bare += filter(None, [waiting.pop()])
+        elif kind in (TokenType.ON, TokenType.USING):
+            waiting[-1] = None
+        elif kind in (TokenType.JOIN, TokenType.SELECT):
+            bare += filter(None, [waiting[-1]])
+            starts = kind is TokenType.JOIN and before is not TokenType.CROSS
+            waiting[-1] = token if starts else None
+        before = kind
+    return [*bare, *filter(None, waiting)]
 
 
 def _check_calls(source: SourceText) -> None:
