@@ -7,7 +7,9 @@ macro of the database can take their place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +98,9 @@ _CLOCK = """
 """
 _BYTES = frozenset({"BINARY", "C", "POSIX"})
 """Collations that tell all texts apart."""
+_Told = dict[tuple[str, ...], list[Row]]
+_TOLD: ContextVar[tuple[DuckDBCatalog, _Told] | None] = ContextVar("told", default=None)
+"""What a catalog has told; see `DuckDBCatalog.held`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,22 @@ class DuckDBCatalog(Catalog):
 
     def fetch(self, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
         """Run a statement that reads no rows of tables; see `fetching.fetch`."""
-        return fetch(self.con, sql, parameters)
+        held = _TOLD.get()
+        if held is None or held[0] is not self:
+            return fetch(self.con, sql, parameters)
+        told, statement = held[1], (sql, *parameters)
+        if statement not in told:
+            told[statement] = fetch(self.con, sql, parameters)
+        return list(told[statement])
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Run no statement twice, until this ends; see `Catalog`."""
+        before = _TOLD.set((self, {}))
+        try:
+            yield
+        finally:
+            _TOLD.reset(before)
 
     def current(self) -> SchemaPath:
         """Return the current database and schema; see `Catalog`."""

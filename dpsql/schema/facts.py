@@ -14,6 +14,7 @@ system doesn't enforce for all rows, it leaves out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -120,6 +121,15 @@ class Catalog(Protocol):
 
     system: str
     """What errors call the database system, such as DuckDB."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Take what it tells first for what is so, until that ends.
+
+        A script names few tables, and each of them is described many times. Within another one
+        this begins anew: whoever verifies that tables are as they were asks the database again.
+        A catalog may as well ask it each time.
+        """
+        return nullcontext()
 
     def current(self) -> SchemaPath:
         """Return where a name alone is looked up."""

@@ -88,6 +88,17 @@ class DeclaredData:
         Raises:
             SqlError, SchemaError, ResourceLimitError: they can't be answered.
         """
+        with self.source.catalog.held():
+            return self._checked(request, split, cuts, from_zero=from_zero)
+
+    def _checked(
+        self,
+        request: Request,
+        split: Callable[[Table], Split],
+        cuts: CutsOf,
+        *,
+        from_zero: bool,
+    ) -> Script:
         check_declared(self.source, self.schema)
         check_references(self.source.catalog, self.schema, self.unit)
         if request.report_cut:
@@ -95,7 +106,7 @@ class DeclaredData:
             script = self._compiled(alone, no_split, no_cuts, from_zero=from_zero)
             request, made = with_units_cut(request, script, self.unit_counts)
             declared = replace(self, made={**self.made, **made})
-            return declared.compile(request, split, cuts, from_zero=from_zero)
+            return declared._checked(request, split, cuts, from_zero=from_zero)
         script = self._compiled(request, split, cuts, from_zero=from_zero)
         centered = script.is_centered
         named = isinstance(request.mechanism, str)  # it may be anything yet
@@ -220,10 +231,11 @@ class PrivateData:
         """
         self.check_database()
         declared, first = self.declared, tables[0]
-        for table in tables:
-            verify_unchanged(declared.source, table, declared.schema, declared.unit)
-            if table is not first:
-                declared.check_same_units(first, table)
+        with declared.source.catalog.held():
+            for table in tables:
+                verify_unchanged(declared.source, table, declared.schema, declared.unit)
+                if table is not first:
+                    declared.check_same_units(first, table)
 
 
 def split_of(known: Table, split: Split, table: Table) -> Split:
