@@ -73,9 +73,9 @@ class StoredTable(NamedTuple):
 
     columns: tuple[StoredColumn, ...]
     comment: str | None
-    checks: tuple[str, ...]
+    checks: tuple[str, ...] = ()
     """The CHECKs that hold for all of its rows, in DuckDB's SQL."""
-    collated: frozenset[str]
+    collated: frozenset[str] = frozenset()
     """The columns of texts of which some pass for equal that differ in their bytes."""
 
 
