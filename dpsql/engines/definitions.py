@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from dpsql.engines.refused import RefusedViewError
 from dpsql.errors import DpsqlError, printable
 from dpsql.rows.expression import RowExpression
 from dpsql.rows.read import read_expression
@@ -47,14 +48,6 @@ _RELATIONS = {
     "EMPTY": "it reads no table",
     "EMPTY_FROM": "it reads no table",
 }
-
-
-class RefusedViewError(Exception):
-    """Why a view can't be released from, in half a sentence; becomes a SchemaError."""
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message, self.hint = message, hint
 
 
 @dataclass(frozen=True, slots=True)

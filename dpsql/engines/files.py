@@ -1,33 +1,22 @@
-"""Lists of Parquet files, as they were found: who they are, and whether they are still the same.
+"""Parquet files as DuckDB reads them: which a pattern means, of what types, and by what call.
 
 Guarantees:
-    1. What is scanned are the files of a list, by literal absolute paths without links and without
-       anything that DuckDB would take for a pattern. So no file that comes later is read.
-    2. No file is in a list twice, by another name, a link or a hard link: its rows would count
-       twice.
-    3. Whose account a file is in depends on its own path alone (`root_of`), not on the view, the
-       pattern or the connection that it is read by.
-    4. `FrozenFiles.check` fails if a file was written, replaced or removed since it was listed, as
-       far as its number, size and times tell (the time of the last change of its status can't be
-       set back). A release checks right before the charge, in which case nothing is charged, and
-       after counting, in which case nothing is handed out. So all counts are of one state.
-
-Not defended: rows that are in two files, as while a folder is rewritten into fewer files.
+    1. What is scanned are the files of a list (`frozen.py`), by their literal paths: no file that
+       comes later is read.
+    2. Each row of a file is one row of the scan, whatever it holds; its values are of the types of
+       the columns, or NULL, and depend on the row alone: see `guarded`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dpsql.engines.definitions import ReadFiles, RefusedViewError
-from dpsql.errors import SchemaError, StaleSchemaError
+from dpsql.engines.definitions import ReadFiles
+from dpsql.engines.frozen import FrozenFiles, frozen_files, partitions_of
+from dpsql.engines.refused import RefusedViewError
+from dpsql.errors import SchemaError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema.names import quoted_name, quoted_text
 
@@ -50,11 +39,6 @@ _LINES = dict.fromkeys(
     ["read_csv", "read_csv_auto", "sniff_csv"],
     ": of CSV, one row can make DuckDB fail for all, or take others out of the table",
 )
-_MOST_FILES = 10_000
-_MOST_ROOTS = 1_000
-_PATTERN = re.compile(r"[*?\[\]{}\x00-\x1f]" if os.sep == "\\" else r"[*?\[\]{}\\\x00-\x1f]")
-"""What may be more than a character of a path."""
-_PARTITION = re.compile(r"[^=/\\]+=[^=/\\]*")
 _SWITCHES = {
     "hive_partitioning": {"true", "false"},
     "hive_types_autocast": {"true", "false"},
@@ -76,63 +60,6 @@ _COARSE = " in milliseconds"
 """What stands behind the type of a column that is never read: see `types_of`."""
 _NESTED = re.compile(r"STRUCT\(|MAP\(|UNION\(|VARIANT|GEOMETRY|.*\]$", re.DOTALL)
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenFile:
-    """A file, and what tells whether it was touched."""
-
-    path: str
-    seen: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenFiles:
-    """The files of a view, each of them once."""
-
-    files: tuple[FrozenFile, ...]
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Where they are."""
-        return tuple(file.path for file in self.files)
-
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        """The folders whose account they are in."""
-        return tuple(sorted({root_of(path) for path in self.paths}))
-
-    @property
-    def state(self) -> str:
-        """A hash of which files there are, and when they were written."""
-        return hashlib.sha256(repr(self.files).encode()).hexdigest()
-
-    def check(self) -> None:
-        """Check that all files are as they were.
-
-        Raises:
-            StaleSchemaError: one isn't.
-        """
-        try:
-            same = all(_seen(file.path) == file.seen for file in self.files)
-        except RefusedViewError:
-            same = False
-        if not same:
-            raise StaleSchemaError(
-                "A file was written or removed since it was listed.",
-                hint="ask again, when nobody writes to it.",
-            )
-
-
-def root_of(path: str) -> Path:
-    """Return the folder that is the data set of a file: whose account its rows are in.
-
-    It is the file's own folder, but that of all partitions where folders are called `key=value`.
-    """
-    folder = Path(path).parent
-    while _PARTITION.fullmatch(folder.name):
-        folder = folder.parent
-    return folder
 
 
 def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
@@ -157,45 +84,7 @@ def list_files(fetch: Fetch, patterns: Sequence[str]) -> FrozenFiles:
                 hint="files are read where enable_external_access is true.",
             ) from None
         found += [str(row[0]) for row in listed]
-    if not found or len(found) > _MOST_FILES:
-        what = "no file" if not found else f"more than {_MOST_FILES:,} files"
-        raise RefusedViewError(
-            f"it reads {what} now", hint="does its path begin where this process runs?"
-        )
-    files = tuple(FrozenFile(path, _seen(path)) for path in map(os.path.realpath, found))
-    if len({file.path for file in files}) < len(files) or len({f.seen[:2] for f in files}) < len(
-        files
-    ):
-        raise RefusedViewError(
-            "a file is in it twice, by another path or a link", hint="name each file once."
-        )
-    frozen = FrozenFiles(files)
-    if len(frozen.roots) > _MOST_ROOTS or not all(root.name for root in frozen.roots):
-        raise RefusedViewError(
-            f"its files are in more than {_MOST_ROOTS:,} folders, or in none",
-            hint="put them into one folder, with or without folders named key=value in it.",
-        )
-    return frozen
-
-
-def _seen(path: str) -> tuple[int, ...]:
-    """Look at a file.
-
-    Raises:
-        RefusedViewError: it is none that can be named safely.
-    """
-    try:
-        path.encode()
-        found = os.stat(path)
-    except (OSError, ValueError):
-        found = None
-    if found is None or not stat.S_ISREG(found.st_mode):
-        raise RefusedViewError("it reads what is not a file of this machine")
-    if _PATTERN.search(path):
-        raise RefusedViewError(
-            "a path in it has a character that may stand for others", hint="rename that file."
-        )
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return frozen_files(found)
 
 
 # ── how they are read ──────────────────────────────────────────────────────────────────────
@@ -217,13 +106,6 @@ def check_options(read: ReadFiles) -> None:
                 f"it reads files with {name[:40]} = {value[:40]}, which isn't known here",
                 hint=f"leave that out; {', '.join(_SWITCHES)} are known.",
             )
-
-
-def partitions_of(frozen: FrozenFiles) -> tuple[str, ...]:
-    """Name the columns that DuckDB can make of folders called `key=value`."""
-    folders = Path(frozen.paths[0]).parent.parts
-    keys = (folder.split("=")[0] for folder in folders if _PARTITION.fullmatch(folder))
-    return tuple(dict.fromkeys(keys))
 
 
 def partition_types(fetch: Fetch, frozen: FrozenFiles) -> dict[str, RowType]:

@@ -16,7 +16,6 @@ from dpsql.engines.columns import source_of
 from dpsql.engines.definitions import (
     AllColumns,
     ReadFiles,
-    RefusedViewError,
     ViewDefinition,
     read_definition,
 )
@@ -26,11 +25,12 @@ from dpsql.engines.files import (
     guarded,
     list_files,
     partition_types,
-    partitions_of,
     scan_of,
     types_of,
 )
+from dpsql.engines.frozen import partitions_of
 from dpsql.engines.projection import FileScan, Layer, Projection
+from dpsql.engines.refused import RefusedViewError
 from dpsql.engines.view_units import unit_above, unit_below
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.files import root_of
+from dpsql.engines.frozen import root_of
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema, Unit
 from tests.helpers.described import describe_table, verify_unchanged

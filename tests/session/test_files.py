@@ -93,7 +93,7 @@ def test_a_second_account_is_refused(folder, tmp_path, first):
     }
     made = asks.pop(first)()
     made.query(BY_HOUR, budget=BUDGET)
-    made._con.close()
+    made._data.declared.source.con.close()
     others = [*asks.values()]
     if first == "database":  # what is beside the folder leads to the one account
         through = others.pop()()
@@ -223,7 +223,9 @@ def test_two_views_of_one_folder_with_other_columns(folder):
         con.execute(f"COPY ({late}) TO '{folder}/late.parquet'").fetchall()
     asked = session(folder / "[ab].parquet", account(folder))
     asked.query(BY_HOUR, budget=BUDGET)
-    asked._con.execute(f"CREATE VIEW others AS FROM '{folder}/late.parquet'").fetchall()
+    asked._data.declared.source.con.execute(
+        f"CREATE VIEW others AS FROM '{folder}/late.parquet'"
+    ).fetchall()
     asked.query("SELECT late, COUNT(*) AS n FROM others GROUP BY late", budget=BUDGET)
     assert asked.ledger.spent == 2 * BUDGET.mu_squared
 
