@@ -49,6 +49,12 @@ are kept. So all rows are lined up, whether or not their unit is crowded: r is t
 same line, and `rows/windows.py` shows that which of two rows that tie has it makes no difference to
 the rows that are kept, with all their columns.
 
+**Of chosen rows.** Where a statement chooses rows by their places among those of their unit, what
+is not chosen is left out before (`parents.rows_of_units`), and k is less. What is left of a unit is
+a function of its rows alone, so all that is said above holds of it as of any rows: n counts what is
+left, and at most k of these are kept, whether or not the choice leaves more. As a rule it doesn't,
+and all are kept.
+
 **Cost.** Only the rows of crowded units, those with more than k, are sorted, but for windows. Which
 these are is a GROUP BY of the ids. Limits keep all rows with units in memory, and once more for
 each of them.
@@ -113,7 +119,7 @@ def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | Non
     names = list(columns)
     bound = Parameters() if parameters is None else parameters
     others, unit = others_of(table, names), unit_name(table)
-    if others.windows:
+    if others.windows or table.chosen is not None:
         return _kept_of_all(table, names, bound, unit)
     kept = _kept_rows(others, bound, unit if others.by_unit else None)
     if not others.left and not others.within:

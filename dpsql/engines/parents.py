@@ -25,6 +25,12 @@ Guarantees:
     too, each row has a number that no other one has, and meets what is computed of rows of its unit
     for that number: which number it is says nothing of that. ∎
 
+    Of rows that a statement chooses (`Table.chosen`), `rows_of_units` has those of all rows of the
+    table, with their ids, in which a column is between two numbers and a condition is true. Both
+    are columns that rows have by what is said above, and by `dpsql/rows/windows.py`: of each unit
+    the rows that are left, with all that they have, are, as a multiset, a function of the unit's
+    rows. So nothing changes for v ≠ u when u comes or goes.
+
     Rows that the order of `bounded.py` can't tell apart agree in what they refer to as well: the
     columns that refer, by which groups are met or chosen, are among those that it looks at, if any
     column of others is read.
@@ -35,12 +41,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from dpsql.engines.columns import call, source_of
+from dpsql.engines.columns import call, source_of, whole
 from dpsql.engines.lines import identity, line_order, place_in_line
 from dpsql.engines.others import column_of, others_of
 from dpsql.engines.windows import line_name, with_windows
 from dpsql.errors import InternalError
 from dpsql.schema import Table
+from dpsql.schema.chosen import Chosen
 from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name
@@ -179,6 +186,8 @@ def rows_of_units(table: Table, names: Sequence[str], unit: str, *, lined: bool 
         unit: what the column with the ids is called; see `bounded.unit_name`.
         lined: whether there is a column with their places in the line of their unit as well.
     """
+    if table.chosen is not None:
+        return _chosen_rows(table, table.chosen, names, unit, lined=lined)
     others = others_of(table, names)
     lined = lined or any(window.lined for window in others.windows)
     further = [unit, line_name(unit)] if lined else [unit]
@@ -190,6 +199,25 @@ def rows_of_units(table: Table, names: Sequence[str], unit: str, *, lined: bool 
     if not others.windows:
         return rows
     return with_windows(rows, others.windows, [*names, *further], unit)
+
+
+def _chosen_rows(
+    table: Table, chosen: Chosen, names: Sequence[str], unit: str, *, lined: bool
+) -> str:
+    """Write those rows that have one of some places; see `rows_of_units`.
+
+    Rows that the window doesn't see have no place, whatever stands in its column.
+    """
+    places = next((one for one in table.windows if one.name == chosen.window), None)
+    if places is None:
+        raise InternalError("nothing says which rows are chosen")
+    read = list(dict.fromkeys([*names, places.name, *sorted(places.columns)]))
+    rows = rows_of_units(table.whole, read, unit, lined=lined)
+    shown = map(quoted_name, [*names, unit, *([line_name(unit)] if lined else [])])
+    ends = " AND ".join(whole(end, "BIGINT") for end in (chosen.first, chosen.last))
+    holds = [f"({places.condition}) IS TRUE"] if places.condition else []
+    holds.append(f"{quoted_name(places.name)} BETWEEN {ends}")
+    return f"SELECT {', '.join(shown)} FROM ({rows}) AS t WHERE {' AND '.join(holds)}"
 
 
 def _with_units(

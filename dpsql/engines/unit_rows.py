@@ -103,11 +103,12 @@ def unit_counts(
         most: the largest one.
         write: see `RowsOfEachUnit`.
     """
-    name = f"units of {table.name}"
+    name = f"units of {table.shown}"
     (database, schema, *_) = table.path
     unit = carried(table, root, 1)
     base = Table(name, {}, path=(database, schema, name), unit=replace(unit, column=root))
-    origin = RowsOfEachUnit(table.alone, base, least, most, write)
+    rows = table.alone if table.chosen is None else table  # whose windows choose them
+    origin = RowsOfEachUnit(rows, base, least, most, write)
     path = (database, schema, f"{name} {origin.digest[:16]}")
     return Table(
         name,

@@ -22,6 +22,7 @@ from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.tables import identity_of, lifted
 from dpsql.schema import Table
+from dpsql.schema.chosen import Chosen
 from dpsql.schema.combined import RowCombination, made_of
 from dpsql.schema.cuts import Cuts
 from dpsql.schema.grain import without_computed
@@ -237,21 +238,27 @@ def _compiled(
         groups_above=groups_above,
         cuts=cuts,
         from_zero=from_zero,
-        widen=lambda one: next((t for t in plain if t.path == one.path), _widened(one, plain)),
+        widen=lambda one: _widened(one, plain),
         same_units=lambda first, other: None,
         combine=lambda combination: _combined(combination, plain),
+        choose=lambda _, chosen: _chosen(chosen, plain),
     )
 
 
 def _made_of(tables: Sequence[Table]) -> list[Table]:
-    """Return the tables of whose rows pairs were counted, with what these refer to."""
+    """Return the tables of whose rows pairs, or chosen ones, were counted, and what these have."""
     return [one for table in tables for one in made_of(table) if one is not table]
 
 
 def _widened(table: Table, tables: Sequence[Table]) -> Table:
-    """Return a table of whose rows pairs were counted with what these refer to."""
-    found = [one for one in _made_of(tables) if one.path == table.path]
+    """Return a table with what its rows refer to, wherever that is known."""
+    found = [one for one in (*tables, *_made_of(tables)) if one.path == table.path]
     return max(found, key=lambda one: len(one.parents), default=table)
+
+
+def _chosen(chosen: Chosen, tables: Sequence[Table]) -> Table | None:
+    """Return the chosen rows that were counted, if they are those that are asked."""
+    return next((table for table in tables if table.chosen == chosen), None)
 
 
 def _combined(combination: RowCombination, tables: Sequence[Table]) -> Table:

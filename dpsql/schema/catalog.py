@@ -81,6 +81,7 @@ def verify_unchanged(
     Raises:
         StaleSchemaError: it was dropped or altered since it was read, or files were changed.
     """
+    table = table.whole
     sources = table.origin.tables if table.origin is not None else ()
     for source in sources:
         verify_unchanged(tables, source, declared, unit)

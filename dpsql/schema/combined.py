@@ -138,10 +138,11 @@ class RowCombination:
 def made_of(table: Table) -> tuple[Table, ...]:
     """Return the tables that a table is made of, with what their rows refer to.
 
-    They are those of a combination, or the table itself.
+    They are those of a combination, the table whose rows are chosen, or the table itself.
     """
-    tables = table.origin.tables if table.origin is not None else ()
-    return tuple(one for each in tables for one in made_of(each)) or (table,)
+    whole = table.whole
+    tables = whole.origin.tables if whole.origin is not None else ()
+    return tuple(one for each in tables for one in made_of(each)) or (whole,)
 
 
 def columns_of(table: Table) -> tuple[str, ...]:

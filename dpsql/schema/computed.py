@@ -1,4 +1,4 @@
-"""Columns that are computed of several rows of a unit: what windows are."""
+"""Columns that are computed of several rows of a unit, and what windows are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ OUTSIDE = "\x1f"
 """What stands before a column of a row, beside the columns of other rows of its unit."""
 
 
-@runtime_checkable
-class Window(Protocol):
-    """A column that is computed of rows of the same table and unit: see `dpsql/rows/windows.py`."""
+class ComputedColumn(Protocol):
+    """A column that is computed of several rows of a unit."""
 
     @property
     def name(self) -> str:
@@ -23,6 +22,23 @@ class Window(Protocol):
     @property
     def filled(self) -> bool:
         """Whether it is never NULL."""
+
+    @property
+    def empty(self) -> str:
+        """Its SQL where no row is looked at."""
+
+    @property
+    def condition(self) -> str:
+        """The SQL of what is true of the rows that are looked at; empty if all are."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """What is read of the rows."""
+
+
+@runtime_checkable
+class Window(ComputedColumn, Protocol):
+    """A column that is computed of rows of the same table and unit: see `dpsql/rows/windows.py`."""
 
     @property
     def least(self) -> int | None:
@@ -39,14 +55,6 @@ class Window(Protocol):
     @property
     def value(self) -> tuple[str, ...]:
         """The SQL of the function, in pieces between which `OVER (…)` belongs."""
-
-    @property
-    def empty(self) -> str:
-        """Its SQL in rows that the window doesn't see."""
-
-    @property
-    def condition(self) -> str:
-        """The SQL of what is true of the rows that it sees; empty if it sees all."""
 
     @property
     def told(self) -> tuple[tuple[str, str], ...]:
@@ -67,7 +75,3 @@ class Window(Protocol):
     @property
     def frame(self) -> str:
         """The SQL of the frame; empty if the function needs none."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """What is read of the rows."""

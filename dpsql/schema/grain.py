@@ -24,7 +24,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.errors import SchemaError, printable
+from dpsql.errors import InternalError, SchemaError, printable
+from dpsql.schema.chosen import Chosen
 from dpsql.schema.computed import OUTSIDE, Window
 from dpsql.schema.table import Origin, Parent, Table, Within
 from dpsql.schema.units import Join
@@ -123,6 +124,18 @@ def with_computed(table: Table, computed: Sequence[Within | Window]) -> Table:
     )
 
 
+def chosen_rows(table: Table, chosen: Chosen) -> Table:
+    """Describe rows of a table as one of their own, with all columns that they have there."""
+    if table.unit is None:
+        raise InternalError("of rows without units none are chosen by unit")
+    rows = min(chosen.rows, table.unit.max_rows or chosen.rows)
+    limits = tuple(limit for limit in table.unit.limits if limit.rows < rows)
+    unit = replace(table.unit, max_rows=rows, limits=limits)
+    (*before, name) = table.path
+    path = (*before, f"{name} {chosen.digest[:16]}")
+    return replace(table, path=path, unit=unit, chosen=chosen)
+
+
 def without_computed(table: Table) -> Table:
     """Return a table without columns that are computed of rows of the same unit."""
     names = set(table.computed)
@@ -170,7 +183,7 @@ def neighbours_of(tables: Sequence[Table]) -> str:
     names = [table.unit.name for table in tables if table.unit is not None]
     root = next((name for name in names if "." in name), f"{first.name}.{names[0]}")
     bounded = [table for table in tables if table.is_bounded]
-    each = [f"{table.contributions:,} of {printable(table.name)}" for table in bounded]
+    each = [f"{table.contributions:,} of {printable(table.shown)}" for table in bounded]
     rows = f"add or remove one {printable(root)} with all of its rows"
     if not each:
         return rows

@@ -39,26 +39,26 @@ from dpsql.schema.sequences import (
     clock_periods,
     first_of,
 )
+from dpsql.schema.stored_units import (
+    MAX_JOINS,
+    Shape,
+    StoredChosen,
+    StoredJoin,
+    StoredUnit,
+    is_path,
+    require,
+)
 from dpsql.schema.table import Parent, Table
-from dpsql.schema.units import MAX_ROWS, Join, KeyPair, ResolvedUnit, RowLimit
 
 _COLUMN_TYPE = re.compile(
     r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
 )
-_MAX_JOINS = 64
-_MAX_COLUMNS = 64
-"""Columns of one key."""
-_MAX_PATH = 3
 
 Read = tuple[Sequence[Value], Sequence[Value] | None]
 """The values of a domain, and the largest value of each cell."""
 
 
-class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an object of the document has: these names and no others."""
-
-
-class _Values(_Shape, frozen=True, tag_field="kind"):
+class _Values(Shape, frozen=True, tag_field="kind"):
     """The values of a domain, which is of some type."""
 
     def read(self, type_: str) -> Read:
@@ -70,9 +70,9 @@ class _Integers(_Values, frozen=True, tag="integers"):
     high: int
 
     def read(self, type_: str) -> Read:
-        _require(type_ in INTEGER_TYPES)
+        require(type_ in INTEGER_TYPES)
         least, most = type_range(type_)
-        _require(least <= self.low and self.high <= most)
+        require(least <= self.low and self.high <= most)
         return range(self.low, self.high + 1), None
 
 
@@ -84,11 +84,11 @@ class _Decimals(_Values, frozen=True, tag="decimals"):
 
     def read(self, type_: str) -> Read:
         """Read numbers with their point left out: written again, it is where it was or not."""
-        _require(type_.startswith("DECIMAL"))
+        require(type_.startswith("DECIMAL"))
         low, high, step = (int(n.replace(".", "")) for n in (self.low, self.high, self.step))
-        _require(step >= 1 and high >= low and max(abs(low), abs(high)) < 10**MAX_DIGITS)
+        require(step >= 1 and high >= low and max(abs(low), abs(high)) < 10**MAX_DIGITS)
         length = (high - low) // step + 1
-        _require(length <= MAX_GRID)
+        require(length <= MAX_GRID)
         return DecimalRange(low, step, length, self.scale), None
 
 
@@ -99,7 +99,7 @@ class _Dates(_Values, frozen=True, tag="dates"):
 
     def read(self, type_: str) -> Read:
         days = DateRange(self.first, self.length, self.grain)
-        _require(first_of(self.first, self.grain) == self.first <= days.end)  # or beyond 9999
+        require(first_of(self.first, self.grain) == self.first <= days.end)  # or beyond 9999
         return days, days.uppers
 
 
@@ -109,7 +109,7 @@ class _Times(_Values, frozen=True, tag="times"):
     grain: Literal["hour", "minute"]
 
     def read(self, type_: str) -> Read:
-        _require(self.first.tzinfo is self.last.tzinfo is None and self.first <= self.last)
+        require(self.first.tzinfo is self.last.tzinfo is None and self.first <= self.last)
         times = clock_periods(self.first, self.last, self.grain)
         return times, times.uppers
 
@@ -135,11 +135,11 @@ class _Listed(_Values, frozen=True, tag="listed"):
             return tuple(map(iso_date, self.items)), None
         if type_ in INTEGER_TYPES:
             least, most = type_range(type_)
-            _require(all(isinstance(v, int) and least <= v <= most for v in self.items))
+            require(all(isinstance(v, int) and least <= v <= most for v in self.items))
         return self.items, None
 
 
-class _Column(_Shape, frozen=True):
+class _Column(Shape, frozen=True):
     name: str
     type: str
     values: _Integers | _Decimals | _Dates | _Times | _Bins | _Booleans | _Listed
@@ -151,89 +151,46 @@ class _Column(_Shape, frozen=True):
 
     def read(self) -> Domain:
         """Read the domain, which checks itself; not the type of the column, which SQL is from."""
-        _require(
-            self.column_type in INTEGER_TYPES or bool(_COLUMN_TYPE.fullmatch(self.column_type))
-        )
+        require(self.column_type in INTEGER_TYPES or bool(_COLUMN_TYPE.fullmatch(self.column_type)))
         values, uppers = self.values.read(self.type)
         rules = self.nullable, self.outside, uppers, self.other
         return Domain(self.type, values, *rules, self.column_type, self.zone)
 
 
-class _Undeclared(_Shape, frozen=True):
+class _Undeclared(Shape, frozen=True):
     name: str
     type: str
     bounds: tuple[str, str] | None = None
 
 
-class _Expression(_Shape, frozen=True):
+class _Expression(Shape, frozen=True):
     text: str
     bounds: tuple[str, str]
 
 
-class _Derived(_Shape, frozen=True):
+class _Derived(Shape, frozen=True):
     name: str
     digest: str
 
 
-class _Join(_Shape, frozen=True):
-    column: str
-    path: tuple[str, ...]
-    key: str
-    type: str
-    further: tuple[KeyPair, ...] = ()
-    enforced: bool = True
-
-    @classmethod
-    def written(cls, join: Join) -> _Join:
-        return cls(join.column, join.path, join.key, join.type, join.further, join.enforced)
-
-    def read(self) -> Join:
-        _require(_is_path(self.path) and len(self.further) <= _MAX_COLUMNS)
-        return Join(self.column, self.path, self.key, self.type, self.further, self.enforced)
-
-
-class _Unit(_Shape, frozen=True):
-    name: str
-    column: str
-    type: str
-    joins: tuple[_Join, ...]
-    max_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None
-    further: tuple[tuple[str, str], ...] = ()
-    max_groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
-    limits: tuple[RowLimit, ...] = ()
-
-    @classmethod
-    def written(cls, unit: ResolvedUnit) -> _Unit:
-        joins = tuple(map(_Join.written, unit.joins))
-        bounds = unit.max_rows, unit.further, unit.max_groups, unit.limits
-        return cls(unit.name, unit.column, unit.type, joins, *bounds)
-
-    def read(self) -> ResolvedUnit:
-        _require(len(self.joins) <= _MAX_JOINS and len(self.further) <= _MAX_COLUMNS)
-        joins = tuple(join.read() for join in self.joins)
-        _require(all(1 <= limit.rows <= MAX_ROWS and limit.columns for limit in self.limits))
-        bounds = self.max_rows, self.further, self.max_groups, self.limits
-        return ResolvedUnit(self.name, self.column, self.type, joins, *bounds)
-
-
-class _Parent(_Shape, frozen=True):
+class _Parent(Shape, frozen=True):
     above: str
-    join: _Join
+    join: StoredJoin
     on_way: bool
     table: _Table
 
     def read(self) -> Parent:
-        _require(self.table.unit is None and not self.table.parents)
+        require(self.table.unit is None and not self.table.parents)
         return Parent(self.above, self.join.read(), self.table.read(), self.on_way)
 
 
-class _Table(_Shape, frozen=True):
+class _Table(Shape, frozen=True):
     name: str
     path: tuple[str, ...]
     columns: tuple[_Column, ...]
     undeclared: tuple[_Undeclared, ...]
     enforced: tuple[str, ...]
-    unit: _Unit | None
+    unit: StoredUnit | None
     groups: tuple[Groups, ...] = ()
     expressions: tuple[_Expression, ...] = ()
     filled: tuple[str, ...] = ()
@@ -241,22 +198,23 @@ class _Table(_Shape, frozen=True):
     parents: tuple[_Parent, ...] = ()
     made_of: tuple[_Table, ...] = ()
     equal: tuple[tuple[Place, Place], ...] = ()
+    chosen: StoredChosen | None = None
 
     def read(self) -> Table:
         columns = {column.name: column.read() for column in self.columns}
         undeclared = {column.name: column.type for column in self.undeclared}
         # A name that stands twice is missing in what is written again.
         bounds = {c.name: _bounds(c.bounds) for c in self.undeclared if c.bounds is not None}
-        _require(not columns.keys() & undeclared.keys())
-        _require({*columns, *bounds} >= {*self.enforced})
-        _require({*columns, *undeclared} >= {*self.filled})
+        require(not columns.keys() & undeclared.keys())
+        require({*columns, *bounds} >= {*self.enforced})
+        require({*columns, *undeclared} >= {*self.filled})
         expressions = read_expressions(self.name, {e.text: e.bounds for e in self.expressions})
         check_expressions(self.name, expressions, (*columns, *undeclared))
-        _require(all(groups.resolved("", columns) == groups for groups in self.groups))
-        _require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
-        _require(_is_path(self.path))
+        require(all(groups.resolved("", columns) == groups for groups in self.groups))
+        require(all(len(row) == len(g.columns) for g in self.groups for row in _rows(g)))
+        require(is_path(self.path))
         limits = () if self.unit is None else self.unit.limits
-        _require(all(name in columns for limit in limits for name in limit.columns))
+        require(all(name in columns for limit in limits for name in limit.columns))
         table = Table(
             self.name,
             columns,
@@ -269,11 +227,13 @@ class _Table(_Shape, frozen=True):
             filled=frozenset(self.filled),
             expressions=expressions,
             derived={key.name: key.digest for key in self.derived},
+            chosen=None if self.chosen is None else self.chosen.read(),
         )
-        _require(len(self.parents) <= _MAX_JOINS)
+        require(table.unit is not None or table.chosen is None)
+        require(len(self.parents) <= MAX_JOINS)
         parents = [parent.read() for parent in self.parents]
         known = {"", *(parent.prefix for parent in parents)}
-        _require(all(parent.above in known for parent in parents))
+        require(all(parent.above in known for parent in parents))
         made = tuple(one.read() for one in self.made_of)
         equal = frozenset(map(frozenset, self.equal))
         return known_pairs(table, RowCombination(made, equal)) if made else grain(table, parents)
@@ -293,7 +253,7 @@ def table_from_json(document: object) -> Table:
     """
     try:
         table = msgspec.convert(document, _Table).read()
-        _require(_text(table_to_json(table)) == _text(document))
+        require(_text(table_to_json(table)) == _text(document))
     except (msgspec.ValidationError, ValueError, TypeError, ArithmeticError, RecursionError):
         raise SchemaError(
             "The stored description of a table and its columns is damaged.",
@@ -307,17 +267,8 @@ def _text(document: object) -> bytes:
     return json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _require(holds: bool) -> None:
-    if not holds:
-        raise ValueError
-
-
 def _rows(groups: Groups) -> tuple[tuple[str, ...], ...]:
     return () if isinstance(groups.of, str) else groups.of
-
-
-def _is_path(path: tuple[str, ...]) -> bool:
-    return len(path) <= _MAX_PATH
 
 
 def _written(table: Table) -> _Table:
@@ -331,17 +282,20 @@ def _written(table: Table) -> _Table:
             for name, type_ in own.undeclared.items()
         ),
         tuple(sorted(own.enforced)),
-        None if own.unit is None else _Unit.written(own.unit),
+        None if own.unit is None else StoredUnit.written(own.unit),
         own.groups,
         tuple(_Expression(text, _ends(bounds)) for text, bounds in own.expressions.items()),
         tuple(sorted(own.filled)),
         tuple(_Derived(n, of) for n, of in table.derived.items() if n not in table.joined),
         tuple(
-            _Parent(p.above, _Join.written(p.join), p.on_way, _written(replace(p.table, unit=None)))
+            _Parent(
+                p.above, StoredJoin.written(p.join), p.on_way, _written(replace(p.table, unit=None))
+            )
             for p in table.parents
         ),
         tuple(map(_written, pairs.sources)) if pairs else (),
         tuple((a, b) for a, b in sorted(map(sorted, pairs.equal))) if pairs else (),
+        None if own.chosen is None else StoredChosen.written(own.chosen),
     )
 
 

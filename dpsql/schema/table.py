@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from dpsql.errors import SchemaError, printable
-from dpsql.schema.computed import Window
+from dpsql.schema.chosen import Chosen
+from dpsql.schema.computed import ComputedColumn, Window
 from dpsql.schema.cuts import DERIVED, Cuts, lines_of
 from dpsql.schema.domain import Domain, NumberBounds
 from dpsql.schema.drafts import counting_hint, declaration_hint, rounding_hint
@@ -69,12 +70,8 @@ class Origin(Protocol):
         """
 
 
-class Within(Protocol):
+class Within(ComputedColumn, Protocol):
     """A column that is computed of other rows of the same unit: see `dpsql/rows/within.py`."""
-
-    @property
-    def name(self) -> str:
-        """What it is, in full."""
 
     @property
     def table(self) -> Table:
@@ -85,32 +82,12 @@ class Within(Protocol):
         """Columns of the row that has it, each with one of those rows that is equal."""
 
     @property
-    def type(self) -> str:
-        """Its type."""
-
-    @property
-    def filled(self) -> bool:
-        """Whether it is never NULL."""
-
-    @property
     def is_counted(self) -> bool:
         """Whether it is a number of rows."""
 
     @property
     def value(self) -> str:
         """The SQL of the aggregate."""
-
-    @property
-    def empty(self) -> str:
-        """Its SQL where there are no such rows."""
-
-    @property
-    def condition(self) -> str:
-        """The SQL of what is true of the rows; empty if all are looked at."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """What is read of them."""
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -158,6 +135,8 @@ class Table:
     """Columns that are computed of other rows of the same unit."""
     windows: tuple[Window, ...] = field(default=(), compare=False, repr=False)
     """Columns that are computed of the row among others of its unit, each after what it needs."""
+    chosen: Chosen | None = None
+    """Which rows of a table these are, if a statement chooses a few of each unit."""
 
     def __post_init__(self) -> None:
         for name in ("derived", "bounds", "expressions", "columns", "undeclared"):
@@ -293,11 +272,26 @@ class Table:
     @property
     def typed(self) -> str:
         """How statements and schemas name it: with its database, unless that is the current one."""
-        return self.name if self.file is None else ".".join(self.path)
+        return self.name if self.file is None else ".".join(self.whole.path)
+
+    @property
+    def shown(self) -> str:
+        """What it is called among several tables, and in what is said of its rows."""
+        return self.name if self.chosen is None else f"chosen {self.name}"
+
+    @property
+    def whole(self) -> Table:
+        """The table with all of its rows."""
+        if self.chosen is None:
+            return self
+        return replace(self, path=self.chosen.path, unit=self.chosen.unit, chosen=None)
 
     @property
     def stored(self) -> Table:
-        """The table whose rows they are: itself, or the one below a view."""
+        """What is charged for: the table itself, or the one below a view; chosen rows as such."""
+        if self.chosen is not None:
+            file = self.whole.stored.file
+            return Table(self.name, {}, path=self.path, unit=self.unit, file=file)
         return self if self.origin is None else self.origin.base
 
     def guards(self, names: Iterable[str]) -> frozenset[str]:

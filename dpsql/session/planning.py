@@ -130,15 +130,21 @@ def referred(script: Script) -> tuple[Table, ...]:
 def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
     """Yield each table whose rows are counted or looked into, and the rows that these refer to."""
     for own in script.each:
-        coding = Coding(own.table, own.merged, own.keys)
-        asked = [(own.table, coding.read(own.workload.domain, own.measures.values()))]
-        made = [source for source in made_of(own.table) if source is not own.table]
+        asked = [(own.table.whole, _names_read(own))]
+        made = [source for source in made_of(own.table) if source.path != own.table.whole.path]
         yield from ((source, source.parents) for source in made)
         for table, names in asked:  # which grows
             others = others_of(table, names)
             yield table, others.parents
             looked = [(w.table, [*w.columns, *(own for _, own in w.pairs)]) for w in others.within]
             asked += looked
+
+
+def _names_read(own: Script) -> list[str]:
+    """Return the columns of its table that a script reads."""
+    coding, chosen = Coding(own.table, own.merged, own.keys), own.table.chosen
+    names = coding.read(own.workload.domain, own.measures.values())
+    return names if chosen is None else [*names, chosen.window]
 
 
 def notes_of(script: Script) -> tuple[str, ...]:
@@ -163,11 +169,17 @@ def notes_of(script: Script) -> tuple[str, ...]:
         if not parent.on_way
     )
     chosen = (
+        f"of {printable(own.table.name)} the rows are counted that a window chooses, at most "
+        f"{own.table.contributions:,} of each unit"
+        for own in script.each
+        if own.table.chosen is not None
+    )
+    windows = (
         f"what rows of {printable(own.table.name)} are among all rows of their unit is found out "
         f"before at most {own.table.contributions:,} of these are kept: of the first of each unit, "
         "those count that are kept; COUNT(DISTINCT unit) counts all units"
         for own in script.each
-        if own.table.windows
+        if own.table.chosen is None and others_of(own.table, _names_read(own)).windows
     )
     groups = (
         f"{printable(statement.name)}: {note.text}"
@@ -175,7 +187,7 @@ def notes_of(script: Script) -> tuple[str, ...]:
         for note in statement.notes
         if note.avoidable
     )
-    return tuple(dict.fromkeys([*meet, *refer, *chosen, *groups]))
+    return tuple(dict.fromkeys([*meet, *refer, *chosen, *windows, *groups]))
 
 
 def compiled_over(data: PrivateData, own: Compiled, before: Before) -> Compiled:

@@ -99,7 +99,8 @@ def with_units_cut(
         SchemaError: all rows of all units count.
     """
     statements, made = dict(request.statements), dict[str, Table]()
-    cut = [table for table in script.tables if table.unit is not None and table.is_bounded]
+    bounded = (table for table in script.tables if table.unit is not None and table.is_bounded)
+    cut = [table for table in bounded if not _all_chosen(table)]
     if not cut:
         raise SchemaError(
             "No rows of units are left out here: of no table that is counted there is a bound.",
@@ -111,6 +112,11 @@ def with_units_cut(
         made[units.path[-1]] = units
         statements[name] = _count_cut(units, k, grouped=request.groups_above is None)
     return replace(request, statements=tuple(statements.items()), report_cut=False), made
+
+
+def _all_chosen(table: Table) -> bool:
+    """Whether all rows count that are chosen of a unit."""
+    return table.chosen is not None and table.chosen.rows <= table.contributions
 
 
 def _count_cut(units: Table, k: int, *, grouped: bool) -> str:
@@ -131,7 +137,7 @@ def _names(tables: Sequence[Table], asked: Mapping[str, str]) -> Iterator[str]:
     """Name the statements, as no other one is."""
     taken = {name.lower() for name in asked}
     for table in tables:
-        name = CUT if len(tables) == 1 else f"{CUT} of {printable(table.name)}"
+        name = CUT if len(tables) == 1 else f"{CUT} of {printable(table.shown)}"
         while name.lower() in taken:
             name += "_"
         taken.add(name.lower())

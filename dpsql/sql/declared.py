@@ -15,6 +15,7 @@ from dpsql.schema.names import quoted_name
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.binding.core import Core, Linear
 from dpsql.sql.binding.expressions import BoundExpr
+from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.outline import Outliner
 from dpsql.sql.sandbox.database import Sandbox
@@ -31,7 +32,7 @@ def declared_expressions(table: Table, sandbox: Sandbox) -> dict[RowExpression, 
         SchemaError: one can't be evaluated on a row, or its bounds contradict its columns'.
     """
     found: dict[RowExpression, Interval] = {}
-    outliner = Outliner(sandbox, lambda _: table, lambda _: None)
+    outliner = Outliner(NamedTables(sandbox, lambda _: table, lambda _: None))
     for text, bounds in table.expressions.items():
         try:
             tree = _tree(text, table, sandbox, outliner, (bounds.low, bounds.high))

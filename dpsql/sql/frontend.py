@@ -11,12 +11,15 @@ from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
+from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import twins
 from dpsql.sql.allow import check_allowed
 from dpsql.sql.assemble import Asked, LoweredStatement, answered, assemble
 from dpsql.sql.binding.core import Core
 from dpsql.sql.binding.tables import (
+    Choose,
     Combine,
+    NamedTables,
     Public,
     Resolve,
     Widen,
@@ -83,6 +86,7 @@ def compile_script(
     from_zero: bool = False,
     widen: Widen = no_parents,
     combine: Combine = no_combinations,
+    choose: Choose = chosen_rows,
     same_units: SameUnits = one_table_only,
     unbounded: Unbounded = no_bound,
 ) -> Script:
@@ -102,6 +106,7 @@ def compile_script(
         from_zero: add values up as they are, and not around a middle that is put back with counts.
         widen: gives a private table the columns of the rows that it refers to.
         combine: describes rows that are made of rows of several private tables.
+        choose: describes rows that are chosen among those of a private table.
         same_units: refuses a further table whose rows are not of the units of the first one.
         unbounded: words that nothing bounds the rows of units in a table whose rows are counted.
 
@@ -114,13 +119,13 @@ def compile_script(
     several = len(statements) > 1
     sandbox = Sandbox()
     try:
-        outliner = Outliner(sandbox, resolve, public, groups_above, widen, combine)
-        values = outliner.tables.values
+        tables = NamedTables(sandbox, resolve, public, widen, combine, choose)
+        outliner, values = Outliner(tables, groups_above), tables.values
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         check_bounded(outlined, several, unbounded)
         importance = _weights({name: tree.weight for name, tree in parsed}, weights)
-        of_units = RowsOfUnits(outliner.tables, sandbox)
+        of_units = RowsOfUnits(tables, sandbox)
         asked = [
             _OverOne(of_units.of(table), own, sandbox, importance, several).asked(
                 split, cuts, from_zero

@@ -39,21 +39,13 @@ from dpsql.sql.binding.relations import materialize, stored_relation, without_un
 from dpsql.sql.binding.rewrite import CoreBinder
 from dpsql.sql.binding.row_queries import Home, RowQuery, columns_of
 from dpsql.sql.binding.subqueries import Subqueries
-from dpsql.sql.binding.tables import (
-    Combine,
-    NamedTables,
-    Public,
-    Resolve,
-    Widen,
-    no_combinations,
-    no_parents,
-)
+from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.unions.added_up import AddedUpBinder, B, Branch
 from dpsql.sql.binding.unions.branches import Branches
+from dpsql.sql.binding.units.chosen import over_chosen
 from dpsql.sql.binding.units.grouped import with_groups
 from dpsql.sql.binding.units.windows import Qualified
 from dpsql.sql.binding.units.within import RowsOfUnit
-from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import Parsed
 
 
@@ -69,20 +61,15 @@ class Outlined:
 
 
 class Outliner:
-    """Outlines the statements of one script; public tables are stored once."""
+    """Outlines the statements of one script; public tables are stored once.
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        resolve: Resolve,
-        public: Public,
-        above: float | None = None,
-        widen: Widen = no_parents,
-        combine: Combine = no_combinations,
-    ) -> None:
-        self._above = above
-        self.tables = NamedTables(sandbox, resolve, public, widen, combine)
-        """What the names of tables mean."""
+    Args:
+        tables: what the names of tables mean.
+        above: see `compile_script`.
+    """
+
+    def __init__(self, tables: NamedTables, above: float | None = None) -> None:
+        self.tables, self._above = tables, above
 
     def outline(self, parsed: Parsed) -> Outlined:
         """Outline one statement whose syntax is allowed.
@@ -112,6 +99,7 @@ class _Visitor:
         of_rows = (self._sides, self._subqueries, self._branches)
         self._of_unit = RowsOfUnit(source, self._items, tables, *of_rows)
         self._qualified = Qualified(source, tables)
+        self._chosen = partial(over_chosen, tables=tables)
         self.cores: list[Core] = []
         self.tables: list[tuple[Table, Span]] = []
 
@@ -227,8 +215,10 @@ class _Visitor:
             one = self._branch(node, names, CoreBinder)
             core, left = one.binder.core(name, one.relations, one.joined, one.exist, self._above)
             cores = [(core, one.home)]
-        self.cores += [tightened(core, home.table) for core, home in cores]
-        self.tables += [(home.table, home.span) for _, home in cores]
+        for core, home in cores:
+            counted, table = self._chosen(tightened(core, home.table), home.table)
+            self.cores.append(counted)
+            self.tables.append((table, home.span))
         return left
 
     def _branch(self, node: exp.Select, names: Names, bound_by: type[B]) -> Branch[B]:

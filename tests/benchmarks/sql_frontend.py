@@ -17,6 +17,7 @@ import duckdb
 import dpsql
 from dpsql.sql import compile_script
 from dpsql.sql.allow import check_allowed
+from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.outline import Outliner
 from dpsql.sql.sandbox.database import Sandbox
 from dpsql.sql.text.parse import parse_statement
@@ -59,7 +60,7 @@ def long_script() -> None:
     statements = script(200)
     table = read_table(con, ("adult",))
     start = time.perf_counter()
-    outliner = Outliner(Sandbox(), lambda parts: table, lambda parts: None)
+    outliner = Outliner(NamedTables(Sandbox(), lambda parts: table, lambda parts: None))
     for _, sql in statements:
         parsed = parse_statement(sql)
         check_allowed(parsed)

@@ -175,6 +175,31 @@ def test_which_pairs_are_kept_of_a_unit_depends_on_no_other_one(databases, sourc
     check(databases, table, stored_columns(table), "t.g")
 
 
+CHOSEN = [
+    (1, "SELECT t.n, t.d FROM {} QUALIFY row_number() OVER (PARTITION BY g.p ORDER BY t.n) = 1"),
+    (3, "SELECT t.n, t.d FROM {} WHERE d > 1 QUALIFY row_number() OVER (PARTITION BY g.p ORDER BY "
+        "s DESC, t.n) <= 3"),
+    (3, "SELECT t.n FROM {} QUALIFY row_number() OVER (PARTITION BY g.p, t.c ORDER BY t.d) = 2"),
+    (2, "SELECT * FROM (SELECT t.n, t.d, SUM(t.n) OVER (PARTITION BY g.p ORDER BY t.d) AS w, "
+        "row_number() OVER (PARTITION BY g.p ORDER BY t.t) AS k FROM {}) WHERE k IN (8, 9) AND "
+        "w > 1"),
+]  # fmt: skip
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("bound", [1, 7])
+@pytest.mark.parametrize(("k", "source"), CHOSEN)
+def test_which_rows_are_chosen_of_a_unit_depends_on_no_other_one(databases, k, source, bound):
+    """Of the many that tie for a place, and of those that are chosen where fewer count."""
+    rows = source.format("t JOIN g ON t.g = g.id")
+    table = counted(databases[0], f"SELECT COUNT(*) FROM ({rows})")
+    assert table.chosen is not None
+    assert table.contributions == k
+    table = replace(table, unit=replace(table.unit, max_rows=min(k, bound)))
+    names = [*stored_columns(table), *(one.name for one in table.windows)]
+    check(databases, table, names)
+
+
 @pytest.mark.parametrize("most", [1, 2])
 def test_in_which_groups_a_unit_counts_depends_on_no_other_one(databases, most):
     sql = "SELECT t.n, t.c, COUNT(DISTINCT g.p) FROM t JOIN g ON t.g = g.id GROUP BY ALL"

@@ -10,7 +10,9 @@ import polars as pl
 from dpsql.errors import SchemaError, Span, printable
 from dpsql.rows.windows import WindowFrame
 from dpsql.schema import Table
+from dpsql.schema.chosen import Chosen
 from dpsql.schema.combined import RowCombination
+from dpsql.schema.grain import chosen_rows
 from dpsql.schema.names import quoted_name
 from dpsql.sql.binding.existing import ExistingGroups
 from dpsql.sql.binding.expressions import BoundExpr
@@ -43,6 +45,10 @@ def no_combinations(combination: RowCombination) -> Table:
         f"Rows of {printable(combination.name)} meet, which is known only where they are stored.",
         hint="ask a session on the data.",
     )
+
+
+Choose = Callable[[Table, Chosen], Table | None]
+"""Describes rows that are chosen among those of a table; None if they are asked as rows of it."""
 
 
 def no_parents(table: Table) -> Table:
@@ -121,6 +127,7 @@ class NamedTables:
         public: returns the public table of a name, or None.
         widen: gives a table the columns of the rows that it refers to.
         combine: describes rows that are made of rows of several tables.
+        choose: describes rows that are chosen among those of a table.
     """
 
     def __init__(
@@ -128,10 +135,13 @@ class NamedTables:
         sandbox: Sandbox,
         resolve: Resolve,
         public: Public,
-        widen: Widen,
+        widen: Widen = no_parents,
         combine: Combine = no_combinations,
+        choose: Choose = chosen_rows,
     ) -> None:
         self._sandbox = sandbox
+        self._choose = choose
+        self._chosen: dict[str, Table | None] = {}
         self._widen = widen
         self._combine = combine
         self._combined: dict[str, Table] = {}
@@ -199,6 +209,19 @@ class NamedTables:
         if combination.digest not in self._combined:
             self._combined[combination.digest] = self._combine(combination)
         return self._combined[combination.digest]
+
+    def chosen(self, table: Table, chosen: Chosen) -> Table | None:
+        """Return rows that are chosen among those of a table; None if they are asked as these."""
+        if chosen.digest not in self._chosen:
+            self._chosen[chosen.digest] = self._choose(table, chosen)
+        return self._chosen[chosen.digest]
+
+    def window(self, table: Table, column: str) -> UnitWindow | None:
+        """Return the window that a column of a table is, by its canonical name; None if none."""
+        place = int(column.removeprefix("__w")) - len(table.undeclared)
+        found = list(self._rows.get(table.path, {}).values())
+        one = found[place] if place in range(len(found)) else None
+        return one if isinstance(one, UnitWindow) else None
 
     def add_rows(self, rows: UnitRows | UnitWindow) -> int:
         """Note what is computed of rows of the same unit; return its place among the columns."""

@@ -52,6 +52,9 @@ class RowsOfUnits:
 
     def _so_far(self, table: Table) -> Table:
         """Give a table those of its columns that are written."""
+        if table.chosen is not None:
+            whole = self._so_far(table.whole)
+            return replace(whole, path=table.path, unit=table.unit, chosen=table.chosen)
         made = self._made.get(table.path)
         return table if made is None else with_computed(self._tables.grain(table), made)
 

@@ -7,6 +7,7 @@ public join that has a row several times, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -37,8 +38,17 @@ def unit_groups(
     """
     count = int(np.prod(groups, dtype=object))
     found = tuple(_grouped(block, groups, sizes) for block in blocks if block.bound is None)
-    most = 1 if table.unit is None else table.unit.max_groups or table.unit.max_rows or count
+    unit = table.whole.unit
+    most = 1 if unit is None else unit.max_groups or unit.max_rows or count
+    if table.chosen is not None:
+        most = min(most, table.chosen.rows * _groups_of_a_row(found))
     return UnitGroups(found, count, min(most, count), condition)
+
+
+def _groups_of_a_row(blocks: Sequence[GroupedCells]) -> int:
+    """Return in how many groups a row is at most: in several if public rows make it many."""
+    times = (int(np.unique_counts(block.cells).counts.max(initial=1)) for block in blocks)
+    return math.prod(times)
 
 
 def _grouped(block: LoweredBlock, groups: Sequence[int], sizes: Mapping[str, int]) -> GroupedCells:

@@ -1,0 +1,44 @@
+"""Rows that a statement chooses, at most so many of each unit: which rows of a table they are.
+
+    SELECT * FROM orders QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY day) = 1
+
+has one order of each customer, however many count in `orders`. So these rows are a relation of
+their own, with a bound of their own: counts of them have the noise of one row of a customer. They
+have the columns of the table, and what was measured of them is of no other rows.
+
+*Why a unit has so many at most.* Places are numbers 1, 2, … of the rows that agree in the unit and
+in what else PARTITION BY names, so no more than `last - first + 1` of these are chosen. Where it
+names columns with a list of all values that are stored, there are so many of each of these. Privacy
+doesn't rest on that: as many count as were expected, or `max_rows` if that is less, and which of
+more are kept is decided by the rule of `engines/bounded.py` when they have been chosen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from dpsql.schema.units import ResolvedUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which rows of a table are chosen: those with some places among the rows of their unit."""
+
+    path: tuple[str, ...]
+    """The path of the table."""
+    unit: ResolvedUnit
+    """Its unit, with the bound that all of its rows have."""
+    window: str
+    """The name of the column with the places, which says all that these depend on."""
+    first: int
+    """The first place that is chosen, from 1."""
+    last: int
+    rows: int
+    """How many of them a unit has at most, if all is as it is declared."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of which rows they are: with another one, they are other rows."""
+        made = self.path[1:], self.window, self.first, self.last
+        return hashlib.sha256(repr(made).encode()).hexdigest()

@@ -1,0 +1,181 @@
+"""Conditions by which few rows of each unit are chosen: these are a relation of their own.
+
+    SELECT * FROM orders QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY day) = 1
+
+has at most one order of each customer. Here it is found out that a condition says so, and what is
+counted are the chosen rows, with that bound (`schema/chosen.py`), in place of all rows that may
+count. Whether that is right makes no difference to what is protected: the engine keeps so many
+chosen rows of a unit, and no more. If it is not found out, the condition is one on the rows of the
+table, like any other.
+
+A condition must be true of all rows that count, so it stands alone or beside others with AND: one
+in an OR, in NOT, in FILTER or in a CASE bounds nothing. Of functions only row_number gives each row
+a place of its own: of equal rows all have the same rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.schema import Table
+from dpsql.schema.chosen import Chosen
+from dpsql.schema.grain import unit_columns
+from dpsql.schema.units import MAX_ROWS
+from dpsql.sql.binding.core import Core
+from dpsql.sql.binding.expressions import BoundExpr, Expr
+from dpsql.sql.binding.tables import NamedTables, UnitWindow
+
+_MIRRORED: dict[type[Expr], type[Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+"""Comparison → what it is with its sides exchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Between which places a condition has a row to be."""
+
+    condition: BoundExpr
+    column: str
+    """The canonical name of the column with the places."""
+    first: int = 1
+    last: int | None = None
+    exact: bool = True
+    """Whether it says nothing else."""
+
+
+def over_chosen(core: Core, table: Table, tables: NamedTables) -> tuple[Core, Table]:
+    """Let a core count chosen rows, if its conditions choose few of each unit.
+
+    Args:
+        core: what is asked.
+        table: the table whose rows are counted.
+        tables: what the names of tables mean.
+
+    Returns:
+        The core, without the conditions that are true of all chosen rows, and these; or both as
+        they are.
+    """
+    if table.unit is None or not tables.rows_of_units:
+        return core, table
+    whole, said = tables.grain(table), list(_said(core))
+    found = list[tuple[Chosen, frozenset[BoundExpr]]]()
+    for name in dict.fromkeys(one.column for one in said):
+        own = [one for one in said if one.column == name]
+        chosen = _chosen(own, whole, tables)
+        if chosen is not None:
+            found.append((chosen, frozenset(one.condition for one in own if one.exact)))
+    if not found:
+        return core, table
+    chosen, true = min(found, key=lambda one: one[0].rows)
+    counted = tables.chosen(whole, chosen)
+    if counted is None:
+        return core, table
+    left = tuple(condition for condition in core.by_row if condition not in true)
+    return replace(core, by_row=left), counted
+
+
+def _chosen(said: Sequence[_Places], table: Table, tables: NamedTables) -> Chosen | None:
+    """Return which rows some conditions on the same column choose; None if not few of each unit."""
+    first = max(one.first for one in said)
+    last = min((one.last for one in said if one.last is not None), default=None)
+    window = tables.window(table, said[0].column)
+    if table.unit is None or window is None or last is None or not first <= last <= MAX_ROWS:
+        return None
+    alike = _rows_of_a_place(window, table)
+    rows = 0 if alike is None else alike * (last - first + 1)
+    if not rows or (rows > MAX_ROWS and table.unit.max_rows is None):
+        return None
+    return Chosen(table.path, table.unit, window.name, first, last, rows)
+
+
+def _said(core: Core) -> Iterator[_Places]:
+    """Return the conditions of a core by which a row has one of some places."""
+    for condition in core.by_row:
+        node = condition.node.unnest()
+        if isinstance(node, exp.Between):
+            low, high = _number(node.args["low"]), _number(node.args["high"])
+            name = _column(node.this)
+            if name and low is not None and high is not None:
+                yield _Places(condition, name, max(low, 1), high)
+        elif isinstance(node, exp.In):
+            numbers = [_number(part) for part in node.expressions]
+            known = [number for number in numbers if number is not None]
+            name = _column(node.this)
+            if name and known and len(known) == len(numbers):
+                yield _Places(condition, name, max(min(known), 1), max(known), exact=False)
+        elif type(node) in _MIRRORED:
+            yield from _compared(condition, node)
+
+
+def _compared(condition: BoundExpr, node: Expr) -> Iterator[_Places]:
+    sides, kind = (node.this, node.expression), type(node)
+    if not _column(sides[0]):
+        sides, kind = sides[::-1], _MIRRORED[kind]
+    name, number = _column(sides[0]), _number(sides[1])
+    if not name or number is None:
+        return
+    first, last = max(number, 1), number
+    if kind is exp.EQ:
+        yield _Places(condition, name, first, last)
+    elif kind in {exp.LT, exp.LTE}:
+        yield _Places(condition, name, last=last - (kind is exp.LT))
+    else:
+        yield _Places(condition, name, max(number + (kind is exp.GT), 1))
+
+
+def _column(node: Expr) -> str:
+    """Return the canonical name of a column without a domain; empty if it is something else."""
+    inner = node.unnest()
+    named = isinstance(inner, exp.Column) and inner.name.startswith("__w")
+    return inner.name if named else ""
+
+
+def _number(node: Expr) -> int | None:
+    """Return a whole number that is written; None if it is something else."""
+    inner = node.unnest()
+    good = isinstance(inner, exp.Literal) and not inner.is_string and inner.name.isdecimal()
+    return int(inner.name) if good and len(inner.name) <= len(str(MAX_ROWS)) else None
+
+
+def _rows_of_a_place(window: UnitWindow, table: Table) -> int | None:
+    """Return how many rows of a unit may have the same place; None if that isn't known.
+
+    There is one for each that is told apart by what else PARTITION BY names than the unit. These
+    are as many as there are values, where every stored value is one of those of a domain.
+    """
+    if window.function != "row_number" or window.told:
+        return None
+    read = frozenset[str]()
+    for part in window.partition:
+        if not _is_of_unit(part, table):
+            read |= part.attributes | part.by_row
+    if not all(_lists_all(table, name) for name in read):
+        return None
+    return math.prod(table.columns[name].size for name in read)
+
+
+def _lists_all(table: Table, name: str) -> bool:
+    """Whether every value that may be stored in a column is one of its domain."""
+    listed = name in table.columns and table.columns[name].uppers is None
+    return listed and name in table.enforced
+
+
+def _is_of_unit(part: BoundExpr, table: Table) -> bool:
+    """Whether an expression is the same in all rows of a unit: of its id, or of its own row."""
+    unit = table.unit
+    if unit is None or part.relations:
+        return False
+    own = {*unit_columns(table), *(() if unit.joins else dict(unit.columns))}
+    for parent in table.parents:  # each comes after the one that refers to it
+        if parent.join.enforced and {parent.above + name for name in parent.join.columns} <= own:
+            own |= {parent.matched, *parent.names.values()}
+    return (part.attributes | part.by_row) <= own
