@@ -8,6 +8,11 @@ One of its tables must be such that all others follow from it, step by step: by 
 column that refers to a row, and of the key that it refers to. Other conditions are conditions on
 the rows that are counted. An equality that is such a step need not be looked at any more: it says
 that there is such a row.
+
+Equalities go on: `ps.supplier = l.supplier AND s.id = l.supplier` says `ps.supplier = s.id`, too.
+In rows that WHERE and inner joins leave, both columns of an equality have a value; and equality is
+transitive where equal values are the same, which they are not for all types and collations. So an
+equality that follows from those of the steps need not be looked at.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from itertools import combinations
 from sqlglot import exp
 
 from dpsql.schema import Table
+from dpsql.schema.keys import comparable
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import Expr, conjuncts
 from dpsql.sql.binding.joins import JoinedItem
@@ -72,7 +78,8 @@ def grain_of(
         source: the statement's text.
     """
     scopes = [home.scope(source, {}) for home in homes]
-    equalities = list(equalities_of(joins, scopes, where))
+    equalities = [*equalities_of(joins, scopes, where)]
+    equalities += _implied(equalities, homes)
     for child, home in enumerate(homes):
         table = home.table if home.table.parents else widen(home.table)
         parents, used = reached(child, table, (joins, homes), equalities)
@@ -90,6 +97,7 @@ def reached(
     """Place items along what the rows of one refer to; return them, and what says so."""
     joins, homes = items
     prefixes, parents, used = {child: ""}, dict[int, Parent](), set[int]()
+    steps: list[EqualColumns] = []
     for parent in table.parents:  # each comes after the one that refers to it
         for number in set(range(len(homes))) - set(prefixes):
             if homes[number].table.path != parent.table.path:
@@ -103,10 +111,45 @@ def reached(
                 if all(any(e.sides == sides for e in said) for sides in wanted):
                     prefixes[number], parents[number] = parent.prefix, parent
                     used |= {id(one.node) for one in said if one.node is not None}
+                    steps += [] if apart else said
                     break
             if number in prefixes:
                 break
+    follow = _classes(_transitive(steps, homes))
+    for one in _transitive(equalities, homes):
+        if one.node is not None and any(one.sides <= places for places in follow):
+            used.add(id(one.node))
     return parents, frozenset(used)
+
+
+def _implied(equalities: Sequence[EqualColumns], homes: Sequence[Home]) -> Iterator[EqualColumns]:
+    """Return what is equal because both are equal to others, in the rows that all of it leaves."""
+    plain = _transitive(equalities, homes)
+    written = {one.sides for one in plain}
+    for places in _classes(plain):
+        for pair in combinations(sorted(places), 2):
+            if frozenset(pair) not in written:
+                yield EqualColumns(None, frozenset(pair), None)
+
+
+def _transitive(equalities: Sequence[EqualColumns], homes: Sequence[Home]) -> list[EqualColumns]:
+    """Return those that leave rows out, of columns in which equal values are the same."""
+
+    def alike(sides: frozenset[Place]) -> bool:
+        types = [stored_type(homes[number].table, name) for number, name in sorted(sides)]
+        return None not in types and comparable(str(types[0]), str(types[-1]))
+
+    return [one for one in equalities if one.of is None and alike(one.sides)]
+
+
+def _classes(equalities: Sequence[EqualColumns]) -> list[frozenset[Place]]:
+    """Put columns together that are equal."""
+    found: list[frozenset[Place]] = []
+    for one in equalities:
+        apart = [places for places in found if places.isdisjoint(one.sides)]
+        met = [places for places in found if not places.isdisjoint(one.sides)]
+        found = [*apart, one.sides.union(*met)]
+    return found
 
 
 def equalities_of(
@@ -143,6 +186,14 @@ def _place(node: Expr, scopes: Sequence[Scope]) -> Place | None:
         return None
     name = stored_place(column, scopes[owners[0]])
     return None if name is None else (owners[0], name)
+
+
+def stored_type(table: Table, name: str) -> str | None:
+    """Return the type of a stored column; None if it is of another row."""
+    if name in table.joined:
+        return None
+    domain = table.columns.get(name)
+    return table.undeclared.get(name) if domain is None else domain.column_type or domain.type
 
 
 def owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
