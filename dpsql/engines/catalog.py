@@ -99,8 +99,8 @@ _CLOCK = """
 _BYTES = frozenset({"BINARY", "C", "POSIX"})
 """Collations that tell all texts apart."""
 _Told = dict[tuple[str, ...], list[Row]]
-_TOLD: ContextVar[tuple[DuckDBCatalog, _Told] | None] = ContextVar("told", default=None)
-"""What a catalog has told; see `DuckDBCatalog.held`."""
+_TOLD: ContextVar[tuple[object, _Told] | None] = ContextVar("told", default=None)
+"""A connection, and what its catalog has told; see `DuckDBCatalog.held`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class DuckDBCatalog(Catalog):
     def fetch(self, sql: str, parameters: Sequence[str] = ()) -> list[Row]:
         """Run a statement that reads no rows of tables; see `fetching.fetch`."""
         held = _TOLD.get()
-        if held is None or held[0] is not self:
+        if held is None or held[0] is not self.con:
             return fetch(self.con, sql, parameters)
         told, statement = held[1], (sql, *parameters)
         if statement not in told:
@@ -127,7 +127,7 @@ class DuckDBCatalog(Catalog):
     @contextmanager
     def held(self) -> Iterator[None]:
         """Run no statement twice, until this ends; see `Catalog`."""
-        before = _TOLD.set((self, {}))
+        before = _TOLD.set((self.con, {}))
         try:
             yield
         finally:
