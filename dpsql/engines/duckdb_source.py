@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import duckdb
 import polars as pl
@@ -35,7 +36,7 @@ class DuckDBSource(DataSource):
 
     con: duckdb.DuckDBPyConnection
 
-    @property
+    @cached_property
     def catalog(self) -> DuckDBCatalog:
         """What is public of its tables."""
         return DuckDBCatalog(self.con)

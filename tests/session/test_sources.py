@@ -1,5 +1,7 @@
 """A session asks its data by the protocol of a source alone: another engine needs nothing else."""
 
+from collections import Counter
+
 import duckdb
 import polars as pl
 import pytest
@@ -126,3 +128,22 @@ def test_public_tables_that_are_too_large_are_not_read(con):
     assert frame.height == 10
     with pytest.raises(dpsql.SchemaError, match="can't be read"):
         source.public_rows(["nowhere"], 10)
+
+
+def test_a_script_has_one_catalog_that_tells_nothing_twice(con):
+    ran = Counter()
+
+    class Watched:
+        def __getattr__(self, name):
+            return getattr(con, name)
+
+        def execute(self, sql, *given):
+            ran[sql, str(given)] += 1
+            return con.execute(sql, *given)
+
+    session = dpsql.Session(Watched(), unit=UNIT)
+    ran.clear()
+    joined = "SELECT vip, COUNT(*) AS n FROM orders JOIN customers ON customer_id = id GROUP BY vip"
+    session.plan({"a": joined, "b": "SELECT COUNT(*) AS n FROM customers"}, budget=HUGE)
+    read = [n for (sql, _), n in ran.items() if "duckdb_constraints" in sql]
+    assert read == [1, 1, 1]  # the CHECKs of both tables, and the keys of their schema
