@@ -187,7 +187,7 @@ def _summed(counted: Counted, asked: Iterable[Marginal]) -> dict[Marginal, Count
     """Return the marginals that are asked about; those that were counted are not copied."""
     found: dict[Marginal, Counts] = {}
     larger: dict[Marginal, tuple[Marginal, int]] = {}
-    wanted = set(asked)
+    wanted = dict.fromkeys(asked)
     for marginal in sorted(wanted, key=len, reverse=True):
         if marginal in counted:
             found[marginal] = counted[marginal]

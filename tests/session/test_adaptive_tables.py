@@ -226,6 +226,34 @@ def test_what_was_measured_and_not_handed_out_is_had_again(session, monkeypatch)
     assert fresh.receipt.request != entry.request
 
 
+CUT = {
+    "rich": "SELECT balance > 500 AS rich, COUNT(*) AS n FROM customers GROUP BY ALL",
+    "dear": "SELECT price // 100 AS p, price > 50 AS dear, COUNT(*) AS n FROM orders GROUP BY ALL",
+    "long": "SELECT length(note) > 0 AS l, vip, COUNT(*) AS n FROM customers GROUP BY ALL",
+    "few": "SELECT COUNT(*) AS n FROM items JOIN orders o ON o.id = order_id WHERE price < qty",
+}
+
+
+def test_cells_that_conditions_cut_are_found_again(con, session, monkeypatch):
+    """Of columns and expressions of each table, from what the ledger has."""
+    found, made = [], tasks.MeasuredRounds.release
+
+    def keep(self, receipt):
+        found.append(made(self, receipt))
+        raise Lost
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks.MeasuredRounds, "release", keep)
+        with pytest.raises((Lost, ExecutionError)):
+            session.release(CUT, budget=HUGE, **AIM)
+    again = session.release(CUT, budget=HUGE, **AIM)
+    assert session.ledger.spent == HUGE.mu_squared
+    for name, sql in CUT.items():
+        assert_frame_equal(again[name], found[0][name], rel_tol=1e-5)
+        exact, answers = by_key(owned(con, sql), 1), by_key(plain(again[name]), 1)
+        assert exact.items() <= answers.items()
+
+
 def test_estimates_follow_from_what_was_kept(session, monkeypatch):
     seen, real = [], Estimates.of
 

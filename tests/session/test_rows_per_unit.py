@@ -279,9 +279,15 @@ class TestReportCut:
         assert row["units_cut_variance"] > 0
         assert row["units"] == pytest.approx(len(orders_of_units(con)), abs=100)
 
-    def test_what_fits_a_model_to_one_table_refuses(self, session):
-        with pytest.raises(dpsql.errors.MechanismError, match="AIM"):
-            bounded(session).release(PAID, budget=SMALL, report_cut=True, mechanism="aim")
+    def test_what_fits_a_model_to_each_table(self, con, session, tmp_path):
+        session = bounded(session)
+        how = {"report_cut": True, "mechanism": "aim"}
+        release = session.release(PAID, budget=HUGE, out=tmp_path / "r", **how)
+        assert round(release["units_cut"]["units_cut"][0]) == (orders_of_units(con) > 4).sum()
+        assert round(release["units_cut"]["units"][0]) == len(orders_of_units(con))
+        loaded = dpsql.Release.load(tmp_path / "r")
+        assert_frame_equal(loaded["units_cut"], release["units_cut"])
+        assert session.release(PAID, budget=SMALL, **how)["units_cut"]["units_cut"][0] >= 0
 
     def test_asked_again_it_is_free(self, session):
         session = bounded(session)
