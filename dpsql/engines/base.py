@@ -52,6 +52,9 @@ class Counted(Mapping[Marginal, Counts]):
             marginal that has it among its attributes: there units are counted, and not rows.
         spreads: how far apart the rows of a unit are that may be among those counted: in cells of
             attributes of which none are counted together.
+        totals: of several tables, the axis of the counts of each → how many rows of one unit its
+            total holds at most; and no marginal with this axis holds more rows of a unit than the
+            total does.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Counted(Mapping[Marginal, Counts]):
         bounds: Mapping[str, int] = MappingProxyType({}),
         units: Mapping[str, int] = MappingProxyType({}),
         spreads: Sequence[SpreadRows] = (),
+        totals: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._marginals, self._contributions = dict(marginals), contributions
         self.bounds = MappingProxyType(dict(bounds))
@@ -69,6 +73,8 @@ class Counted(Mapping[Marginal, Counts]):
         """Where units are counted → in how many cells one counts at most, once in each."""
         self.spreads = tuple(spreads)
         """How far apart the rows of one unit are that may be among those counted."""
+        self.totals = MappingProxyType(dict(totals))
+        """Axis of the counts of a table → how many rows of one unit its total holds at most."""
 
     @property
     def contributions(self) -> int:
@@ -156,13 +162,16 @@ class Engine(Protocol):
         measures: Measures = MappingProxyType({}),
         keys: Keys = MappingProxyType({}),
         units: Units = MappingProxyType({}),
+        *,
+        total_apart: bool = False,
     ) -> Counting:
         """Say how the wanted marginals of a table are counted; reads nothing.
 
         A marginal that has a measure among its names is of sums of that in place of counts. The
         table has a domain for each of the keys, too. One that has an attribute of `units` is of
         units in place of rows: of all that the table has, one adds 1 at most to each cell, and to
-        as many as its `most` says.
+        as many as its `most` says. With `total_apart` the total is of all rows that count, be they
+        in a cell of other marginals or not; else it may be summed from these.
 
         It is called before the charge, so it may still refuse.
 

@@ -81,6 +81,8 @@ def roll_up(
 ) -> dict[Marginal, Counts]:
     """Sum every wanted marginal from the smallest one that contains it: counted, or summed before.
 
+    One that was counted by itself is that.
+
     What is added up in a block is that of the marginal: its measure, the number of rows, or that of
     units, which is an attribute of one cell among `measures`, too. Sums of
     measures stay in halves until all are there, so that only then they are brought between ends.
@@ -93,7 +95,7 @@ def roll_up(
             for other in cells
             if set(marginal) <= set(other) and measures.isdisjoint(set(other) - set(marginal))
         ]
-        source = min(sources, key=cells.__getitem__)
+        source = marginal if marginal in counted else min(sources, key=cells.__getitem__)
         if source not in parts:
             of = counted[source]  # no table has 2^62 rows
             parts[source] = (of,) if measures.isdisjoint(source) else _halves(of)

@@ -62,6 +62,8 @@ class DuckDBEngine(Engine):
         measures: Measures = MappingProxyType({}),
         keys: Keys = MappingProxyType({}),
         units: Units = MappingProxyType({}),
+        *,
+        total_apart: bool = False,
     ) -> DuckDBCounting:
         """Build the statements that count every wanted marginal; see `Engine.prepared`."""
         coding = Coding(table, merged, keys)
@@ -70,7 +72,7 @@ class DuckDBEngine(Engine):
             (rows if units.keys().isdisjoint(marginal) else of_units).append(marginal)
         if rows and not table.is_bounded:
             raise InternalError("nothing bounds the rows of units in this table")
-        needed = scans(coding, rows, measures) if rows else []
+        needed = scans(coding, rows, measures, total_apart=total_apart) if rows else []
         needed += [Scan(*count_units(coding, each, units, measures)) for each in of_units]
         return DuckDBCounting(
             self,
@@ -231,7 +233,11 @@ class Scan:
 
 
 def scans(
-    coding: Coding, wanted: Sequence[Marginal], measures: Measures = MappingProxyType({})
+    coding: Coding,
+    wanted: Sequence[Marginal],
+    measures: Measures = MappingProxyType({}),
+    *,
+    total_apart: bool = False,
 ) -> list[Scan]:
     """Build the statements that count what every wanted marginal is summed from.
 
@@ -262,6 +268,8 @@ def scans(
     blocks: dict[Marginal, dict[str, RowMeasure]] = {
         block: {} for block in cover([own for own, _ in places], sizes)
     }
+    if total_apart and () in wanted:  # a row that has no cell of a key is in no block of that key
+        blocks.setdefault((), {})
     for own, added in places:
         if added:
             fitting = [block for block in blocks if set(own) <= set(block)]

@@ -2,7 +2,9 @@
 
 What is counted of a table gets the axis of its counts, and other names; see `workload.several`.
 How much one unit changes is said here, of what was counted and of nothing that was planned: each
-table's own bound on rows, times the largest value of a row.
+table's own bound on rows, times the largest value of a row. And that no marginal of a table counts
+more rows of a unit than its total: they are of rows that are kept once for all of them, and in the
+total, which is counted by itself, each of these counts.
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ def count_several(
             each.measures,
             each.keys,
             each.units,
+            total_apart=True,
         )
         parts.append(_CountedPart(each, named, counting))
     if sorted(marginal for part in parts for marginal in part.named) != sorted(set(wanted)):
@@ -139,6 +142,7 @@ class CountingOfSeveral(Counting):
         marginals: dict[Marginal, Counts] = {}
         bounds: dict[str, int] = {}
         units: dict[str, int] = {}
+        totals: dict[str, int] = {}
         spreads = list[SpreadRows]()
         with self.engine.snapshot():
             for done, part in enumerate(self.parts, start=1):
@@ -146,7 +150,8 @@ class CountingOfSeveral(Counting):
                 marginals |= part.marginals(counted)
                 bounds |= part.bounds(counted)
                 of = part.of.unit_table
+                totals[of.name] = counted.contributions
                 units |= {of.attribute(name): most for name, most in counted.units.items()}
                 spreads += (spread.renamed(of.attribute) for spread in counted.spreads)
                 self.step(done, len(self.parts))
-        return Counted(marginals, 1, bounds, units, spreads)
+        return Counted(marginals, 1, bounds, units, spreads, totals)

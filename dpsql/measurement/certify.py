@@ -24,7 +24,9 @@ Guarantees:
        answers of all tables are one Gaussian mechanism for all rows of the unit: nothing rests on
        its rows being in one table only. Where A is of counts of units, a unit is one record too:
        Δ_A is the largest norm of all that it can add (see `UnitFactor`), and is not multiplied by
-       k, which is a number of rows. The exact answers are integers, so
+       k, which is a number of rows. Where totals of tables are compared, the differences cost what
+       `differences.beyond` says besides: that is for what a unit adds to all tables at once. The
+       exact answers are integers, so
        answer + round(noise) = round(answer + noise), and whatever is rounded off from it afterwards
        (`distributions.CoarseGaussian`), is post-processing of the Gaussian mechanism, which is
        kΔ_A/σ_A-GDP (Dong, Roth and Su, "Gaussian differential privacy", arXiv 1905.02383,
@@ -50,6 +52,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.errors import InternalError
+from dpsql.measurement.differences import Difference, beyond
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy import Budget
@@ -58,7 +61,10 @@ from dpsql.workload.spread import SpreadRows
 
 
 def spent(
-    blocks: tuple[BlockStrategy, ...], contributions: int = 1, spreads: tuple[SpreadRows, ...] = ()
+    blocks: tuple[BlockStrategy, ...],
+    contributions: int = 1,
+    spreads: tuple[SpreadRows, ...] = (),
+    differences: tuple[Difference, ...] = (),
 ) -> Fraction:
     """Return what measuring some blocks costs, exactly: as μ², or as ε with Laplace noise.
 
@@ -66,23 +72,30 @@ def spent(
         blocks: what is measured.
         contributions: the most records of one unit that are counted.
         spreads: how far these are apart.
+        differences: between totals of tables, measured as well.
 
     Raises:
-        InternalError: they have noise of two kinds.
+        InternalError: they have noise of two kinds, or totals are compared where a unit is not one
+            record.
     """
     pure = {isinstance(block.law, Laplace) for block in blocks}
     if len(pure) > 1:
         raise InternalError("a plan has noise of two kinds")
+    if differences and (pure == {True} or contributions != 1):
+        raise InternalError("totals are compared with Gaussian noise, where a unit is one record")
     times = contributions if pure == {True} else contributions**2
     costs = (block.cost(spreads) * (1 if block.of_units else times) for block in blocks)
-    return sum(costs, Fraction(0))
+    return sum(costs, beyond(blocks, differences, spreads))
 
 
 def privacy_cost(
-    blocks: tuple[BlockStrategy, ...], contributions: int = 1, spreads: tuple[SpreadRows, ...] = ()
+    blocks: tuple[BlockStrategy, ...],
+    contributions: int = 1,
+    spreads: tuple[SpreadRows, ...] = (),
+    differences: tuple[Difference, ...] = (),
 ) -> Fraction:
     """Return what measuring some blocks costs as μ²: exactly, or rounded up from an exact ε."""
-    amount = spent(blocks, contributions, spreads)
+    amount = spent(blocks, contributions, spreads, differences)
     return mu_squared_of_pure(amount) if is_laplace(blocks) else amount
 
 
@@ -101,6 +114,8 @@ class CertifiedPlan:
     """The most records of one privacy unit that are counted."""
     spreads: tuple[SpreadRows, ...] = ()
     """How far these are apart."""
+    differences: tuple[Difference, ...] = ()
+    """What is measured of the totals of two tables together."""
     privacy_cost: Fraction = field(init=False)
     """The cost as μ², of Gaussian differential privacy."""
 
@@ -110,7 +125,7 @@ class CertifiedPlan:
         spaces = [frozenset(space) for block in self.blocks for space in block.spaces]
         if len(set(spaces)) != len(spaces):
             raise InternalError("an attribute set is measured twice in one plan")
-        cost = spent(self.blocks, self.contributions, self.spreads)
+        cost = spent(self.blocks, self.contributions, self.spreads, self.differences)
         if self.blocks and is_laplace(self.blocks) != self.budget.pure:
             raise InternalError("a pure budget is for Laplace noise, and for nothing else")
         if cost > (self.budget.amount if self.budget.pure else self.budget.mu_squared):
@@ -130,4 +145,6 @@ class CertifiedPlan:
             digest.update(repr((block.spaces, block.law)).encode())
             for factor in block.factors:
                 digest.update(repr((factor.axes, factor.shape, factor.content)).encode())
+        for difference in self.differences:
+            digest.update(difference.content)
         return digest.hexdigest()

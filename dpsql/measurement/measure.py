@@ -9,7 +9,8 @@ Guarantees:
        another number of them are refused. So are sums to which a row may add more than is paid
        for, and sums where counts are paid for, or the other way round (proof at `_check_sums`);
        and counts of units, if one may be in more groups than is paid for (proof at `_check_units`).
-       And counts in which rows of a unit may be less far apart than is paid for (see `spread`).
+       And counts in which rows of a unit may be less far apart than is paid for (see `spread`), and
+       differences of what are not the totals of tables (see `differences`).
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
        integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.differences import Difference, check_totals
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.measurement.gaussian import rounded_gaussian
 from dpsql.measurement.laplace import discrete_laplace
@@ -100,6 +102,8 @@ class ChargedPlan:
         _check_sums(self.certified, counted)
         _check_units(self.certified, counted.units)
         _check_spreads(self.certified, counted.spreads)
+        if isinstance(self.certified, CertifiedPlan):
+            check_totals(self.certified.differences, counted.totals)
         if not self._use.acquire(blocking=False):
             raise InternalError("a charged plan can be measured once only")
 
@@ -110,7 +114,8 @@ class NoisyMeasurements:
 
     certified: CertifiedPlan
     values: Mapping[frozenset[str], NDArray[np.int64]]
-    """Residual space → measurements, of shape (measurements of the first factor, …)."""
+    """Residual space → measurements, of shape (measurements of the first factor, …); two tables →
+    the difference of their totals, of shape (1,)."""
 
 
 def measure(
@@ -137,14 +142,13 @@ def measure(
         raise InternalError("a plan that is not certified can't be measured")
     charged.use_up(marginals)
     bits = fresh_bits() if _bits is None else _bits
-    return NoisyMeasurements(
-        certified,
-        {
-            frozenset(space): _measure_space(block, space, marginals, bits)
-            for block in certified.blocks
-            for space in block.spaces
-        },
-    )
+    spaces = {
+        frozenset(space): _measure_space(block, space, marginals, bits)
+        for block in certified.blocks
+        for space in block.spaces
+    }
+    compared = {d.space: _measure_difference(d, marginals, bits) for d in certified.differences}
+    return NoisyMeasurements(certified, spaces | compared)
 
 
 def _check_sums(certified: Payable, counted: Counted) -> None:
@@ -265,6 +269,23 @@ def _measure_space(
     noise = draw(block.law, exact.size, bits)
     # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
     return exact + noise.reshape(exact.shape)
+
+
+def _measure_difference(
+    difference: Difference, marginals: Mapping[tuple[str, ...], Counts], bits: RandomBits
+) -> NDArray[np.int64]:
+    """Measure how many more rows one table has; exact as `apply` is, for up to 2^31 rows of each.
+
+    Either product is below 2^62 then, and neither is negative.
+    """
+    totals = [marginals.get((table,)) for table in difference.tables]
+    if any(total is None or total.shape != (1,) for total in totals):
+        raise InternalError("the total of a table is missing")
+    first, second = (
+        np.asarray(total, dtype=np.int64) * np.int64(times)
+        for total, times in zip(totals, difference.times, strict=True)
+    )
+    return np.asarray(first - second + draw(difference.law, 1, bits))
 
 
 def draw(law: Law, count: int, bits: RandomBits) -> Counts:

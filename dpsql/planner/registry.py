@@ -119,6 +119,7 @@ def _planned(
         return mechanism.plan(workload, budget, options)
 
     plainly = replace(options, targets=None, objective="total")
+    compare = mechanism.traits.name == QUERYSMASHER and options.contributions == 1
 
     def apart(part: Part, share: Budget) -> Plan:
         if part.of_units:
@@ -134,7 +135,7 @@ def _planned(
         return Cost(budget, options.contributions, spreads=options.spreads)
 
     def planner(weighted: Workload, at: Budget, _: Plan | None) -> Plan:
-        return plan_parts(weighted, cost_at(at), apart)
+        return plan_parts(weighted, cost_at(at), apart, compare=compare)
 
     if options.targets is not None:
         return least_budget(workload, options.targets, planner, whole=False)

@@ -193,7 +193,9 @@ def again(
         release.facts,
         budget=budget,
         receipt=receipt,
-        privacy_cost=privacy_cost(own.measured, script.contributions, script.spreads),
+        privacy_cost=privacy_cost(
+            own.measured, script.contributions, script.spreads, own.differences
+        ),
         spaces=sum(len(block.spaces) for block in own.measured),
         whole=own.whole,
         mechanism=request.mechanism,

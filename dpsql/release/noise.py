@@ -38,9 +38,11 @@ class Noise:
     def __init__(self, statement: Statement, answers: Answers) -> None:
         if answers.reconstruction is None:
             raise InternalError("biased answers have no variances")
-        self._answers, self._reconstruction = answers, answers.reconstruction
+        self._answers, self._all = answers, answers.reconstruction
+        self._reconstruction = self._all.by_table
         self._places = _places(statement.tables)
         self._known: dict[tuple[int, int, int], Array] = {}
+        self._leans: dict[tuple[int, int], dict[str, Array]] = {}
 
     def variances(self, pairs: pl.Series) -> pl.Series:
         """Return the variance of every value, given its list; null where that isn't known."""
@@ -72,15 +74,42 @@ class Noise:
         """Return the variance of every value, given all pairs; NaN where that isn't known."""
         total = np.zeros(values)
         if flat.height:
-            for _, part in self._placed(flat).group_by("table", maintain_order=True):
+            placed = self._placed(flat)
+            for _, part in placed.group_by("table", maintain_order=True):
                 total += self._of_table(part, values)
+            if (common := self._in_common(placed, values)).any():
+                total = np.maximum(total + common, 0.0)
         return np.where(np.isfinite(total), total, np.nan)
+
+    def _in_common(self, placed: pl.DataFrame, values: int) -> Array:
+        """Return what the variance of every value has of totals of tables that were compared."""
+        leans: dict[str, Array] = {}
+        for (number, j), part in placed.group_by("set", "column", maintain_order=True):
+            at, terms = part["value"].to_numpy(), part["c"].to_numpy()
+            for table, by in self._leaning(int(str(number)), int(str(j))).items():
+                own = leans.setdefault(table, np.zeros(values))
+                with np.errstate(over="ignore", invalid="ignore"):
+                    np.add.at(own, at, terms * by[part["row"].to_numpy()])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._all.in_common(leans)
+
+    def _leaning(self, number: int, j: int) -> dict[str, Array]:
+        """Return by how much a statistic moves with totals, for each group in their order."""
+        if (number, j) not in self._leans:
+            group = self._places[number].group
+            column = group.columns[j]
+            self._leans[number, j] = {
+                table: in_group_order(lean.ravel(), column.axes, group.shape)
+                for table, lean in self._all.leans(self._answers.family(column)).items()
+            }
+        return self._leans[number, j]
 
     def _of_table(self, flat: pl.DataFrame, values: int) -> Array:
         """Return what the noise in the answers about one table adds to the variance of every value.
 
-        Each table is measured by itself. So of values that join groups of several, each group of
-        each table stands by itself, and covariances of groups are only needed within a table.
+        But for its total each table is measured by itself. So of values that join groups of several
+        each group of each table stands by itself, and covariances of groups are only needed within
+        a table.
         """
         total = np.zeros(values)
         apart = flat.group_by("value").agg(pl.struct("set", "row").n_unique().alias("groups"))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
+import numpy as np
+
 from dpsql.errors import ReleaseFormatError
+from dpsql.linalg.arrays import Ints
+from dpsql.measurement.differences import Difference
 from dpsql.planner.reconstruction import tables
 from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.request import digest
 from dpsql.schema import Table
 from dpsql.sql.compiled import Script
+from dpsql.workload.several import UnitTable
 
 
 def identity_of(table: Table) -> str:
@@ -36,7 +42,12 @@ def together(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
             "The measurements are not of the tables that are asked.",
             hint="use the release as it was written.",
         )
-    return (tables.together([(of, found[key]) for key, of in wanted.items()]),)
+    (one,) = _compared(
+        [tables.together([(of, _alone(found[key])) for key, of in wanted.items()])],
+        [sources],
+        wanted,
+    )
+    return (one,)
 
 
 def lifted(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
@@ -47,7 +58,55 @@ def lifted(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
     alone = not any(source.combines for source in sources)
     if alone and sorted(source.table for source in sources) == sorted(wanted):
         return together(script, sources)  # as they were measured: in one plan
-    return tuple(tables.together([(wanted[source.table], source)]) for source in sources)
+    named = [tables.together([(wanted[source.table], _alone(source))]) for source in sources]
+    return _compared(named, [[source] for source in sources], wanted)
+
+
+def _alone(source: Source) -> Source:
+    """Return what was measured of one table by itself."""
+    compared = {difference.space for difference in source.differences}
+    values = {names: y for names, y in (source.values or {}).items() if names not in compared}
+    return replace(source, differences=(), values=values)
+
+
+def _compared(
+    named: Sequence[Source], kept: Sequence[Sequence[Source]], wanted: Mapping[str, UnitTable]
+) -> tuple[Source, ...]:
+    """Give sources what was measured of the totals of two tables, in the names these have.
+
+    Each of both keeps it. It is used if both are there: if one is not, as it was measured when the
+    table held other rows, or is not asked, nothing is known of its total then.
+
+    Args:
+        named: sources among several tables.
+        kept: what each of them was made of, by the digests of tables.
+        wanted: digest → the table.
+    """
+    found = list(named)
+    halves: dict[tuple[Difference, bytes], dict[str, int]] = {}
+    for number, own in enumerate(kept):
+        for source in own:
+            for difference in source.differences:
+                noisy = (source.values or {})[difference.space]
+                same = halves.setdefault((difference, noisy.tobytes()), {})
+                same.setdefault(source.table, number)
+    for (difference, content), places in halves.items():
+        if places.keys() == difference.space and places.keys() <= wanted.keys():
+            at = places[difference.tables[0]]
+            names = {digest: of.name for digest, of in wanted.items()}
+            found[at] = _with(found[at], difference, names, np.frombuffer(content, dtype=np.int64))
+    return tuple(found)
+
+
+def _with(source: Source, difference: Difference, names: Mapping[str, str], noisy: Ints) -> Source:
+    """Add a difference to what a source has, in other names."""
+    first, second = difference.tables
+    own = replace(difference, tables=(names[first], names[second]))
+    return replace(
+        source,
+        differences=(*source.differences, own),
+        values={**(source.values or {}), own.space: noisy},
+    )
 
 
 def in_order(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
@@ -65,4 +124,16 @@ def apart(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
     if not script.apart:
         return tuple(sources)
     own = [of for of, _ in script.apart]
-    return tuple(chain.from_iterable(tables.apart(source, own) for source in sources))
+    digests = {of.name: identity_of(each.table) for of, each in script.apart}
+    return tuple(chain.from_iterable(_apart(source, own, digests) for source in sources))
+
+
+def _apart(source: Source, own: Sequence[UnitTable], digests: Mapping[str, str]) -> list[Source]:
+    """Return what a source says of each table, and what it says of the totals of two, with both."""
+    found = list(tables.apart(source, own))
+    for difference in source.differences:
+        noisy = (source.values or {})[difference.space]
+        for number, table in enumerate(own):
+            if table.name in difference.tables:
+                found[number] = _with(found[number], difference, digests, noisy)
+    return found

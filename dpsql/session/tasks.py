@@ -34,8 +34,10 @@ class PlannedTask:
 
     @property
     def wanted(self) -> Sequence[Marginal]:
-        """The marginals to count: one for each residual space."""
-        return [space for block in self.plan.certified.blocks for space in block.spaces]
+        """The marginals to count: one for each residual space, and the totals that are compared."""
+        certified = self.plan.certified
+        spaces = [space for block in certified.blocks for space in block.spaces]
+        return [*spaces, *((table,) for d in certified.differences for table in d.tables)]
 
     def measure(self, charged: ChargedPlan, counts: Counted) -> MeasuredPlan:
         """Measure every residual space."""

@@ -53,7 +53,8 @@ class AnswerTable:
     floor: int | None = None
     """The number of the count by whose standard error groups are left out, if any are."""
     table: str = ""
-    """Which of several tables it is about, whose noise is independent of that of the others."""
+    """Which of several tables it is about: its noise has nothing in common with that of the others,
+    but what comparing totals gives it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

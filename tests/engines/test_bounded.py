@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -426,3 +427,18 @@ def test_settings_of_the_connection_choose_no_other_rows(setting):
     before = sorted(con.execute(sql).fetchall())
     con.execute(f"SET {setting}").fetchall()
     assert sorted(con.execute(sql).fetchall()) == before
+
+
+def test_no_marginal_has_more_rows_of_a_unit_than_a_total_apart():
+    """Of rows that have no cell of a column, though the database should see to it."""
+    rows = [("u", "a", 1, None), ("u", "-", 2, None), ("u", "-", 3, True), ("v", "-", 0, None)]
+    con = connect(
+        [*rows, ("u", "ab", 9, None)], columns=COLUMNS.replace(" CHECK (n BETWEEN 0 AND 3)", "")
+    )
+    schema = Schema({"t": {"s": Domain.labels(["a", "A", "ab"]), "n": Domain("INTEGER", range(4))}})
+    table = read_table(con, ("t",), schema, Unit("p", 3))
+    table = replace(table, enforced=frozenset({"s", "n"}))
+    found = DuckDBEngine(con).prepared(table, [("s",), ("n",), ()], total_apart=True).run()
+    assert found[()] == 3 + 1
+    assert found["n",].sum() <= found[()]
+    assert found["s",].sum() < found[()]

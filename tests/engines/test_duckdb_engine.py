@@ -215,3 +215,16 @@ def test_cells_of_one_class_are_counted_together(length, most):
     each = engine.prepared(table, [("x",)]).run()["x",]
     together = engine.prepared(table, [("x",)], {"x": classes}).run()["x",]
     assert together.tolist() == np.bincount(classes, each).tolist()
+
+
+@pytest.mark.parametrize("total_apart", [False, True])
+def test_a_total_apart_is_of_rows_without_a_cell_too(con, total_apart):
+    """What should be ruled out, and is there all the same, is in no cell of a column."""
+    table = replace(TABLE, enforced=frozenset({"n", "e"}))
+    wanted = [("n",), (), ("e",)]
+    found = DuckDBEngine(con).prepared(table, wanted, total_apart=total_apart).run()
+    assert found["n",].sum() == len(ROWS) - 6
+    assert found["e",].sum() in {len(ROWS), len(ROWS) - 6}  # summed from what is counted with n
+    assert not total_apart or found[()] == len(ROWS)
+    alone = DuckDBEngine(con).prepared(table, [("n",)], total_apart=total_apart).run()
+    assert list(alone) == [("n",)]

@@ -87,7 +87,8 @@ def test_the_total_is_what_the_best_shares_of_single_plans_make_it(mechanism, th
         np.sqrt(total(alone(w, ROWS[name], mechanism=mechanism)) / ROWS[name] ** 2)
         for name, w in given.items()
     ]
-    assert total(plan) == pytest.approx(sum(roots) ** 2, rel=1e-6)
+    assert total(plan) + plan.saved == pytest.approx(sum(roots) ** 2, rel=1e-6)
+    assert (plan.saved > 0) == (mechanism == "querysmasher")
     assert plan.certified.contributions == 1
     assert float(plan.privacy_cost) == pytest.approx(float(BUDGET.mu_squared), rel=1e-6)
     shares = [float(part.privacy_cost) for part in plan.parts.values()]
@@ -176,7 +177,8 @@ def test_answers_are_unbiased_and_vary_as_stated(mechanism):
 
     spaces = [space for block in plan.certified.blocks for space in block.spaces]
     bounds = {"customers": 1, "orders": 10, "orders.price": 1000, "orders.qty": 70}
-    counted = Counted({space: exact(space) for space in spaces}, 1, bounds)
+    spaces += [(table,) for table in given]
+    counted = Counted({space: exact(space) for space in spaces}, 1, bounds, totals=ROWS)
     drawn = [[] for _ in w.families]
     for _ in range(300):
         measured = measure(pay(plan), counted, _bits=bits)
@@ -208,14 +210,39 @@ def test_counts_of_more_rows_of_a_unit_than_are_paid_for_are_refused(bounds, con
     w = joined(customers=customers(), orders=orders())
     plan = registry.plan(w, BUDGET)
     spaces = [space for block in plan.certified.blocks for space in block.spaces]
+    spaces += [("customers",), ("orders",)]
     counts = {s: np.zeros([w.domain[a] for a in s], dtype=np.int64) for s in spaces}
     with pytest.raises(InternalError, match=said):
-        measure(pay(plan), Counted(counts, contributions, bounds))
+        measure(pay(plan), Counted(counts, contributions, bounds, totals=ROWS))
     charged = pay(plan)
-    assert measure(charged, Counted(counts, 1, {"customers": 1, "orders": 10})).values
+    bounds = {"customers": 1, "orders": 10}
+    assert measure(charged, Counted(counts, 1, bounds, totals=bounds)).values
 
 
-def test_no_answer_of_one_table_rests_on_another():
+@pytest.mark.parametrize(
+    ("totals", "said"),
+    [
+        ({}, "not the total of a table"),
+        ({"customers": 1}, "not the total of a table"),
+        ({"customers": 1, "orders": 11}, "more rows in a table than is paid for"),
+        ({"customers": 2, "orders": 10}, "more rows in a table than is paid for"),
+        ({"customers": 1, "orders": -1}, "whole number of rows"),
+        ({"customers": 1, "orders": 9.5}, "whole number of rows"),
+    ],
+)
+def test_what_is_compared_are_totals_of_so_many_rows_of_a_unit(totals, said):
+    w = joined(customers=customers(), orders=orders())
+    plan = registry.plan(w, BUDGET)
+    spaces = [space for block in plan.certified.blocks for space in block.spaces]
+    spaces += [("customers",), ("orders",)]
+    counts = {s: np.zeros([w.domain[a] for a in s], dtype=np.int64) for s in spaces}
+    bounds = {"customers": 1, "orders": 10}
+    with pytest.raises(InternalError, match=said):
+        measure(pay(plan), Counted(counts, 1, bounds, totals=totals))
+
+
+def test_no_block_is_of_two_tables():
+    """All that is measured of two of them are differences of totals."""
     w = joined(customers=customers(), orders=bought())
     plan = registry.plan(w, BUDGET)
     for part in parts(w):

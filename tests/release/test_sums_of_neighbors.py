@@ -70,6 +70,10 @@ def recorded(con, asked, **how) -> Recorded:
                 found.exact.append((block, exact_answer(block, counted[space])))
                 shape = apply(block, np.zeros(block.shape, dtype=np.int64)).shape
                 values[frozenset(space)] = made_up.integers(-(10**6), 10**6, shape)
+        for one in certified.differences:
+            totals = [int(counted[table,][0]) for table in one.tables]
+            found.exact.append((one, [one.times[0] * totals[0] - one.times[1] * totals[1]]))
+            values[one.space] = made_up.integers(-(10**6), 10**6, 1)
         return NoisyMeasurements(certified, values)
 
     def scanned(scan, *given):
@@ -105,7 +109,8 @@ def spent(one: Recorded, other: Recorded) -> Fraction:
 
 def charged(one: Recorded) -> Fraction:
     certified = one.certified
-    return certify.spent(certified.blocks, certified.contributions, certified.spreads)
+    how = certified.contributions, certified.spreads, certified.differences
+    return certify.spent(certified.blocks, *how)
 
 
 def neighbors(rng, rows, max_rows):

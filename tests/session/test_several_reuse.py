@@ -89,7 +89,8 @@ def test_a_table_of_which_nothing_was_measured_is_planned_afresh(session):
     session.release(ORDERS, budget=BUDGET)
     plan = session.plan(SCRIPT, budget=BUDGET)
     fresh = session.plan(SCRIPT, budget=BUDGET, reuse=False)
-    assert errors(plan)["regions"] == pytest.approx(errors(fresh)["regions"], rel=1e-6)
+    # But for its total, which is compared with another that is known better.
+    assert 0.97 * errors(fresh)["regions"] < errors(plan)["regions"] <= errors(fresh)["regions"]
     assert errors(plan)["status"] < 0.9 * errors(fresh)["status"]
 
 
@@ -152,7 +153,7 @@ def test_other_rows_are_not_put_together(con, session):
     assert errors(later.plan(COUNTS, budget=BUDGET)) == pytest.approx(errors(fresh), rel=1e-9)
     changed = session.redeclared(schema=units(orders=7), accept_schema=True)
     plan, alone = (changed.plan(COUNTS, budget=BUDGET, reuse=r) for r in (True, False))
-    assert errors(plan)["status"] == pytest.approx(errors(alone)["status"], rel=1e-6)
+    assert 0.97 * errors(alone)["status"] < errors(plan)["status"] <= errors(alone)["status"]
     assert errors(plan)["regions"] < 0.9 * errors(alone)["regions"]
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpsql.errors import InternalError, WorkloadError, shown
 from dpsql.measurement.certify import CertifiedPlan
+from dpsql.measurement.differences import Difference
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import Traits
@@ -94,9 +95,11 @@ class Cost:
         least = least_share(self.spreads)
         return self.per_record / (least if self.budget.pure else least**2)
 
-    def certified(self, blocks: tuple[BlockStrategy, ...]) -> CertifiedPlan:
+    def certified(
+        self, blocks: tuple[BlockStrategy, ...], differences: tuple[Difference, ...] = ()
+    ) -> CertifiedPlan:
         """Check that these measurements cost no more."""
-        return CertifiedPlan(blocks, self.budget, self.change, self.spreads)
+        return CertifiedPlan(blocks, self.budget, self.change, self.spreads, differences)
 
 
 class Mechanism(ABC):

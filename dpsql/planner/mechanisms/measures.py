@@ -24,7 +24,7 @@ that they are planned by themselves (`units.py`).
 are a measure with M = 1 then, to which every row adds 1; and of a table in which up to k rows of a
 unit count, a sum costs (kMΔ/σ)². So √E_p = k_p M_p Σ_A √E_pA, and shares are the best of all plans
 whose measurements look at one table each. (To look at two at once can be better, since what rows
-add to counts is never negative; no plan here does.)
+add to counts is never negative: so differences of totals are measured besides, see `totals.py`.)
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import WorkloadError
+from dpsql.measurement.differences import Difference, cost_of
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.base import Cost
+from dpsql.planner.mechanisms.totals import NEGLIGIBLE, ComparedTable, differences_of
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.parts import Measure, PartedReconstruction
 from dpsql.planner.reconstruction.sources import of_measure
@@ -60,6 +62,8 @@ class Part:
     """How many rows of one unit count at most, where that is for this part alone to say."""
     of_units: bool = False
     """Whether units are counted, each in up to `rows` cells and once in each."""
+    of_table: bool = False
+    """Whether these are the counts of one of several tables."""
 
     @property
     def change(self) -> int:
@@ -108,6 +112,7 @@ def parts(workload: Workload) -> tuple[Part, ...]:
         return (Part(None, 1, workload),)
     found: dict[Measure, list[Family]] = {}
     bounds: dict[Measure, _Bounds] = {}
+    tables: set[Measure] = set()
 
     def add(family: Family, weight: float) -> None:
         measure, bound = _measure_of(family)
@@ -115,6 +120,8 @@ def parts(workload: Workload) -> tuple[Part, ...]:
             raise WorkloadError(
                 f"The measure {measure!r} has several bounds.", hint="give it the largest one."
             )
+        if family.measure is not None and family.measure.of_rows:
+            tables.add(measure)
         found.setdefault(measure, []).append(replace(family.counted, weight=weight))
 
     for family in workload.families:
@@ -125,7 +132,7 @@ def parts(workload: Workload) -> tuple[Part, ...]:
             add(counts, family.weight * family.center**2)
     domain = {name: n for name, n in workload.domain.items() if name not in bounds}
     return tuple(
-        Part(measure, bound, Workload.of(domain, families), rows, of_units)
+        Part(measure, bound, Workload.of(domain, families), rows, of_units, measure in tables)
         for measure, families in found.items()
         for bound, rows, of_units in (bounds[measure],)
     )
@@ -158,13 +165,14 @@ def _check_counts(family: Family, counts: Family) -> None:
         )
 
 
-def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
+def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart, *, compare: bool = False) -> Plan:
     """Plan each part with the share of the budget that makes the total error least.
 
     Args:
         workload: what to answer.
         cost: what may be spent.
         plan_apart: plans the families of one part.
+        compare: whether differences of totals of tables may be measured besides.
 
     Raises:
         WorkloadError: see `parts`.
@@ -181,7 +189,7 @@ def plan_parts(workload: Workload, cost: Cost, plan_apart: Apart) -> Plan:
     plans = [
         plan_apart(part, _share(budget, share)) for part, share in zip(divided, shares, strict=True)
     ]
-    return together(workload, cost, divided, plans)
+    return together(workload, cost, divided, plans, compare=compare)
 
 
 def _errors(divided: Sequence[Part], error: Callable[[Part], float]) -> list[float]:
@@ -211,25 +219,63 @@ def _share(budget: Budget, amount: Fraction) -> Budget:
 
 
 def together(
-    workload: Workload, cost: Cost, divided: Sequence[Part], plans: Sequence[Plan]
+    workload: Workload,
+    cost: Cost,
+    divided: Sequence[Part],
+    plans: Sequence[Plan],
+    *,
+    compare: bool = False,
 ) -> Plan:
-    """Certify what all parts measure as one plan, and answer from each what it is asked."""
+    """Certify what all parts measure as one plan, and answer from each what it is asked.
+
+    Args:
+        workload: what is asked.
+        cost: what may be spent.
+        divided: the parts of it.
+        plans: for each of them.
+        compare: whether differences of totals of tables may be measured besides.
+    """
     pairs = list(zip(divided, plans, strict=True))
     planned = tuple(
         replace(block, strategy=part.measured(block.strategy), lower=block.lower * part.change**2)
         for part, plan in pairs
         for block in plan.planned
     )
+    blocks = tuple(block.strategy for block in planned)
+    apart = {part.measure: plan.reconstruction for part, plan in pairs}
+    differences = _differences(pairs, blocks, cost) if compare else ()
+    reconstruction = PartedReconstruction(apart, differences)
+    saved = reconstruction.saved(workload)
+    if not saved > NEGLIGIBLE * math.fsum(block.error for block in planned):
+        differences, reconstruction, saved = (), PartedReconstruction(apart), 0.0
     return Plan(
         workload.copy(),
         cost.budget,
         planned,
-        cost.certified(tuple(block.strategy for block in planned)),
-        PartedReconstruction({part.measure: plan.reconstruction for part, plan in pairs}),
+        cost.certified(blocks, differences),
+        reconstruction,
         {name: r for plan in plans for name, r in plan.references.items()},
         real=math.fsum(plan.real for plan in plans) if all(p.real for p in plans) else 0.0,
         parts={
             part.measure: replace(plan, bound=part.bound, rows=1 if part.of_units else part.rows)
             for part, plan in pairs
         },
+        saved=saved,
+    )
+
+
+def _differences(
+    pairs: Sequence[tuple[Part, Plan]], blocks: Sequence[BlockStrategy], cost: Cost
+) -> tuple[Difference, ...]:
+    """Choose which totals of tables to compare: of those that follow from what is measured."""
+    return differences_of(
+        [
+            ComparedTable(
+                part.measure, part.rows, cost_of(blocks, part.measure, part.rows, cost.spreads)
+            )
+            for part, plan in pairs
+            if part.measure is not None
+            and part.of_table
+            and plan.reconstruction.with_total() is not None
+        ]
     )

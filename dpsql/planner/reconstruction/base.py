@@ -137,6 +137,30 @@ class Reconstruction(ABC):
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes: shape (cells of the first, …)."""
 
+    def with_total(self) -> Values | None:
+        """Return the covariance of each measurement with the total; None if that isn't known.
+
+        As answers are linear, what follows from these numbers in place of measurements is the
+        covariance of each answer with the total.
+        """
+        return None
+
+    @property
+    def by_table(self) -> Reconstruction:
+        """The same, as if answers about different tables had independent noise.
+
+        What they have in common is apart: see `leans` and `in_common`.
+        """
+        return self
+
+    def leans(self, family: Family) -> Mapping[str, Array]:
+        """Return table → by how much each answer moves with its total, in the family's shape."""
+        return {}
+
+    def in_common(self, leans: Mapping[str, Array]) -> Array:
+        """Return what is added to the variance by `by_table` of values that lean so."""
+        return np.zeros(())
+
     @abstractmethod
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.

@@ -22,7 +22,7 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense
 from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, Missing
-from dpsql.planner.reconstruction.measured import Space, Values
+from dpsql.planner.reconstruction.measured import OnlyIn, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
 from dpsql.planner.reconstruction.whole import WholeReconstruction
 from dpsql.planner.residuals.references import Reference
@@ -61,6 +61,11 @@ class MixedReconstruction(CombinedReconstruction):
             weights = self.references[name].weights
             known = known * LabeledArray((name,), weights).expand(attributes)
         return np.asarray(known + self.rest.marginal(attributes, values))
+
+    def with_total(self) -> Values | None:
+        """Return what it is inside of J: the other spaces have no say in the total."""
+        found = self._inside.with_total()
+        return None if found is None else OnlyIn(found)
 
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.

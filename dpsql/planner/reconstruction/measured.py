@@ -95,6 +95,13 @@ Values = Mapping[Space, Array]
 """Noisy measurements, of shape (measurements of the first factor, …)."""
 
 
+class OnlyIn(dict[Space, Array]):
+    """Numbers in place of the measurements of a few spaces, and zeros in place of all others."""
+
+    def __missing__(self, space: Space) -> Array:
+        return np.zeros([factor.measurements for factor in space.factors])
+
+
 Noisy = Mapping[frozenset[str], Ints]
 """Attribute set → noisy integers, of shape (measurements of the first factor, …)."""
 

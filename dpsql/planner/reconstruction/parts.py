@@ -6,11 +6,13 @@ values have a center, on the counts of the rows that have a value, too: unit·Σ
 computed of several answers has the sum of the variances that it has from each part.
 
 Where several tables are planned together, the counts of each are a measure as well, to which every
-row adds 1. Nothing is measured of two tables at once, so that what is said of measures holds.
+row adds 1. All that is measured of two tables at once are differences of their totals. These move
+the answers of either table with its total, and give answers of two of them a covariance (`totals`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,11 +20,20 @@ from typing import Protocol
 import numpy as np
 
 from dpsql.errors import InternalError
-from dpsql.linalg.arrays import Array
-from dpsql.planner.reconstruction.base import Aligned, Axes, Missing, Reconstruction
+from dpsql.linalg.arrays import Array, Ints
+from dpsql.measurement.differences import Difference
+from dpsql.planner.reconstruction.base import (
+    LARGE,
+    Aligned,
+    Axes,
+    Missing,
+    Reconstruction,
+    placed,
+)
 from dpsql.planner.reconstruction.measured import Noisy, Space, Values
 from dpsql.planner.reconstruction.sources import without_axis
-from dpsql.workload import Family
+from dpsql.planner.reconstruction.totals import Totals
+from dpsql.workload import Family, Workload
 
 Measure = str | None
 """The axis of a measure; None for counts of the only table."""
@@ -33,11 +44,20 @@ class PartedReconstruction(Reconstruction):
 
     Args:
         parts: measure → how its answers follow. They don't know of its axis, which has one cell.
+        differences: what is measured of the totals of two tables.
     """
 
-    def __init__(self, parts: Mapping[Measure, Reconstruction]) -> None:
+    def __init__(
+        self, parts: Mapping[Measure, Reconstruction], differences: Sequence[Difference] = ()
+    ) -> None:
         self._parts = dict(parts)
         self._measures = frozenset(name for name in parts if name is not None)
+        self.differences = tuple(differences)
+        """What is measured of the totals of two tables."""
+        named = {name: part for name, part in parts.items() if name is not None}
+        self._totals = Totals(named if differences else {}, differences)
+        self._moves = {name: Space((name,), (), 0.0) for name in self._totals.tables}
+        """Stand for how much totals move, among what answers are made of."""
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -49,7 +69,12 @@ class PartedReconstruction(Reconstruction):
         found: dict[Space, Array] = {}
         for measure, part in self._parts.items():
             found |= part.values(without_axis(noisy, measure, self._measures))
-        return found
+        return self.moved(found, [noisy[difference.space] for difference in self.differences])
+
+    def moved(self, values: Values, measured: Sequence[Ints]) -> Values:
+        """Add to what answers are made of how much the measured differences move totals."""
+        moves = self._totals.moves(values, measured)
+        return {**values, **{self._moves[name]: np.array(by) for name, by in moves.items()}}
 
     def marginal(self, attributes: Sequence[str], values: Values) -> Array:
         """Return the noisy marginal over some attributes, one of which may be a measure."""
@@ -58,6 +83,8 @@ class PartedReconstruction(Reconstruction):
             return self._parts[None].marginal(attributes, values)
         rest = [name for name in attributes if name != measure]
         found = self._parts[measure].marginal(rest, values)
+        if measure in self._moves:
+            found = found + values[self._moves[measure]] * self._totals.covariance(measure, rest)
         return np.expand_dims(found, list(attributes).index(measure))
 
     def variances(self, family: Family) -> Array:
@@ -66,17 +93,31 @@ class PartedReconstruction(Reconstruction):
         for part, factor, counts in self._terms(family):
             own = self._parts[part].variances(counts)
             found += own.reshape(family.shape) * factor**2
-        return found
+        leans = self.leans(family)
+        return np.asarray(found + self._totals.products(leans, leans))
+
+    def saved(self, workload: Workload) -> float:
+        """Return by how much the sum of weight·variance is less for the differences of totals.
+
+        Or a little less than that: of families with very many answers nothing is known.
+        """
+        if not self._moves:
+            return 0.0
+        leans = ((f, self.leans(f)) for f in workload.families if 0 < f.count <= LARGE)
+        return -math.fsum(
+            family.weight * float(np.sum(self._totals.products(own, own))) for family, own in leans
+        )
 
     def _large_extent(self, family: Family, domain: Mapping[str, int]) -> tuple[float, float]:
         total = largest = 0.0
         for part, factor, counts in self._terms(family):
             own = self._parts[part].extent(counts, self._keys(domain))
             total, largest = total + own[0] * factor**2, largest + own[1] * factor**2
-        return total, largest  # an upper bound, where the largest are at different answers
+        # An upper bound, where the largest are at different answers, or differences of totals help.
+        return total, largest
 
     def _covariances(self, first: Aligned, second: Aligned, sizes: tuple[int, ...]) -> Array:
-        """Return the sum of those within parts; what is measured of two is independent."""
+        """Return the sum of those within parts, and what they have of totals that were compared."""
         found = np.zeros(sizes)
         others = self._aligned(second)
         for part, (factor, ours) in self._aligned(first).items():
@@ -84,6 +125,34 @@ class PartedReconstruction(Reconstruction):
                 times, theirs = others[part]
                 own = self._parts[part].covariances(ours, theirs, sizes)
                 found += own * (factor * times)
+        leans, those = (self._placed_leans(side, sizes) for side in (first, second))
+        return np.asarray(found + self._totals.products(leans, those))
+
+    @property
+    def by_table(self) -> Reconstruction:
+        """What was measured of each part by itself."""
+        return PartedReconstruction(self._parts) if self._moves else self
+
+    def in_common(self, leans: Mapping[str, Array]) -> Array:
+        """Return what differences of totals add to the variance of values that lean so."""
+        return self._totals.products(leans, leans)
+
+    def leans(self, family: Family) -> dict[str, Array]:
+        """Return by how much answers move with the totals of tables, in the shape of the family."""
+        found: dict[str, Array] = {}
+        for part, factor, counts in self._terms(family):
+            if part in self._moves:
+                own = self._totals.lean(part, counts).reshape(family.shape) * factor
+                found[part] = found[part] + own if part in found else own
+        return found
+
+    def _placed_leans(self, aligned: Aligned, sizes: tuple[int, ...]) -> dict[str, Array]:
+        """Return the same, laid along base axes."""
+        found: dict[str, Array] = {}
+        for part, (factor, own) in self._aligned(aligned).items():
+            if part in self._moves:
+                lean = self._totals.lean(part, own.family) * factor
+                found[part] = placed(lean, [a for axes in own.axes for a in axes], sizes)
         return found
 
     def combined_variances(
@@ -91,15 +160,19 @@ class PartedReconstruction(Reconstruction):
     ) -> Array:
         """Return the variance of each combination: the sum of those of its parts."""
         by_part: dict[Measure, list[tuple[Family, Array]]] = {}
+        leans: dict[str, Array] = {}
         for family, coefficients in terms:
             for part, factor, counts in self._terms(family):
                 by_part.setdefault(part, []).append((counts, coefficients * factor))
+            for table, lean in self.leans(family).items():
+                flat = np.asarray(coefficients).reshape(-1, family.count)
+                leans[table] = leans.get(table, np.zeros(len(flat))) + flat @ lean.ravel()
         if not by_part:
             raise InternalError("a combination has no terms")
         found = [
             self._parts[m].combined_variances(own, self._keys(domain)) for m, own in by_part.items()
         ]
-        return np.asarray(np.sum(found, axis=0))
+        return np.asarray(np.sum(found, axis=0) + self._totals.products(leans, leans))
 
     def missing(self, family: Family, domain: Mapping[str, int]) -> Missing:
         """Return the attribute sets of which too little was measured to answer a family."""
@@ -187,6 +260,8 @@ class PartedCombination:
     reconstruction: PartedReconstruction
     apart: Mapping[Measure, tuple[Follows, tuple[int, ...]]]
     """With the numbers of the sources that may be put together for each."""
+    compared: tuple[int, ...] = ()
+    """The numbers of the sources that measured the differences of the reconstruction."""
 
     @property
     def used(self) -> frozenset[int]:
@@ -201,4 +276,5 @@ class PartedCombination:
         found: dict[Space, Array] = {}
         for measure, (follows, numbers) in self.apart.items():
             found |= follows.values([without_axis(given[i], measure, measures) for i in numbers])
-        return found
+        compared = zip(self.reconstruction.differences, self.compared, strict=True)
+        return self.reconstruction.moved(found, [given[i][d.space] for d, i in compared])

@@ -32,7 +32,7 @@ from dpsql.planner.reconstruction.base import Aligned, CombinedReconstruction, M
 from dpsql.planner.reconstruction.inner_products import InnerProducts, rows_at_once
 from dpsql.planner.reconstruction.inverses import Inverses, spans
 from dpsql.planner.reconstruction.largest import largest_variance
-from dpsql.planner.reconstruction.measured import Space, Values
+from dpsql.planner.reconstruction.measured import OnlyIn, Space, Values
 from dpsql.planner.residuals.contexts import Context, References, decomposed
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.residuals.structure import Product, products
@@ -97,6 +97,16 @@ class ResidualReconstruction(CombinedReconstruction):
             return np.zeros([cells[a] for a in attributes])
         (result,) = tables.values()
         return result
+
+    def with_total(self) -> Values | None:
+        """Return what the noise of the total's own space is: no other has a say in it."""
+        found = OnlyIn()
+        for space in self._measured(()):
+            shape = [factor.measurements for factor in space.factors]
+            units = np.eye(math.prod(shape)).reshape(-1, *shape)
+            parts = [self.inverses().estimate(space, unit) for unit in units]
+            found[space] = space.noise * np.array(parts, dtype=np.float64).reshape(shape)
+        return found or None
 
     def _placed(self, space: Space, values: Values, attributes: Sequence[str]) -> Array:
         """Return the estimate of a residual space along the axes of a marginal."""

@@ -21,6 +21,7 @@ from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.matrices import Dense, independent_inverse
 from dpsql.linalg.products import Kronecker
+from dpsql.measurement.differences import Difference
 from dpsql.measurement.factors import IdentityFactor, IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.sums import MeasureFactor
@@ -31,8 +32,6 @@ from dpsql.workload.cells import coarsening, common_refinement
 
 PARTS = 4
 """A weight that is split among several cells gets this many units for each of them."""
-
-
 Reading = Literal["residuals", "marginals", "pooled", "adaptive"]
 """How answers follow from a source that stands alone: from residual spaces (or all joint cells),
 each from one marginal, or from several marginals together; or not at all, because it is one round
@@ -72,6 +71,8 @@ class Source:
     """What is kept of it in ledgers, folders, if it is looked at along more cuts, see `lines`."""
     table: str = ""
     """Of a release of several tables, which one it is about: a digest, as ledgers have it."""
+    differences: tuple[Difference, ...] = ()
+    """Between totals of tables: by the axes of their counts, or by digests, as `table` has them."""
     kept_by: str = ""
     """By which rule rows of privacy units were kept, see `dpsql/engines/bounded.py`; empty where
     each row counts, and in releases before that rule had a name."""
@@ -136,10 +137,18 @@ def of_measure(block: BlockStrategy, measure: str, bound: int, rows: int = 1) ->
 
 
 def without_axis(noisy: Noisy, measure: str | None, measures: AbstractSet[str]) -> Noisy:
-    """Return the noisy integers of one measure, without its axis; or of counts, if it is None."""
+    """Return the noisy integers of one measure, without its axis; or of counts, if it is None.
+
+    What is of two measures at once, the difference of two totals, is of neither.
+    """
     if measure is None:
         return {names: y for names, y in noisy.items() if measures.isdisjoint(names)}
-    return {names - {measure}: y[..., 0] for names, y in noisy.items() if measure in names}
+    others = measures - {measure}
+    return {
+        names - {measure}: y[..., 0]
+        for names, y in noisy.items()
+        if measure in names and others.isdisjoint(names)
+    }
 
 
 def nested(sources: Sequence[Source]) -> Iterator[Source]:

@@ -8,11 +8,12 @@ whichever tables were asked beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from dpsql.linalg.arrays import Ints
+from dpsql.measurement.differences import Difference
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.measured import Noisy
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source, without_axis
@@ -85,10 +86,23 @@ def counts_of(blocks: Sequence[BlockStrategy], table: UnitTable) -> tuple[BlockS
     )
 
 
+def differences_in(
+    sources: Sequence[Source], parts: Collection[str | None]
+) -> tuple[tuple[Difference, ...], tuple[int, ...]]:
+    """Return what sources say of the totals of two of some tables, and which of them says so."""
+    found = [
+        (difference, number)
+        for number, source in enumerate(sources)
+        for difference in source.differences
+        if all(table in parts for table in difference.tables)
+    ]
+    return tuple(one for one, _ in found), tuple(number for _, number in found)
+
+
 def with_values(source: Source, measured: Noisy) -> Source:
     """Give a source of several tables the noisy integers of its plan, part by part."""
     parts = {
-        measure: replace(of, values=without_axis(measured, measure, frozenset()))
+        measure: replace(of, values=without_axis(measured, measure, source.measures.keys()))
         for measure, of in source.measures.items()
     }
     return replace(source, values=measured, measures=parts)

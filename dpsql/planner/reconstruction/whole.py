@@ -52,6 +52,12 @@ class WholeReconstruction(CombinedReconstruction):
         """Return the noisy marginal over some attributes."""
         return self._summed(self._inverse @ values[self.space], attributes)
 
+    def with_total(self) -> Values | None:
+        """Return σ²B⁺ᵀ1, if the total follows from what is measured."""
+        if not self._spans(Family("total", (), 1.0)):
+            return None
+        return {self.space: self.noise * self._inverse.sum(axis=0)}
+
     def variances(self, family: Family) -> Array:
         """Return the variance of every answer, in the shape of the family.
 

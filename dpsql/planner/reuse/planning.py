@@ -38,6 +38,7 @@ from dpsql.planner.reconstruction.parts import (
     PartedReconstruction,
 )
 from dpsql.planner.reconstruction.sources import Ground, Source, common_references
+from dpsql.planner.reconstruction.tables import differences_in
 from dpsql.planner.residuals.contexts import References
 from dpsql.planner.residuals.references import Reference
 from dpsql.planner.reuse.joint_cells import least_joint_error, plan_joint_cells
@@ -76,7 +77,7 @@ def source_of(plan: Plan, merged: Mapping[str, Ints] = MappingProxyType({})) -> 
             for m, part in parts.items()
             if m is not None
         }
-        return replace(counts, measures=sums)
+        return replace(counts, measures=sums, differences=plan.certified.differences)
     used = {a for block in plan.certified.blocks for space in block.spaces for a in space}
     return Source(
         plan.certified.blocks,
@@ -143,7 +144,8 @@ def put_together(
             own, numbers = past.of_measure(measure)
             apart[measure] = _combined(counted, own), numbers
         parts = {measure: follows.reconstruction for measure, (follows, _) in apart.items()}
-        return PartedCombination(PartedReconstruction(parts), apart)
+        differences, compared = differences_in(past.sources, parts)
+        return PartedCombination(PartedReconstruction(parts, differences), apart, compared)
     return _combined(domain, past)
 
 
@@ -201,15 +203,22 @@ def _parts_given(alone: Plan, past: Past, tolerance: float, *, uniform: bool) ->
     if all(plan.given is None for plan in plans):
         return replace(alone, aside=bool(past.sources))
     cost = Cost(alone.budget, alone.contributions, spreads=alone.certified.spreads)
-    found = together(alone.workload, cost, divided, plans)
-    reconstruction = PartedReconstruction(
-        {p.measure: plan.reconstruction for p, plan in zip(divided, plans, strict=True)}
-    )
+    compare = bool(alone.certified.differences)
+    found = together(alone.workload, cost, divided, plans, compare=compare)
+    own_parts = {p.measure: plan.reconstruction for p, plan in zip(divided, plans, strict=True)}
+    sources = (*past.sources, source_of(found))
+    differences, compared = differences_in(sources, own_parts)
+    reconstruction = PartedReconstruction(own_parts, differences)
     measured = tuple(s.values for s in past.sources if s.values is not None)
     total = reconstruction.total(alone.workload)
-    given = Given(PartedCombination(reconstruction, apart), measured, total, 0.0)
+    given = Given(PartedCombination(reconstruction, apart, compared), measured, total, 0.0)
     return replace(
-        found, given=given, neighbours=alone.neighbours, mechanism=alone.mechanism, real=0.0
+        found,
+        reconstruction=reconstruction,
+        given=given,
+        neighbours=alone.neighbours,
+        mechanism=alone.mechanism,
+        real=0.0,
     )
 
 

@@ -1,0 +1,299 @@
+"""Differences of totals: what they cost beside what is measured of each table, or a refusal."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsql.engines.base import Counted
+from dpsql.errors import InternalError
+from dpsql.measurement.certify import CertifiedPlan, spent
+from dpsql.measurement.differences import Difference, beyond, check_totals, cost_of, times_of
+from dpsql.measurement.distributions import Gaussian, Laplace
+from dpsql.measurement.factors import DenseFactor, IdentityFactor
+from dpsql.measurement.measure import measure
+from dpsql.measurement.strategy import BlockStrategy
+from dpsql.measurement.sums import MeasureFactor
+from dpsql.measurement.units import UnitFactor
+from dpsql.planner.mechanisms.totals import ComparedTable, differences_of, weights_of
+from dpsql.privacy import Budget
+from dpsql.workload.spread import SpreadRows
+from tests.helpers.charging import pay
+from tests.helpers.seeded import SeededBits
+
+HUGE = Budget(rho=10**9)
+LAW = Gaussian(10**4)
+
+
+def counts(table, rows, *matrices, law=LAW):
+    """One block for each matrix over the cells of a key of the table."""
+    blocks = []
+    for number, matrix in enumerate(matrices):
+        given_ = np.array(matrix, dtype=np.int64)
+        keys = DenseFactor((0,), (given_.shape[1],), given_)
+        space = (f"{table}.key{number}", table)
+        blocks.append(BlockStrategy((space,), (keys, MeasureFactor((1,), 1, rows)), law))
+    return blocks
+
+
+def difference(one="a", other="b", rows=(1, 1), times=None, law=LAW):
+    return Difference((one, other), times or times_of(rows, 12 * max(rows)), rows, law)
+
+
+def worst(tables, differences):
+    """Try all that a unit can have: its rows in each table, each in any cell.
+
+    Args:
+        tables: name → (k, matrices with their laws).
+        differences: what is compared.
+    """
+    found = Fraction(0)
+    choices = []
+    for name, (rows, matrices, law) in tables.items():
+        own = []
+        for count in range(rows + 1):
+            for cells in itertools.combinations_with_replacement(range(3), count):
+                added = np.bincount(np.array(cells, dtype=int), minlength=3)
+                cost = sum(int(((np.array(m) @ added) ** 2).sum()) for m in matrices)
+                own.append((name, count, Fraction(cost, law.squared)))
+        choices.append(own)
+    for chosen in itertools.product(*choices):
+        count = {name: n for name, n, _ in chosen}
+        cost = sum((c for _, _, c in chosen), Fraction(0))
+        for one in differences:
+            (i, j), (a, b) = one.tables, one.times
+            cost += Fraction((a * count[i] - b * count[j]) ** 2, one.law.squared)
+        found = max(found, cost)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_unit_costs_more_than_is_charged(data):
+    names = ["a", "b", "c"][: data.draw(st.integers(2, 3))]
+    entry = st.integers(-3, 3)
+    tables, blocks = {}, []
+    for name in names:
+        rows = data.draw(st.integers(1, 3))
+        row = st.lists(entry, min_size=3, max_size=3)
+        matrices = data.draw(st.lists(st.lists(row, min_size=1, max_size=2), max_size=2))
+        law = Gaussian(data.draw(st.integers(1, 50)))
+        tables[name] = rows, matrices, law
+        blocks += counts(name, rows, *matrices, law=law)
+    differences = []
+    for one, other in itertools.combinations(names, 2):
+        if data.draw(st.booleans()):
+            rows = tables[one][0], tables[other][0]
+            law = Gaussian(data.draw(st.integers(1, 2000)))
+            differences.append(difference(one, other, rows, law=law))
+    charged = spent(tuple(blocks), differences=tuple(differences))
+    assert worst(tables, differences) <= charged
+    assert charged >= spent(tuple(blocks))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 30)), min_size=2, max_size=4))
+def test_differences_that_are_planned_are_free_and_no_other_is(given_):
+    """The largest cost of a unit is that of all rows in all tables, exactly."""
+    tables, blocks, measured = {}, [], []
+    for name, (rows, scale) in zip("abcd", given_, strict=False):
+        law = Gaussian(1000)
+        tables[name] = rows, [[[scale] * 3]], law
+        own = counts(name, rows, [[scale] * 3], law=law)
+        blocks += own
+        measured.append(ComparedTable(name, rows, cost_of(own, name, rows)))
+    differences = differences_of(measured)
+    assert differences
+    assert beyond(blocks, differences) == 0
+    cost = spent(tuple(blocks), differences=differences)
+    assert cost == spent(tuple(blocks)) == worst(tables, differences)
+    CertifiedPlan(tuple(blocks), Budget(rho=cost / 2), differences=differences)
+    more = [replace(d, law=Gaussian(d.law.squared // 4)) for d in differences]
+    assert beyond(blocks, more) > 0
+    with pytest.raises(InternalError, match="more than its budget"):
+        CertifiedPlan(tuple(blocks), Budget(rho=cost / 2), differences=tuple(more))
+
+
+def test_a_difference_alone_costs_what_either_table_changes():
+    one = difference("a", "b", (2, 3))
+    assert one.change == one.times[0] * 2 == one.times[1] * 3
+    # Nothing else is measured of the two, so that each is paid for: W_a + W_b.
+    assert spent((), differences=(one,)) == 2 * one.weight
+    three = (one, difference("b", "c", (3, 1)), difference("a", "c", (2, 1)))
+    assert spent((), differences=three) == 2 * sum(d.weight for d in three)
+
+
+def test_only_what_is_of_the_same_rows_counts_against_differences():
+    one = difference("a", "b", (2, 2))
+    own, other = counts("a", 2, [[5, 5, 5]]), counts("b", 2, [[5, 5, 5]])
+    free = [*own, *other]
+    assert cost_of(free, "a", 2) == Fraction(4 * 25, 10**4)
+    assert cost_of(free, "a", 3) == cost_of(free, "c", 2) == 0
+    keys = IdentityFactor((0,), (3,), 5)
+    space = ("a.key", "a")
+    sums = BlockStrategy((space,), (keys, MeasureFactor((1,), 2, 1)), LAW)
+    two = BlockStrategy((("a.key", "a"), ("a.other", "b")), (keys, MeasureFactor((1,), 1, 2)), LAW)
+    one_cell = IdentityFactor((1,), (1,), 1)
+    units = BlockStrategy((space,), (UnitFactor((0,), (3,), 5, 1, 2), one_cell), LAW)
+    plain = BlockStrategy((("a.key",),), (keys,), LAW)
+    for block in (sums, two, units, plain):
+        assert cost_of([block], "a", 2) == 0
+        assert beyond([block], [one]) == 2 * one.weight
+
+
+def test_rows_that_are_spread_out_cost_less_and_leave_less_for_differences():
+    spread = SpreadRows(frozenset({"a.key0"}), Fraction(1, 2))
+    (own,) = counts("a", 2, [[5, 0, 0], [0, 5, 0], [0, 0, 5]])
+    assert cost_of([own], "a", 2, [spread]) == cost_of([own], "a", 2) / 2
+    one = difference("a", "b", (2, 2), law=Gaussian(1))
+    assert beyond([own], [one], [spread]) - beyond([own], [one]) == cost_of([own], "a", 2) / 2
+
+
+@pytest.mark.parametrize(
+    ("tables", "times", "rows", "law"),
+    [
+        (("a", "a"), (1, 1), (1, 1), LAW),
+        (("a",), (1,), (1,), LAW),
+        (("a", "b"), (1, 1), (1, 2), LAW),
+        (("a", "b"), (2, 2), (1, 2), LAW),
+        (("a", "b"), (0, 0), (1, 1), LAW),
+        (("a", "b"), (-1, -1), (1, 1), LAW),
+        (("a", "b"), (1.0, 1.0), (1, 1), LAW),
+        (("a", "b"), (True, True), (1, 1), LAW),
+        (("a", "b"), (2**31, 2**31), (1, 1), LAW),
+        (("a", "b"), (1, 1), (0, 0), LAW),
+        (("a", "b"), (1, 1), (1, 1), Laplace(10)),
+    ],
+)
+def test_differences_out_of_range_are_refused(tables, times, rows, law):
+    with pytest.raises(InternalError):
+        Difference(tables, times, rows, law)
+
+
+def test_differences_are_for_one_number_of_rows_of_each_table_and_taken_once():
+    with pytest.raises(InternalError, match="several numbers of rows"):
+        beyond([], [difference("a", "b", (1, 2)), difference("a", "c", (2, 2))])
+    with pytest.raises(InternalError, match="compared twice"):
+        beyond([], [difference("a", "b"), difference("b", "a")])
+
+
+def test_differences_are_for_units_that_are_one_record():
+    blocks = (*counts("a", 1, [[9, 9, 9]]), *counts("b", 1, [[9, 9, 9]]))
+    CertifiedPlan(blocks, HUGE, differences=(difference(),))
+    with pytest.raises(InternalError, match="one record"):
+        CertifiedPlan(blocks, HUGE, 2, differences=(difference(),))
+    pure = tuple(counts("a", 1, [[9, 9, 9]], law=Laplace(5)))
+    with pytest.raises(InternalError, match="one record"):
+        CertifiedPlan(pure, Budget(epsilon=100, delta=0), differences=(difference(),))
+
+
+def test_the_digest_is_for_the_differences_too():
+    blocks = (*counts("a", 1, [[9, 9, 9]]), *counts("b", 1, [[9, 9, 9]]))
+    plans = [
+        CertifiedPlan(blocks, HUGE, differences=differences)
+        for differences in (
+            (),
+            (difference(),),
+            (difference("b", "a"),),
+            (difference(times=(3, 3)),),
+            (difference(law=Gaussian(7)),),
+        )
+    ]
+    assert len({plan.digest for plan in plans}) == 5
+
+
+def test_what_is_measured_is_the_difference_of_the_totals():
+    blocks = (*counts("a", 2, [[9, 9, 9]]), *counts("b", 3, [[9, 9, 9]]))
+    one = Difference(("a", "b"), (3000, 2000), (2, 3), Gaussian(1))
+    plan = CertifiedPlan(blocks, HUGE, differences=(one,))
+    marginals = {("a.key0", "a"): (3, 1), ("b.key0", "b"): (3, 1), ("a",): (1,), ("b",): (1,)}
+    zeros = {names: np.zeros(shape, dtype=np.int64) for names, shape in marginals.items()}
+    found = zeros | {("a",): np.array([2**31]), ("b",): np.array([7])}
+    bounds = {"a": 2, "b": 3}
+
+    def counted(of):
+        return Counted(of, 1, bounds, totals=bounds)
+
+    noisy = measure(charged(plan), counted(found), _bits=SeededBits(1)).values[one.space]
+    assert noisy.dtype == np.int64
+    assert abs(int(noisy[0]) - (3000 * 2**31 - 2000 * 7)) < 10
+    for missing in (("a",), ("b",)):
+        less = {name: array for name, array in found.items() if name != missing}
+        with pytest.raises(InternalError, match="total of a table is missing"):
+            measure(charged(plan), counted(less))
+    with pytest.raises(InternalError, match="total of a table is missing"):
+        measure(charged(plan), counted(found | {("a",): np.zeros((2,), dtype=np.int64)}))
+
+
+def charged(certified):
+    class Planned:
+        """What `pay` needs of a plan."""
+
+        def __init__(self):
+            self.certified, self.budget = certified, certified.budget
+
+    return pay(Planned())
+
+
+def test_who_counts_says_what_totals_are():
+    one = difference("a", "b", (2, 3))
+    check_totals((one,), {"a": 2, "b": 3, "c": 100})
+    check_totals((one,), {"a": 0, "b": 1})
+    for totals in ({}, {"a": 2}, {"a": 3, "b": 3}, {"a": 2, "b": 4}, {"a": -1, "b": 3}):
+        with pytest.raises(InternalError):
+            check_totals((one,), totals)
+
+
+# ── which differences are planned ──────────────────────────────────────────────────────────
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=12))
+def test_weights_are_symmetric_and_within_what_is_free(costs):
+    weights = weights_of(np.array(costs))
+    assert (weights >= 0).all()
+    assert (weights == weights.T).all()
+    assert not weights.diagonal().any()
+    assert (weights.sum(axis=1) <= np.array(costs) * (1 + 1e-9)).all()
+    left = np.sort(costs - weights.sum(axis=1))
+    if len(costs) > 1:  # of two tables, one has all that it may have
+        assert left[:-1].max() <= 1e-6 * max(costs)
+
+
+@pytest.mark.parametrize("count", range(2, 17))
+def test_equal_tables_are_compared_evenly(count):
+    weights = weights_of(np.full(count, 3.0))
+    expected = 3 / (count - 1) * (1 - np.eye(count))
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cost"),
+    [((1, 1), 1), ((3, 7), 1e-9), ((10**6, 10**6 - 1), 1e12), ((1, 10**9), 1.0), ((5, 5), 1e13)],
+)
+def test_noise_is_as_wide_as_it_has_to_be(rows, cost):
+    tables = [ComparedTable(n, k, Fraction(cost)) for n, k in zip("ab", rows, strict=True)]
+    (found,) = differences_of(tables)
+    assert found.weight <= Fraction(cost)
+    assert float(found.weight) == pytest.approx(cost, rel=1e-6)
+
+
+def test_what_fits_no_integers_is_not_compared():
+    huge = [ComparedTable("a", 2**40, Fraction(1)), ComparedTable("b", 2**40 - 1, Fraction(1))]
+    assert differences_of(huge) == ()
+    assert differences_of([ComparedTable("a", 1, Fraction(1))]) == ()
+    nothing = [ComparedTable("a", 1, Fraction(1)), ComparedTable("b", 1, Fraction(0))]
+    assert differences_of(nothing) == ()
+
+
+def test_many_tables_are_compared_some_at_a_time():
+    tables = [ComparedTable(str(i), 1, Fraction(1)) for i in range(40)]
+    found = differences_of(tables)
+    assert len(found) == 2 * 16 * 15 // 2 + 8 * 7 // 2
+    assert beyond([b for t in tables for b in counts(t.name, 1, [[100, 0, 0]])], found) == 0
