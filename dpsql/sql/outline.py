@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.helper import ensure_list
 
 from dpsql.errors import SchemaError, Span, SqlError, SqlSchemaError
+from dpsql.hints import Hint
 from dpsql.schema import Table
 from dpsql.sql.binding.bind import RowBinder, Visits, check_name
 from dpsql.sql.binding.conditions import check_using, conditions_of
@@ -384,7 +385,8 @@ class _Visitor:
                 join.item,
                 "Noisy answers can't be joined with private rows.",
                 "join two noisy answers: WITH a AS (SELECT …), b AS (SELECT …) SELECT … FROM a "
-                "JOIN b USING (sex).",
+                "JOIN b USING (sex); or release what is to be joined by itself, and make it a "
+                "public table, " + Hint('public={"chosen": frame}.', "--public chosen."),
             )
         given = given_names(join.item.args.get("alias"))
         return stored_relation(number, join, item, given, self._sandbox, self._source)

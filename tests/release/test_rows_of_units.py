@@ -373,3 +373,36 @@ SCRIPTS = [
 @pytest.mark.parametrize("seed", range(100))
 def test_neighbors_differ_by_what_is_charged(seed):
     check_without_one(seed, SCRIPTS[seed % len(SCRIPTS)])
+
+
+@pytest.mark.parametrize(
+    ("of", "subquery"),
+    [
+        ("orders o", "FROM orders p WHERE p.status = o.status AND p.id <> o.id"),
+        ("orders o", "FROM addresses a WHERE a.city = 'a'"),
+        ("customers c", "FROM orders WHERE price > 7"),
+        ("orders", "FROM customers c WHERE c.vip"),
+    ],
+)
+def test_hints_name_the_columns_that_tell_the_unit(con, session, of, subquery):
+    sql = f"SELECT COUNT(*) AS n FROM {of} WHERE EXISTS (SELECT 1 {subquery}"
+    with pytest.raises(UnsupportedSqlError, match="must say that they refer") as error:
+        session.query(f"{sql})", budget=HUGE)
+    equal = error.value.hint.removeprefix("say so by ").rstrip(".")
+    found = session.query(f"{sql} AND {equal})", budget=HUGE)
+    ((expected,),) = owned(con).execute(f"{sql} AND {equal})").fetchall()
+    assert found["n"][0] == pytest.approx(expected, abs=0.1)
+    assert expected > 0
+
+
+def test_noisy_answers_are_joined_as_the_public_table_of_the_hint(con, session):
+    """What is chosen by counts of all customers is asked first, and public then."""
+    chosen = "SELECT region, COUNT(*) AS n FROM customers GROUP BY region HAVING COUNT(*) > 9.5"
+    sql = "SELECT COUNT(*) AS k FROM customers c JOIN {} q ON q.region = c.region"
+    with pytest.raises(UnsupportedSqlError, match="can't be joined") as error:
+        session.query(sql.format(f"({chosen})"), budget=HUGE)
+    assert 'public={"chosen": frame}' in error.value.hint
+    frame = session.query(chosen, budget=HUGE)
+    again = dpsql.Session(con, schema=units(), public={"chosen": frame})
+    ((expected,),) = con.execute(sql.format(f"({chosen})")).fetchall()
+    assert again.query(sql.format("chosen"), budget=HUGE)["k"][0] == pytest.approx(expected, 0.01)

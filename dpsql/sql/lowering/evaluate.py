@@ -82,7 +82,9 @@ class Evaluator:
             raise ResourceLimitError(
                 f"Conditions over {shown} together have {cells:,} cells, "
                 f"more than {MAX_JOINT_CELLS:,}.",
-                hint="compare coarser columns, or fewer of them, in one condition.",
+                hint="compare coarser columns, or fewer of them, in one condition; or round what "
+                "is computed of numbers that have bounds and no grid, dpsql.Domain.number(0, "
+                "1000): round(x * y, -2).",
             )
         return cells
 

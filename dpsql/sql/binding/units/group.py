@@ -8,7 +8,7 @@ all that it depends on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -101,10 +101,14 @@ class UnitGroup:
         theirs = stored_place(inner, self._binder.scope)
         if ours is None or theirs is None:
             return None
+        return (ours, theirs) if self._are_alike(ours, theirs) else None
+
+    def _are_alike(self, ours: str, theirs: str) -> bool:
+        """Whether a column of the row outside and one of the rows tell the same row."""
         known = keys_referred(self._around) | keys_referred(self._table)
         known |= own_unit(self._around) & own_unit(self._table)
         told = rows_told(self._around, ours), rows_told(self._table, theirs)
-        return None if known.isdisjoint(told[0].keys() & told[1].keys()) else (ours, theirs)
+        return not known.isdisjoint(told[0].keys() & told[1].keys())
 
     def value(self, node: Expr, at: Expr) -> BoundExpr:
         """Bind what a query of the rows returns: aggregates, and what is computed of them.
@@ -269,18 +273,26 @@ class UnitGroup:
         return isinstance(inner, exp.Column) and self._binder.owns(inner)
 
     def _not_theirs(self, at: Expr) -> SqlError:
-        steps = [
-            f"{self._table.name}.{p.join.column} = {p.table.name}.{p.join.key}"
-            for p in self._table.parents
-            if not p.above
-        ]
-        hint = f"for example {steps[0]}." if steps else "private tables are met by FOREIGN KEYs."
+        equal = next(self._equalities(), None)
+        hint = "private tables are met by FOREIGN KEYs."
+        if equal is not None:
+            ours, theirs = equal
+            hint = f"say so by {self._binder.alias}.{theirs} = {self._outer.alias}.{ours}."
         return self._source.unsupported(
             at,
             "A subquery over private rows must say that they refer to the same row as the one that "
             "it is for: rows of different units could meet.",
             hint,
         )
+
+    def _equalities(self) -> Iterator[tuple[str, str]]:
+        """Return columns of the row outside and of the rows that refer to the same row.
+
+        Those on the way to the unit come first: others may lead to rows of other units.
+        """
+        around, inside = map(_own_columns, (self._around, self._table))
+        pairs = ((ours, theirs) for theirs in inside for ours in around)
+        return (pair for pair in pairs if self._are_alike(*pair))
 
     def _of_all(self, at: Expr) -> SqlError:
         return self._source.unsupported(
@@ -298,6 +310,13 @@ class UnitGroup:
             "use COUNT, SUM, AVG, MIN, MAX, BOOL_AND or BOOL_OR of the subquery's rows, and "
             "functions of these; MIN in place of ANY_VALUE.",
         )
+
+
+def _own_columns(table: Table) -> list[str]:
+    """Return the columns that are stored in a table, those on the way to its unit first."""
+    names = [name for name in (*table.undeclared, *table.columns) if name not in table.joined]
+    way = {name for p in table.parents if p.on_way and not p.above for name in p.join.columns}
+    return sorted(names, key=lambda name: name not in way)
 
 
 def joined_bound(node: Expr, parts: Sequence[BoundExpr], span: Span) -> BoundExpr:

@@ -82,7 +82,9 @@ class InnerBinder(RowBinder):
                 node,
                 "In a subquery over private rows, this column is neither its own nor one of the "
                 "private row that it is for.",
-                "compare columns of the subquery with those of the query directly around it.",
+                "compare columns of the subquery with those of the private row directly around it, "
+                "and say that both are of the same unit; or ask for what is computed of all rows "
+                "in a release of its own.",
             )
         return _around(bound)
 
