@@ -71,7 +71,10 @@ FLAGS: Mapping[str, Flag] = {
         "Beside tables with units: the rows of this one belong to nobody in those.", "switch"
     ),
     "public": Flag("A table that holds no private row. Repeatable.", "texts", "NAME"),
-    "ledger": Flag("The ledger's file [beside the database, DB.ledger].", metavar="PATH"),
+    "ledger": Flag(
+        "The ledger's file [beside the database, DB.ledger], or its server, postgresql://….",
+        metavar="PLACE",
+    ),
     "vintage": Flag("A label for this state of the data.", metavar="LABEL"),
     "accept_schema": Flag("A changed schema is meant.", "switch"),
     "epsilon": Flag("The budget as ε; needs --delta, which is 0 for pure ε.", "amount", "X"),

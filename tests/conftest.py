@@ -1,17 +1,43 @@
-"""Large sets of cases: a sample of them in each run, all of them with `-m "long or not long"`."""
+"""Which tests run: a sample of large sets of cases, and what needs a server if there is one."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 
+from tests.helpers import postgres
+
 gc.disable()  # until the tests are collected: a third of that was looking for garbage in vain
+
+NEEDED = "DPSQL_TESTS_NEED_POSTGRES"
+"""CI sets this, so that nothing is left out there."""
+
+
+def pytest_configure() -> None:
+    """End at once where a server is needed and can't be run."""
+    if os.environ.get(NEEDED) and not postgres.programs():
+        raise pytest.UsageError(postgres.MISSING)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not postgres.programs():
+        terminalreporter.write_line(postgres.MISSING)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _sample(items)
+    if postgres.programs() is None:
+        apart = {item for item in items if item.get_closest_marker("postgres")}
+        config.hook.pytest_deselected(items=[*apart])
+        items[:] = [item for item in items if item not in apart]
+
+
+def _sample(items: list[pytest.Item]) -> None:
     """Mark most cases of a test marked `sampled(n)` as long.
 
     The n that are left are at equal distances, and so the same in every run.
@@ -33,3 +59,16 @@ def pytest_collection_finish() -> None:
     """Look for garbage again, but not among the tests themselves."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgres.Postgres]:
+    with postgres.server() as found:
+        yield found
+
+
+@pytest.fixture
+def address(server: postgres.Postgres) -> str:
+    """The address of a database without ledgers."""
+    server.query("DROP SCHEMA IF EXISTS dpsql CASCADE")
+    return server.address()

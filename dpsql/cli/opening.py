@@ -98,9 +98,9 @@ def plan(
         DpsqlError: see `dpsql.Session.plan`.
     """
     from dpsql import api
-    from dpsql.privacy import ledger_path
+    from dpsql.privacy import is_begun
 
-    if ledger_path(source.db, source.declared.get("ledger")).exists():
+    if is_begun(source.db, source.declared.get("ledger")):
         with session(source) as found:
             return found.plan(statements, budget=budget, **asked)
     alone = part({**declared(source), **asked}, PlanOptions)

@@ -159,11 +159,21 @@ def check_free(*, free: bool, other: bool) -> None:
         )
 
 
+class LedgerPlace(click.Path):
+    """A ledger's file, or the address of the server that has it, which stays as it is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a path, unless it is an address."""
+        from dpsql.privacy import is_address
+
+        return value if is_address(value) else super().convert(value, param, ctx)
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SCRIPT = click.Path(exists=True, dir_okay=False, allow_dash=True)
 _TYPES: Mapping[str, Any] = {
     "schema": FILE,
-    "ledger": click.Path(dir_okay=False, path_type=Path),
+    "ledger": LedgerPlace(dir_okay=False, path_type=Path),
     "bounds": Typed("whole number", bound),
     "whole": Typed("whole number", whole_number),
     "number": float,
@@ -199,17 +209,17 @@ def typed(name: str) -> Callable[[Any], Any]:
 
 def amounts(command: Command) -> Command:
     """Give a command the options of a budget, as `amounts`."""
-    return _gathered("amounts", _typed(BUDGET), lambda given: BudgetOptions(**given), command)
+    return gathered("amounts", _typed(BUDGET), lambda given: BudgetOptions(**given), command)
 
 
 def source(command: Command) -> Command:
     """Give a command the options of a database, as `source`."""
-    return _gathered("source", {"db": db_option, **_typed(_DECLARED)}, _source, command)
+    return gathered("source", {"db": db_option, **_typed(_DECLARED)}, _source, command)
 
 
 def taking(kind: type) -> Callable[[Command], Command]:
     """Give a command all of a call's options that can be typed, as `asked`."""
-    return lambda command: _gathered("asked", _typed(kind.__annotations__), _present, command)
+    return lambda command: gathered("asked", _typed(kind.__annotations__), _present, command)
 
 
 def _typed(names: Collection[str]) -> dict[str, Callable[[Any], Any]]:
@@ -263,7 +273,7 @@ def _keys(given: tuple[tuple[str, str], ...], option: str) -> dict[str, str] | N
         raise click.UsageError(f"{option}: {error}.") from None
 
 
-def _gathered(
+def gathered(
     name: str,
     options: Mapping[str, Callable[[Any], Any]],
     gather: Callable[[dict[str, Any]], Any],

@@ -3,18 +3,33 @@
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.history import Entry
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.place import data_id, join, join_database, ledger_path, open_ledger
+from dpsql.privacy.place import (
+    begin,
+    bind,
+    data_id,
+    is_begun,
+    join,
+    join_database,
+    ledger_path,
+    open_ledger,
+)
+from dpsql.privacy.postgres import GRANTS, is_address
 from dpsql.privacy.purpose import Purpose, Receipt
 from dpsql.privacy.store import Audit
 
 __all__ = [
+    "GRANTS",
     "Audit",
     "Budget",
     "Entry",
     "Ledger",
     "Purpose",
     "Receipt",
+    "begin",
+    "bind",
     "data_id",
+    "is_address",
+    "is_begun",
     "join",
     "join_database",
     "ledger_path",

@@ -31,6 +31,7 @@ from dpsql.errors import InternalError
 EVERY = "*"
 """Stands for all roots."""
 _ZERO = Fraction(0)
+_GRID = 10**30
 # Python reads integers of up to 4,300 digits.
 _FRACTION = re.compile(r"(0|[1-9][0-9]{0,3999})/([1-9][0-9]{0,3999})")
 _ROOT = re.compile(r"\*|[0-9a-f]{1,128}")
@@ -99,6 +100,11 @@ class Amount:
         if found.document != document or not all(map(_ROOT.fullmatch, parts)):
             raise ValueError("not an amount")
         return found
+
+
+def on_grid(mu_squared: Fraction) -> Fraction:
+    """Round an amount up to a multiple of 10^−30, so that sums of many stay short."""
+    return Fraction(-(-mu_squared * _GRID // 1), _GRID)
 
 
 def fraction(text: str) -> Fraction:

@@ -35,11 +35,12 @@ _SYSTEM_HINTS = {
 _OTHER_SYSTEM_HINT = "keep the ledger on a local disk of the usual kind."
 
 
-def create_text(path: Path, text: str) -> None:
+def create_text(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a small text file, unless there is something at its place already."""
     with published(path) as draft, open(draft, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
+        os.chmod(draft, mode)
         os.fsync(file.fileno())
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -108,6 +109,7 @@ class History:
 
     def __init__(self, format_: int, ledger: str, dataset: str) -> None:
         """Start before the first event of a ledger that was begun in a format."""
+        self.ledger, self.dataset = ledger, dataset
         self.format = format_
         self.seq = 0
         self.hash = hashlib.sha256(json.dumps([format_, ledger, dataset]).encode()).hexdigest()
@@ -116,6 +118,12 @@ class History:
         self.entries: dict[str, Entry] = {}
         self._bound: dict[str, _Binding] = {}
         self._has_units = False
+
+    def copy(self) -> History:
+        """Return one that goes on from here, and leaves this one as it is."""
+        other = copy(self)
+        other.entries, other._bound = dict(self.entries), dict(self._bound)
+        return other
 
     @property
     def remaining(self) -> Fraction | None:
@@ -238,6 +246,11 @@ class History:
                     bound, seq=seq, time=event.time, beside_units=self._has_units
                 )
         return True
+
+
+def rows_of(table: ChargedTable) -> TableRows:
+    """Word which rows are charged for."""
+    return TableRows(table.table, table.schema, (table.unit,), table.vintage)
 
 
 def _without_unit(*, begun: bool) -> LedgerError:

@@ -37,18 +37,15 @@ from pathlib import Path
 
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import owner, pointer, refusals
-from dpsql.privacy.amount import EVERY, Amount
+from dpsql.privacy.amount import EVERY, Amount, on_grid
 from dpsql.privacy.budget import Budget
-from dpsql.privacy.event import Event, TableRows
+from dpsql.privacy.event import Event
 from dpsql.privacy.files import ledger_errors
-from dpsql.privacy.history import Entry, History, Protected
+from dpsql.privacy.history import Entry, History, Protected, rows_of
+from dpsql.privacy.postgres import find, is_address
 from dpsql.privacy.purpose import ChargedTable, Purpose, Receipt
 from dpsql.privacy.sqlite import SqliteStore, create_file
 from dpsql.privacy.store import Audit, Store, check_dataset
-
-_GRID = 10**30
-"""Amounts are rounded up to a multiple of 10^−30, so that sums of many stay short."""
-
 
 Accepted = bool | Set[str]
 """Whether tables may have another schema than before, all of them or these, by their digests."""
@@ -88,12 +85,18 @@ class Ledger:
         return cls(store)
 
     @classmethod
-    def existing(cls, path: Path | str) -> Ledger:
+    def existing(cls, path: Path | str, *, dataset: str = "") -> Ledger:
         """Open a ledger for whatever data set, or the one that a pointer names, to read it.
+
+        Args:
+            path: its file, or the address of a server.
+            dataset: whose it is, where a server has several.
 
         Raises:
             LedgerError: there is none, or it is damaged or of another version.
         """
+        if is_address(path):
+            return cls(find(path, dataset=dataset))
         with ledger_errors(path):
             ledger = cls(SqliteStore(pointer.followed(Path(path).absolute()), dataset=""))
             ledger._read()
@@ -110,9 +113,9 @@ class Ledger:
         return self._store.place
 
     @property
-    def most_kept(self) -> int:
-        """The most bytes that are kept of one release."""
-        return self._store.most
+    def store(self) -> Store:
+        """What keeps it."""
+        return self._store
 
     @property
     def dataset(self) -> str:
@@ -216,19 +219,27 @@ class Ledger:
         """
         cost = _recorded(mu_squared, asked)
         charge = Event(
-            "charged", uuid.uuid4().hex, Amount({EVERY: cost}), tuple(map(_rows, purpose.tables)),
+            "charged", uuid.uuid4().hex, Amount({EVERY: cost}), tuple(map(rows_of, purpose.tables)),
             plan=purpose.plan, script=purpose.script, owner=owner.this_process(),
         )  # fmt: skip
+        what = self.id, purpose, cost
+        unsure = owner.settle(what)
         with self._store.writing() as now:
+            before = now.history.entries.get(unsure)
+            if before is not None and before.state == "charged":
+                owner.begin(before.request)
+                return self._receipt(before)
             for table in (*referred, *purpose.tables):
                 accepted = _is_accepted(table, accept_schema)
                 if now.history.must_bind(table, accept_schema=accepted, each_row=each_row):
-                    rows = replace(_rows(table), version="")
+                    rows = replace(rows_of(table), version="")
                     now.append(Event("bound", uuid.uuid4().hex, rows=(rows,)))
             left = now.history.remaining
             if left is not None and not now.history.covers(charge.amounts):
                 raise refusals.too_much(asked, cost, left)
+            owner.doubt(what, charge.request)
             seq = now.append(charge)
+        owner.settle(what)
         owner.begin(charge.request)
         return Receipt(self.id, seq, charge.request, cost, purpose)
 
@@ -238,15 +249,15 @@ class Ledger:
         Args:
             receipt: what it was paid with.
             content: the noisy integers, in whatever form; None if they are longer than
-                `most_kept`. Without them a crash before they are handed out loses them.
+                `store.most`. Without them a crash before they are handed out loses them.
 
         Raises:
             LedgerError: the receipt is not of this ledger or was used before, or the content
                 can't be stored; the charge stands.
         """
-        if content is not None and len(content) > self.most_kept:
+        if content is not None and len(content) > self._store.most:
             raise LedgerError(
-                f"A ledger keeps at most {self.most_kept:,} bytes of one release.",
+                f"A ledger keeps at most {self._store.most:,} bytes of one release.",
                 hint="release it with None: it is then not kept.",
             )
         digest = "" if content is None else hashlib.sha256(content).hexdigest()
@@ -288,7 +299,7 @@ class Ledger:
         Raises:
             LedgerError: the ledger is damaged, or what it keeps of that release is.
         """
-        amounts = None if mu_squared is None else (mu_squared, _on_grid(mu_squared))
+        amounts = None if mu_squared is None else (mu_squared, on_grid(mu_squared))
         with self._store.reading() as now:
             for entry in reversed(now.history.entries.values()):
                 if (
@@ -373,14 +384,6 @@ def _refuse_used(entry: Entry) -> None:
         raise LedgerError("This receipt was used before.", hint="charge anew for another release.")
 
 
-def _on_grid(mu_squared: Fraction) -> Fraction:
-    return Fraction(-(-mu_squared * _GRID // 1), _GRID)
-
-
-def _rows(table: ChargedTable) -> TableRows:
-    return TableRows(table.table, table.schema, (table.unit,), table.vintage)
-
-
 def _is_accepted(table: ChargedTable, accept: Accepted) -> bool:
     return accept if isinstance(accept, bool) else table.table in accept
 
@@ -391,4 +394,4 @@ def _recorded(mu_squared: Fraction, asked: Budget) -> Fraction:
         raise BudgetError("A charge must be a positive fraction.", hint="pass a Fraction above 0.")
     if mu_squared > asked.mu_squared:
         raise refusals.above_asked(asked, mu_squared)
-    return min(_on_grid(mu_squared), asked.mu_squared)
+    return min(on_grid(mu_squared), asked.mu_squared)

@@ -1,6 +1,6 @@
 """Which process made a charge, and whether it is still at work on it.
 
-Nothing here guards privacy: handing the same stored release out twice gives nothing new away. A
+Nothing of that guards privacy: handing the same stored release out twice gives nothing new away. A
 process that ends between storing its answer and handing it out leaves an answer that was paid
 for. This tells it from one that is about to hand its own answer out.
 """
@@ -11,12 +11,16 @@ import hashlib
 import os
 import socket
 import sys
+from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
 
 _in_flight: set[str] = set()
 """Requests that this process charged and has not handed out. Sets are safe to share by threads; a
 forked child inherits the requests of its parent, whose owner it is not."""
+
+_doubted: dict[Hashable, tuple[str, str]] = {}
+"""What was charged for → the process, and the request. A forked child inherits these, too."""
 
 _UNKNOWN = "unknown"
 
@@ -34,6 +38,20 @@ def begin(request: str) -> None:
 def end(request: str) -> None:
     """Note that it does so no more."""
     _in_flight.discard(request)
+
+
+def doubt(what: Hashable, request: str) -> None:
+    """Note that this process is about to record a charge for something."""
+    _doubted[what] = this_process(), request
+
+
+def settle(what: Hashable) -> str:
+    """Return the charge of which this process wasn't told whether it was recorded, at most once.
+
+    Nothing was measured with it: that needs to be told. Empty if there is none.
+    """
+    process, request = _doubted.pop(what, ("", ""))
+    return request if process == this_process() else ""
 
 
 def is_gone(owner: str, request: str) -> bool:

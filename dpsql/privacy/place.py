@@ -13,7 +13,8 @@ Guarantees:
     3. Databases that are attached, and files that views read, are charged for in one ledger, too:
        that of the database's usual place, or of the folder's, `<folder>.ledger`, by the same rule.
        So it makes no difference whether a database is attached or the connection's own.
-    4. Databases that share a ledger have an account in common, and `data_id` tells their rows
+    4. If the account is said to be in PostgreSQL, `shared` decides.
+    5. Databases that share a ledger have an account in common, and `data_id` tells their rows
        apart, so that nobody is answered from what was measured of another one.
 
 Not defended: a database in a folder that can't be written to, with the ledger elsewhere, has no
@@ -35,23 +36,27 @@ from dpsql.hints import option
 from dpsql.privacy import pointer
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.postgres import is_address
+from dpsql.privacy.shared import begin_shared, bind_shared, check_shared, open_shared
 
 IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""
 
 
 def open_ledger(database: Path | str | None, given: Path | str | None = None) -> Ledger:
-    """Open the ledger of a database, or create it.
+    """Open the ledger of a database, or create it in a file.
 
     Args:
         database: the database's file; None if it is in memory. The file's name is the name of
             the data set.
         given: where the ledger shall be, if not at the usual place; with a database in memory,
-            None keeps it in memory too.
+            None keeps it in memory too. Or the address of the server where it is.
 
     Raises:
         LedgerError: the data set has its ledger elsewhere, or see `Ledger.open`.
     """
+    if is_address(given):
+        return open_shared(None if database is None else usual_place(database), given)
     if database is None:
         return Ledger.open(given, dataset=IN_MEMORY if given is None else _begun_for(given))
     usual, path = usual_place(database), _place(database, given)
@@ -134,6 +139,10 @@ def join(folders: Sequence[Path], ledger: Ledger, *, decide: bool = True) -> tup
         LedgerError: one is charged for elsewhere, or the ledger is in memory only.
     """
     places = [usual_place(folder) for folder in folders]
+    if ledger.store.is_shared:
+        for usual in places:
+            check_shared(usual, ledger)
+        return tuple(map(data_id, folders))
     if ledger.path is None:
         raise _forgotten(places)
     for usual in places:
@@ -217,6 +226,34 @@ def ledger_path(database: Path | str | None, given: Path | str | None = None) ->
     if database is not None:
         return _place(database, given)
     return None if given is None else _real(given)
+
+
+def begin(database: Path, address: str, dataset: str = "") -> tuple[Ledger, bool]:
+    """Begin the account of a database on a server; see `shared.begin_shared`.
+
+    Args:
+        database: the database's file, or a folder of files.
+        address: where the server is.
+        dataset: the account's name; by default that of the file.
+    """
+    return begin_shared(usual_place(database), address, dataset)
+
+
+def bind(database: Path, address: str, dataset: str) -> Ledger:
+    """Charge a database, or a folder of files, in an account on a server from now on.
+
+    See `shared.bind_shared`.
+    """
+    return bind_shared(usual_place(database), address, dataset)
+
+
+def is_begun(database: Path, given: Path | str | None = None) -> bool:
+    """Tell whether a database has an account, or is said to have one on a server.
+
+    Raises:
+        LedgerError: see `ledger_path`.
+    """
+    return is_address(given) or ledger_path(database, given).exists()
 
 
 def usual_place(database: Path | str) -> Path:

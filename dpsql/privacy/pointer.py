@@ -2,7 +2,8 @@
 
 A pointer is a JSON text, `{"dpsql ledger": 3, "path": "/where/it/is", "data": "0123…"}`. It has a
 random `data` of its own, by which the measurements of this database are told from those of others
-whose pointers lead to the same ledger. Version 2 had none.
+whose pointers lead to the same ledger. Version 2 had none. In version 4 the ledger is in
+PostgreSQL, and has its random identity, `"ledger": "4567…"`, in the place of the path.
 
 Guarantees:
     1. A pointer names one file, by an absolute path. Anything that is not exactly such a text is
@@ -26,10 +27,15 @@ from typing import NamedTuple
 from dpsql.errors import LedgerError, printable
 from dpsql.hints import option
 from dpsql.privacy.files import create_text, sync_folder
+from dpsql.privacy.postgres import EXAMPLE
 
 FORMAT = 3
 _WITHOUT_DATA = 2
 """The version before."""
+_SHARED = 4
+"""The version of those to a ledger in PostgreSQL; the others are written as before."""
+_FIELDS = {_WITHOUT_DATA: {"path"}, FORMAT: {"path", "data"}, _SHARED: {"ledger", "data"}}
+"""Version → its fields besides the mark."""
 
 _LARGEST = 4096
 """Pointers are shorter than this, in bytes: the size of one page of a ledger."""
@@ -40,22 +46,31 @@ _RANDOM = re.compile(r"[0-9a-f]{32}")
 class Pointer(NamedTuple):
     """What a pointer says."""
 
-    target: Path
+    target: Path | None
+    """The ledger's file."""
     data: str
     """Random; empty in pointers of version 2."""
+    ledger: str = ""
+    """The identity of a ledger in PostgreSQL."""
 
 
 def followed(path: Path) -> Path:
     """Give the path that a pointer names, or this path itself if there is no pointer.
 
     Raises:
-        LedgerError: there is a pointer that is malformed, or to a ledger that is not there.
+        LedgerError: there is a pointer that is malformed, or to a ledger that is not there or not
+            in a file.
         OSError: it can't be read.
     """
     found = read(path)
     if found is None:
         return path
     target = found.target
+    if target is None:
+        raise LedgerError(
+            "This data set has its account in PostgreSQL.",
+            hint="name the server, " + option("ledger", EXAMPLE) + "; ask the owner which it is.",
+        )
     if not os.path.exists(target):
         raise LedgerError(
             f"The ledger of this data set is kept in {printable(str(target))}, and is not there.",
@@ -96,6 +111,21 @@ def text_for(target: Path) -> str:
     return text
 
 
+def leave_shared(path: Path, ledger: str) -> None:
+    """Put a pointer to a ledger in PostgreSQL at a place, durably, unless something is there.
+
+    All may read it, as it opens nothing: others ask the same rows in the same account.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    text = json.dumps({_MARK: _SHARED, "ledger": ledger, "data": uuid.uuid4().hex})
+    if os.path.lexists(path):
+        sync_folder(path.parent)
+    else:
+        create_text(path, text, mode=0o644)
+
+
 def leave(path: Path, target: Path) -> None:
     """Put a pointer at a place, durably, unless there is something already.
 
@@ -118,24 +148,26 @@ def _parsed(content: bytes, path: Path) -> Pointer:
         found = json.loads(content.decode(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or not {_MARK, "path"} <= set(found):
+    if not isinstance(found, dict) or _MARK not in found:
         raise _malformed(path)
-    version, target = found[_MARK], found["path"]
-    if type(version) is int and version > FORMAT:
+    version = found.pop(_MARK)
+    if type(version) is int and version > _SHARED:
         raise LedgerError(
             f"The pointer {printable(str(path))} has format version {version}; this dpsql knows "
-            f"version {FORMAT}.",
+            f"version {_SHARED}.",
             hint="update dpsql.",
         )
-    if type(version) is not int or version not in {_WITHOUT_DATA, FORMAT}:
+    if type(version) is not int or set(found) != _FIELDS.get(version):
         raise _malformed(path)
-    more = {"data"} if version == FORMAT else set()
-    data = found.get("data", "")
-    if set(found) != {_MARK, "path"} | more or not _is_plain(target):
+    random = [found[name] for name in ("data", "ledger") if name in found]
+    if not all(isinstance(one, str) and _RANDOM.fullmatch(one) for one in random):
         raise _malformed(path)
-    if more and not (isinstance(data, str) and _RANDOM.fullmatch(data)):
+    data, ledger = (str(found.get(name, "")) for name in ("data", "ledger"))
+    if version == _SHARED:
+        return Pointer(None, data, ledger)
+    if not _is_plain(found["path"]):
         raise _malformed(path)
-    return Pointer(Path(str(target)), data)
+    return Pointer(Path(str(found["path"])), data)
 
 
 def _is_plain(target: object) -> bool:

@@ -103,8 +103,15 @@ class Store(Protocol):
         """Where it is kept, in words."""
 
     @property
+    def is_shared(self) -> bool:
+        """Whether it is on a server, which knows whose rows are charged for where."""
+
+    @property
     def most(self) -> int:
         """The most bytes that are kept of one release."""
+
+    def is_bound(self, uid: str) -> bool:
+        """Tell whether the server knows that rows with this identity are charged for here."""
 
     def reading(self) -> AbstractContextManager[Reading]:
         """Open a transaction for reading."""

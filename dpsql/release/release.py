@@ -172,7 +172,7 @@ class Release(Mapping[str, pl.DataFrame]):
         if not agree(facts, decode(measurements)):
             raise malformed("its measurements are of another kind than release.json says")
         if ledger is not None:
-            known = ledger if isinstance(ledger, Ledger) else Ledger.existing(Path(ledger))
+            known = ledger if isinstance(ledger, Ledger) else Ledger.existing(ledger)
             folder.check_ledger(facts, measurements, known)
         return cls(facts, frames, measurements)
 

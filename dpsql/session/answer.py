@@ -237,7 +237,7 @@ def _made(measured: MeasuredPlan | MeasuredRounds, receipt: Receipt, request: Re
 def _keep(ledger: Ledger, receipt: Receipt, content: bytes) -> None:
     """Keep what was measured; if that fails it is handed out all the same: it was paid for."""
     with suppress(LedgerError):
-        ledger.release(receipt, content if len(content) <= ledger.most_kept else None)
+        ledger.release(receipt, content if len(content) <= ledger.store.most else None)
 
 
 def _handed_out(data: PrivateData, release: Release, request: Request) -> Release:

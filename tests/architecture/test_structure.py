@@ -61,6 +61,7 @@ VENDORS = {
     "cvxpy": {"planner"},
     "msgspec": {"release", "schema"},
     "psutil": {"privacy", "planner"},
+    "psycopg": {"privacy"},
     "pyarrow": {"release", "sql"},
     "threadpoolctl": {"linalg"},
     "polars": {
@@ -227,9 +228,15 @@ TRUSTED = (
     "privacy/ledger.py",
     "privacy/place.py",
     "privacy/pointer.py",
+    "privacy/postgres/check.py",
+    "privacy/postgres/connection.py",
+    "privacy/postgres/ledgers.py",
+    "privacy/postgres/store.py",
+    "privacy/postgres/tables.py",
     "privacy/pure.py",
     "privacy/purpose.py",
     "privacy/store.py",
+    "privacy/shared.py",
     "privacy/sqlite/check.py",
     "privacy/sqlite/format2.py",
     "privacy/sqlite/store.py",
@@ -268,7 +275,8 @@ def test_no_public_signature_has_a_seed():
 
 def test_importing_loads_nothing_heavy():
     code = (
-        "import sys, dpsql; heavy = {'cvxpy', 'clarabel', 'scipy.optimize', 'rich', 'pandas'};"
+        "import sys, dpsql; heavy = {'cvxpy', 'clarabel', 'scipy.optimize', 'rich', 'pandas', "
+        "'psycopg'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run(

@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from click.testing import CliRunner
+
+from dpsql.cli import main
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 OF_THE_PROJECT = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES = [README, *(ROOT / name for name in OF_THE_PROJECT), *sorted((ROOT / "docs").rglob("*.md"))]
+
+WITH_SERVER = ROOT / "docs" / "how-to" / "share-a-ledger.md"
+"""The page whose commands are run, too. It needs PostgreSQL, as the service `accounts`."""
 
 _FENCE = re.compile(r"^```(\w*(?: noisy)?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -73,6 +81,8 @@ def run(page: Path) -> Iterator[tuple[Block, str, BaseException | None]]:
     """Run the page's Python blocks in one namespace; give each block's output and error."""
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
+        if block.language == "sh" and page == WITH_SERVER:
+            yield block, typed(block.code), None
         if block.language != "python":
             continue
         # Leading newlines make a traceback point at the line of the page.
@@ -90,6 +100,18 @@ def run(page: Path) -> Iterator[tuple[Block, str, BaseException | None]]:
     for value in namespace.values():
         if hasattr(value, "close") and hasattr(value, "execute"):
             value.close()
+
+
+def typed(code: str) -> str:
+    """Run the commands of a block, as far as they are dpsql's."""
+    output = ""
+    for line in code.splitlines():
+        command, *arguments = shlex.split(line)
+        if command == "dpsql":
+            result = CliRunner().invoke(main, arguments)
+            assert result.exit_code == 0, result.output
+            output += result.stdout
+    return output
 
 
 def layout(text: str) -> list[str]:

@@ -7,6 +7,7 @@ import pkgutil
 import re
 from collections.abc import Iterable
 
+import psycopg
 import pytest
 
 import dpsql
@@ -24,7 +25,19 @@ from dpsql.sql.text import limits
 from dpsql.workload import Identity, Workload
 from dpsql.workload import workload as workloads
 from tests.architecture.test_structure import RANKS, TRUSTED
-from tests.docs.pages import PAGES, README, ROOT, blocks, layout, name, numbers, prose, read, run
+from tests.docs.pages import (
+    PAGES,
+    README,
+    ROOT,
+    WITH_SERVER,
+    blocks,
+    layout,
+    name,
+    numbers,
+    prose,
+    read,
+    run,
+)
 from tests.release.adult import census_task, connect
 
 REFERENCE = "\n".join(read(page) for page in PAGES if "reference" in page.parts)
@@ -43,8 +56,24 @@ def paths() -> list[str]:
 PATHS = paths()
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=name)
+@pytest.mark.postgres
+def test_what_the_page_with_a_server_shows(tmp_path, monkeypatch, address):
+    services = tmp_path / "services"
+    fields = psycopg.conninfo.conninfo_to_dict(address, dbname="accounts")
+    services.write_text("[accounts]\n" + "".join(f"{k}={v}\n" for k, v in fields.items()))
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS accounts")
+        connection.execute("CREATE DATABASE accounts")
+    check_page(WITH_SERVER, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("page", [page for page in EXAMPLES if page != WITH_SERVER], ids=name)
 def test_code_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    check_page(page, tmp_path, monkeypatch)
+
+
+def check_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block, output, error in run(page):
         where = f"{name(page)}:{block.line}"

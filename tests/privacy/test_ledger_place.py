@@ -248,8 +248,8 @@ def test_malformed_pointers(database: Path, usual: Path, elsewhere: Path, conten
 
 
 def test_a_pointer_of_a_newer_version(database: Path, usual: Path) -> None:
-    usual.write_text(json.dumps(PLAIN | {"dpsql ledger": 4}))
-    assert "update" in str(refused(database, None, "format version 4"))
+    usual.write_text(json.dumps(PLAIN | {"dpsql ledger": 5}))
+    assert "update" in str(refused(database, None, "format version 5"))
 
 
 def test_databases_that_share_a_ledger_are_told_apart(

@@ -10,7 +10,7 @@ import click
 
 from dpsql.cli import amounts as money
 from dpsql.cli import opening, options, output
-from dpsql.cli.options import BudgetOptions, DatabaseOptions
+from dpsql.cli.options import BudgetOptions, Command, DatabaseOptions
 from dpsql.errors import LedgerError, printable
 
 if TYPE_CHECKING:
@@ -27,8 +27,29 @@ class _ShowFirst(click.Group):
         return super().parse_args(ctx, args if not args or args[0] in known else ["show", *args])
 
 
-_path = click.argument("path", type=options.FILE, required=False)
-_db = click.option("--db", type=options.FILE, help="The DuckDB file whose ledger it is.")
+_server = click.option(
+    "--ledger", "address", metavar="ADDRESS", required=True, help="The server, postgresql://…."
+)
+_NAMED = {
+    "path": click.argument(
+        "path",
+        type=options.LedgerPlace(exists=True, dir_okay=False, path_type=Path),
+        required=False,
+        metavar="[PLACE]",
+    ),
+    "db": click.option("--db", type=options.FILE, help="The DuckDB file whose ledger it is."),
+    "address": click.option(
+        "--ledger", "address", metavar="ADDRESS", help="With --db: the server, postgresql://…."
+    ),
+    "dataset": click.option(
+        "--dataset", metavar="NAME", help="With a server's address: which of its ledgers."
+    ),
+}
+
+
+def _which(command: Command) -> Command:
+    """Give a command the ways to name a ledger, and open the one that is named, as `found`."""
+    return options.gathered("found", _NAMED, lambda given: _existing(**given), command)
 
 
 @click.group(cls=_ShowFirst, short_help="Print, set up or check an account.")
@@ -40,8 +61,7 @@ def ledger() -> None:
 
 
 @ledger.command()
-@_path
-@_db
+@_which
 @click.option(
     "--delta",
     type=options.AMOUNT,
@@ -50,14 +70,13 @@ def ledger() -> None:
     help="Where ε is shown.",
 )
 @options.json_option
-def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -> None:
+def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
     """Print what was spent, what is left, and each charge.
 
-    Name the ledger by its PATH, or the database by --db.
+    Name the ledger by its PLACE, a file or the address of a server, or the database by --db.
     """
     from dpsql.account import CHARGES, charges
 
-    found = _existing(path, db)
     spent, total = found.spent, found.total
     left, entries = found.remaining, found.entries()
     if as_json:
@@ -65,7 +84,7 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
         output.say_json(
             {
                 "dataset": found.dataset,
-                "path": str(found.path),
+                "path": found.place,
                 "protected": found.protected._asdict(),
                 **{
                     name: None if value is None else money.as_json(value, delta, up=up)
@@ -75,7 +94,7 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
             }
         )
         return
-    output.say(f"{found.dataset}, in {found.path}")
+    output.say(f"{found.dataset}, in {found.place}")
     shown = "not fixed" if total is None else money.forms(total, delta)
     output.say(f"for    {found.protected}")
     output.say(f"total  {shown}")
@@ -90,24 +109,75 @@ def show(path: Path | None, db: Path | None, *, delta: Decimal, as_json: bool) -
 @ledger.command()
 @options.db_option
 @options.typed("ledger")
+@click.option(
+    "--dataset", metavar="NAME", help="On a server: the ledger's name [the database's file name]."
+)
 @options.amounts
 @options.json_option
-def init(db: Path, ledger: Path | None, amounts: BudgetOptions, *, as_json: bool) -> None:
-    """Fix the total that may be spent on a database, once and for all."""
-    total = amounts.needed()
+def init(
+    db: Path,
+    ledger: Path | str | None,
+    dataset: str | None,
+    amounts: BudgetOptions,
+    *,
+    as_json: bool,
+) -> None:
+    """Fix the total that may be spent on a database, once and for all.
+
+    On a server it also begins the ledger, binds the database to it, and prints what the owner may
+    grant to others.
+    """
+    from dpsql.privacy import GRANTS, begin, is_address
+
+    total, made = amounts.needed(), False
+    if is_address(ledger):
+        _, made = begin(db, ledger, dataset or "")
+    elif dataset is not None:
+        raise click.UsageError("--dataset is for a ledger on a server, --ledger postgresql://….")
     with opening.session(DatabaseOptions(db, {"ledger": ledger}), total=total) as session:
-        left, place = session.ledger.remaining, session.ledger.path
+        left, place = session.ledger.remaining, session.ledger.place
     account = money.account(None, left, amounts.shown_delta)
     if as_json:
-        output.say_json({"path": str(place), **account.document})
+        grants = {"grants": GRANTS} if made else {}
+        output.say_json({"path": place, **account.document, **grants})
         return
     output.say(f"total  {money.forms(total.mu_squared, amounts.shown_delta)}")
     output.say(f"kept in {place}")
+    if made:
+        output.say(f"\nSo that others may use it, once for a server:\n\n{GRANTS}")
 
 
 @ledger.command()
-@_path
-@_db
+@click.option("--db", type=options.FILE, help="The DuckDB file that is to be charged for.")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Or the folder of Parquet files.",
+)
+@_server
+@click.option("--dataset", metavar="NAME", required=True, help="The ledger's name.")
+@options.json_option
+def bind(
+    db: Path | None, folder: Path | None, address: str, dataset: str, *, as_json: bool
+) -> None:
+    """Charge a database or a folder in a ledger that a server has, from now on."""
+    from dpsql.privacy import bind as bound
+    from dpsql.privacy import is_address
+
+    rows = folder if db is None else db
+    if rows is None or (db is not None and folder is not None):
+        raise click.UsageError("Name the rows by --db or by --folder.")
+    if not is_address(address):
+        raise click.UsageError("--ledger is the address of a server here, postgresql://….")
+    found = bound(rows, address, dataset)
+    if as_json:
+        output.say_json({"path": found.place, "dataset": found.dataset})
+        return
+    output.say(f"{printable(rows.name)} is charged for in {found.place}, as {found.dataset}")
+
+
+@ledger.command()
+@_which
 @click.option(
     "--release",
     "folders",
@@ -116,33 +186,43 @@ def init(db: Path, ledger: Path | None, amounts: BudgetOptions, *, as_json: bool
     help="A release whose charge the ledger must hold. Repeatable.",
 )
 @options.json_option
-def verify(path: Path | None, db: Path | None, *, folders: tuple[Path, ...], as_json: bool) -> None:
-    """Check the whole ledger: file, history, sums and stored measurements."""
+def verify(found: Ledger, *, folders: tuple[Path, ...], as_json: bool) -> None:
+    """Check the whole ledger: where it is kept, history, sums and stored measurements."""
     from dpsql.release import Release
 
-    found = _existing(path, db)
     audit = found.audit()
     for folder in folders:
         Release.load(folder, ledger=found)
     if as_json:
-        output.say_json({"path": str(found.path), **asdict(audit), "releases": len(folders)})
+        output.say_json({"path": found.place, **asdict(audit), "releases": len(folders)})
         return
     output.say(
-        f"{found.path} is intact: {audit.entries:,} charges, {audit.events:,} events, "
+        f"{found.place} is intact: {audit.entries:,} charges, {audit.events:,} events, "
         f"{audit.contents:,} stored measurements of {audit.content_bytes:,} bytes"
     )
     for folder in folders:
         output.say(f"{folder}: its charge is in the ledger")
 
 
-def _existing(path: Path | None, db: Path | None) -> Ledger:
+def _existing(
+    path: Path | str | None, db: Path | None, address: str | None, dataset: str | None
+) -> Ledger:
     """Open the ledger that is named; none is made."""
-    from dpsql.privacy import Ledger, ledger_path
+    from dpsql.privacy import Ledger, is_address, ledger_path, open_ledger
 
-    if path is not None and db is None:
-        return Ledger.existing(path)
-    if path is not None or db is None:
-        raise click.UsageError("Name the ledger's file, or the database by --db.")
+    if (path is None) == (db is None):
+        raise click.UsageError("Name the ledger's place, or the database by --db.")
+    if (dataset is not None and not is_address(path)) or (
+        address is not None and (db is None or not is_address(address))
+    ):
+        raise click.UsageError(
+            "A server is named as dpsql ledger … postgresql://… --dataset NAME, or by --db FILE "
+            "--ledger postgresql://…."
+        )
+    if db is None:
+        return Ledger.existing(path or "", dataset=dataset or "")
+    if address is not None:
+        return open_ledger(db, address)
     place = ledger_path(db)
     if not place.exists():
         shown = printable(str(db))

@@ -62,6 +62,7 @@ class SqliteStore:
         dataset: the data set that it must be for; "" for whichever it is for.
     """
 
+    is_shared = False
     most = MAX_CONTENT
 
     def __init__(self, path: Path | None, dataset: str) -> None:
@@ -83,6 +84,10 @@ class SqliteStore:
     def place(self) -> str:
         """Where it is kept, in words."""
         return "memory" if self.path is None else str(self.path)
+
+    def is_bound(self, uid: str) -> bool:
+        """Tell that no server knows; see `Store`."""
+        return False
 
     @contextmanager
     def reading(self) -> Iterator[SqliteTransaction]:

@@ -1,0 +1,128 @@
+"""Which ledgers a server has, and which rows are charged for in each. Trusted.
+
+Guarantees:
+    1. There is one ledger of each name in a database, and each identity of rows is bound to one
+       ledger, for good: both are keys of the server. Whoever is first decides, also at once.
+    2. Only the owner creates and binds: the tables allow it to nobody else.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import LedgerError, printable
+from dpsql.hints import option
+from dpsql.privacy.event import FORMAT, damaged
+from dpsql.privacy.history import History
+from dpsql.privacy.postgres.connection import Server, server_errors
+from dpsql.privacy.postgres.store import PostgresStore
+from dpsql.privacy.postgres.tables import DDL, LAYOUT
+from dpsql.privacy.store import check_dataset
+
+if TYPE_CHECKING:
+    import psycopg
+
+_IS_THERE = "SELECT to_regnamespace('dpsql') IS NOT NULL"
+_LISTED = "SELECT ledger, format, dataset FROM dpsql.ledger ORDER BY dataset"
+_MADE = """INSERT INTO dpsql.ledger (ledger, format, dataset, hash) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (dataset) DO NOTHING"""
+_BOUND = "INSERT INTO dpsql.binding VALUES (%s, %s) ON CONFLICT (uid) DO NOTHING"
+
+
+def find(address: str, *, dataset: str = "", ledger: str = "") -> PostgresStore:
+    """Open a ledger by its name or its identity, or the only one there is.
+
+    Raises:
+        LedgerError: there is none, or there are several; the server can't be asked; or the ledger
+            is damaged.
+    """
+    server = Server(address)
+    with server.connection() as connection:
+        found = [
+            row for row in _listed(connection)
+            if row[0] == ledger or row[2] == dataset or not (ledger or dataset)
+        ]  # fmt: skip
+        place = _place(connection)
+    if len(found) > 1:
+        raise LedgerError(
+            f"There are {len(found):,} ledgers in {place}.",
+            hint="name one with " + option("dataset", found[0][2]) + ".",
+        )
+    if not found:
+        what = f"a ledger of {printable(dataset)}" if dataset else "this ledger"
+        raise LedgerError(
+            f"There isn't {what} in {place}.",
+            hint="name the server and the database where it was begun, or begin one there with "
+            "dpsql ledger init.",
+        )
+    ((name, _, data),) = found
+    store = PostgresStore(server, name, data, place)
+    with store.reading():
+        return store
+
+
+def create(address: str, dataset: str) -> tuple[PostgresStore, bool]:
+    """Open the ledger of a name, or create it, and the tables if there are none.
+
+    Returns:
+        The ledger, and whether it is new.
+
+    Raises:
+        LedgerError: this user may not, or the server can't be asked.
+    """
+    check_dataset(dataset)
+    server, name = Server(address), uuid.uuid4().hex
+    with server.connection() as connection, server_errors(), connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('dpsql'))")
+        connection.execute("SET LOCAL synchronous_commit = on")
+        if connection.execute(_IS_THERE).fetchone() != (True,):
+            connection.execute(DDL)
+        _check_layout(connection)
+        start = History(FORMAT, name, dataset).hash
+        made = connection.execute(_MADE, (name, FORMAT, dataset, start)).rowcount == 1
+    return find(address, dataset=dataset), made
+
+
+def bind(address: str, store: PostgresStore, uid: str) -> None:
+    """Bind rows to a ledger, durably. To do it twice is fine.
+
+    Raises:
+        LedgerError: they are bound to another one, or this user may not.
+    """
+    with Server(address).connection() as connection, server_errors(), connection.transaction():
+        connection.execute("SET LOCAL synchronous_commit = on")
+        connection.execute(_BOUND, (uid, store.id))
+    if not store.is_bound(uid):
+        raise LedgerError(
+            f"These rows are charged for in another ledger of {store.place}.",
+            hint="dpsql ledger show lists what there is; a second account would forget what was "
+            "spent in the first.",
+        )
+
+
+def _listed(connection: psycopg.Connection[Any]) -> list[tuple[str, int, str]]:
+    with server_errors():
+        _check_layout(connection)
+        found = connection.execute(_LISTED).fetchall()
+    for _, _, dataset in found:
+        check_dataset(dataset)
+    return found
+
+
+def _check_layout(connection: psycopg.Connection[Any]) -> None:
+    rows = connection.execute("SELECT version FROM dpsql.layout").fetchall()
+    if len(rows) == 1 and rows[0][0] > LAYOUT:
+        raise LedgerError(
+            f"The server's tables have version {rows[0][0]}; this dpsql knows version {LAYOUT}.",
+            hint="update dpsql.",
+        )
+    if rows != [(LAYOUT,)]:
+        raise damaged("the version of its tables is wrong")
+
+
+def _place(connection: psycopg.Connection[Any]) -> str:
+    """Say where a connection leads, without a user or anything secret."""
+    info = connection.info
+    host = "" if info.host.startswith("/") else f"{info.host}:{info.port}"
+    return printable(f"postgresql://{host}/{info.dbname}")
