@@ -36,7 +36,7 @@ def summarize(facts: Facts) -> str:
 
 
 def _tables(facts: Facts) -> str:
-    return ", ".join(printable(table.name) for table in facts.tables)
+    return ", ".join(printable(table.shown) for table in facts.tables)
 
 
 def _section(title: str, items: Iterator[tuple[str, str]]) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _privacy(facts: Facts) -> Iterator[tuple[str, str]]:
         elif table.unit is not None:
             most = "one row that counts" if rows == 1 else f"up to {rows:,} rows that count"
             counted = f"a unit with {most}"
-        of = f" of {printable(table.name)}" if facts.others else ""
+        of = f" of {printable(table.shown)}" if facts.others else ""
         yield "privacy unit", counted + of
     if facts.budget is None:
         yield "budget", "nothing was charged: all follows from earlier releases or from the domains"
@@ -134,7 +134,7 @@ def _limits(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "domains", "declared by the data owner, not learned"
     bounded = [table for table in facts.tables if table.unit is not None and table.is_bounded]
     if bounded:
-        of = [f" of {printable(table.name)}" * bool(facts.others) for table in bounded]
+        of = [f" of {printable(table.shown)}" * bool(facts.others) for table in bounded]
         rows = [f"{table.contributions:,}" for table in bounded]
         each = ", ".join(map(str.__add__, rows, of))
         yield (

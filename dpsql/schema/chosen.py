@@ -9,8 +9,9 @@ have the columns of the table, and what was measured of them is of no other rows
 *Why a unit has so many at most.* Places are numbers 1, 2, … of the rows that agree in the unit and
 in what else PARTITION BY names, so no more than `last - first + 1` of these are chosen. Where it
 names columns with a list of all values that are stored, there are so many of each of these. Privacy
-doesn't rest on that: as many count as were expected, or `max_rows` if that is less, and which of
-more are kept is decided by the rule of `engines/bounded.py` when they have been chosen.
+doesn't rest on that: as many count as were expected, or `max_rows` if that is less or nothing else
+is known, and which of more are kept is decided by the rule of `engines/bounded.py` when they have
+been chosen. Of those that agree in such columns `last - first + 1` count, by the same rule.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ class Chosen:
     first: int
     """The first place that is chosen, from 1."""
     last: int
-    rows: int
-    """How many of them a unit has at most, if all is as it is declared."""
+    rows: int | None
+    """How many of them a unit has at most, if all is as it is declared; None if that isn't known,
+    so that as many count as of all rows."""
+    apart: tuple[str, ...] = ()
+    """Columns that tell rows of a unit with the same place apart, if these are such."""
 
     @property
     def digest(self) -> str:

@@ -28,7 +28,7 @@ from dpsql.errors import InternalError, SchemaError, printable
 from dpsql.schema.chosen import Chosen
 from dpsql.schema.computed import OUTSIDE, Window
 from dpsql.schema.table import Origin, Parent, Table, Within
-from dpsql.schema.units import Join
+from dpsql.schema.units import Join, RowLimit
 from dpsql.schema.values import COLLATED
 
 
@@ -128,9 +128,15 @@ def chosen_rows(table: Table, chosen: Chosen) -> Table:
     """Describe rows of a table as one of their own, with all columns that they have there."""
     if table.unit is None:
         raise InternalError("of rows without units none are chosen by unit")
-    rows = min(chosen.rows, table.unit.max_rows or chosen.rows)
-    limits = tuple(limit for limit in table.unit.limits if limit.rows < rows)
-    unit = replace(table.unit, max_rows=rows, limits=limits)
+    known = [rows for rows in (chosen.rows, table.unit.max_rows) if rows is not None]
+    if not known:
+        raise InternalError("nothing bounds the rows that are chosen of a unit")
+    rows, limits = min(known), dict(table.unit.limits)
+    if chosen.apart:
+        most = chosen.last - chosen.first + 1
+        limits[chosen.apart] = min(most, limits.get(chosen.apart, most))
+    fewer = (RowLimit(*limit) for limit in sorted(limits.items()) if limit[1] < rows)
+    unit = replace(table.unit, max_rows=rows, limits=tuple(fewer))
     (*before, name) = table.path
     path = (*before, f"{name} {chosen.digest[:16]}")
     return replace(table, path=path, unit=unit, chosen=chosen)

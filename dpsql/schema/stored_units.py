@@ -76,18 +76,20 @@ class StoredChosen(Shape, frozen=True):
     window: str
     first: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
     last: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
-    rows: Annotated[int, msgspec.Meta(ge=1)]
+    rows: Annotated[int, msgspec.Meta(ge=1)] | None
+    apart: tuple[str, ...] = ()
 
     @classmethod
     def written(cls, chosen: Chosen) -> StoredChosen:
         """Write it."""
         unit = StoredUnit.written(chosen.unit)
-        return cls(chosen.path, unit, chosen.window, chosen.first, chosen.last, chosen.rows)
+        places = chosen.first, chosen.last, chosen.rows, chosen.apart
+        return cls(chosen.path, unit, chosen.window, *places)
 
     def read(self) -> Chosen:
         """Read it."""
         require(is_path(self.path) and self.first <= self.last)
-        places = self.first, self.last, self.rows
+        places = self.first, self.last, self.rows, self.apart
         return Chosen(self.path, self.unit.read(), self.window, *places)
 
 

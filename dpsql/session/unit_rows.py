@@ -116,7 +116,8 @@ def with_units_cut(
 
 def _all_chosen(table: Table) -> bool:
     """Whether all rows count that are chosen of a unit."""
-    return table.chosen is not None and table.chosen.rows <= table.contributions
+    rows = None if table.chosen is None else table.chosen.rows
+    return rows is not None and rows <= table.contributions
 
 
 def _count_cut(units: Table, k: int, *, grouped: bool) -> str:

@@ -145,11 +145,6 @@ def test_it_is_what_duckdb_says_though_fewer_rows_count(con, session, keys, sql)
         (None, f"SELECT * FROM orders QUALIFY ntile(4) {LINE} = 1"),
         (None, f"SELECT * FROM orders QUALIFY COUNT(*) {LINE} = 1"),
         (None, f"SELECT * FROM orders QUALIFY lag(price) {LINE} IS NULL"),
-        (None, f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id) = 1"),
-        (None, f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id // 9) = 1"),
-        (None, "SELECT * FROM items QUALIFY row_number() OVER (PARTITION BY order_id) = 1"),
-        (None, "SELECT i.qty FROM items i JOIN orders o ON i.order_id = o.id QUALIFY row_number() "
-            "OVER (PARTITION BY o.id, o.customer_id) = 1"),
     ],
 )  # fmt: skip
 def test_what_bounds_the_rows_of_a_unit_and_what_does_not(con, rows, source):
@@ -170,6 +165,74 @@ def kept_by_unit(con, table):
     parameters = Parameters()
     sql = f"SELECT customer_id FROM ({kept_rows(table, ['customer_id'], parameters)})"
     return Counter(con.execute(sql, parameters.values).fetchall())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id) = 1",
+        f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, id // 9) = 1",
+        "SELECT DISTINCT ON (customer_id, address_id) * FROM orders ORDER BY price, id",
+        "SELECT DISTINCT customer_id, address_id FROM orders",
+        "SELECT qty FROM items QUALIFY row_number() OVER (PARTITION BY order_id) = 1",
+        "SELECT i.qty FROM items i JOIN orders o ON i.order_id = o.id QUALIFY row_number() "
+        "OVER (PARTITION BY o.id, o.customer_id) = 1",
+    ],
+)
+def test_of_rows_with_places_beside_what_has_any_value_max_rows_count(con, source):
+    """But of the chosen ones, so that others take no room."""
+    session = dpsql.Session(con, schema=units(orders=5, items=5))
+    table = table_of(session, total(source))
+    assert (table.contributions, table.chosen.rows) == (5, None)
+    loose = dpsql.Schema({}, units={"orders": dpsql.Unit("customer_id")})
+    if "items" not in source:
+        with pytest.raises(SqlError, match="how many rows"):
+            dpsql.Session(con, schema=loose).query(total(source), budget=ONE)
+    id_ = "customer_id" if "items" not in source else "order_id.customer_id"
+    kept, parameters = Counter(), Parameters()
+    sql = f'SELECT "{id_}" FROM ({kept_rows(table, [id_], parameters)})'
+    kept.update(con.execute(sql, parameters.values).fetchall())
+    assert 1 < max(kept.values()) <= 5
+    few = dpsql.Session(con, schema=units(orders=20, items=50))
+    check_equal(con, few, total(source), 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sql"),
+    [
+        (0, "SELECT COUNT(*) FROM (SELECT DISTINCT customer_id, status FROM orders)"),
+        (1, "SELECT status, COUNT(*) FROM (SELECT DISTINCT customer_id, status FROM orders) GROUP "
+            "BY 1"),
+        (1, "SELECT s, COUNT(*) FROM (SELECT status AS s, customer_id AS c FROM orders WHERE "
+            "price > 7 GROUP BY customer_id, status) GROUP BY 1"),
+        (1, "WITH x AS (SELECT DISTINCT customer_id, status, region FROM orders) SELECT region, "
+            "COUNT(*) FROM x WHERE status = 'f' GROUP BY 1"),
+        (1, "SELECT region, COUNT(*) FROM (SELECT DISTINCT c.id, c.region, o.status FROM orders o "
+            "JOIN customers c ON o.customer_id = c.id) GROUP BY 1"),
+        (1, "SELECT name, COUNT(*) FROM (SELECT DISTINCT customer_id, region FROM orders) o JOIN "
+            "regions g ON g.code = o.region GROUP BY 1"),
+        (0, "SELECT COUNT(*) FROM (SELECT DISTINCT customer_id, address_id FROM orders)"),
+        (0, "SELECT COUNT(*) FROM (SELECT DISTINCT customer_id FROM orders)"),
+    ],
+)  # fmt: skip
+def test_what_differs_in_a_unit_is_counted(con, keys, sql):
+    session = dpsql.Session(con, schema=units(orders=12), public=["regions"])
+    check_equal(con, session, sql, keys)
+
+
+def test_of_what_differs_each_has_one_row(con):
+    """So rows of a unit lie in cells of their own, and cost as much less."""
+    session = dpsql.Session(con, schema=units(orders=20))
+    sql = "SELECT status, COUNT(*) AS n FROM (SELECT DISTINCT customer_id, status FROM orders) "
+    table = table_of(session, sql + "GROUP BY 1")
+    assert (table.contributions, table.unit.limits) == (4, ((("status",), 1),))
+    assert max(kept_by_unit_and_status(con, table).values()) == 1
+    error = session.plan(sql + "GROUP BY 1", budget=ONE).expected_error()["rmse"][0]
+    assert error == pytest.approx((4 / 2) ** 0.5, rel=0.01)
+    for other in ("SELECT status, COUNT(*) FROM orders GROUP BY customer_id, status",
+                  "SELECT DISTINCT status, customer_id FROM orders"):  # fmt: skip
+        with pytest.raises(SqlError, match="no public domain"):
+            session.query(other, budget=ONE)
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3])
@@ -233,7 +296,10 @@ SCRIPTS = [
     {"a": by_status(placed("k <= 2")), "b": "SELECT status, COUNT(*) AS n FROM orders GROUP BY 1"},
     {"a": by_status(f"SELECT * FROM orders QUALIFY row_number() OVER ({OF} ORDER BY price) <= 3"),
      "b": by_status(f"SELECT * FROM orders QUALIFY row_number() OVER ({OF}, status) = 1"),
-     "c": f"SELECT region, COUNT(DISTINCT customer_id) AS n FROM ({FIRST}) GROUP BY 1"},
+     "c": f"SELECT region, COUNT(DISTINCT customer_id) AS n FROM ({FIRST}) GROUP BY 1",
+     "d": "SELECT region, COUNT(*) AS n FROM (SELECT DISTINCT customer_id, region FROM orders) "
+          "GROUP BY 1",
+     "e": "SELECT COUNT(*) AS n FROM (SELECT DISTINCT customer_id, address_id FROM orders)"},
     {"a": "SELECT city, COUNT(*) AS n FROM (SELECT city, row_number() OVER (PARTITION BY "
           "o.customer_id ORDER BY price DESC) AS k FROM orders o LEFT JOIN addresses a ON "
           "o.address_id = a.id) WHERE k <= 2 GROUP BY 1"},

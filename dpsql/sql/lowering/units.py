@@ -40,7 +40,7 @@ def unit_groups(
     found = tuple(_grouped(block, groups, sizes) for block in blocks if block.bound is None)
     unit = table.whole.unit
     most = 1 if unit is None else unit.max_groups or unit.max_rows or count
-    if table.chosen is not None:
+    if table.chosen is not None and table.chosen.rows is not None:
         most = min(most, table.chosen.rows * _groups_of_a_row(found))
     return UnitGroups(found, count, min(most, count), condition)
 

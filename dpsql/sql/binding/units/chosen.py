@@ -64,9 +64,10 @@ def over_chosen(core: Core, table: Table, tables: NamedTables) -> tuple[Core, Ta
         The core, without the conditions that are true of all chosen rows, and these; or both as
         they are.
     """
-    if table.unit is None or not tables.rows_of_units:
+    said = list(_said(core)) if tables.names_of_rows(table) else []
+    if table.unit is None or not said:
         return core, table
-    whole, said = tables.grain(table), list(_said(core))
+    whole = tables.grain(table)
     found = list[tuple[Chosen, frozenset[BoundExpr]]]()
     for name in dict.fromkeys(one.column for one in said):
         own = [one for one in said if one.column == name]
@@ -75,7 +76,7 @@ def over_chosen(core: Core, table: Table, tables: NamedTables) -> tuple[Core, Ta
             found.append((chosen, frozenset(one.condition for one in own if one.exact)))
     if not found:
         return core, table
-    chosen, true = min(found, key=lambda one: one[0].rows)
+    chosen, true = min(found, key=lambda one: math.inf if one[0].rows is None else one[0].rows)
     counted = tables.chosen(whole, chosen)
     if counted is None:
         return core, table
@@ -84,17 +85,20 @@ def over_chosen(core: Core, table: Table, tables: NamedTables) -> tuple[Core, Ta
 
 
 def _chosen(said: Sequence[_Places], table: Table, tables: NamedTables) -> Chosen | None:
-    """Return which rows some conditions on the same column choose; None if not few of each unit."""
+    """Return which rows some conditions on the same column choose; None if they choose none."""
     first = max(one.first for one in said)
     last = min((one.last for one in said if one.last is not None), default=None)
     window = tables.window(table, said[0].column)
     if table.unit is None or window is None or last is None or not first <= last <= MAX_ROWS:
         return None
-    alike = _rows_of_a_place(window, table)
-    rows = 0 if alike is None else alike * (last - first + 1)
-    if not rows or (rows > MAX_ROWS and table.unit.max_rows is None):
+    if window.function != "row_number":
         return None
-    return Chosen(table.path, table.unit, window.name, first, last, rows)
+    finer = _told_apart(window, table)
+    rows = None if finer is None else (last - first + 1) * _values(finer, table)
+    if table.unit.max_rows is None and (rows is None or rows > MAX_ROWS):
+        return None
+    apart = _columns_of(finer or (), table)
+    return Chosen(table.path, table.unit, window.name, first, last, rows, apart)
 
 
 def _said(core: Core) -> Iterator[_Places]:
@@ -146,27 +150,29 @@ def _number(node: Expr) -> int | None:
     return int(inner.name) if good and len(inner.name) <= len(str(MAX_ROWS)) else None
 
 
-def _rows_of_a_place(window: UnitWindow, table: Table) -> int | None:
-    """Return how many rows of a unit may have the same place; None if that isn't known.
+def _told_apart(window: UnitWindow, table: Table) -> tuple[BoundExpr, ...] | None:
+    """Return what rows of a unit with the same place differ in; None if they may be any number.
 
-    There is one for each that is told apart by what else PARTITION BY names than the unit. These
-    are as many as there are values, where every stored value is one of those of a domain.
+    There is one for each value of what else PARTITION BY names than the unit. These are so many
+    where every value that is stored is one of those of a domain.
     """
-    if window.function != "row_number" or window.told:
-        return None
-    read = frozenset[str]()
-    for part in window.partition:
-        if not _is_of_unit(part, table):
-            read |= part.attributes | part.by_row
-    if not all(_lists_all(table, name) for name in read):
-        return None
+    finer = tuple(part for part in window.partition if not _is_of_unit(part, table))
+    read = {name for part in finer for name in part.attributes | part.by_row}
+    listed = {n for n, d in table.columns.items() if n in table.enforced and not d.coarse}
+    return finer if read <= listed and not window.told else None
+
+
+def _values(parts: Sequence[BoundExpr], table: Table) -> int:
+    """Return how many values some expressions have at most, together."""
+    read = frozenset[str]().union(*(part.attributes for part in parts))
     return math.prod(table.columns[name].size for name in read)
 
 
-def _lists_all(table: Table, name: str) -> bool:
-    """Whether every value that may be stored in a column is one of its domain."""
-    listed = name in table.columns and table.columns[name].uppers is None
-    return listed and name in table.enforced
+def _columns_of(parts: Sequence[BoundExpr], table: Table) -> tuple[str, ...]:
+    """Return the columns that some expressions are, if these are stored ones; else none."""
+    found = {name for part in parts for name in part.attributes}
+    plain = all(isinstance(part.node.unnest(), exp.Column) for part in parts)
+    return tuple(sorted(found)) if plain and table.joined.isdisjoint(found) else ()
 
 
 def _is_of_unit(part: BoundExpr, table: Table) -> bool:

@@ -7,8 +7,9 @@ has a row for each customer that has orders. So where it is what is counted, it 
     SELECT g.customer_id, g.n FROM customers c JOIN (SELECT …) AS g ON g.customer_id = c.id
 
 and `grouped.py` says what that means. Where at most one row of a unit counts, each group has that
-one row: its values are those of the row. And sums over groups of the sums of each are sums of rows,
-whatever the groups are.
+one row: its values are those of the row. Where rows of a unit are grouped by what they have, and it
+is asked which groups there are, each has one row that is chosen for it (`chosen.py`). And sums over
+groups of the sums of each are sums of rows, whatever the groups are.
 """
 
 from __future__ import annotations
@@ -63,6 +64,26 @@ def rows_of_groups(
             return joined_rows(grouped, grouped.keys[telling[0]], path, key)
     one = single and table.unit is not None and table.unit.max_rows == 1
     return of_one_row(grouped) if one else None
+
+
+def one_of_each(grouped: Grouped) -> exp.Select | None:
+    """Write a query with groups of a unit's rows as one of rows, of which one is of each group.
+
+    What is said of a group must be the same in all of its rows: what they are grouped by.
+    """
+    found, shown = grouped.select.copy(), [item for _, item in grouped.columns]
+    if found.args.get("having") is not None or any(map(has_aggregate, shown)):
+        return None
+    place = exp.Window(
+        this=exp.RowNumber(), partition_by=[key.copy() for key in grouped.keys], over="OVER"
+    )
+    found.set(
+        "expressions", [exp.Alias(this=i.copy(), alias=quoted(n)) for n, i in grouped.columns]
+    )
+    found.set("qualify", exp.Qualify(this=exp.EQ(this=place, expression=exp.Literal.number(1))))
+    found.set("group", None)
+    found.set("distinct", None)
+    return found
 
 
 def over_rows(

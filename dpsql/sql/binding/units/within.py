@@ -36,11 +36,12 @@ from dpsql.sql.binding.tables import NamedTables
 from dpsql.sql.binding.unions.branches import Branches
 from dpsql.sql.binding.units.counts import UnitCounts
 from dpsql.sql.binding.units.group import UnitGroup
-from dpsql.sql.binding.units.group_rows import over_rows, rows_of_groups
+from dpsql.sql.binding.units.group_rows import one_of_each, over_rows, rows_of_groups
 from dpsql.sql.binding.units.grouped import meets_group
 from dpsql.sql.binding.units.inner import InnerBinder
 from dpsql.sql.binding.units.public_values import PublicValues
 from dpsql.sql.binding.units.sums import UnitSums
+from dpsql.sql.binding.units.windows import tells_unit
 from dpsql.sql.text.spans import SourceText
 
 Sides = Callable[[exp.Select, list[JoinedItem], Names], PrivateSides]
@@ -161,6 +162,8 @@ class RowsOfUnit:
         )
         rows = None if known else rows_of_groups(grouped, keys, table, single=single)
         by_unit = all((table.path, key) in own_unit(table) for key in keys)
+        if not (known or rows or by_unit or sides.relations) and tells_unit(table, keys):
+            rows = one_of_each(grouped)
         return Told(known, rows, sides.home.table if by_unit else None)
 
     def over_rows(
