@@ -11,12 +11,13 @@ Guarantees:
        kept when they have been made (`bounded.py`), in an order of all columns of all sides.
 
     2. `of_each_unit` has one row for each unit with rows in a table: its id, and how many they are,
-       or the nearest number that is told apart. To add or to remove a unit with all of its rows
-       adds or removes its row, and changes no other one.
+       or the nearest number that is told apart; the largest one, if limits cut it. To add or to
+       remove a unit with all of its rows adds or removes its row, and changes no other one.
 
        *Proof.* `rows_of_units` has (row, u) once for each row and each unit u that its way leads
        to, and adding or removing u leaves (row, v) for v ≠ u as it is (`parents.py`). So each group
-       by the id is made of what one unit has alone, and there is one group for each. ∎
+       by the id, alone or with cells of a limit's columns, is made of what one unit has alone, and
+       there is one group by the id for each, which these groups are put into. ∎
 
     3. `of_no_unit` has the rows of a table that belong to nobody. To add or to remove a unit with
        all of its rows changes none of them, and to add or remove one of them changes no other one.
@@ -33,8 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsql.engines.bounded import unit_name
-from dpsql.engines.columns import call, whole
+from dpsql.engines.bounded import unit_name, with_cells
+from dpsql.engines.columns import Parameters, call, whole
 from dpsql.engines.combined import CombinedRows
 from dpsql.engines.lines import identity, readable
 from dpsql.engines.parents import has_unit, rows_of_units, way_of_all
@@ -43,7 +44,8 @@ from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.combined import UNIT, RowCombination
 from dpsql.schema.grain import stored_type
-from dpsql.schema.names import quoted_name
+from dpsql.schema.names import quoted_name, quoted_text
+from dpsql.schema.units import RowLimit
 
 _COUNT = "system.main.count(*)"
 
@@ -91,12 +93,51 @@ def of_each_unit(made: RowsOfEachUnit) -> str:
     """Write what stands after FROM for units with the number of their rows."""
     own = unit_name(made.table)
     unit = quoted_name(own)
-    rows = call("least", _COUNT, whole(made.most, "BIGINT"))
+    rows = call("least", call("max", "n"), whole(made.most, "BIGINT"))
     rows = call("greatest", rows, whole(made.least, "BIGINT"))
+    all_rows = rows_of_units(made.table, [], own)
+    found = [f"SELECT {unit}, {_COUNT} AS n FROM ({all_rows}) GROUP BY {unit}"]
+    found += [_cut_by(limit, made, own) for limit in made.limits]
     return (
-        f"(SELECT {unit} AS {UNIT}, {rows} AS {ROWS} "
-        f"FROM ({rows_of_units(made.table, [], own)}) GROUP BY {unit})"
+        f"(SELECT {unit} AS {UNIT}, {rows} AS {ROWS} FROM ({' UNION ALL '.join(found)}) "
+        f"GROUP BY {unit})"
     )
+
+
+def _cut_by(limit: RowLimit, made: RowsOfEachUnit, own: str) -> str:
+    """Write the query for units of whose rows a limit leaves some out, with the largest number.
+
+    An earlier limit may have left them out already; but then the unit is cut by that.
+    """
+    prefix, unit = own.removesuffix("unit"), quoted_name(own)
+    read = [unit, *map(quoted_name, limit.columns)]
+    rows = rows_of_units(made.table, limit.columns, own)
+    rows = with_cells(rows, made.table, limit.columns, read, prefix, _Written())
+    cells = (f"{prefix}c{i}" for i in range(len(limit.columns)))
+    return (
+        f"SELECT {unit}, {whole(made.most, 'BIGINT')} AS n FROM ({rows}) "
+        f"GROUP BY {', '.join([unit, *cells])} HAVING {_COUNT} > {limit.rows}"
+    )
+
+
+class _Written(Parameters):
+    """Parameters that are written where they are named: a text after FROM has none of its own."""
+
+    def bind(self, key: tuple[str, str], value: object) -> str:
+        """Return a value, which is a list, as it is written.
+
+        Raises:
+            InternalError: it is of another kind.
+        """
+        if not isinstance(value, list):
+            raise InternalError("a value can't be written")
+        return f"[{', '.join(map(_written, value))}]"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bytes):
+        return quoted_text("".join(f"\\x{byte:02X}" for byte in value))  # as a BLOB is written
+    return quoted_text(str(value))
 
 
 def of_no_unit(made: RowsWithoutUnit) -> str:

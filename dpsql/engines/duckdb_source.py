@@ -24,6 +24,7 @@ from dpsql.schema.combined import RowCombination
 from dpsql.schema.facts import Database
 from dpsql.schema.lookup import current_database
 from dpsql.schema.names import quoted_name
+from dpsql.schema.units import RowLimit
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +81,11 @@ class DuckDBSource(DataSource):
         """Describe rows that are made of several tables'; see `DataSource.combined`."""
         return combined_rows(combination, root, rows, made.of_combination)
 
-    def unit_counts(self, table: Table, root: str, least: int, most: int) -> Table:
+    def unit_counts(
+        self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()
+    ) -> Table:
         """Describe units with the number of their rows; see `DataSource.unit_counts`."""
-        return unit_counts(table, root, least, most, made.of_each_unit)
+        return unit_counts(table, root, least, most, limits, made.of_each_unit)
 
     def rows_without_unit(self, table: Table) -> Table:
         """Describe rows that belong to nobody; see `DataSource.rows_without_unit`."""

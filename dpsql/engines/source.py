@@ -20,6 +20,7 @@ from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.facts import Database
 from dpsql.schema.referred import DescribedTables
+from dpsql.schema.units import RowLimit
 
 
 class DataSource(DescribedTables, Interruptible, Protocol):
@@ -83,7 +84,9 @@ class DataSource(DescribedTables, Interruptible, Protocol):
             rows: how many rows of a unit count.
         """
 
-    def unit_counts(self, table: Table, root: str, least: int, most: int) -> Table:
+    def unit_counts(
+        self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()
+    ) -> Table:
         """Describe the units of a table with the number of their rows, by `unit_rows.unit_counts`.
 
         Args:
@@ -91,6 +94,7 @@ class DataSource(DescribedTables, Interruptible, Protocol):
             root: the table and the columns of the ids of its units.
             least: the least number of rows that is told apart.
             most: the largest one.
+            limits: a unit has that, too, if one of these leaves rows of it out.
         """
 
     def rows_without_unit(self, table: Table) -> Table:

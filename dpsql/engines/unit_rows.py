@@ -15,6 +15,7 @@ from dpsql.errors import SchemaError, printable
 from dpsql.hints import option
 from dpsql.schema import Domain, Table
 from dpsql.schema.table import Parent
+from dpsql.schema.units import RowLimit
 
 ROWS = "rows"
 """The column with the number of rows of a unit."""
@@ -61,13 +62,22 @@ class RowsOfEachUnit(_MadeOfRows):
     Args:
         least: the least number of rows that is told apart.
         most: the largest one.
+        limits: a unit has the largest number, too, if one of these leaves rows of it out.
         write: writes the engine's SQL for them.
     """
 
     least: int
     most: int
-
+    limits: tuple[RowLimit, ...]
     write: Callable[[RowsOfEachUnit], str] = field(repr=False, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """A hash of what is scanned: with limits it is not how many rows there are."""
+        if not self.limits:
+            return super().digest
+        made = super().digest, self.limits, self.least, self.most
+        return hashlib.sha256(repr(made).encode()).hexdigest()
 
     @cached_property
     def sql(self) -> str:
@@ -92,7 +102,12 @@ class RowsWithoutUnit(_MadeOfRows):
 
 
 def unit_counts(
-    table: Table, root: str, least: int, most: int, write: Callable[[RowsOfEachUnit], str]
+    table: Table,
+    root: str,
+    least: int,
+    most: int,
+    limits: tuple[RowLimit, ...],
+    write: Callable[[RowsOfEachUnit], str],
 ) -> Table:
     """Describe the units of a table, each with the number of its rows, as a table.
 
@@ -101,14 +116,15 @@ def unit_counts(
         root: the table and the columns of the ids of its units.
         least: the least number of rows that is told apart.
         most: the largest one.
-        write: see `RowsOfEachUnit`.
+        limits: see `RowsOfEachUnit`.
+        write: see there, too.
     """
     name = f"units of {table.shown}"
     (database, schema, *_) = table.path
     unit = carried(table, root, 1)
     base = Table(name, {}, path=(database, schema, name), unit=replace(unit, column=root))
     rows = table.alone if table.chosen is None else table  # whose windows choose them
-    origin = RowsOfEachUnit(rows, base, least, most, write)
+    origin = RowsOfEachUnit(rows, base, least, most, limits, write)
     path = (database, schema, f"{name} {origin.digest[:16]}")
     return Table(
         name,

@@ -28,6 +28,7 @@ from dpsql.schema.declared_keys import check_references
 from dpsql.schema.facts import Database
 from dpsql.schema.lookup import meant
 from dpsql.schema.referred import check_same_units, root_of, with_parents
+from dpsql.schema.units import RowLimit
 from dpsql.session.archive import Archive
 from dpsql.session.purpose import check_vintage
 from dpsql.session.unit_rows import with_units_cut
@@ -161,9 +162,11 @@ class DeclaredData:
         rows = bound_of(self.source.catalog, combination, self.schema, self.unit)
         return self.source.combined(combination, self.root_of(first), rows)
 
-    def unit_counts(self, table: Table, least: int, most: int) -> Table:
+    def unit_counts(
+        self, table: Table, least: int, most: int, limits: tuple[RowLimit, ...] = ()
+    ) -> Table:
         """Describe the units of a table, each with the number of its rows, as a table."""
-        return self.source.unit_counts(table, self.root_of(table), least, most)
+        return self.source.unit_counts(table, self.root_of(table), least, most, limits)
 
     def check_same_units(self, first: Table, other: Table) -> None:
         """Check that rows of two tables are of the same units, by the FOREIGN KEYs of both.

@@ -18,6 +18,7 @@ from dpsql.hints import option
 from dpsql.request import Request
 from dpsql.schema import Table
 from dpsql.schema.names import as_sql
+from dpsql.schema.units import RowLimit
 from dpsql.sql.compiled import Script
 
 MOST = 10_000
@@ -82,15 +83,18 @@ def without_last(frame: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 def with_units_cut(
-    request: Request, script: Script, unit_counts: Callable[[Table, int, int], Table]
+    request: Request,
+    script: Script,
+    unit_counts: Callable[[Table, int, int, tuple[RowLimit, ...]], Table],
 ) -> tuple[Request, Mapping[str, Table]]:
-    """Ask besides how many units have more rows than count.
+    """Ask besides how many units have more rows than count, by the bound and by limits.
 
     Args:
         request: what is asked.
         script: what it was compiled to.
         unit_counts: describes the units of a table with how many rows they have, as far as numbers
-            from the least to the largest one are told apart.
+            from the least to the largest one are told apart, which those have, too, whom limits
+            cut.
 
     Returns:
         What is asked then, and what it is over besides, by the names that it has there.
@@ -108,7 +112,8 @@ def with_units_cut(
         )
     for table, name in zip(cut, _names(cut, statements), strict=True):
         k = table.contributions
-        units = unit_counts(table, k, k + 1)
+        limits = table.unit.limits if table.unit is not None else ()
+        units = unit_counts(table, k, k + 1, limits)
         made[units.path[-1]] = units
         statements[name] = _count_cut(units, k, grouped=request.groups_above is None)
     return replace(request, statements=tuple(statements.items()), report_cut=False), made

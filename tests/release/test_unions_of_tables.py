@@ -176,6 +176,7 @@ def keyed(frame):
     return {row[:first]: row[first:] for row in frame.rows()}
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_it_is_what_duckdb_says(con, session, name):
     """A group that DuckDB hasn't is one without rows."""

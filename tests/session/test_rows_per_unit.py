@@ -11,6 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
+from dpsql.engines.columns import source_of
+from dpsql.engines.duckdb_source import DuckDBSource
 from dpsql.errors import ArgumentError, DpsqlError, ExecutionError, LedgerError, SchemaError
 from dpsql.measurement import measure as measuring
 from dpsql.session import tasks
@@ -201,6 +203,28 @@ class TestRowsWithoutUnit:
         assert session.rows_per_unit("items", budget=SMALL).height
 
 
+CODES = [7 * i * i for i in range(90)]
+"""So many that they are looked up."""
+
+
+def trips():
+    """Trips of 40 persons and of nobody: of texts, NULLs, a long list, values without a cell."""
+    con = duckdb.connect()
+    con.execute(f"""
+        CREATE TABLE trips (
+            person INTEGER, month INTEGER NOT NULL CHECK (month BETWEEN 1 AND 12),
+            city VARCHAR CHECK (city IN ('a', 'it''s \\x', 'é')),
+            code INTEGER CHECK (code IN ({", ".join(map(str, CODES))})), day DATE, u_k0 INTEGER);
+        INSERT INTO trips SELECT nullif(hash(i) % 41, 40), 1 + hash(i, 1) % 12,
+            ['a', 'it''s \\x', 'é', NULL][(1 + hash(i, 2) % 4)::INTEGER], 7 * (hash(i, 3) % 7) ** 2,
+            DATE '2024-01-01' + (hash(i, 4) % 300)::INTEGER, 1 FROM range(180) AS t(i)
+    """)
+    return con
+
+
+DAYS = dpsql.Schema({"trips": {"day": dpsql.Domain.dates("2024-01-01", "2024-06-01", "month")}})
+
+
 class TestReportCut:
     def test_it_is_one_more_answer(self, con, session):
         release = bounded(session).release(PAID, budget=HUGE, report_cut=True)
@@ -228,6 +252,53 @@ class TestReportCut:
         true = orders_of_units(con) ** 2
         assert round(release["query"]["n"][0]) == np.minimum(true, 9).sum()
         assert round(release["units_cut"]["units_cut"][0]) == (true > 9).sum()
+
+    @pytest.mark.parametrize(
+        "limits", [["month"], ["city"], ["code"], ["city, month"], ["code", "month"], ["day"]]
+    )
+    def test_those_are_cut_too_whom_limits_cut(self, limits):
+        con = trips()
+        per = dict.fromkeys(limits, 2)
+        session = dpsql.Session(con, schema=DAYS, unit=dpsql.Unit("person", 9, max_rows_per=per))
+        release = session.release("SELECT COUNT(*) AS n FROM trips", budget=HUGE, report_cut=True)
+        cells = {"day": "CASE WHEN day < '2024-07-01' THEN date_trunc('month', day) END"}
+        groups = [[cells.get(c, c) for c in limit.split(", ")] for limit in limits]
+        crowded = [
+            f"SELECT person FROM trips GROUP BY person, {', '.join(each)} HAVING COUNT(*) > 2"
+            for each in groups
+        ]
+        crowded.append("SELECT person FROM trips GROUP BY person HAVING COUNT(*) > 9")
+        (true,) = con.sql(f"SELECT COUNT(person) FROM ({' UNION '.join(crowded)})").fetchall()[0]
+        (row,) = release["units_cut"].rows(named=True)
+        assert 3 < true < 40
+        assert (round(row["units_cut"]), round(row["units"])) == (true, 40)
+
+    def test_with_limits_it_is_measured_by_itself(self):
+        """What was measured with others answers nothing of it: it is another table."""
+        source = DuckDBSource(trips())
+        paths = set()
+        for per, k in (({}, 9), ({"month": 2}, 9), ({"month": 3}, 9), ({"month": 2}, 8)):
+            table = source.describe(("trips",), None, dpsql.Unit("person", 9, max_rows_per=per))
+            made = source.unit_counts(table, "trips.person", k, k + 1, table.unit.limits)
+            paths.add(made.path)
+        assert len(paths) == 4
+
+    def test_a_unit_moves_it_by_one(self, monkeypatch):
+        """Whichever it is, it has one row in what is counted, and changes no other one."""
+        unit = dpsql.Unit("person", 12, max_rows_per={"city, month": 2, "code": 3})
+        counts = []
+        for without in (None, 1, 2, 39):
+            con = trips()
+            con.execute("DELETE FROM trips WHERE person = ?", [without]).fetchall()
+            source = DuckDBSource(con)
+            table = source.describe(("trips",), None, unit)
+            made = source.unit_counts(table, "trips.person", 12, 13, table.unit.limits)
+            rows = con.execute(f"SELECT * FROM {source_of(made)}").fetchall()
+            counts.append(dict(rows))
+            assert len(rows) == len(counts[-1]) == 40 - (without is not None)
+        whole, *fewer = counts
+        assert set(whole.values()) == {12, 13}
+        assert all(own.items() <= whole.items() for own in fewer)
 
     def test_little_of_the_budget_is_for_it(self, session):
         session, budget = bounded(session), dpsql.Budget(mu=0.1)
