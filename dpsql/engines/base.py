@@ -38,6 +38,18 @@ Units = Mapping[str, UnitGroups]
 rows. The other attribute of that has the groups for cells."""
 
 
+RULE = "stretches"
+"""What the rule is called in measurements by which rows of units are kept: that of
+`bounded.py`. Those of before it have no name for theirs, by which the first k rows were kept in
+the order of an MD5 of their texts. Rows that are kept by different rules are not the same rows, so
+whoever changes the rule changes its name."""
+
+
+def rule_of(table: Table) -> str:
+    """Name the rule by which rows of a table are kept; empty if all of them are."""
+    return "" if table.unit is None else RULE
+
+
 class Counted(Mapping[Marginal, Counts]):
     """Exact counts by marginal, which are private, and how many rows of one unit they hold.
 

@@ -92,16 +92,7 @@ _SEEN = "seen"
 """The name of all rows with units, where some columns are of all of a unit's rows."""
 _SPREAD = "spread"
 """The name of the rows that limits leave, with the number of the step."""
-RULE = "stretches"
-"""What the rule is called in measurements. Those of before it have no name for theirs, by which
-the first k rows were kept in the order of an MD5 of their texts."""
-
 _PRIME = 2**31 - 1
-
-
-def rule_of(table: Table) -> str:
-    """Name the rule by which rows of a table are kept; empty if all of them are."""
-    return "" if table.unit is None else RULE
 
 
 def kept_rows(table: Table, columns: Iterable[str], parameters: Parameters | None = None) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from dpsql.engines.bounded import rule_of
+from dpsql.engines.base import rule_of
 from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import Gaussian

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from dpsql.engines.bounded import rule_of
+from dpsql.engines.base import rule_of
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import is_laplace, privacy_cost
 from dpsql.measurement.measure import NoisyMeasurements

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsql.engines.bounded import rule_of
+from dpsql.engines.base import rule_of
 from dpsql.errors import StaleSchemaError, printable
 from dpsql.linalg.arrays import Ints
 from dpsql.planner.reconstruction.lines import lines

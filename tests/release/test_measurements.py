@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.engines.bounded import RULE
+from dpsql.engines.base import RULE
 from dpsql.errors import DpsqlError, InternalError, ReleaseFormatError
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.release.measurements import SCHEMA, decode, encode

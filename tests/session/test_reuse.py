@@ -289,7 +289,7 @@ def test_another_number_of_rows_is_not_combined(file):
 def test_rows_kept_by_an_earlier_rule_are_not_combined(file, reader):
     """Releases before a rule had a name counted other rows of the same persons."""
     with duckdb.connect(file) as con:
-        with patch("dpsql.engines.bounded.RULE", ""):
+        with patch("dpsql.engines.base.RULE", ""):
             before = dpsql.Session(con, unit="person", max_rows=3).release(AGES, budget=BUDGET)
         session = dpsql.Session(con, unit="person", max_rows=3, **reader)
         undetermined(session, AGES)
