@@ -14,16 +14,11 @@ from polars.testing import assert_frame_equal
 import dpsql
 from dpsql.errors import ReleaseFormatError
 from dpsql.measurement.distributions import Gaussian
-from dpsql.measurement.measure import (
-    NoisyMeasurements,
-    _measure_difference,
-    _measure_space,
-)
 from dpsql.release.build import from_plan
 from dpsql.release.measurements import decode, encode
 from dpsql.release.tables import lifted
 from dpsql.session import tasks
-from tests.helpers.seeded import SeededBits
+from tests.session.test_one_statement import moved
 
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
 ROWS = {"customers": 1, "orders": 10, "visits": 5}
@@ -37,6 +32,9 @@ MORE = {
     "without": """WITH o AS (SELECT status, COUNT(*) AS m FROM orders GROUP BY status)
         SELECT status, m - (SELECT COUNT(*) FROM visits) AS n FROM o ORDER BY status""",
 }
+
+LINEAR = ["difference", "all", "status", "without"]
+HUGE = dpsql.Budget(rho=10**9)
 
 
 @pytest.fixture
@@ -73,49 +71,30 @@ def test_totals_cost_what_the_formula_says_less(session):
     assert "totals of tables are compared" in release.plan.explain()
 
 
-def captured(session, script):
-    """Release a script; return what the last step works on, and the exact counts."""
-    found = {}
-    measure = tasks.measure
-
-    def keep(*given):
-        found["given"] = given
-        return from_plan(*given)
-
-    def look(charged, counted):
-        found["counts"] = {name: np.array(counted[name]) for name in counted}
-        return measure(charged, counted)
-
-    with patch.object(tasks, "from_plan", keep), patch.object(tasks, "measure", look):
-        session.release(script, budget=BUDGET)
-    return found["given"], found["counts"]
-
-
-@pytest.mark.statistical
-def test_what_is_computed_of_several_totals_varies_as_stated(session):
-    """Differences, sums over UNION ALL, quotients, and groups beside totals; 150 releases."""
-    (script, plan, facts, _, sources), counts = captured(session, TOTALS | MORE)
-    certified, bits = plan.certified, SeededBits(3)
-    assert len(certified.differences) == 3
-    drawn, stated = {}, {}
-    for _ in range(150):
-        values = {
-            frozenset(space): _measure_space(block, space, counts, bits)
-            for block in certified.blocks
-            for space in block.spaces
-        }
-        values |= {d.space: _measure_difference(d, counts, bits) for d in certified.differences}
-        release = from_plan(script, plan, facts, NoisyMeasurements(certified, values), sources)
-        for name in (*TOTALS, *MORE):
-            drawn.setdefault(name, []).append(release[name]["n"].to_numpy())
-            stated.setdefault(name, []).append(release[name]["n_variance"].to_numpy())
-    for name, found in drawn.items():
-        claimed = np.mean(stated[name], axis=0)
-        np.testing.assert_allclose(np.var(found, axis=0), claimed, rtol=0.35, err_msg=name)
+def test_answers_are_those_of_the_database(session):
+    release = session.release(TOTALS | MORE, budget=HUGE)
     exact = {"difference": 600, "all": 2700, "orders": 1500, "visits": 900, "customers": 300}
     for name, truth in exact.items():
-        error = (np.mean(drawn[name]) - truth) / np.sqrt(np.mean(stated[name]) / 150)
-        assert abs(error) < 5, name
+        assert release[name]["n"][0] == pytest.approx(truth, abs=0.1)
+    assert release["each"]["n"][0] == pytest.approx(5, abs=0.01)
+    assert release["status"]["n"].to_list() == pytest.approx([500] * 3, abs=0.1)
+    assert release["without"]["n"].to_list() == pytest.approx([-400] * 3, abs=0.1)
+
+
+@pytest.mark.parametrize(("names", "budget"), [(LINEAR, BUDGET), (["each"], HUGE)])
+def test_what_is_computed_of_several_totals_varies_as_stated(session, names, budget):
+    """Differences, sums over UNION ALL, groups beside totals; quotients to first order.
+
+    A value moves by d_i if the i-th noisy integer does by its standard deviation: Σ d_i² is the
+    variance.
+    """
+    script = TOTALS | {name: MORE[name] for name in names}
+    release, found = moved(session, script, budget)
+    assert len(release.plan.certified.differences) == 3
+    for name in script:
+        moves = [other[name]["n"].to_numpy() - base[name]["n"].to_numpy() for base, other in found]
+        claimed = release[name]["n_variance"].to_numpy()
+        np.testing.assert_allclose(claimed, sum(d**2 for d in moves), rtol=1e-3, err_msg=name)
 
 
 def test_no_answer_varies_more_than_without(session):
@@ -195,8 +174,15 @@ def test_halves_that_do_not_fit_are_left_out(session):
 
 def asked_of(session, script):
     """Compile a script."""
-    (compiled, *_), _ = captured(session, script)
-    return compiled
+    found = []
+
+    def keep(*given):
+        found.append(given[0])
+        return from_plan(*given)
+
+    with patch.object(tasks, "from_plan", keep):
+        session.release(script, budget=BUDGET)
+    return found[0]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def moved(session, script, budget):
             for block in plan.certified.blocks
             for space in block.spaces
         }
+        steps |= {d.space: d.law.variance**0.5 for d in plan.certified.differences}
         base = frames(given)
         for key, step in steps.items():
             for place in np.ndindex(given[key].shape):
