@@ -122,7 +122,8 @@ def unit_counts(
     name = f"units of {table.shown}"
     (database, schema, *_) = table.path
     unit = carried(table, root, 1)
-    base = Table(name, {}, path=(database, schema, name), unit=replace(unit, column=root))
+    stored = f"units of {table.path[-1]}"  # of chosen rows this says which
+    base = Table(name, {}, path=(database, schema, stored), unit=replace(unit, column=root))
     rows = table.alone if table.chosen is None else table  # whose windows choose them
     origin = RowsOfEachUnit(rows, base, least, most, limits, write)
     path = (database, schema, f"{name} {origin.digest[:16]}")

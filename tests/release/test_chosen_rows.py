@@ -461,6 +461,12 @@ def test_all_chosen_rows_count_so_none_are_reported_as_cut(con):
     # Of six that are chosen two count.
     found = session.release({"a": total(placed("k <= 6"))}, budget=HUGE, report_cut=True)
     assert round(found["units_cut"]["units_cut"][0]) == true
+    # Two choices are two relations, whose units are counted each.
+    last = f"SELECT * FROM orders QUALIFY row_number() OVER ({OF} ORDER BY id DESC) <= 6"
+    both = {"a": total(placed("k <= 6")), "b": total(last)}
+    several = session.release(both, budget=HUGE, report_cut=True)
+    cut = [name for name in several if "cut" in name]
+    assert [round(several[name]["units_cut"][0]) for name in cut] == [true, true]
     kept = owned(con).execute("SELECT SUM(LEAST(n, 2)) FROM (SELECT COUNT(*) AS n FROM orders "
                               "GROUP BY customer_id)").fetchone()[0]  # fmt: skip
     assert round(found["a"]["n"][0]) == kept

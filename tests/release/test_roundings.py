@@ -1,5 +1,7 @@
 """Values that are rounded after the noise: how far they are from the table's own rounded values."""
 
+import warnings
+
 import duckdb
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ ITEMS = {
     "above": "ceil(COUNT(*) / 7)",
     "decimal": "AVG(v)::DECIMAL(9, 1)",
     "whole": "CAST(SUM(v) / 6 AS BIGINT)",
+    "twice": "CAST(ROUND(AVG(v)) AS INTEGER)",
+    "finer": "ROUND(CAST(COUNT(*) / 20 AS INTEGER) / 4, 2)",
     "root": "ROUND(sqrt(COUNT(*)), 1)",
 }
 
@@ -97,3 +101,16 @@ def test_roots_of_rounded_values_keep_the_variance_of_first_order(con):
     sql = "SELECT sqrt(ROUND(COUNT(*), 1)) AS r, sqrt(COUNT(*)) AS s FROM t"
     row = dpsql.query(con, sql, budget=dpsql.Budget(rho=1)).row(0, named=True)
     assert row["r_variance"] == pytest.approx(row["s_variance"], rel=1e-6)
+
+
+@pytest.mark.parametrize("digits", [-400, -310, -200, 200, 310, 400])
+def test_values_are_answered_however_coarse_they_are(con, digits):
+    """Where steps are no numbers, the variance is that of what is rounded, or nothing is said."""
+    sql = f"SELECT ROUND(AVG(v), {digits}) AS m FROM t"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = dpsql.Session(con)
+        release = session.release(sql, budget=dpsql.Budget(rho=100), confidence=0.9)
+    row = release["query"].row(0, named=True)
+    assert row["m"] == 0 if digits < 0 else 5 < row["m"] < 7
+    assert row["m_variance"] is None or 0 <= row["m_variance"] < 1

@@ -7,6 +7,7 @@ Intervals go through them by their ends. What a rounding makes of a variance is 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from dpsql.sql.binding.expressions import Expr, ratio, render
 _MONOTONE: dict[type[Expr], str] = {exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp"}
 _WHOLE: dict[type[Expr], str] = {exp.Floor: "floor", exp.Ceil: "ceil"}
 _CURVED = tuple(_MONOTONE.values())
+_MOST_DIGITS = sys.float_info.max_10_exp
 _SHIFTS = {"round": 0.0, "floor": -0.5, "ceil": 0.5}
 
 
@@ -83,7 +85,7 @@ def _digits(to: exp.DataType) -> Step | None:
 
 @dataclass(frozen=True, slots=True)
 class LastRounding:
-    """A rounding of values to multiples of a width, the last of some steps."""
+    """A rounding of values to multiples of a width, after which nothing is rounded to others."""
 
     before: tuple[Step, ...]
     shift: float
@@ -94,16 +96,34 @@ class LastRounding:
 
 
 def rounding_of(steps: Sequence[Step]) -> LastRounding | None:
-    """Return the last rounding among steps in the order in which they are applied, if any.
+    """Return the coarsest of the roundings that stand last among steps, if there are any.
 
-    None, too, where a root or a logarithm is taken of what is rounded.
+    What is rounded again as finely, or to finer steps, stays as it is: CAST(ROUND(x) AS INTEGER) is
+    one rounding, that of ROUND.
+
+    Args:
+        steps: in the order in which they are applied.
+
+    Returns:
+        None, too, where a root or a logarithm is taken of what is rounded, and where the steps of
+        the rounding are no numbers of a computer.
     """
-    at = max((i for i, step in enumerate(steps) if step.name in _SHIFTS), default=None)
-    if at is None or any(step.name in _CURVED for step in steps[at:]):
+    curved = max((i for i, step in enumerate(steps) if step.name in _CURVED), default=-1)
+    at = [i for i, step in enumerate(steps) if step.name in _SHIFTS]
+    if not at or at[-1] < curved:
         return None
+    found = [_rounding(steps, i) for i in at if i > curved]
+    widest = max(found, key=lambda one: abs(one.factor) * one.width)  # the first of several
+    size = widest.factor * widest.width
+    return widest if sys.float_info.min <= size * size < math.inf else None
+
+
+def _rounding(steps: Sequence[Step], at: int) -> LastRounding:
+    """Describe one of the roundings among some steps."""
     factor = math.prod(step.number for step in steps[at:] if step.name == "times")
-    step = steps[at]
-    return LastRounding(tuple(steps[:at]), _SHIFTS[step.name], 10.0**-step.number, factor)
+    digits = steps[at].number
+    width = 10.0**-digits if abs(digits) < _MOST_DIGITS else 0.0 if digits > 0 else math.inf
+    return LastRounding(tuple(steps[:at]), _SHIFTS[steps[at].name], width, factor)
 
 
 def _affine(node: Expr) -> tuple[Step, Expr] | None:
