@@ -85,7 +85,7 @@ class PrivateFrame:
         """
         # Imported late, so that `import dpsql` can offer the namespace without the planner.
         from dpsql.api import query
-        from dpsql.engines.frames import store_frame
+        from dpsql.engines.duckdb.frames import store_frame
 
         return query(
             store_frame(self._collected),
@@ -112,7 +112,7 @@ class PrivateFrame:
         Raises:
             DpsqlError: see `dpsql.Session`.
         """
-        from dpsql.engines.frames import store_frame
+        from dpsql.engines.duckdb.frames import store_frame
         from dpsql.session import Session
 
         con = store_frame(self._collected)
@@ -125,7 +125,7 @@ class PrivateFrame:
 
 def _declared(schema: FrameSchema | None) -> Schema | None:
     """Put the table's name before its columns, unless it stands there, as in a `Schema`."""
-    from dpsql.engines.frames import TABLE
+    from dpsql.engines.duckdb.frames import TABLE
     from dpsql.schema import Schema
 
     if schema is None or isinstance(schema, Schema):

@@ -19,7 +19,7 @@ def data_source(given: object) -> DataSource:
     Raises:
         SchemaError: it isn't one, or can't be asked now.
     """
-    from dpsql.engines.duckdb_source import DuckDBSource, is_connection
+    from dpsql.engines.duckdb.source import DuckDBSource, is_connection
 
     if is_connection(given):
         return DuckDBSource(given)  # type: ignore[arg-type]

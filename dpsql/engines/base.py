@@ -39,10 +39,10 @@ rows. The other attribute of that has the groups for cells."""
 
 
 RULE = "stretches"
-"""What the rule is called in measurements by which rows of units are kept: that of
-`bounded.py`. Those of before it have no name for theirs, by which the first k rows were kept in
-the order of an MD5 of their texts. Rows that are kept by different rules are not the same rows, so
-whoever changes the rule changes its name."""
+"""What the rule is called in measurements by which rows of units are kept, that of
+`duckdb/bounded.py`. Those of before it have no name for theirs, by which the first k rows were kept
+in the order of an MD5 of their texts. Rows that are kept by different rules are not the same rows,
+so whoever changes the rule changes its name."""
 
 
 def rule_of(table: Table) -> str:
@@ -132,7 +132,7 @@ class Counting(Protocol):
 
         Which value has which cell, `Domain` says. Texts are the same only if their bytes are,
         whatever the column's collation. How decimals in DOUBLE and FLOAT columns are rounded, the
-        docstring and code of `_float_grid` in `columns.py` say.
+        docstring and code of `_float_grid` in `duckdb/columns.py` say.
 
         Cells of a column in `merged` are counted together where they have the same class there.
         Axes of an array are in the order of its marginal, which is that of `wanted`.
@@ -140,7 +140,7 @@ class Counting(Protocol):
         All counts are of one snapshot and over the same rows, all that the table has: which
         columns are counted by decides in which cell a row is, and not whether it counts. Where
         `table.unit` is set, they are at most `table.contributions` rows of each unit, chosen by
-        the rule in `bounded.py`.
+        the rule in `duckdb/bounded.py`.
 
         It may fail with any exception whatever, and the text of that may quote values. The
         session, which knows what was charged, replaces it by an `ExecutionError`.

@@ -7,14 +7,15 @@ A count in a cell of some columns depends on the rows of the table and, of its d
 - whether rows may be without a value there, which decides whether there is a cell for them. Then
   the number of cells is another one.
 
-It depends on no other column: no row is left out for what it has in a column that isn't counted
-by, since rows outside a domain have a cell of their own (see `dpsql/engines/columns.py`). So what
-was measured goes together with what is measured under another description, if the two agree in
+It depends on no other column: no row is left out for what it has in a column that isn't counted by,
+since rows outside a domain have a cell of their own (see `dpsql/engines/duckdb/columns.py`). So
+what was measured goes together with what is measured under another description, if the two agree in
 the columns that were measured.
 
 With a privacy unit, that isn't so: which rows of a unit are kept is decided by all columns that
-have a domain, by `max_rows`, and by the rule (see `dpsql/engines/bounded.py`), which is noted with
-what was measured. Nor is it in releases that left rows out, which name these columns as `guards`.
+have a domain, by `max_rows`, and by the rule (see `dpsql/engines/duckdb/bounded.py`), which is
+noted with what was measured. Nor is it in releases that left rows out, which name these columns as
+`guards`.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ Guarantees:
     whatever order they are read in, in how many pieces, and whatever rows there are of other units.
     Computing them never fails.
 
-    *Proof.* (`engines/windows.py` writes what is said here of the engine.) PARTITION BY always
-    begins with the unit's id, whatever the statement says: a row is looked at beside rows of its
-    own unit alone. What is ordered by, what the rows are parted by, the condition and the arguments
-    are total functions of one row (`write.py`). There are two kinds of windows.
+    *Proof.* (`engines/duckdb/windows.py` writes what is said here of the engine.) PARTITION BY
+    always begins with the unit's id, whatever the statement says: a row is looked at beside rows of
+    its own unit alone. What is ordered by, what the rows are parted by, the condition and the
+    arguments are total functions of one row (`write.py`). There are two kinds of windows.
 
     (i) Those that are not `lined`: rank, dense_rank, percent_rank, cume_dist; and the aggregates of
     `within.py` over a frame whose ends are those of the partition, or all rows that are equal to
@@ -36,8 +36,8 @@ Guarantees:
     `within.py`. ∎
 
     Which rows are kept where at most k of a unit count follows from their places in the same line
-    (`engines/bounded.py`), so it is the same k rows, whatever is computed of them, and what is kept
-    is a function of the unit's rows, too.
+    (`engines/duckdb/bounded.py`), so it is the same k rows, whatever is computed of them, and what
+    is kept is a function of the unit's rows, too.
 """
 
 from __future__ import annotations

@@ -9,22 +9,22 @@ Guarantees:
     The column of a row is a function of the rows of its unit, whatever order they are read in, in
     how many pieces, and whatever rows there are of other units. It never fails.
 
-    *Proof.* `engines/parents.py` puts rows of one unit into a group, and no others; a row meets the
-    group of its own unit. Where a condition is on the row as well, each row has a group of its own:
-    of the rows of its unit for which it is true. What is computed of a group is one of the
-    functions below, each of which is a function of the multiset of what it is given: how many there
-    are, or how many that differ; their sum, as exact integers or decimals, and what that is divided
-    by how many; whether all are true, or one; the least or the largest of values of which equal
-    ones are the same, texts by their bytes. Not
-    among them are those that look at an order which SQL leaves open (FIRST, ANY_VALUE, MODE,
-    ARG_MIN, STRING_AGG), or that round as they go (SUM and AVG of DOUBLE): of these, rows of other
-    units decide, by how a scan is cut into pieces. What they are given, and the condition on rows,
-    are total functions of one row, or of that and the one that it is for (`write.py`). A sum can't
-    overflow: of integers of at most 64 bits and of decimals of at most 18 digits, fewer than 2^63
-    rows add up to less than 2^127, and to less than 10^38. ∎
+    *Proof.* `engines/duckdb/parents.py` puts rows of one unit into a group, and no others; a row
+    meets the group of its own unit. Where a condition is on the row as well, each row has a group
+    of its own: of the rows of its unit for which it is true. What is computed of a group is one of
+    the functions below, each of which is a function of the multiset of what it is given: how many
+    there are, or how many that differ; their sum, as exact integers or decimals, and what that is
+    divided by how many; whether all are true, or one; the least or the largest of values of which
+    equal ones are the same, texts by their bytes. Not among them are those that look at an order
+    which SQL leaves open (FIRST, ANY_VALUE, MODE, ARG_MIN, STRING_AGG), or that round as they go
+    (SUM and AVG of DOUBLE): of these, rows of other units decide, by how a scan is cut into pieces.
+    What they are given, and the condition on rows, are total functions of one row, or of that and
+    the one that it is for (`write.py`). A sum can't overflow: of integers of at most 64 bits and of
+    decimals of at most 18 digits, fewer than 2^63 rows add up to less than 2^127, and to less than
+    10^38. ∎
 
     So adding or removing a unit changes no other unit's rows, and what it adds to a marginal is as
-    many rows as without the column: their number is bounded before (`engines/bounded.py`).
+    many rows as without the column: their number is bounded before (`engines/duckdb/bounded.py`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ have the columns of the table, and what was measured of them is of no other rows
 in what else PARTITION BY names, so no more than `last - first + 1` of these are chosen. Where it
 names columns with a list of all values that are stored, there are so many of each of these. Privacy
 doesn't rest on that: as many count as were expected, or `max_rows` if that is less or nothing else
-is known, and which of more are kept is decided by the rule of `engines/bounded.py` when they have
-been chosen. Of those that agree in such columns `last - first + 1` count, by the same rule.
+is known, and which of more are kept is decided by the rule of `engines/duckdb/bounded.py` when they
+have been chosen. Of those that agree in such columns `last - first + 1` count, by the same rule.
 """
 
 from __future__ import annotations

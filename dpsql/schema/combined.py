@@ -9,7 +9,7 @@ the rows of a unit, of which `max_rows` says how large it is; and it is counted 
 *Why it is of one unit.* Each side has the rows that belong to units, and a pair is one of two rows
 of the same unit, whatever the statement says: so the pairs of a unit are made of its own rows, and
 to add or remove another one changes nothing of them. At most `max_rows` pairs of a unit are kept,
-by the rule of `engines/bounded.py`, when they have been made.
+by the rule of `engines/duckdb/bounded.py`, when they have been made.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ count. Any other FOREIGN KEY, as `orders.address_id`, may lead to a row of anoth
 parent is met only if it is of the same unit, else the row is like one that refers to none. So what
 a row has of its parents is a function of the rows of its own unit: to add or remove another unit
 changes nothing of it. Which rows of a unit are kept is decided before, by the columns of the row
-itself (`engines/bounded.py`).
+itself (`engines/duckdb/bounded.py`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dpsql.engines.coding import Coding
-from dpsql.engines.others import others_of
+from dpsql.engines.duckdb.coding import Coding
+from dpsql.engines.duckdb.others import others_of
 from dpsql.errors import BudgetError, ResourceLimitError, printable
 from dpsql.hints import spend
 from dpsql.linalg.threads import interruptibly

@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 
 from dpsql.engines.cover import cover
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.schema import Domain, Table
 
 SIZES = (2, 2, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20)

@@ -22,7 +22,7 @@ from pathlib import Path
 import duckdb
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.request import Request, named
 
 UNIT = dpsql.Unit("customers", max_rows={"customers": 1, "orders": 8, "items": 25})

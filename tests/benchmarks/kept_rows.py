@@ -20,7 +20,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.schema import Unit
 from tests.helpers.described import read_table
 

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import duckdb
 
 from dpsql import Budget, Domain, Schema, Session
-from dpsql.engines.duckdb import DuckDBCounting
+from dpsql.engines.duckdb.engine import DuckDBCounting
 
 RUNS = 3
 SUMS = (

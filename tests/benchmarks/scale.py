@@ -15,7 +15,7 @@ from itertools import combinations
 import duckdb
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.measurement.measure import measure
 from dpsql.release.marginals import NoisyMarginals
 from dpsql.workload import Identity, Workload

@@ -20,7 +20,7 @@ DPSQL = [sys.executable, "-m", "dpsql.cli"]
 PAUSED = """
 import sys, time
 from pathlib import Path
-import dpsql.engines.duckdb as engine
+import dpsql.engines.duckdb.engine as engine
 import dpsql.planner.mechanisms.querysmasher as querysmasher
 import dpsql.release.folder as folder
 from dpsql.cli import main

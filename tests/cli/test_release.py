@@ -154,7 +154,7 @@ def test_a_failure_after_the_charge_publishes_nothing(commands, monkeypatch):
     def broken(*args: object) -> None:
         raise RuntimeError("600 rows of a private table")
 
-    monkeypatch.setattr("dpsql.engines.duckdb.Scan.run", broken)
+    monkeypatch.setattr("dpsql.engines.duckdb.engine.Scan.run", broken)
     folder = commands.folder / "out"
     result = commands.run(*arguments(commands, "--rho", "0.2", "--out", folder))
     assert result.exit_code == Exit.EXECUTION

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.bounded import kept_rows
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.bounded import kept_rows
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Schema, Unit
 from tests.helpers.described import read_table
@@ -47,7 +47,7 @@ def marginals(con, k, wanted=(("s", "n", "b"),), key="p", schema=SCHEMA):
 
 
 def kept(rows, k):
-    """Keep k rows of each unit by the rule that `dpsql/engines/bounded.py` states."""
+    """Keep k rows of each unit by the rule that `dpsql/engines/duckdb/bounded.py` states."""
     units = defaultdict(list)
     for row in rows:
         if row[0] is not None:

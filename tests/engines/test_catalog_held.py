@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.catalog import DuckDBCatalog
+from dpsql.engines.duckdb.catalog import DuckDBCatalog
 from dpsql.errors import SchemaError, StaleSchemaError
 from tests.session.tools import create
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.duckdb import Coding, DuckDBEngine, bounded_scan, scan
+from dpsql.engines.duckdb.engine import Coding, DuckDBEngine, bounded_scan, scan
 from dpsql.errors import SchemaError
 from dpsql.schema import Domain, Schema, Unit
 from tests.engines.test_bounded import MACROS

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.bounded import kept_rows
+from dpsql.engines.duckdb.bounded import kept_rows
 from dpsql.request import Request, named
 from dpsql.schema import Domain, Schema, Unit
 from dpsql.schema.names import quoted_name

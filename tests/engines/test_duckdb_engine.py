@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb import Coding, DuckDBEngine, scan
+from dpsql.engines.duckdb.engine import Coding, DuckDBEngine, scan
 from dpsql.errors import InternalError
 from dpsql.schema import Domain, Table
 from dpsql.schema.names import quoted_name

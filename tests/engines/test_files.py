@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.frozen import root_of
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import Domain, Schema, Unit

@@ -12,7 +12,7 @@ import time
 import duckdb
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.interrupts import _Watch, interruptible
 from tests.helpers.described import read_table
 from tests.session.tools import create
@@ -190,7 +190,7 @@ def test_no_interrupt_leaves_a_transaction_open():
 
         def trace(frame, event, argument):
             nonlocal lines
-            if not frame.f_code.co_filename.endswith("engines/duckdb.py"):
+            if not frame.f_code.co_filename.endswith("engines/duckdb/engine.py"):
                 return None
             lines += event == "line"
             if lines == last and event == "line":

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.rows.bounds import RowBounds
 from dpsql.rows.expression import RowColumn, canonical
 from dpsql.rows.key import MOST_VALUES, looked_up_key, row_key

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.expression import RowColumn
 from dpsql.rows.measure import RowMeasure, measure

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.columns import source_of
-from dpsql.engines.duckdb_source import DuckDBSource
+from dpsql.engines.duckdb.columns import source_of
+from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.errors import InternalError, SchemaError
 from tests.helpers.described import describe_table
 from tests.helpers.inserted import insert

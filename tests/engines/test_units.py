@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import InternalError
 from dpsql.request import Request, named
 from dpsql.workload.units import GroupedCells, UnitGroups, groups_of

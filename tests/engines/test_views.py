@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import SchemaError, StaleSchemaError
 from dpsql.schema import EACH_ROW, Domain, Schema, Unit
 from tests.helpers.described import current_database, describe_table, read_table, verify_unchanged

@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 import dpsql.polars_namespace
-from dpsql.engines.frames import store_frame
+from dpsql.engines.duckdb.frames import store_frame
 from dpsql.errors import SchemaError
 from dpsql.privacy import Ledger
 from tests.helpers.described import read_table

@@ -1,8 +1,8 @@
 """What the catalog of a DuckDB connection says, as a session asks for it."""
 
 from dpsql.engines import data_source
-from dpsql.engines.catalog import DuckDBCatalog
-from dpsql.engines.duckdb_source import DuckDBSource
+from dpsql.engines.duckdb.catalog import DuckDBCatalog
+from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.schema import catalog, lookup, proposals
 
 

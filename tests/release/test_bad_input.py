@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBCounting
+from dpsql.engines.duckdb.engine import DuckDBCounting
 from dpsql.errors import SqlParseError, UnsupportedSqlError
 from dpsql.session import tasks
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine, Scan
+from dpsql.engines.duckdb.engine import DuckDBEngine, Scan
 from dpsql.errors import InternalError, StaleSchemaError
 from dpsql.session import tasks
 from tests.helpers.changes import change_while_planning

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.engines.bounded import kept_rows
-from dpsql.engines.others import stored_columns
+from dpsql.engines.duckdb.bounded import kept_rows
+from dpsql.engines.duckdb.others import stored_columns
 from dpsql.errors import DpsqlError, ExecutionError
 from dpsql.request import Request, named
 from dpsql.schema.combined import made_of

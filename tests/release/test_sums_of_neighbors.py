@@ -17,7 +17,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.engines.duckdb import Scan
+from dpsql.engines.duckdb.engine import Scan
 from dpsql.errors import DpsqlError, ExecutionError
 from dpsql.measurement import certify
 from dpsql.measurement.distributions import CoarseGaussian, Laplace

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.hints import for_command
 from dpsql.measurement.measure import apply, measure
 from dpsql.planner.mechanisms import querysmasher

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.engines import several
-from dpsql.engines.duckdb import Scan
+from dpsql.engines.duckdb.engine import Scan
 from dpsql.errors import ExecutionError, InternalError, UndeterminedError
 from dpsql.measurement import guarded
 from dpsql.measurement.exponential import selection_cost

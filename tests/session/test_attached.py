@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import Scan
+from dpsql.engines.duckdb.engine import Scan
 from dpsql.privacy import pointer
 from tests.helpers.changes import change_while_planning
 from tests.session.tools import AGES, BUDGET, BY_SEX, create

@@ -7,7 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import InternalError, LedgerError, StaleSchemaError
 from tests.helpers.described import describe_table
 from tests.helpers.inserted import insert

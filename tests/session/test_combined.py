@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.measurement import measure as measuring
 from dpsql.measurement.measure import apply
 from dpsql.planner.reconstruction.sources import Source, splits

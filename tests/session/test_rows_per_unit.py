@@ -11,8 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.engines.columns import source_of
-from dpsql.engines.duckdb_source import DuckDBSource
+from dpsql.engines.duckdb.columns import source_of
+from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.errors import ArgumentError, DpsqlError, ExecutionError, LedgerError, SchemaError
 from dpsql.measurement import measure as measuring
 from dpsql.session import tasks

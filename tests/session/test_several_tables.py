@@ -13,8 +13,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.engines.bounded import KEPT
-from dpsql.engines.duckdb import DuckDBEngine, Scan
+from dpsql.engines.duckdb.bounded import KEPT
+from dpsql.engines.duckdb.engine import DuckDBEngine, Scan
 from dpsql.engines.several import CountedTable, count_several
 from dpsql.errors import ExecutionError, InternalError, StaleSchemaError
 from dpsql.privacy import Ledger

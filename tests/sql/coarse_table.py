@@ -11,7 +11,7 @@ import random
 import duckdb
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
 from dpsql.sql import compile_script

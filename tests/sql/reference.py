@@ -5,7 +5,7 @@ import re
 from decimal import Decimal
 
 import dpsql
-from dpsql.engines.duckdb_source import DuckDBSource
+from dpsql.engines.duckdb.source import DuckDBSource
 from dpsql.engines.public import PublicReader
 from dpsql.sql import compile_script
 from tests.helpers.described import read_table

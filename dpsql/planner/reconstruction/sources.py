@@ -74,8 +74,8 @@ class Source:
     differences: tuple[Difference, ...] = ()
     """Between totals of tables: by the axes of their counts, or by digests, as `table` has them."""
     kept_by: str = ""
-    """By which rule rows of privacy units were kept, see `dpsql/engines/bounded.py`; empty where
-    each row counts, and in releases before that rule had a name."""
+    """By which rule rows of privacy units were kept, see `dpsql/engines/duckdb/bounded.py`; empty
+    where each row counts, and in releases before that rule had a name."""
 
     @property
     def measured(self) -> tuple[BlockStrategy, ...]:

@@ -30,14 +30,14 @@ from dpsql.engines.base import (
     Step,
     Units,
 )
-from dpsql.engines.bounded import KEPT, kept_rows
-from dpsql.engines.coding import Coding, total_of
-from dpsql.engines.columns import Parameters, call, source_of, whole
 from dpsql.engines.cover import cover, roll_up, tally
-from dpsql.engines.fetching import fetch
-from dpsql.engines.parents import unused
-from dpsql.engines.settings import quiet_and_fast
-from dpsql.engines.units import count_units
+from dpsql.engines.duckdb.bounded import KEPT, kept_rows
+from dpsql.engines.duckdb.coding import Coding, total_of
+from dpsql.engines.duckdb.columns import Parameters, call, source_of, whole
+from dpsql.engines.duckdb.fetching import fetch
+from dpsql.engines.duckdb.parents import unused
+from dpsql.engines.duckdb.settings import quiet_and_fast
+from dpsql.engines.duckdb.units import count_units
 from dpsql.errors import InternalError
 from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table

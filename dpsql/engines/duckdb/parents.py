@@ -41,10 +41,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from dpsql.engines.columns import call, source_of, whole
-from dpsql.engines.lines import identity, line_order, place_in_line
-from dpsql.engines.others import column_of, others_of
-from dpsql.engines.windows import line_name, with_windows
+from dpsql.engines.duckdb.columns import call, source_of, whole
+from dpsql.engines.duckdb.lines import identity, line_order, place_in_line
+from dpsql.engines.duckdb.others import column_of, others_of
+from dpsql.engines.duckdb.windows import line_name, with_windows
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.engines.lines import identity
+from dpsql.engines.duckdb.lines import identity
 from dpsql.errors import InternalError
 from dpsql.schema.computed import Window
 from dpsql.schema.names import quoted_name

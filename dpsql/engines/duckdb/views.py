@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from dpsql.engines.catalog import DuckDBCatalog
-from dpsql.engines.columns import source_of
-from dpsql.engines.definitions import (
+from dpsql.engines.duckdb.catalog import DuckDBCatalog
+from dpsql.engines.duckdb.columns import source_of
+from dpsql.engines.duckdb.definitions import (
     AllColumns,
     ReadFiles,
     ViewDefinition,
     read_definition,
 )
-from dpsql.engines.files import (
+from dpsql.engines.duckdb.files import (
     READERS,
     check_options,
     guarded,
@@ -28,10 +28,10 @@ from dpsql.engines.files import (
     scan_of,
     types_of,
 )
+from dpsql.engines.duckdb.projection import FileScan, Layer, Projection
+from dpsql.engines.duckdb.view_units import unit_above, unit_below
 from dpsql.engines.frozen import partitions_of
-from dpsql.engines.projection import FileScan, Layer, Projection
 from dpsql.engines.refused import RefusedViewError
-from dpsql.engines.view_units import unit_above, unit_below
 from dpsql.errors import SchemaError, SqlError, UnsupportedSqlError, printable
 from dpsql.rows.expression import (
     RowCast,

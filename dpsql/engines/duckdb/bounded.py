@@ -65,11 +65,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.engines.coding import Coding
-from dpsql.engines.columns import Parameters, call, whole
-from dpsql.engines.lines import line_columns, line_order, place_in_line
-from dpsql.engines.others import Others, others_of, stored_columns
-from dpsql.engines.parents import (
+from dpsql.engines.duckdb.coding import Coding
+from dpsql.engines.duckdb.columns import Parameters, call, whole
+from dpsql.engines.duckdb.lines import line_columns, line_order, place_in_line
+from dpsql.engines.duckdb.others import Others, others_of, stored_columns
+from dpsql.engines.duckdb.parents import (
     has_unit,
     rows_of_units,
     unit_id,
@@ -77,7 +77,7 @@ from dpsql.engines.parents import (
     way_to_unit,
     with_others_columns,
 )
-from dpsql.engines.windows import line_name
+from dpsql.engines.duckdb.windows import line_name
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name

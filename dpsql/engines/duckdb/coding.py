@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpsql.engines.base import Keys, Marginal, Merged, cells_counted
-from dpsql.engines.columns import CodedColumn, Parameters, call, whole
 from dpsql.engines.cover import MOST_SUM
+from dpsql.engines.duckdb.columns import CodedColumn, Parameters, call, whole
 from dpsql.rows.measure import RowMeasure
 from dpsql.rows.types import BOOLEAN
 from dpsql.schema import Table

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from dpsql.engines.files import is_read
+from dpsql.engines.duckdb.files import is_read
 from dpsql.engines.frozen import FrozenFiles
 from dpsql.rows.expression import (
     NOTHING,

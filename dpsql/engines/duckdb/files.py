@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpsql.engines.definitions import ReadFiles
+from dpsql.engines.duckdb.definitions import ReadFiles
 from dpsql.engines.frozen import FrozenFiles, frozen_files, partitions_of
 from dpsql.engines.refused import RefusedViewError
 from dpsql.errors import SchemaError

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import duckdb
 from duckdb import DuckDBPyConnection
 
-from dpsql.engines.fetching import fetch
+from dpsql.engines.duckdb.fetching import fetch
 from dpsql.errors import ResourceLimitError
 
 PERFECT_HASH_BITS = 20

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from dpsql.engines.base import Marginal, Measures, Units
-from dpsql.engines.bounded import unit_name
-from dpsql.engines.coding import Coding
-from dpsql.engines.columns import Parameters, call, whole
-from dpsql.engines.parents import rows_of_units
+from dpsql.engines.duckdb.bounded import unit_name
+from dpsql.engines.duckdb.coding import Coding
+from dpsql.engines.duckdb.columns import Parameters, call, whole
+from dpsql.engines.duckdb.parents import rows_of_units
 from dpsql.errors import InternalError
 from dpsql.schema.names import quoted_name
 from dpsql.workload.units import GroupedCells, UnitGroups, groups_of

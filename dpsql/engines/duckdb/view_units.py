@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from dpsql.engines.projection import Layer
+from dpsql.engines.duckdb.projection import Layer
 from dpsql.errors import SchemaError, printable
 from dpsql.schema import EachRow, Table, Unit
 from dpsql.schema.facts import Catalog

@@ -9,15 +9,15 @@ from functools import cached_property
 import duckdb
 import polars as pl
 
-from dpsql.engines import duckdb_made as made
 from dpsql.engines.base import Step
-from dpsql.engines.catalog import DuckDBCatalog
 from dpsql.engines.combined import combined_rows
-from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.fetching import fetch
+from dpsql.engines.duckdb import made
+from dpsql.engines.duckdb.catalog import DuckDBCatalog
+from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.fetching import fetch
+from dpsql.engines.duckdb.views import describe_table
 from dpsql.engines.source import DataSource
 from dpsql.engines.unit_rows import rows_without_unit, unit_counts
-from dpsql.engines.views import describe_table
 from dpsql.errors import SchemaError
 from dpsql.schema import EachRow, Schema, Table, Unit
 from dpsql.schema.combined import RowCombination

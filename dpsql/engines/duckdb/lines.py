@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from dpsql.engines.columns import call
+from dpsql.engines.duckdb.columns import call
 from dpsql.errors import UnsupportedSqlError
 from dpsql.rows.types import RowType, row_type
 from dpsql.schema import Table

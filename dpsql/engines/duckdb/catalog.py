@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engines.fetching import Row, fetch
+from dpsql.engines.duckdb.fetching import Row, fetch
 from dpsql.schema.checks import collated
 from dpsql.schema.facts import (
     Catalog,

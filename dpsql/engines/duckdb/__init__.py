@@ -1,0 +1,1 @@
+"""Private data in DuckDB: its catalog, and the SQL that counts."""
