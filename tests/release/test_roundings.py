@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.errors import SqlError
 from dpsql.measurement import measure as measuring
 from dpsql.release.noise import rounded
 from tests.helpers.seeded import SeededBits
@@ -114,3 +115,35 @@ def test_values_are_answered_however_coarse_they_are(con, digits):
     row = release["query"].row(0, named=True)
     assert row["m"] == 0 if digits < 0 else 5 < row["m"] < 7
     assert row["m_variance"] is None or 0 <= row["m_variance"] < 1
+
+
+MARGIN = "price * (1 - discount) - cost * amount"
+
+
+def test_extremes_of_what_is_computed_are_answered_where_it_is_rounded():
+    """Of four columns with bounds alone: more values than any list has, and 2,201 in hundreds."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE s (price DOUBLE, discount DOUBLE, cost INTEGER, amount INTEGER)")
+    con.execute(
+        "INSERT INTO s SELECT (i * 7919) % 100000, (i % 11) / 100, i % 900, i % 50 "
+        "FROM range(20000) r(i)"
+    )
+    number = dpsql.Domain.number
+    bounds = {"price": number(0, 100_000), "discount": number(0, "0.1")}
+    bounds |= {"cost": number(0, 1000), "amount": number(0, 50)}
+    session = dpsql.Session(con, schema=dpsql.Schema({"s": bounds}))
+    huge = dpsql.Budget(rho=10**9)
+    with pytest.raises(SqlError, match="no public domain") as error:
+        session.query(f"SELECT MAX({MARGIN}) AS m FROM s", budget=huge)
+    assert "as in round(price - cost, -2)" in error.value.hint
+    asked = [
+        f"{of} AS {name}"
+        for name, of in (
+            ("most", f"MAX(round({MARGIN}, -2))"),
+            ("least", f"MIN(round({MARGIN}, -2))"),
+            ("middle", f"QUANTILE_DISC(100 * floor(({MARGIN}) / 100), 0.5)"),
+        )
+    ]
+    sql = f"SELECT {', '.join(asked)} FROM s"
+    found = session.query(sql, budget=huge).select("most", "least", "middle").row(0)
+    assert [float(v) for v in found] == [float(v) for v in con.execute(sql).fetchone()]

@@ -57,6 +57,7 @@ from dpsql.sql.lowering.restrict import Restricted, ranges, restrictions, with_r
 from dpsql.sql.sandbox.database import SandboxError
 from dpsql.sql.text.spans import SourceText
 
+ROUNDED = "round what is computed to few values, as in round(price - cost, -2)."
 MOST_CELLS = 2**20
 """Cells of all keys of a core together, up to which conditions become keys too."""
 
@@ -341,8 +342,7 @@ class _Statement:
 
     def _alone(self, node: Expr) -> BoundExpr:
         """Return a part of a bound expression as one of its own."""
-        span = self._source.node(node)
-        return BoundExpr(node, render(node), frozenset(), frozenset(), span)
+        return BoundExpr(node, render(node), frozenset(), frozenset(), self._source.node(node))
 
     def _listed(self, node: Expr) -> Expr | None:
         """Make a key of an expression whose values a condition lists."""
@@ -390,11 +390,11 @@ class _Statement:
     def _unknown(self, bound: BoundExpr) -> SqlError:
         """Say what has no domain, and how it could have one."""
         places = [part for part in bound.node.find_all(exp.Column) if reads_rows(part)]
-        name = sorted(bound.by_row)[0]
-        if places:
-            name = list(self._table.undeclared)[int(places[0].name[3:])]
+        names = [list(self._table.undeclared)[int(part.name[3:])] for part in places]
+        several = len(set(names)) > 1 and self._table.bounds.keys() >= set(names)
+        at = places[0] if places else bound.span
         try:
-            self._table.column(name)
+            self._table.column(names[0] if names else min(bound.by_row))
         except SchemaError as error:
-            return self._source.located(error, places[0] if places else bound.span)
+            return self._source.located(error, at, ROUNDED if several else None)
         return self._source.error(bound.span, "This has no public domain.", None)
