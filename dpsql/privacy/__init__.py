@@ -11,6 +11,7 @@ from dpsql.privacy.place import (
     join,
     join_database,
     ledger_path,
+    move,
     open_ledger,
 )
 from dpsql.privacy.postgres import GRANTS, is_address
@@ -33,5 +34,6 @@ __all__ = [
     "join",
     "join_database",
     "ledger_path",
+    "move",
     "open_ledger",
 ]

@@ -44,6 +44,16 @@ def create_text(path: Path, text: str, *, mode: int = 0o600) -> None:
         os.fsync(file.fileno())
 
 
+def replace_text(path: Path, text: str, *, mode: int) -> None:
+    """Write a small text file in the place of a file, which stays beside it as `….moved`."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    create_text(draft, text, mode=mode)
+    with suppress(FileExistsError):
+        os.link(path, path.with_name(f"{path.name}.moved"))
+    os.replace(draft, path)
+    sync_folder(path.parent)
+
+
 @contextmanager
 def published(path: Path) -> Iterator[Path]:
     """Let a file be written apart, then give it its name: whoever finds it finds it complete."""

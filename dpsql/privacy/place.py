@@ -37,7 +37,13 @@ from dpsql.privacy import pointer
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.postgres import is_address
-from dpsql.privacy.shared import begin_shared, bind_shared, check_shared, open_shared
+from dpsql.privacy.shared import (
+    begin_shared,
+    bind_shared,
+    check_shared,
+    move_shared,
+    open_shared,
+)
 
 IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""
@@ -245,6 +251,20 @@ def bind(database: Path, address: str, dataset: str) -> Ledger:
     See `shared.bind_shared`.
     """
     return bind_shared(usual_place(database), address, dataset)
+
+
+def move(database: Path, address: str) -> Ledger:
+    """Move the account of a database, or a folder, from its file to a server.
+
+    See `shared.move_shared`.
+    """
+    usual = usual_place(database)
+    if not os.path.exists(usual):
+        raise LedgerError(
+            f"{printable(database.name)} has no account yet.",
+            hint="begin one by dpsql ledger init.",
+        )
+    return move_shared(usual, address)
 
 
 def is_begun(database: Path, given: Path | str | None = None) -> bool:

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from dpsql.errors import LedgerError, printable
 from dpsql.hints import option
-from dpsql.privacy.files import create_text, sync_folder
-from dpsql.privacy.postgres import EXAMPLE
+from dpsql.privacy import refusals
+from dpsql.privacy.files import create_text, replace_text, sync_folder
 
 FORMAT = 3
 _WITHOUT_DATA = 2
@@ -49,9 +49,14 @@ class Pointer(NamedTuple):
     target: Path | None
     """The ledger's file."""
     data: str
-    """Random; empty in pointers of version 2."""
+    """Random; empty in pointers of version 2, and where the ledger stood itself."""
     ledger: str = ""
     """The identity of a ledger in PostgreSQL."""
+
+    @property
+    def uid(self) -> str:
+        """What a server knows the rows by."""
+        return self.data or self.ledger
 
 
 def followed(path: Path) -> Path:
@@ -67,10 +72,7 @@ def followed(path: Path) -> Path:
         return path
     target = found.target
     if target is None:
-        raise LedgerError(
-            "This data set has its account in PostgreSQL.",
-            hint="name the server, " + option("ledger", EXAMPLE) + "; ask the owner which it is.",
-        )
+        raise refusals.moved()
     if not os.path.exists(target):
         raise LedgerError(
             f"The ledger of this data set is kept in {printable(str(target))}, and is not there.",
@@ -78,6 +80,9 @@ def followed(path: Path) -> Path:
             + option("ledger")
             + f" after removing {printable(str(path))}, which says where it was.",
         )
+    beyond = read(target)
+    if beyond is not None and beyond.ledger:
+        raise refusals.moved()
     return target
 
 
@@ -126,6 +131,15 @@ def leave_shared(path: Path, ledger: str) -> None:
         create_text(path, text, mode=0o644)
 
 
+def put_for_moved(path: Path, ledger: str) -> None:
+    """Put a pointer in the place of a ledger that was moved to PostgreSQL, in one atomic step.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    replace_text(path, json.dumps({_MARK: _SHARED, "ledger": ledger, "data": ""}), mode=0o644)
+
+
 def leave(path: Path, target: Path) -> None:
     """Put a pointer at a place, durably, unless there is something already.
 
@@ -159,8 +173,10 @@ def _parsed(content: bytes, path: Path) -> Pointer:
         )
     if type(version) is not int or set(found) != _FIELDS.get(version):
         raise _malformed(path)
-    random = [found[name] for name in ("data", "ledger") if name in found]
-    if not all(isinstance(one, str) and _RANDOM.fullmatch(one) for one in random):
+    identities = [found[name] for name in ("data", "ledger") if name in found]
+    if version == _SHARED and found["data"] == "":
+        identities.remove("")
+    if not all(isinstance(one, str) and _RANDOM.fullmatch(one) for one in identities):
         raise _malformed(path)
     data, ledger = (str(found.get(name, "")) for name in ("data", "ledger"))
     if version == _SHARED:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from dpsql.errors import BudgetError, LedgerError
+from dpsql.hints import option
 from dpsql.privacy.budget import Budget
+
+EXAMPLE = "postgresql://db.example.org/accounts"
+"""An address of a server."""
 
 
 def too_much(asked: Budget, cost: Fraction, left: Fraction) -> BudgetError:
@@ -54,6 +58,14 @@ def other_dataset(found: str, wanted: str) -> LedgerError:
         f"This ledger belongs to another data set ({found!r}, not {wanted!r}).",
         hint="the database file must keep the name under which its ledger began; it may be "
         "in another folder. A new ledger would forget what was spent.",
+    )
+
+
+def moved() -> LedgerError:
+    """Word that an account is on a server."""
+    return LedgerError(
+        "This data set has its account in PostgreSQL.",
+        hint="name the server, " + option("ledger", EXAMPLE) + "; ask the owner which it is.",
     )
 
 

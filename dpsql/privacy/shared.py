@@ -25,7 +25,8 @@ from dpsql.hints import Hint, option
 from dpsql.privacy import pointer
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.postgres import PostgresStore, bind, create, find
+from dpsql.privacy.postgres import PostgresStore, bind, create, find, take_over
+from dpsql.privacy.sqlite import SqliteStore, close_for_good, exported
 
 
 def open_shared(usual: Path | None, address: str) -> Ledger:
@@ -97,6 +98,32 @@ def bind_shared(usual: Path, address: str, dataset: str) -> Ledger:
     return _bind(usual, address, find(address, dataset=dataset))
 
 
+def move_shared(usual: Path, address: str) -> Ledger:
+    """Move a ledger from a file to a server, with all that it has. To do it twice is fine.
+
+    The file is locked until the server has it all and the file is closed for good; then a pointer
+    takes its place, and the rows are bound. Whoever waited for the lock finds it closed. If the
+    process is killed, the ledger is in the file, or nowhere until it is moved again.
+
+    Raises:
+        LedgerError: it is of format 2, or too large; the server has another one of its name; this
+            user may not; or there is none.
+    """
+    with ledger_errors(usual):
+        found = pointer.read(usual)
+        file = usual if found is None else found.target
+        is_pointer = file is None or pointer.read(file) is not None
+    if file is None or is_pointer:
+        store = find(address, ledger=_bound(usual).ledger)
+        return _bind(usual, address, store)
+    with SqliteStore(file, "", moved=True).writing() as now:
+        moved = take_over(address, now.history, exported(now.connection))
+        close_for_good(now.connection)
+    with ledger_errors(file):
+        pointer.put_for_moved(file, moved.id)
+    return _bind(usual, address, moved)
+
+
 def check_shared(usual: Path, ledger: Ledger) -> None:
     """Check that rows are charged for in a ledger of a server.
 
@@ -110,7 +137,7 @@ def check_shared(usual: Path, ledger: Ledger) -> None:
             f"{printable(ledger.dataset)}.",
             hint="name the server and the database where it was bound.",
         )
-    if not ledger.store.is_bound(found.data):
+    if not ledger.store.is_bound(found.uid):
         raise LedgerError(
             f"The server doesn't know that {_rows(usual)} is charged for in this ledger.",
             hint=_bind_it(usual),
@@ -122,7 +149,7 @@ def _bind(usual: Path, address: str, store: PostgresStore) -> Ledger:
         pointer.leave_shared(usual, store.id)
     found = _bound(usual)
     if found.ledger == store.id:
-        bind(address, store, found.data)
+        bind(address, store, found.uid)
     ledger = Ledger(store)
     check_shared(usual, ledger)
     return ledger
@@ -138,12 +165,16 @@ def _bound(usual: Path) -> pointer.Pointer:
     """Read the pointer to a server that is beside rows."""
     with ledger_errors(usual):
         found = pointer.read(usual)
+        beyond = None if found is None or found.target is None else pointer.read(found.target)
+    if found is not None and beyond is not None and beyond.ledger:
+        return pointer.Pointer(None, found.data, beyond.ledger)
     if found is not None and found.ledger:
         return found
     if os.path.lexists(usual):
         raise LedgerError(
             f"{_rows(usual)} has its account in a file, {printable(str(usual))}.",
-            hint="leave " + option("ledger") + " out to go on with it.",
+            hint="leave " + option("ledger") + " out to go on with it; or move it to the server "
+            "by dpsql ledger move.",
         )
     raise LedgerError(
         f"{_rows(usual)} isn't bound to a ledger in PostgreSQL.", hint=_bind_it(usual)

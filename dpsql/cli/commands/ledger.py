@@ -52,6 +52,20 @@ def _which(command: Command) -> Command:
     return options.gathered("found", _NAMED, lambda given: _existing(**given), command)
 
 
+def _rows_options(command: Command) -> Command:
+    """Give a command the ways to name rows."""
+    for option in (
+        click.option(
+            "--folder",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Or the folder of Parquet files.",
+        ),
+        click.option("--db", type=options.FILE, help="The DuckDB file that is charged for."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.group(cls=_ShowFirst, short_help="Print, set up or check an account.")
 def ledger() -> None:
     """Print, set up or check the account of a data set.
@@ -148,12 +162,7 @@ def init(
 
 
 @ledger.command()
-@click.option("--db", type=options.FILE, help="The DuckDB file that is to be charged for.")
-@click.option(
-    "--folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Or the folder of Parquet files.",
-)
+@_rows_options
 @_server
 @click.option("--dataset", metavar="NAME", required=True, help="The ledger's name.")
 @options.json_option
@@ -162,18 +171,21 @@ def bind(
 ) -> None:
     """Charge a database or a folder in a ledger that a server has, from now on."""
     from dpsql.privacy import bind as bound
-    from dpsql.privacy import is_address
 
-    rows = folder if db is None else db
-    if rows is None or (db is not None and folder is not None):
-        raise click.UsageError("Name the rows by --db or by --folder.")
-    if not is_address(address):
-        raise click.UsageError("--ledger is the address of a server here, postgresql://….")
-    found = bound(rows, address, dataset)
-    if as_json:
-        output.say_json({"path": found.place, "dataset": found.dataset})
-        return
-    output.say(f"{printable(rows.name)} is charged for in {found.place}, as {found.dataset}")
+    rows = _rows(db, folder, address)
+    _say_bound(rows, bound(rows, address, dataset), as_json=as_json)
+
+
+@ledger.command()
+@_rows_options
+@_server
+@options.json_option
+def move(db: Path | None, folder: Path | None, address: str, *, as_json: bool) -> None:
+    """Move the ledger of a database or a folder from its file to a server."""
+    from dpsql.privacy import move as moved
+
+    rows = _rows(db, folder, address)
+    _say_bound(rows, moved(rows, address), as_json=as_json)
 
 
 @ledger.command()
@@ -202,6 +214,25 @@ def verify(found: Ledger, *, folders: tuple[Path, ...], as_json: bool) -> None:
     )
     for folder in folders:
         output.say(f"{folder}: its charge is in the ledger")
+
+
+def _rows(db: Path | None, folder: Path | None, address: str) -> Path:
+    """Return the database or the folder that is named."""
+    from dpsql.privacy import is_address
+
+    rows = folder if db is None else db
+    if rows is None or (db is not None and folder is not None):
+        raise click.UsageError("Name the rows by --db or by --folder.")
+    if not is_address(address):
+        raise click.UsageError("--ledger is the address of a server here, postgresql://….")
+    return rows
+
+
+def _say_bound(rows: Path, found: Ledger, *, as_json: bool) -> None:
+    if as_json:
+        output.say_json({"path": found.place, "dataset": found.dataset})
+    else:
+        output.say(f"{printable(rows.name)} is charged for in {found.place}, as {found.dataset}")
 
 
 def _existing(

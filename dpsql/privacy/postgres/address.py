@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dpsql.errors import LedgerError
+from dpsql.privacy.refusals import EXAMPLE
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 _ADDRESS = re.compile(r"postgres(ql)?://|service=")
 _SECRET = frozenset({"password", "sslpassword", "oauth_client_secret"})
-EXAMPLE = "postgresql://db.example.org/accounts"
 
 
 def is_address(given: Path | str | None) -> TypeGuard[str]:

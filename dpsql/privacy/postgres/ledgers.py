@@ -9,15 +9,16 @@ Guarantees:
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import LedgerError, printable
 from dpsql.hints import option
-from dpsql.privacy.event import FORMAT, damaged
+from dpsql.privacy.event import FORMAT, Line, damaged
 from dpsql.privacy.history import History
 from dpsql.privacy.postgres.connection import Server, server_errors
 from dpsql.privacy.postgres.store import PostgresStore
-from dpsql.privacy.postgres.tables import DDL, LAYOUT
+from dpsql.privacy.postgres.tables import DDL, LAYOUT, MAX_CONTENT
 from dpsql.privacy.store import check_dataset
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _IS_THERE = "SELECT to_regnamespace('dpsql') IS NOT NULL"
 _LISTED = "SELECT ledger, format, dataset FROM dpsql.ledger ORDER BY dataset"
 _MADE = """INSERT INTO dpsql.ledger (ledger, format, dataset, hash) VALUES (%s, %s, %s, %s)
-    ON CONFLICT (dataset) DO NOTHING"""
+    ON CONFLICT DO NOTHING"""
 _BOUND = "INSERT INTO dpsql.binding VALUES (%s, %s) ON CONFLICT (uid) DO NOTHING"
 
 
@@ -72,16 +73,59 @@ def create(address: str, dataset: str) -> tuple[PostgresStore, bool]:
         LedgerError: this user may not, or the server can't be asked.
     """
     check_dataset(dataset)
-    server, name = Server(address), uuid.uuid4().hex
+    server = Server(address)
     with server.connection() as connection, server_errors(), connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext('dpsql'))")
-        connection.execute("SET LOCAL synchronous_commit = on")
-        if connection.execute(_IS_THERE).fetchone() != (True,):
-            connection.execute(DDL)
-        _check_layout(connection)
-        start = History(FORMAT, name, dataset).hash
-        made = connection.execute(_MADE, (name, FORMAT, dataset, start)).rowcount == 1
+        made = _begin(connection, History(FORMAT, uuid.uuid4().hex, dataset))
     return find(address, dataset=dataset), made
+
+
+def take_over(
+    address: str, history: History, lines: Iterable[tuple[Line, bytes | None]]
+) -> PostgresStore:
+    """Write a whole ledger, in one transaction; or what is new in it since that was last done.
+
+    Args:
+        address: where the server is.
+        history: what it says.
+        lines: all of its lines, oldest first, and what is kept for each.
+
+    Raises:
+        LedgerError: the server has another ledger of its name, or goes on otherwise with this one;
+            or something is too large.
+    """
+    start, server = History(FORMAT, history.ledger, history.dataset), Server(address)
+    with server.connection() as connection, server_errors(), connection.transaction():
+        _begin(connection, start)
+        head = connection.execute(
+            "SELECT seq, hash FROM dpsql.locked(%s)", (history.ledger,)
+        ).fetchone()
+        if head is None:
+            raise LedgerError(
+                f"The server has another ledger of {printable(history.dataset)}.",
+                hint="move this one to another database of the server.",
+            )
+        known = start.hash if head[0] == 0 else ""
+        for line, content in lines:
+            if line.seq > head[0]:
+                if content is not None and len(content) > MAX_CONTENT:
+                    raise LedgerError(
+                        f"It keeps a release of {len(content):,} bytes, and a server at most "
+                        f"{MAX_CONTENT:,}.",
+                        hint="leave it where it is.",
+                    )
+                connection.execute(
+                    "SELECT dpsql.write(%s, %s, %s, %s)",
+                    (history.ledger, line.seq, line.text, content),
+                )
+            known = line.hash if line.seq == head[0] else known
+        if known != head[1]:
+            raise damaged("the server goes on otherwise with it")
+    moved = find(address, ledger=history.ledger)
+    with moved.reading() as now:
+        if (now.history.seq, now.history.hash) != (history.seq, history.hash):
+            raise damaged("the server has other entries")
+        now.audit()
+    return moved
 
 
 def bind(address: str, store: PostgresStore, uid: str) -> None:
@@ -99,6 +143,17 @@ def bind(address: str, store: PostgresStore, uid: str) -> None:
             hint="dpsql ledger show lists what there is; a second account would forget what was "
             "spent in the first.",
         )
+
+
+def _begin(connection: psycopg.Connection[Any], start: History) -> bool:
+    """Begin a ledger within a transaction, unless there is one; tell whether it is new."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtext('dpsql'))")
+    connection.execute("SET LOCAL synchronous_commit = on")
+    if connection.execute(_IS_THERE).fetchone() != (True,):
+        connection.execute(DDL)
+    _check_layout(connection)
+    row = start.ledger, FORMAT, start.dataset, start.hash
+    return connection.execute(_MADE, row).rowcount == 1
 
 
 def _listed(connection: psycopg.Connection[Any]) -> list[tuple[str, int, str]]:

@@ -20,7 +20,7 @@ from dpsql.errors import LedgerError
 from dpsql.privacy.event import FORMAT, Line, Row, damaged
 from dpsql.privacy.history import Entry, History
 from dpsql.privacy.sqlite import format2
-from dpsql.privacy.sqlite.tables import DDL
+from dpsql.privacy.sqlite.tables import DDL, MOVED
 from dpsql.privacy.store import Audit
 
 _LAYOUTS = {
@@ -41,6 +41,8 @@ class LedgerIdentity:
 
     ledger: str
     dataset: str
+    is_moved: bool
+    """Whether it is closed for good."""
 
 
 def read_history(
@@ -90,6 +92,26 @@ def read_content(connection: sqlite3.Connection, entry: Entry) -> bytes:
     return content
 
 
+def exported(connection: sqlite3.Connection) -> Iterator[tuple[Line, bytes | None]]:
+    """Yield all lines, oldest first, with what is kept for each.
+
+    Raises:
+        LedgerError: it has some of an earlier format.
+    """
+    (old,) = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE name = 'event'"
+    ).fetchone()
+    if old:
+        raise LedgerError(
+            "This ledger was begun in an earlier format, which only files keep.",
+            hint="leave it where it is.",
+        )
+    for *line, content in connection.execute(
+        "SELECT chain.*, content FROM chain LEFT JOIN measurement USING (seq) ORDER BY seq"
+    ):
+        yield Line._make(line), content
+
+
 def audit(connection: sqlite3.Connection, history: History) -> Audit:
     """Check the whole file, with all contents.
 
@@ -112,6 +134,8 @@ def _checked_tables(connection: sqlite3.Connection) -> tuple[LedgerIdentity, tup
         raise damaged("the file is not a ledger")
     meta = connection.execute("SELECT format, ledger, dataset FROM meta ORDER BY rowid").fetchall()
     formats = tuple(row[0] for row in meta)
+    moved = formats[:1] == (MOVED,)
+    formats = formats[moved:]
     if formats not in _LAYOUTS or len({row[1:] for row in meta}) != 1:
         raise _wrong_format(formats)
     if sorted(str(sql) for *_, sql in found) != sorted([*_LAYOUTS[formats], _SEQUENCE]):
@@ -122,7 +146,8 @@ def _checked_tables(connection: sqlite3.Connection) -> tuple[LedgerIdentity, tup
         raise damaged("the file is not intact")
     for table in [*sorted(tables - {_CONTENTS}), "sqlite_schema"]:
         _check_intact(connection, f"PRAGMA integrity_check({table})")
-    return LedgerIdentity(*meta[0][1:]), formats
+    _, ledger, dataset = meta[0]
+    return LedgerIdentity(ledger, dataset, moved), formats
 
 
 def _check_intact(connection: sqlite3.Connection, pragma: str) -> None:

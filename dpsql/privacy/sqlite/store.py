@@ -60,13 +60,15 @@ class SqliteStore:
     Args:
         path: its file; None creates it in memory, where it lives as long as this object.
         dataset: the data set that it must be for; "" for whichever it is for.
+        moved: whether it may be one that was moved to a server.
     """
 
     is_shared = False
     most = MAX_CONTENT
 
-    def __init__(self, path: Path | None, dataset: str) -> None:
+    def __init__(self, path: Path | None, dataset: str, *, moved: bool = False) -> None:
         self.path = path
+        self._may_be_moved = moved
         self.dataset = dataset
         self.id = ""
         self._seen: tuple[int, str] = (0, "")
@@ -149,6 +151,8 @@ class SqliteStore:
     def _checked(self, connection: sqlite3.Connection, seen: tuple[int, str]) -> History:
         """Read and check the history, and that it is of the ledger that was opened."""
         identity, history = check.read_history(connection, seen)
+        if identity.is_moved and not self._may_be_moved:
+            raise refusals.moved()
         check_dataset(identity.dataset)
         self.dataset = self.dataset or identity.dataset
         self.id = self.id or identity.ledger

@@ -21,6 +21,8 @@ from dpsql.privacy.files import published
 from dpsql.privacy.history import History
 from dpsql.privacy.store import line_after
 
+MOVED = 1000
+"""Stands before the format of a ledger that is kept elsewhere now, as no format ever will."""
 MAX_CONTENT = 2**29
 """The most bytes that are kept of one release."""
 _TIMEOUT_SECONDS = 30.0
@@ -106,6 +108,18 @@ def append(connection: sqlite3.Connection, history: History, event: Event) -> in
     line = line_after(history, event)
     connection.execute("INSERT INTO chain VALUES (?, ?, ?)", line)
     return line.seq
+
+
+def close_for_good(connection: sqlite3.Connection) -> None:
+    """Mark a ledger as moved, within a transaction: from then on nobody writes to it.
+
+    Versions of dpsql that don't know the mark read a later format in it, and refuse the ledger.
+    """
+    connection.execute(
+        "INSERT INTO meta (rowid, format, ledger, dataset) SELECT 0, ?, ledger, dataset FROM meta"
+        " WHERE NOT EXISTS (SELECT * FROM meta WHERE format = ?)",
+        (MOVED, MOVED),
+    )
 
 
 def create_file(path: Path, dataset: str) -> None:
