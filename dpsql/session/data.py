@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from dpsql.calls import check_path, check_switch
 from dpsql.engines.public import PublicReader
 from dpsql.engines.source import DataSource
+from dpsql.engines.unit_rows import no_units
 from dpsql.errors import (
     ArgumentError,
     DpsqlError,
@@ -193,6 +194,26 @@ class DeclaredData:
         if not isinstance(name, str):
             raise ArgumentError(f"{shown(name)} is no table's name.", hint='for example "orders".')
         return self.private(meant(self.source.catalog, name))
+
+    def related(self, name: str) -> Table:
+        """Describe a table by its name, or all rows of several that meet: "orders, visits".
+
+        Nothing need bound how many these are.
+
+        Raises:
+            SchemaError: there is no such table; or the rows of several have no units, or others.
+        """
+        names = name.split(",") if isinstance(name, str) else []
+        if len(names) < 2:
+            return self.described(name)
+        tables = sorted((self.described(one.strip()) for one in names), key=lambda one: one.path)
+        for table in tables:
+            if table.unit is None:
+                raise no_units(table)
+            if table.path != tables[0].path:
+                self.check_same_units(tables[0], table)
+        combination = RowCombination(tuple(tables))
+        return self.source.combined(combination, self.root_of(tables[0]), 1)
 
     def root_of(self, table: Table) -> str:
         """Return the table and the columns of the ids of a table's units."""

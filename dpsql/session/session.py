@@ -255,7 +255,8 @@ class Session:
         and the noise is that for one. So a small part of the total is enough.
 
         Args:
-            table: its name; its rows belong to units.
+            table: its name; its rows belong to units. Or the names of several, as "orders, visits",
+                of whose rows all that are of one unit meet: each order each visit.
             budget: what is charged; 0 answers again what was asked before.
             up_to: the largest bound to choose from, known beforehand. More rows pass for one more.
 
@@ -272,7 +273,7 @@ class Session:
         """
         check_up_to(up_to)
         declared = self._data.declared
-        of = declared.described(table)
+        of = declared.related(table)
         if of.unit is None:
             raise no_units(of)
         made = declared.unit_counts(of, 1, up_to + 1)

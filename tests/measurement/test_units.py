@@ -185,9 +185,8 @@ def test_other_counts_are_refused(block, units_, bounds):
 
 
 def test_rounds_measure_no_units():
-    counts = GuardedCounts(
-        {SPACE: np.ones((4, 1), dtype=np.int64)}, Allowance(Fraction(10)), 1, SeededBits(1)
-    )
+    counted = Counted({SPACE: np.ones((4, 1), dtype=np.int64)}, 1)
+    counts = GuardedCounts(counted, (SPACE,), Allowance(Fraction(10)), SeededBits(1))
     with pytest.raises(InternalError, match="not of units"):
         counts.measure(units())
 

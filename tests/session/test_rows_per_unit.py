@@ -86,6 +86,31 @@ class TestRowsPerUnit:
         assert round(frame["units"][-1]) == (true > 20).sum() > 0
         assert frame["units_cut"][-1] is None
 
+    @pytest.mark.parametrize("names", ["orders, items", "Items,orders", "orders, orders"])
+    def test_of_rows_that_meet_all_are_counted(self, con, session, names):
+        first, second = (name.strip().lower() for name in names.split(","))
+        (true,) = con.sql(
+            f"""
+            WITH orders AS (SELECT customer_id AS c FROM orders), items AS (
+                SELECT customer_id AS c FROM items JOIN orders o ON order_id = o.id)
+            SELECT COUNT(*) FROM (SELECT c FROM {first} a JOIN {second} b USING (c) GROUP BY c
+                HAVING COUNT(*) > 32)
+        """.replace("JOIN orders o", "JOIN main.orders o")
+        ).fetchall()[0]
+        frame = session.rows_per_unit(names, budget=HUGE, up_to=100)
+        assert 0 < true < 50
+        assert round(frame.filter(max_rows=32)["units_cut"][0]) == true
+        again = session.rows_per_unit(names, budget=0, up_to=100)
+        assert_frame_equal(again, frame)
+
+    def test_what_meets_must_be_of_the_same_units(self, con, session):
+        con.execute("CREATE TABLE stores (id INTEGER)").fetchall()
+        for names in ("orders, nowhere", "orders, stores", "orders,", ", "):
+            with pytest.raises(SchemaError) as refused:
+                session.rows_per_unit(names, budget=SMALL)
+            assert refused.value.hint
+        assert session.history.is_empty()
+
     def test_rows_cut_are_exact_where_bounds_are_next_to_each_other(self):
         con = duckdb.connect()
         con.execute("CREATE TABLE t (who INTEGER)")
@@ -437,6 +462,9 @@ def test_a_unit_is_one_record_and_rows_of_nobody_are_one_each(monkeypatch, table
     def nobodys(session):
         session.rows_without_unit(table, budget=SMALL)
 
+    def pairs(session):
+        session.rows_per_unit(f"{table}, orders", budget=SMALL)
+
     whole, fewer, more = shop(), shop(), shop()
     fewer.execute("""
         DELETE FROM items WHERE order_id IN (SELECT id FROM orders WHERE customer_id = 3)
@@ -445,7 +473,8 @@ def test_a_unit_is_one_record_and_rows_of_nobody_are_one_each(monkeypatch, table
     fewer.execute("DELETE FROM customers WHERE id = 3")
     insert(more, table, [(1000, None, True) if table == "orders" else (None, True)])
     for ask, other, changed in (
-        (units, fewer, 1), (nobodys, fewer, 0), (units, more, 0), (nobodys, more, 1)
+        (units, fewer, 1), (nobodys, fewer, 0), (units, more, 0), (nobodys, more, 1),
+        (pairs, fewer, 1), (pairs, more, 0),
     ):  # fmt: skip
         before, after = (counts_of(con, monkeypatch, ask) for con in (whole, other))
         assert before["records"] == after["records"] == 1
