@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dpsql.errors import InternalError
 from dpsql.schema import Table
-from dpsql.schema.combined import UNIT, RowCombination
+from dpsql.schema.combined import UNIT, OfCombination, RowCombination
 from dpsql.schema.grain import origins
-from dpsql.schema.table import Origin, Parent
+from dpsql.schema.table import Origin
 from dpsql.schema.units import ResolvedUnit
 
 
@@ -45,38 +45,19 @@ class MadeOfTables(ABC):
 
 
 @dataclass(frozen=True)
-class CombinedRows(MadeOfTables):
+class CombinedRows(OfCombination, MadeOfTables):
     """Where the rows of a combination come from.
 
     Args:
-        combination: which rows meet.
-        base: what is charged for.
         write: writes the engine's SQL for them, a relation of rows of one unit each.
     """
 
-    combination: RowCombination
-    base: Table
     write: Callable[[CombinedRows], str] = field(repr=False, compare=False)
 
     @cached_property
     def sql(self) -> str:
         """What stands after FROM."""
         return self.write(self)
-
-    @property
-    def digest(self) -> str:
-        """A hash of what is scanned."""
-        return self.combination.digest
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """The private tables that it is made of."""
-        return self.combination.sources
-
-    @property
-    def sides(self) -> tuple[Parent, ...]:
-        """What its columns are of."""
-        return self.combination.sides
 
 
 def combined_rows(

@@ -216,12 +216,38 @@ def _of_tables(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPairs:
-    """A combination of which no rows are at hand, as a saved release has it."""
+@dataclass(frozen=True)
+class OfCombination:
+    """What is so of the rows of a combination, wherever they come from.
+
+    Args:
+        combination: which rows meet.
+        base: what is charged for.
+    """
 
     combination: RowCombination
     base: Table
+
+    @property
+    def digest(self) -> str:
+        """A hash of what is scanned."""
+        return self.combination.digest
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The private tables that it is made of."""
+        return self.combination.sources
+
+    @property
+    def sides(self) -> tuple[Parent, ...]:
+        """What its columns are of."""
+        return self.combination.sides
+
+
+@dataclass(frozen=True)
+class KnownPairs(OfCombination):
+    """A combination of which no rows are at hand, as a saved release has it."""
+
     roots: tuple[Path, ...] = ()
     state: str = ""
 
@@ -229,21 +255,6 @@ class KnownPairs:
     def sql(self) -> str:
         """There is no database."""
         raise InternalError("what was saved has no rows")
-
-    @property
-    def digest(self) -> str:
-        """A hash of what it is made of."""
-        return self.combination.digest
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """The tables that it is made of."""
-        return self.combination.sources
-
-    @property
-    def sides(self) -> tuple[Parent, ...]:
-        """What its columns are of."""
-        return self.combination.sides
 
     def check_unchanged(self) -> None:
         """There are no files."""
