@@ -7,7 +7,7 @@ have DuckDB's names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Protocol
@@ -190,6 +190,16 @@ class Engine(Protocol):
         Raises:
             SchemaError: the engine can't count such a table, one with a unit for example.
         """
+
+
+def columns_read(
+    table: Table, names: Iterable[str], measures: Iterable[RowMeasure], keys: Keys
+) -> list[str]:
+    """List the columns of a table that attributes, keys and measures are made of."""
+    found = {m for measure in measures for m in measure.columns}
+    for name in names:
+        found |= keys[name].columns if name in keys else {name}
+    return [n for n in (*table.columns, *table.undeclared) if n in found]
 
 
 def cells_counted(table: Table, column: str, merged: Merged) -> int:

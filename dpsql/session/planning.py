@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dpsql.engines.duckdb.coding import Coding
-from dpsql.engines.duckdb.others import others_of
+from dpsql.engines.base import columns_read
+from dpsql.engines.others import others_of
 from dpsql.errors import BudgetError, ResourceLimitError, printable
 from dpsql.hints import spend
 from dpsql.linalg.threads import interruptibly
@@ -142,8 +142,8 @@ def _read(script: Script) -> Iterator[tuple[Table, Sequence[Parent]]]:
 
 def _names_read(own: Script) -> list[str]:
     """Return the columns of its table that a script reads."""
-    coding, chosen = Coding(own.table, own.merged, own.keys), own.table.chosen
-    names = coding.read(own.workload.domain, own.measures.values())
+    chosen = own.table.chosen
+    names = columns_read(own.table, own.workload.domain, own.measures.values(), own.keys)
     return names if chosen is None else [*names, chosen.window]
 
 

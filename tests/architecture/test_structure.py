@@ -156,6 +156,24 @@ def test_what_is_public_of_a_table_is_known_without_a_database():
         assert not [s for s in strings if "system.main." in str(s)], path.name
 
 
+OPENS_ONE = {"engines/__init__.py", "polars_namespace.py"}
+"""Who may know which engine there is: what finds the one for a connection, and what makes one."""
+
+
+def test_engines_are_known_by_their_protocols():
+    """Each has a folder, which `data_source` opens; the files beside it serve any database."""
+    beside = PACKAGE / "engines"
+    folders = {path.parent for path in FILES if path.parent.parent == beside}
+    assert folders
+    for folder in folders:
+        for path in (p for p in FILES if p.parent != folder):
+            modules = [module.split(".") for module, _ in imports(path)]
+            if str(path.relative_to(PACKAGE)) not in OPENS_ONE:
+                assert ["dpsql", "engines", folder.name] not in [m[:3] for m in modules], path
+            if path.parent == beside:
+                assert folder.name not in {m[0] for m in modules}, path
+
+
 def test_there_are_no_import_cycles():
     graph = {}
     for path in FILES:

@@ -68,9 +68,9 @@ from dataclasses import dataclass
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, call, whole
 from dpsql.engines.duckdb.lines import line_columns, line_order, place_in_line
-from dpsql.engines.duckdb.others import Others, others_of, stored_columns
 from dpsql.engines.duckdb.parents import (
     has_unit,
+    read_on_way,
     rows_of_units,
     unit_id,
     unused,
@@ -78,6 +78,7 @@ from dpsql.engines.duckdb.parents import (
     with_others_columns,
 )
 from dpsql.engines.duckdb.windows import line_name
+from dpsql.engines.others import Others, others_of, stored_columns
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.names import quoted_name
@@ -142,7 +143,7 @@ def _kept_rows(others: Others, parameters: Parameters, unit_as: str | None) -> s
     unit, own = _unit_of(table), unused(_names_met(others.table))
     rows = _Rows(own, way_to_unit(table), unit_id(unit), has_unit(unit))
     line = _Line(tuple(line_columns(table, names)), tuple(line_order(table, names)))
-    return _bounded(table, rows, others.read, line, parameters, unit_as=unit_as)
+    return _bounded(table, rows, read_on_way(others), line, parameters, unit_as=unit_as)
 
 
 def _kept_of_all(table: Table, names: list[str], parameters: Parameters, unit_as: str) -> str:

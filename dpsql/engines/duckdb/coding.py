@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpsql.engines.base import Keys, Marginal, Merged, cells_counted
+from dpsql.engines.base import Keys, Marginal, Merged, cells_counted, columns_read
 from dpsql.engines.cover import MOST_SUM
 from dpsql.engines.duckdb.columns import CodedColumn, Parameters, call, whole
 from dpsql.rows.measure import RowMeasure
@@ -99,10 +99,7 @@ class Coding:
 
     def read(self, names: Iterable[str], measures: Iterable[RowMeasure]) -> list[str]:
         """List the columns of the table that attributes and measures are made of."""
-        found = {m for measure in measures for m in measure.columns}
-        for name in names:
-            found |= self.keys[name].columns if name in self.keys else {name}
-        return [n for n in (*self.table.columns, *self.table.undeclared) if n in found]
+        return columns_read(self.table, names, measures, self.keys)
 
 
 def total_of(value: RowMeasure, summed: str, count: str) -> str:

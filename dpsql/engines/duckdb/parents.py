@@ -43,8 +43,8 @@ from functools import partial
 
 from dpsql.engines.duckdb.columns import call, source_of, whole
 from dpsql.engines.duckdb.lines import identity, line_order, place_in_line
-from dpsql.engines.duckdb.others import column_of, others_of
 from dpsql.engines.duckdb.windows import line_name, with_windows
+from dpsql.engines.others import Others, others_of
 from dpsql.errors import InternalError
 from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen
@@ -192,7 +192,7 @@ def rows_of_units(table: Table, names: Sequence[str], unit: str, *, lined: bool 
     lined = lined or any(window.lined for window in others.windows)
     further = [unit, line_name(unit)] if lined else [unit]
     order = line_order(table.alone, others.stored) if lined else None
-    rows = _with_units(table.alone, others.read, unit, order)
+    rows = _with_units(table.alone, read_on_way(others), unit, order)
     if others.left or others.within:
         shown = [*others.joined, *further]
         rows = with_others_columns(rows, others.left, others.within, shown, unit)
@@ -251,6 +251,22 @@ def _single(rows: str, names: Sequence[str], join: Join, unit: str) -> str:
         f"SELECT {', '.join([*shown, quoted_name(unit)])} FROM {rows} AS s "
         f"GROUP BY {', '.join([quoted_name(unit), *keys])} HAVING {call('count', '*')} = 1"
     )
+
+
+def read_on_way(others: Others) -> dict[str, str]:
+    """Write what is read in `way_to_unit`: column, under its name in the grain → SQL."""
+    wanted = others.wanted
+    found = {name: column_of("t0", name) for name in others.stored if name in wanted}
+    for i, parent in enumerate(others.on_way, start=1):
+        names = parent.names.items()
+        found |= {name: column_of(f"t{i}", of) for of, name in names if name in wanted}
+        found |= {parent.matched: "true"} if parent.matched in wanted else {}
+    return found
+
+
+def column_of(place: str, *name: str) -> str:
+    """Write a column of an item after FROM; of its name the parts are given."""
+    return f"{place}.{quoted_name(''.join(name))}"
 
 
 def way_to_unit(table: Table) -> str:

@@ -4,10 +4,11 @@ Guarantees:
     A parent that is read in `way_to_unit` is the row that would be joined behind it.
 
     *Proof.* `Others.on_way` are parents by the first steps of `ResolvedUnit.joins`, one after the
-    other, each a FOREIGN KEY. `parents.way_to_unit` joins the same tables by the same columns, as
-    t1, t2, …, and of a FOREIGN KEY's columns no two rows have the same values. Rows that it leaves
-    out, as they refer to none, have no unit. ∎ Which rows of a unit are kept doesn't depend on it:
-    `Others.stored`, by which that is decided, are the same columns wherever parents are read.
+    other, each a FOREIGN KEY. An engine's `way_to_unit` (`parents.py`) joins the same tables by the
+    same columns, as t1, t2, …, and of a FOREIGN KEY's columns no two rows have the same values.
+    Rows that it leaves out, as they refer to none, have no unit. ∎ Which rows of a unit are kept
+    doesn't depend on it: `Others.stored`, by which that is decided, are the same columns wherever
+    parents are read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 
 from dpsql.schema import Table
 from dpsql.schema.computed import Window
-from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Parent, Within
 
 
@@ -81,16 +81,10 @@ class Others:
         return tuple(parent for parent in self.parents if parent not in on_way)
 
     @property
-    def read(self) -> dict[str, str]:
-        """What is read in `way_to_unit`: column, under its name in the grain → SQL."""
+    def wanted(self) -> frozenset[str]:
+        """The columns that are read in `way_to_unit`, under their names in the grain."""
         refer = {p.above + name for p in self.left for name in p.join.columns}
-        wanted = refer.union(self.needed)
-        found = {name: column_of("t0", name) for name in self.stored if name in wanted}
-        for i, parent in enumerate(self.on_way, start=1):
-            names = parent.names.items()
-            found |= {name: column_of(f"t{i}", of) for of, name in names if name in wanted}
-            found |= {parent.matched: "true"} if parent.matched in wanted else {}
-        return found
+        return frozenset(refer.union(self.needed))
 
     @property
     def by_unit(self) -> bool:
@@ -119,8 +113,3 @@ def stored_columns(table: Table) -> list[str]:
     """Return the names of all columns that are stored in a table."""
     own = table.alone
     return [*own.columns, *own.undeclared]
-
-
-def column_of(place: str, *name: str) -> str:
-    """Write a column of an item after FROM; of its name the parts are given."""
-    return f"{place}.{quoted_name(''.join(name))}"
