@@ -270,7 +270,7 @@ def _combined(combination: RowCombination, tables: Sequence[Table]) -> Table:
     for table in tables:
         made = table.origin.tables if table.origin is not None else ()
         if table.origin is not None and made and table.origin.digest == combination.digest:
-            return table
+            return table.whole
         with suppress(SchemaError):  # it may be of pairs itself
             return _combined(combination, made)
     raise SchemaError(
@@ -313,6 +313,12 @@ def _named(tables: Sequence[Table], parts: tuple[str, ...]) -> Table:
 
 
 def _not_counted(tables: Sequence[Table], parts: tuple[str, ...]) -> SchemaError:
+    if any(table.chosen is not None and table.whole.is_called(parts) for table in tables):
+        return SchemaError(
+            f"This release has no other rows of {printable(parts[-1])} than those that its "
+            "statements choose.",
+            hint="choose rows by the same conditions as they do.",
+        )
     return SchemaError(
         f"This release has no table {printable('.'.join(parts))}.",
         hint=closest(parts[-1], [table.name for table in tables]),

@@ -42,6 +42,11 @@ class Chosen:
     """Columns that tell rows of a unit with the same place apart, if these are such."""
 
     @property
+    def places(self) -> int:
+        """How many places are chosen."""
+        return self.last - self.first + 1
+
+    @property
     def digest(self) -> str:
         """A hash of which rows they are: with another one, they are other rows."""
         made = self.path[1:], self.window, self.first, self.last

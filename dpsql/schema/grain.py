@@ -133,8 +133,8 @@ def chosen_rows(table: Table, chosen: Chosen) -> Table:
         raise InternalError("nothing bounds the rows that are chosen of a unit")
     rows, limits = min(known), dict(table.unit.limits)
     if chosen.apart:
-        most = chosen.last - chosen.first + 1
-        limits[chosen.apart] = min(most, limits.get(chosen.apart, most))
+        most = limits.get(chosen.apart, chosen.places)
+        limits[chosen.apart] = min(chosen.places, most)
     fewer = (RowLimit(*limit) for limit in sorted(limits.items()) if limit[1] < rows)
     unit = replace(table.unit, max_rows=rows, limits=tuple(fewer))
     (*before, name) = table.path

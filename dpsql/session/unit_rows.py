@@ -121,8 +121,10 @@ def with_units_cut(
 
 def _all_chosen(table: Table) -> bool:
     """Whether all rows count that are chosen of a unit."""
-    rows = None if table.chosen is None else table.chosen.rows
-    return rows is not None and rows <= table.contributions
+    chosen, limits = table.chosen, () if table.unit is None else table.unit.limits
+    if chosen is None or chosen.rows is None or chosen.rows > table.contributions:
+        return False
+    return all(limit.columns == chosen.apart and limit.rows >= chosen.places for limit in limits)
 
 
 def _count_cut(units: Table, k: int, *, grouped: bool) -> str:

@@ -398,7 +398,7 @@ def test_measurements_of_other_rows_are_not_used(session, tmp_path, other):
     with pytest.raises(UndeterminedError):
         session.query(sql.format(other), budget=0)
     for known in (release, loaded):
-        with pytest.raises((SchemaError, UndeterminedError)):
+        with pytest.raises(SchemaError, match="no other rows of orders than those"):
             known.query(sql.format(other))
 
 
@@ -477,6 +477,16 @@ def test_all_chosen_rows_count_so_none_are_reported_as_cut(con):
     kept = owned(con).execute("SELECT SUM(LEAST(n, 2)) FROM (SELECT COUNT(*) AS n FROM orders "
                               "GROUP BY customer_id)").fetchone()[0]  # fmt: skip
     assert round(found["a"]["n"][0]) == kept
+    each = {"a": total("SELECT DISTINCT customer_id, status FROM orders")}
+    with pytest.raises(SchemaError, match="No rows of units are left out"):
+        dpsql.Session(con, schema=units(orders=9)).release(each, budget=HUGE, report_cut=True)
+    unit = dpsql.Unit("customer_id", 9, max_rows_per={"region": 1})
+    limited = dpsql.Session(con, schema=dpsql.Schema({}, units={"orders": unit}))
+    found = limited.release({"a": total(placed("k <= 4"))}, budget=HUGE, report_cut=True)
+    many = f"SELECT customer_id FROM ({placed('k <= 4')}) GROUP BY customer_id, region HAVING "
+    many = f"SELECT COUNT(DISTINCT customer_id) FROM ({many} COUNT(*) > 1)"
+    ((true,),) = owned(con).execute(many).fetchall()
+    assert round(found["units_cut"]["units_cut"][0]) == true
 
 
 def test_the_table_itself_is_bound_to_its_unit_too(con):
@@ -516,6 +526,29 @@ def kept_by_unit_and_status(con, table):
     parameters, names = Parameters(), ["customer_id", "status"]
     sql = f"SELECT customer_id, status FROM ({kept_rows(table, names, parameters)})"
     return Counter(con.execute(sql, parameters.values).fetchall())
+
+
+def test_pairs_of_rows_are_chosen_too(con, tmp_path):
+    bounds = {"orders": 20, "addresses": 9, "addresses, orders": 60}
+    unit = dpsql.Unit("customer_id", bounds)
+    schema = dpsql.Schema({}, units={**units().units, "orders": unit, "addresses": unit})
+    session = dpsql.Session(con, schema=schema)
+    sql = (
+        "SELECT city, COUNT(*) AS n FROM (SELECT city, row_number() OVER (PARTITION BY {} ORDER BY "
+        "o.id, a.id) AS k FROM orders o JOIN addresses a ON o.customer_id = a.customer_id) WHERE "
+        "k <= 2 GROUP BY 1"
+    )
+    script = {name: sql.format(f"{name}.customer_id") for name in "oa"}
+    assert table_of(session, script["o"]).contributions == 2
+    release = session.release({**script, "q": by_status(FIRST)}, budget=HUGE)
+    release.save(tmp_path / "out")
+    true = dict(owned(con).execute(script["o"]).fetchall())
+    for known in (release, dpsql.Release.load(tmp_path / "out")):
+        for one in script.values():
+            rows = known.query(one).select("city", "n").rows()
+            assert dict(rows) == pytest.approx(true, abs=0.1)
+        with pytest.raises(SchemaError):
+            known.query(script["o"].replace("<= 2", "<= 3"))
 
 
 def test_views_and_ids_of_several_columns(con):

@@ -159,7 +159,7 @@ def _told_apart(window: UnitWindow, table: Table) -> tuple[BoundExpr, ...] | Non
     finer = tuple(part for part in window.partition if not _is_of_unit(part, table))
     read = {name for part in finer for name in part.attributes | part.by_row}
     listed = {n for n, d in table.columns.items() if n in table.enforced and not d.coarse}
-    return finer if read <= listed and not window.told else None
+    return finer if read <= listed and _of_unit(table).issuperset(window.told) else None
 
 
 def _values(parts: Sequence[BoundExpr], table: Table) -> int:
@@ -177,11 +177,20 @@ def _columns_of(parts: Sequence[BoundExpr], table: Table) -> tuple[str, ...]:
 
 def _is_of_unit(part: BoundExpr, table: Table) -> bool:
     """Whether an expression is the same in all rows of a unit: of its id, or of its own row."""
-    unit = table.unit
-    if unit is None or part.relations:
-        return False
+    return not part.relations and (part.attributes | part.by_row) <= _of_unit(table)
+
+
+def _of_unit(table: Table) -> set[str]:
+    """Return columns that are the same in all rows of a unit."""
+    unit, sides = table.unit, table.origin.sides if table.origin is not None else ()
+    if unit is None:
+        return set()
     own = {*unit_columns(table), *(() if unit.joins else dict(unit.columns))}
     for parent in table.parents:  # each comes after the one that refers to it
         if parent.join.enforced and {parent.above + name for name in parent.join.columns} <= own:
             own |= {parent.matched, *parent.names.values()}
-    return (part.attributes | part.by_row) <= own
+    for side in sides:  # of a combination
+        if not side.above:
+            inside = _of_unit(side.table)
+            own |= {joined for of, joined in side.names.items() if of in inside}
+    return own
