@@ -224,7 +224,7 @@ class Ledger:
         )  # fmt: skip
         what = self.id, purpose, cost
         unsure = owner.settle(what)
-        with self._store.writing() as now:
+        with owner.doubting(what, charge.request), self._store.writing() as now:
             before = now.history.entries.get(unsure)
             if before is not None and before.state == "charged":
                 owner.begin(before.request)
@@ -237,9 +237,7 @@ class Ledger:
             left = now.history.remaining
             if left is not None and not now.history.covers(charge.amounts):
                 raise refusals.too_much(asked, cost, left)
-            owner.doubt(what, charge.request)
             seq = now.append(charge)
-        owner.settle(what)
         owner.begin(charge.request)
         return Receipt(self.id, seq, charge.request, cost, purpose)
 

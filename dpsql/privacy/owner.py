@@ -11,9 +11,12 @@ import hashlib
 import os
 import socket
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+
+from dpsql.errors import LedgerError
 
 _in_flight: set[str] = set()
 """Requests that this process charged and has not handed out. Sets are safe to share by threads; a
@@ -40,15 +43,23 @@ def end(request: str) -> None:
     _in_flight.discard(request)
 
 
-def doubt(what: Hashable, request: str) -> None:
-    """Note that this process is about to record a charge for something."""
-    _doubted[what] = this_process(), request
+@contextmanager
+def doubting(what: Hashable, request: str) -> Iterator[None]:
+    """Note, if the block fails, that it may have recorded a charge for something all the same.
+
+    Only then: what is still being charged is of whoever charges it.
+    """
+    try:
+        yield
+    except (LedgerError, KeyboardInterrupt):
+        _doubted[what] = this_process(), request
+        raise
 
 
 def settle(what: Hashable) -> str:
     """Return the charge of which this process wasn't told whether it was recorded, at most once.
 
-    Nothing was measured with it: that needs to be told. Empty if there is none.
+    Nothing was measured with it, as its call has failed. Empty if there is none.
     """
     process, request = _doubted.pop(what, ("", ""))
     return request if process == this_process() else ""

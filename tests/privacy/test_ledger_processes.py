@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction as Q
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from dpsql.errors import BudgetError, LedgerError
 from dpsql.privacy import Budget, Ledger
+from dpsql.privacy.store import Writing
 from tests.privacy.ledger_tools import PURPOSE, python, spend
 
 
@@ -43,6 +45,48 @@ def test_threads(ledger: Ledger) -> None:
     assert results.count("spent") == 14
     assert len(results) == 32
     assert ledger.remaining == Q(4, 100)
+
+
+def test_what_is_being_charged_is_not_found_by_others(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same question twice at once is charged twice: one charge is good for one measurement."""
+    writing, other = ledger.store.writing, []
+
+    @contextmanager
+    def and_another() -> Iterator[Writing]:
+        with writing() as now:
+            yield now
+        monkeypatch.undo()
+        other.append(spend(ledger))  # after the first one's commit, before it knows
+
+    monkeypatch.setattr(ledger.store, "writing", and_another)
+    first = spend(ledger)
+    assert {first.request, other[0].request} == {e.request for e in ledger.entries()}
+    assert ledger.spent == Q(2, 5)
+
+
+def test_a_charge_of_which_nobody_was_told_is_found_once(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = ledger.store.writing
+
+    @contextmanager
+    def untold() -> Iterator[Writing]:
+        with writing() as now:
+            yield now
+        raise LedgerError("The connection was lost.")
+
+    monkeypatch.setattr(ledger.store, "writing", untold)
+    with pytest.raises(LedgerError):
+        spend(ledger)
+    monkeypatch.undo()
+    (lost,) = ledger.entries()
+    assert spend(ledger, 0.2).request != lost.request
+    assert spend(ledger, plan="another").request != lost.request
+    assert spend(ledger).request == lost.request
+    assert spend(ledger).request != lost.request
+    assert len(ledger.entries()) == 4
 
 
 EIGHT = """

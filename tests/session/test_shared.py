@@ -163,7 +163,8 @@ def test_who_is_bound_first_decides(commands: Commands, address: str) -> None:
     [
         {"ledger": "../x"},
         {"ledger": 7},
-        {"data": ""},
+        {"data": "x"},
+        {"data": "", "path": "/x"},
         {"path": "/x"},
         {"dpsql ledger": 3},
         {"dpsql ledger": True},
@@ -177,6 +178,13 @@ def test_pointers_that_are_none(
     found = json.loads(commands.ledger.read_text())
     commands.ledger.write_text(json.dumps(found | change))
     refused(commands.db, address, "neither a ledger nor a pointer|format version 5")
+
+
+def test_a_pointer_for_moved_rows_that_were_not_moved(commands: Commands, address: str) -> None:
+    begin(commands.db, address)
+    found = json.loads(commands.ledger.read_text())
+    commands.ledger.write_text(json.dumps(found | {"data": ""}))
+    refused(commands.db, address, "server doesn't know")
 
 
 def test_a_pointer_says_nothing_of_the_server(commands: Commands, address: str) -> None:
