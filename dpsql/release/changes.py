@@ -95,9 +95,9 @@ def only_adds(before: Mapping[str, str], table: Table) -> bool:
 
 def explained(error: StaleSchemaError, before: Mapping[str, str], table: Table) -> StaleSchemaError:
     """Say what changed since a table was described so, as far as that is known."""
-    if not before:  # as of a table that was only referred to, or looked into
-        return error
     before, now = _columns(before), _columns(table.described)
+    if not before or not now:  # as of a table that was only referred to; or of chosen rows
+        return error
     kinds = {
         "other domains": [n for n, of in before.items() if of and now.get(n) not in {None, "", of}],
         "no domain any more": [n for n, of in before.items() if of and now.get(n) == ""],

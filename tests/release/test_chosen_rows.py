@@ -504,6 +504,16 @@ def test_the_table_itself_is_bound_to_its_unit_too(con):
     assert spent is None or spent >= 4
 
 
+def test_nothing_is_said_to_be_missing_where_another_number_of_chosen_rows_counts(con):
+    asked = total(placed("k <= 9"))
+    session = dpsql.Session(con, schema=units(orders=2))
+    session.query(asked, budget=ONE)
+    with pytest.raises(dpsql.StaleSchemaError, match="changed") as caught:
+        session.redeclared(schema=units(orders=3)).query(asked, budget=ONE)
+    assert "not now" not in str(caught.value)
+    session.redeclared(schema=units(orders=3), accept_schema=True).query(asked, budget=ONE)
+
+
 def test_a_column_that_is_altered_makes_a_plan_stale(con, session):
     table = table_of(session, by_status(FIRST))
     session._data.verify(table)
