@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -72,8 +72,8 @@ def combined_rows(
         write: see `CombinedRows`.
     """
     found = carried(combination.sources[0], root, rows)
-    base = combination.base(replace(found, column=root))
-    return combination.table(found, CombinedRows(combination, base, write))
+    made = CombinedRows(combination, combination.base(found), write)
+    return combination.table(found, made)
 
 
 def carried(table: Table, root: str, rows: int) -> ResolvedUnit:

@@ -65,11 +65,15 @@ def goes_with(source: Source, table: Table, *, same_schema: bool) -> bool:
 
 def unchanged(source: Source, table: Table) -> bool:
     """Whether the columns that were measured, and what else decides on counts, are the same."""
+    return table.unit is None and same_columns(source, table) and not source.measures
+
+
+def same_columns(source: Source, table: Table) -> bool:
+    """Whether the columns that were measured are described as they were then."""
     then, now = source.described, dict(table.described)
     # A derived key of which nobody asks now is what it was: its name says all that it is.
     now = {n: of for n, of in then.items() if of.startswith(DERIVED)} | now
-    alike = all(now.get(name) and _alike(then.get(name, ""), now[name]) for name in source.sizes)
-    return table.unit is None and alike and not source.measures
+    return all(now.get(name) and _alike(then.get(name, ""), now[name]) for name in source.sizes)
 
 
 def _alike(one: str, other: str) -> bool:

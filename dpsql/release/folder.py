@@ -27,7 +27,8 @@ from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, pr
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Entry, Ledger
 from dpsql.privacy.files import sync_folder
-from dpsql.release.changes import unchanged
+from dpsql.privacy.purpose import ChargedTable
+from dpsql.release.changes import same_columns, unchanged
 from dpsql.release.document import MAX_BYTES, DescribedColumn, DescribedFile, malformed, read, write
 from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
@@ -35,6 +36,7 @@ from dpsql.release.frames import DESCRIBED, Frames, slices
 from dpsql.release.measurements import decode, encode
 from dpsql.release.parquet import read_parquet
 from dpsql.release.tables import identity_of
+from dpsql.schema import Table
 
 DOCUMENT = "release.json"
 MEASUREMENTS = "release.measurements.parquet"
@@ -345,10 +347,23 @@ def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source
                 return False
             if rows.setdefault(charged.table if several else "", charged.rows) != charged.rows:
                 return False
-            same = charged.schema == table.fingerprint
-            if not same and (own or not unchanged(source, table)):
+            if not _is_described(charged, source, table, own=own):
                 return False
     return True
+
+
+def _is_described(charged: ChargedTable, source: Source, table: Table, *, own: bool) -> bool:
+    """Whether a table is described as it was when it was charged for and measured.
+
+    A charge has the description of what is stored. How columns are described that were measured of
+    a view, or of rows that are made of stored ones, is kept with the measurements.
+    """
+    stored = table.stored
+    if charged.schema != stored.fingerprint:
+        return not own and unchanged(source, table)
+    if table.fingerprint == stored.fingerprint:
+        return True
+    return table.contributions == stored.contributions and same_columns(source, table)
 
 
 def _place(entry: Entry | None) -> Earlier | None:

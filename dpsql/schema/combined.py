@@ -132,7 +132,8 @@ class RowCombination:
     def base(self, unit: ResolvedUnit) -> Table:
         """Return what is charged for: whatever is equal besides the units."""
         (database, schema, *_) = self.sources[0].path
-        return Table(self.name, {}, path=(database, schema, self.name), unit=unit)
+        own = replace(unit, column=unit.name)
+        return Table(self.name, {}, path=(database, schema, self.name), unit=own)
 
 
 def made_of(table: Table) -> tuple[Table, ...]:
@@ -244,9 +245,8 @@ class OfCombination:
         return self.combination.sides
 
 
-@dataclass(frozen=True)
-class KnownPairs(OfCombination):
-    """A combination of which no rows are at hand, as a saved release has it."""
+class _NotAtHand:
+    """What is so of rows of a saved release: there are none."""
 
     roots: tuple[Path, ...] = ()
     state: str = ""
@@ -258,6 +258,21 @@ class KnownPairs(OfCombination):
 
     def check_unchanged(self) -> None:
         """There are no files."""
+
+
+@dataclass(frozen=True)
+class KnownPairs(_NotAtHand, OfCombination):
+    """A combination, as a saved release has it."""
+
+
+@dataclass(frozen=True)
+class KnownRows(_NotAtHand):
+    """Which rows a view has, as a saved release has it."""
+
+    base: Table
+    digest: str
+    tables: tuple[Table, ...] = ()
+    sides: tuple[Parent, ...] = ()
 
 
 def combination_of(table: Table) -> RowCombination | None:

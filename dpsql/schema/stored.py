@@ -18,7 +18,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dpsql.errors import SchemaError
-from dpsql.schema.combined import Place, RowCombination, combination_of, known_pairs
+from dpsql.schema.combined import (
+    KnownRows,
+    Place,
+    RowCombination,
+    combination_of,
+    known_pairs,
+)
 from dpsql.schema.domain import INTEGER_TYPES, Domain, NumberBounds, Outside, Value
 from dpsql.schema.expressions import check_expressions, read_expressions
 from dpsql.schema.grain import grain
@@ -48,7 +54,7 @@ from dpsql.schema.stored_units import (
     is_path,
     require,
 )
-from dpsql.schema.table import Parent, Table
+from dpsql.schema.table import Origin, Parent, Table
 
 _COLUMN_TYPE = re.compile(
     r"|DOUBLE|FLOAT|DATE|TIMESTAMP( WITH TIME ZONE)?|DECIMAL\(\d\d?,\d\d?\)", re.ASCII
@@ -199,6 +205,7 @@ class _Table(Shape, frozen=True):
     made_of: tuple[_Table, ...] = ()
     equal: tuple[tuple[Place, Place], ...] = ()
     chosen: StoredChosen | None = None
+    below: _Below | None = None
 
     def read(self) -> Table:
         columns = {column.name: column.read() for column in self.columns}
@@ -227,8 +234,10 @@ class _Table(Shape, frozen=True):
             filled=frozenset(self.filled),
             expressions=expressions,
             derived={key.name: key.digest for key in self.derived},
+            origin=None if self.below is None else self.below.read(),
             chosen=None if self.chosen is None else self.chosen.read(),
         )
+        require(self.below is None or not self.made_of)
         require(table.unit is not None or table.chosen is None)
         require(len(self.parents) <= MAX_JOINS)
         parents = [parent.read() for parent in self.parents]
@@ -237,6 +246,17 @@ class _Table(Shape, frozen=True):
         made = tuple(one.read() for one in self.made_of)
         equal = frozenset(map(frozenset, self.equal))
         return known_pairs(table, RowCombination(made, equal)) if made else grain(table, parents)
+
+
+class _Below(Shape, frozen=True):
+    """What a view is charged for as, and which rows of that it has."""
+
+    base: _Table
+    digest: str
+
+    def read(self) -> KnownRows:
+        require(self.base.below is None)
+        return KnownRows(self.base.read(), self.digest)
 
 
 def table_to_json(table: Table) -> dict[str, Any]:
@@ -296,7 +316,12 @@ def _written(table: Table) -> _Table:
         tuple(map(_written, pairs.sources)) if pairs else (),
         tuple((a, b) for a, b in sorted(map(sorted, pairs.equal))) if pairs else (),
         None if own.chosen is None else StoredChosen.written(own.chosen),
+        None if pairs or table.origin is None else _below(table.origin),
     )
+
+
+def _below(origin: Origin) -> _Below:
+    return _Below(_written(origin.base), origin.digest)
 
 
 def _ends(bounds: NumberBounds) -> tuple[str, str]:
