@@ -99,6 +99,11 @@ def decimal(width: int, scale: int) -> RowType:
     return RowType("DECIMAL", min(max(width, scale, 1), MOST_DIGITS), scale)
 
 
+def is_enum(text: str) -> bool:
+    """Whether a type is one of labels, whose order is its own; with these or without."""
+    return text.strip().upper().partition("(")[0] == "ENUM"
+
+
 def row_type(text: str) -> RowType:
     """Return the type of a name, for example of a column in DuckDB's catalog.
 
@@ -106,7 +111,7 @@ def row_type(text: str) -> RowType:
         UnsupportedSqlError: values of this type can't stand in a row expression.
     """
     name = text.strip().upper()
-    if name.startswith("ENUM("):
+    if is_enum(name):
         return VARCHAR
     name = _ALIASES.get(name, name)
     if name == "DECIMAL":

@@ -15,9 +15,10 @@ Guarantees:
     the functions below, each of which is a function of the multiset of what it is given: how many
     there are, or how many that differ; their sum, as exact integers or decimals, and what that is
     divided by how many; whether all are true, or one; the least or the largest of values of which
-    equal ones are the same, texts by their bytes. Not among them are those that look at an order
-    which SQL leaves open (FIRST, ANY_VALUE, MODE, ARG_MIN, STRING_AGG), or that round as they go
-    (SUM and AVG of DOUBLE): of these, rows of other units decide, by how a scan is cut into pieces.
+    equal ones are the same, texts by their bytes, labels as their ENUM has them. Not among them are
+    those that look at an order which SQL leaves open (FIRST, ANY_VALUE, MODE, ARG_MIN, STRING_AGG),
+    or that round as they go (SUM and AVG of DOUBLE): of these, rows of other units decide, by how a
+    scan is cut into pieces.
     What they are given, and the condition on rows, are total functions of one row, or of that and
     the one that it is for (`write.py`). A sum can't overflow: of integers of at most 64 bits and of
     decimals of at most 18 digits, fewer than 2^63 rows add up to less than 2^127, and to less than
@@ -52,10 +53,12 @@ from dpsql.rows.types import (
     VARCHAR,
     RowType,
     decimal,
+    is_enum,
 )
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
+from dpsql.schema.names import quoted_name
 from dpsql.schema.table import Within
 
 AGGREGATES = (
@@ -193,7 +196,7 @@ def aggregated(function: str, argument: RowExpression | None, writer: RowWriter)
     if function == "count":
         return Aggregated(BIGINT, (call("count", written.sql), ""), whole(0))
     if function == "count_distinct":
-        differing = f"system.main.count(DISTINCT {_same_bytes(written)})"
+        differing = f"system.main.count(DISTINCT {_in_order(argument, writer)})"
         return Aggregated(BIGINT, (differing, ""), whole(0))
     if function in {"sum", "avg"}:
         return _added(function, written)
@@ -201,8 +204,8 @@ def aggregated(function: str, argument: RowExpression | None, writer: RowWriter)
     if function in {"bool_and", "bool_or"}:
         if type_ != BOOLEAN:
             raise _unsupported(function.upper(), type_)
-    elif type_ == VARCHAR:  # the text itself, of that with the least or the largest bytes
-        plain = call(f"arg_{function}", written.sql, _same_bytes(written))
+    elif type_ == VARCHAR:  # the text itself, of that which comes first or last
+        plain = call(f"arg_{function}", written.sql, _in_order(argument, writer))
     elif not type_.is_exact and not type_.is_time:
         raise _unsupported(function.upper(), type_)
     return Aggregated(type_, (plain, ""), "NULL")
@@ -224,8 +227,11 @@ def _added(function: str, written: RowSql) -> Aggregated:
     return Aggregated(DOUBLE, (divided, between, " AS DOUBLE))"), "NULL")
 
 
-def _same_bytes(written: RowSql) -> str:
-    """Write what tells values apart, whatever collation there is."""
+def _in_order(value: RowExpression, writer: RowWriter) -> str:
+    """Write what values are told apart and sorted by: bytes, or an ENUM as it is stored."""
+    if isinstance(value, RowColumn) and is_enum(writer.types[value.name]):
+        return quoted_name(value.name)
+    written = writer.write(value)
     return call("encode", written.sql) if written.type == VARCHAR else written.sql
 
 

@@ -77,6 +77,7 @@ from dpsql.rows.types import (
     RowType,
     common_type,
     decimal,
+    is_enum,
     row_type,
 )
 from dpsql.schema.names import quoted_name
@@ -98,7 +99,7 @@ class RowWriter:
     """
 
     def __init__(self, types: Mapping[str, str]) -> None:
-        self._types = types
+        self.types = types
         self._written: dict[RowExpression, RowSql] = {}
 
     def write(self, expression: RowExpression) -> RowSql:
@@ -144,11 +145,10 @@ class RowWriter:
         return self._SHAPES[shape](self, expression)
 
     def _column(self, name: str) -> RowSql:
-        if name not in self._types:
+        if name not in self.types:
             raise SchemaError(f"There is no column {printable(name)[:100]}.")
-        declared = self._types[name]
-        type_, sql = row_type(declared), quoted_name(name)
-        if declared.upper().startswith("ENUM("):
+        type_, sql = row_type(self.types[name]), quoted_name(name)
+        if is_enum(self.types[name]):
             sql = f"{sql}::VARCHAR"
         return RowSql(sql, type_, type_.limits)
 

@@ -7,6 +7,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import LedgerError, SchemaError, SqlError, StaleSchemaError, UnsupportedSqlError
+from tests.helpers.inserted import insert
 from tests.release.test_private_joins import (
     HUGE,
     STAFF,
@@ -406,3 +407,19 @@ def test_noisy_answers_are_joined_as_the_public_table_of_the_hint(con, session):
     again = dpsql.Session(con, schema=units(), public={"chosen": frame})
     ((expected,),) = con.execute(sql.format(f"({chosen})")).fetchall()
     assert again.query(sql.format("chosen"), budget=HUGE)["k"][0] == pytest.approx(expected, 0.01)
+
+
+@pytest.mark.parametrize("extra", ["", ", COUNT(DISTINCT level) AS many"])
+@pytest.mark.parametrize("level", ["low", "high"])
+def test_labels_of_an_enum_are_in_its_order(level, extra):
+    """Which isn't that of the alphabet."""
+    con = duckdb.connect()
+    con.execute("CREATE TYPE level AS ENUM ('low', 'middle', 'high')").fetchall()
+    con.execute("CREATE TABLE stays (person INTEGER, level level)").fetchall()
+    insert(con, "stays", [(i % 7, ["low", "high", "middle", None][i % 4]) for i in range(15)])
+    for least in ("MIN", "MAX"):
+        sql = f"SELECT COUNT(*) AS n FROM (SELECT person, {least}(level) AS m{extra} FROM stays "
+        sql += f"GROUP BY person) WHERE m = '{level}'"
+        unit = dpsql.Unit("person", max_rows=3)
+        found = dpsql.query(con, sql, budget=HUGE, unit=unit)["n"][0]
+        assert found == pytest.approx(con.execute(sql).fetchall()[0][0], abs=0.1)

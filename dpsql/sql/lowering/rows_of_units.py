@@ -14,12 +14,10 @@ from dpsql.rows.windows import CHOSEN, SHIFTED, RowsWindow, WindowCall, WindowOr
 from dpsql.rows.within import RowsWithin, rows_within
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
-from dpsql.schema.grain import beside, with_computed
-from dpsql.schema.grain import stored_type as stored_as
+from dpsql.schema.grain import beside, stored_type, with_computed
 from dpsql.sql.binding.expressions import BoundExpr, render
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, WindowSort
 from dpsql.sql.lowering.measures import RowReader
-from dpsql.sql.lowering.stored_values import stored_type
 from dpsql.sql.sandbox.database import Sandbox
 
 _ONE_OF = frozenset({*SHIFTED, *CHOSEN, "min", "max"})
@@ -83,7 +81,7 @@ class RowsOfUnits:
         reader = RowReader(self._sandbox, read, rows.source)
         holds = [reader.expression(_placed(one, places)) for one in rows.conditions]
         value = None if rows.value is None else reader.expression(_placed(rows.value, places))
-        types = dict(read.undeclared) | {n: stored_type(d) for n, d in read.columns.items()}
+        types = dict(read.undeclared) | {name: stored_type(read, name) for name in read.columns}
         condition = row.all_of(holds) if holds else None
         found = rows_within(rows.name, table, rows.pairs, (rows.function, value), condition, types)
         if any(one.name in found.outside for one in made if isinstance(one, RowsWindow)):
@@ -97,14 +95,14 @@ class RowsOfUnits:
     def _window(self, rows: UnitWindow) -> RowsWindow:
         table = self._so_far(rows.around)
         reader = RowReader(self._sandbox, table, rows.source)
-        types = dict(table.undeclared) | {n: stored_type(d) for n, d in table.columns.items()}
+        types = dict(table.undeclared) | {name: stored_type(table, name) for name in table.columns}
         holds = [reader.expression(one) for one in rows.conditions]
         asked = WindowCall(
             rows.function,
             tuple(map(reader.expression, rows.arguments)),
             rows.numbers,
             tuple(map(reader.expression, rows.partition)),
-            tuple((name, stored_as(table, name)) for name in rows.told),
+            tuple((name, stored_type(table, name)) for name in rows.told),
             tuple(_sorted(one, table, reader) for one in rows.order),
             rows.frame,
             row.all_of(holds) if holds else None,
@@ -155,7 +153,7 @@ def _sorted(one: WindowSort, table: Table, reader: RowReader) -> WindowOrder:
     if isinstance(node, exp.Column):
         listed = table.columns if node.name.startswith("__a") else table.undeclared
         name = list(listed)[int(node.name[3:])]
-        if stored_as(table, name).upper().startswith("ENUM"):
+        if stored_type(table, name).upper().startswith("ENUM"):
             found = row.RowColumn(name)
             return WindowOrder(found, one.descending, one.nulls_first, stored=True)
     return WindowOrder(reader.expression(one.value), one.descending, one.nulls_first)
