@@ -61,6 +61,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let go of them: Polars would name all that is still there when the process ends."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[postgres.Postgres]:
     with postgres.server() as found:

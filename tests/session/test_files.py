@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import dpsql
 from dpsql.cli import main
-from dpsql.engines import duckdb as engine
+from dpsql.engines.duckdb import engine
 from tests.helpers.changes import change_while_planning
 from tests.session.tools import BUDGET
 

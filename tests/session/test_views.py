@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines import duckdb as engine
+from dpsql.engines.duckdb import engine
 from tests.helpers.changes import change_while_planning
 from tests.session.tools import BUDGET, BY_SEX, TOTAL
 
