@@ -59,6 +59,9 @@ class Before:
         )
 
 
+NOTHING = Before()
+
+
 def measured_source(
     plan: Plan, script: Script, measured: NoisyMeasurements, before: Before
 ) -> tuple[Source, ...]:
@@ -162,13 +165,21 @@ def from_plan(
     return Release(facts, _frames(script, answers, facts, sources), encode(sources), plan)
 
 
-def from_before(script: Script, before: Before, request: Request) -> Release:
+def from_before(
+    script: Script, before: Before, request: Request, others: Before = NOTHING
+) -> Release:
     """Make a release from earlier measurements alone; it costs nothing.
+
+    Args:
+        script: what is asked.
+        before: what was measured of its tables.
+        request: how answers are to be shown.
+        others: what was measured of tables whose totals were compared with those of its own.
 
     Raises:
         UndeterminedError: they don't determine what is asked.
     """
-    return _made(script, before, request, "none: nothing new was measured")
+    return _made(script, before, request, "none: nothing new was measured", others)
 
 
 def again(
@@ -203,18 +214,25 @@ def again(
     return release.with_facts(facts)
 
 
-def _made(script: Script, before: Before, request: Request, objective: str) -> Release:
-    answers = answers_of(script, before.sources)
+def _made(
+    script: Script,
+    before: Before,
+    request: Request,
+    objective: str,
+    others: Before = NOTHING,
+) -> Release:
+    answers = answers_of(script, before.sources, others.sources)
     if answers.reconstruction is None:
         raise InternalError("measurements were read without their variances")
     expected = error_table(answers.reconstruction, script.workload)
     facts = replace(
         _resting(unmeasured(script, expected, objective), script, before, request),
         rmse=_rmse(expected),
+        earlier=(*before.earlier, *others.earlier),
         laplace=any(is_laplace(source.measured) for source in before.sources),
     )
     frames = _frames(script, answers, facts, before.sources)
-    return Release(facts, frames, encode(before.sources))
+    return Release(facts, frames, encode((*before.sources, *others.sources)))
 
 
 def _frames(

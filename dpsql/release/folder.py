@@ -332,14 +332,25 @@ def _by_entry(facts: Facts, sources: Sequence[Source]) -> list[Sequence[Source]]
 
 
 def _are_of(facts: Facts, held: Sequence[Entry], parts: Sequence[Sequence[Source]]) -> bool:
-    """Whether charges were for the same rows, and measurements fit tables as they are described."""
+    """Whether charges were for the same rows, and measurements fit tables as they are described.
+
+    Earlier ones may be of further tables, whose totals were compared with those of the release.
+    Nothing is said of how these are described: it has to be the same for all charges.
+    """
     several = {identity_of(table): table for table in facts.tables} if facts.others else {}
+    asked = {"", *map(identity_of, facts.tables)}
+    beside: dict[str, ChargedTable] = {}
     rows: dict[str, tuple[str, str, str]] = {}
     for entry, part in zip(held, parts, strict=True):
         own = facts.receipt is not None and entry is held[-1]
         if own and not several.keys() <= {source.table for source in part}:
             return False
         for source in part:
+            if not own and source.table not in asked:
+                other = entry.purpose.of(source.table)
+                if other is None or beside.setdefault(source.table, other) != other:
+                    return False
+                continue
             (first, *others) = entry.purpose.tables
             charged = entry.purpose.of(source.table) if source.table or others else first
             table = several.get(source.table) if several else facts.table

@@ -131,8 +131,8 @@ class Release(Mapping[str, pl.DataFrame]):
         check_confidence(confidence)
         check_above(groups_above=groups_above)
         tables, frames = self._facts.tables, public or {}
-        tables, sources = asked_of(sql, tables, self.sources, frames)
-        return requery(sql, tables, sources, frames, confidence, groups_above)
+        asked = asked_of(sql, tables, frames)
+        return requery(sql, asked, self.sources, frames, confidence, groups_above)
 
     def summary(self) -> str:
         """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""

@@ -10,17 +10,26 @@ from itertools import chain
 import numpy as np
 import polars as pl
 
-from dpsql.errors import ReleaseFormatError, SchemaError, SqlError, UndeterminedError, printable
+from dpsql.errors import (
+    ReleaseFormatError,
+    ResourceLimitError,
+    SchemaError,
+    SqlError,
+    UndeterminedError,
+    printable,
+)
 from dpsql.hints import spend
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.certify import is_laplace
-from dpsql.planner.reconstruction.base import Missing
+from dpsql.planner.mechanisms.measures import parts
+from dpsql.planner.reconstruction.among import AmongOthers
+from dpsql.planner.reconstruction.base import Missing, Reconstruction
 from dpsql.planner.reconstruction.lines import along, common_cuts, lies_on
 from dpsql.planner.reconstruction.sources import Source, of_table, splits
 from dpsql.planner.reuse.planning import Past, alone, known
 from dpsql.release.answers import Answers
 from dpsql.release.frames import AnsweredFrames
-from dpsql.release.tables import identity_of, lifted
+from dpsql.release.tables import Beside, beside, identity_of, lifted
 from dpsql.schema import Table
 from dpsql.schema.chosen import Chosen
 from dpsql.schema.combined import RowCombination, made_of
@@ -36,16 +45,21 @@ LISTED = 5
 """Attribute sets that a message names."""
 
 
-def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
+def answers_of(script: Script, sources: Sequence[Source], others: Sequence[Source] = ()) -> Answers:
     """Answer a script from earlier measurements alone.
 
     Args:
         script: compiled over cells as fine as those of the sources, see `sources.splits`.
         sources: measurements of the same table.
+        others: those of tables that aren't asked. If totals of theirs were compared with those of
+            the tables that are, they say something of these.
 
     Raises:
         UndeterminedError: they don't determine what is asked.
     """
+    compared = beside(script, sources, others)
+    if compared is not None:
+        return _beside_others(script, sources, compared)
     sources = [s for s in lifted(script, sources) if s.reading != "adaptive"]
     if len(sources) == 1 and not sources[0].combines:
         return _from_one(script, sources[0])
@@ -57,6 +71,23 @@ def answers_of(script: Script, sources: Sequence[Source]) -> Answers:
         )
     values = combination.values([s.values for s in past.sources if s.values is not None])
     return Answers.measured(script.workload, combination.reconstruction, values)
+
+
+def _beside_others(script: Script, sources: Sequence[Source], compared: Beside) -> Answers:
+    """Answer with what is known of totals of tables that aren't asked."""
+    past = Past(compared.sources, compared.merged)
+    try:
+        found, lacking = known(compared.workload, past, compared.others)
+    except ResourceLimitError:  # what was measured of the others is too large
+        return answers_of(script, sources)
+    if lacking:
+        return answers_of(script, sources)  # which says what is lacking
+    values = found.values([s.values for s in past.sources if s.values is not None])
+    reconstruction: Reconstruction = found.reconstruction
+    if compared.one is not None:
+        measures = {part.measure for part in parts(compared.workload)}
+        reconstruction = AmongOthers(compared.one, reconstruction, measures)
+    return Answers.measured(script.workload, reconstruction, values)
 
 
 def _from_one(script: Script, source: Source) -> Answers:
@@ -120,25 +151,21 @@ def _undetermined(
 
 
 def asked_of(
-    sql: str,
-    tables: Sequence[Table],
-    sources: Sequence[Source],
-    public: Mapping[str, pl.DataFrame],
-) -> tuple[tuple[Table, ...], tuple[Source, ...]]:
-    """Return which of a release's tables one SQL text is over, and what was measured of them.
+    sql: str, tables: Sequence[Table], public: Mapping[str, pl.DataFrame]
+) -> tuple[Table, ...]:
+    """Return which of a release's tables one SQL text is over.
 
     Raises:
         SqlError, SchemaError, ResourceLimitError: it is over none of them, or malformed.
     """
     if len(tables) == 1:
-        return tuple(tables), tuple(sources)
+        return tuple(tables)
     script = _compiled(sql, tables, public)
     found = {table.path: table for table in tables}
     for table in script.tables:
         if table.path not in found:  # rows of others refer to those of this one
             raise _not_counted(tables, (table.name,))
-    asked = tuple(found[table.path] for table in script.tables)
-    return asked, tuple(chain.from_iterable(of_table(sources, identity_of(t)) for t in asked))
+    return tuple(found[table.path] for table in script.tables)
 
 
 def requery(
@@ -151,14 +178,24 @@ def requery(
 ) -> pl.DataFrame:
     """Answer one SQL text from earlier measurements of its tables, without a database.
 
+    Args:
+        sql: the text.
+        tables: those that it is over.
+        sources: what was measured of them, and of others.
+        public: name → frame.
+        confidence: for interval columns.
+        groups_above: leaves out groups that may be empty.
+
     Raises:
         UndeterminedError: they don't determine what is asked.
         SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
         ReleaseFormatError: the measurements were changed.
     """
     try:
-        measured = {table.path: _TableBefore.of(table, tables, sources) for table in tables}
+        measured = {table.path: _TableBefore.of(table, sources) for table in tables}
         counted = [of.table for of in measured.values()]
+        about = {"", *map(identity_of, tables)}
+        others = [source for source in sources if source.table not in about]
 
         def known(table: Table) -> _TableBefore:
             if table.path not in measured:
@@ -176,13 +213,13 @@ def requery(
                 from_zero=from_zero,
             )
             own = chain.from_iterable(known(table).along(table) for table in script.tables)
-            answers = answers_of(script, tuple(own))
+            answers = answers_of(script, tuple(own), others)
             return AnsweredFrames(script.statements, answers, confidence).frame("query")
 
         try:
             return answered(from_zero=False)
         except UndeterminedError:
-            if any(source.measures for source in sources):
+            if any(source.measures for of in measured.values() for source in of.sources):
                 with suppress(UndeterminedError):  # sums may be from zero, as with Laplace noise
                     return answered(from_zero=True)
             raise
@@ -203,9 +240,9 @@ class _TableBefore:
     """Where its lines were cut."""
 
     @classmethod
-    def of(cls, table: Table, tables: Sequence[Table], sources: Sequence[Source]) -> _TableBefore:
+    def of(cls, table: Table, sources: Sequence[Source]) -> _TableBefore:
         """Return what was measured of one of some tables."""
-        own = tuple(sources) if len(tables) == 1 else of_table(sources, identity_of(table))
+        own = of_table(sources, identity_of(table))
         return cls(_counted(table, own), own, common_cuts(own, {}))
 
     def along(self, known: Table) -> list[Source]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -16,7 +16,8 @@ from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.request import digest
 from dpsql.schema import Table
 from dpsql.sql.compiled import Script
-from dpsql.workload.several import UnitTable
+from dpsql.workload import Workload
+from dpsql.workload.several import UnitTable, over_all
 
 
 def identity_of(table: Table) -> str:
@@ -107,6 +108,55 @@ def _with(source: Source, difference: Difference, names: Mapping[str, str], nois
         differences=(*source.differences, own),
         values={**(source.values or {}), own.space: noisy},
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """What is asked, beside tables that aren't and whose totals were compared with what is."""
+
+    workload: Workload
+    merged: Mapping[str, Ints]
+    sources: tuple[Source, ...]
+    others: tuple[str, ...]
+    """The axes of their counts."""
+    one: UnitTable | None
+    """The table that is asked, as it is named among several; None if several are."""
+
+
+def beside(script: Script, sources: Sequence[Source], others: Sequence[Source]) -> Beside | None:
+    """Put what was measured of tables that aren't asked beside a script; None if it says nothing.
+
+    Args:
+        script: what is asked.
+        sources: what was measured of its tables.
+        others: what was measured of other tables. Of these, totals alone count.
+    """
+    own = [identity_of(each.table) for each in script.each]
+    one = None if script.apart else UnitTable(own[0], script.table.contributions)
+    asked = [of for of, _ in script.apart] if one is None else [one]
+    wanted = dict(zip(own, asked, strict=True))
+    # A space and no number behind it: no table that is asked is named so.
+    more = {
+        digest: UnitTable(f"{digest} beside", rows)
+        for source in others
+        for difference in source.differences
+        for digest, rows in zip(difference.tables, difference.rows, strict=True)
+        if digest == source.table and digest not in wanted
+    }
+    kept = [*(s if s.table in wanted else replace(s, table=own[0]) for s in sources)]
+    kept += [source for source in others if source.combines and source.table in more]
+    if len(kept) == len(sources) or not all(source.combines for source in sources):
+        return None
+    wanted |= more
+    named = [tables.together([(wanted[s.table], _alone(s))]) for s in kept]
+    found = _compared(named, [[source] for source in kept], wanted)
+    if not any(source.differences for source in found):
+        return None
+    workload, merged = script.workload, script.merged
+    if one is not None:
+        workload = over_all([(one, workload)], [[f.weight for f in workload.families]])
+        merged = {one.attribute(name): of for name, of in merged.items()}
+    return Beside(workload, merged, found, tuple(of.name for of in more.values()), one)
 
 
 def in_order(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:

@@ -147,7 +147,9 @@ def _from_measurements(data: PrivateData, own: Compiled) -> Release:
         usable = own.before.where(partial(_is_one_of, way))
         asked = compiled_over(data, own, usable)
         try:
-            return _handed_out(data, from_before(asked.script, usable, request), request)
+            others = data.archive.compared_with(usable, asked.script.tables)
+            release = from_before(asked.script, usable, request, others)
+            return _handed_out(data, release, request)
         except UndeterminedError as raised:
             if error is None or usable.sources:  # these say what is missing
                 error = raised

@@ -103,6 +103,41 @@ class Archive:
             return self.measured(request, tables[0])
         return self._joined([_named(self.measured(request, t), t) for t in tables])
 
+    def compared_with(self, before: Before, tables: Sequence[Table]) -> Before:
+        """Return what was measured of other tables whose totals were compared with those of some.
+
+        Each is as it was when they were compared, the last time: what they say is of that state,
+        whatever rows they have now.
+
+        Args:
+            before: what was measured of some tables.
+            tables: these tables.
+        """
+        entries = {entry.request: entry for entry in self._ledger.entries()}
+        known = set(map(identity_of, tables))
+        found: list[Before] = []
+        places = list(zip(before.sources, before.earlier, strict=True))
+        while places:
+            source, place = places.pop()
+            names = {name for of in source.differences for name in of.tables}
+            for name in sorted(names - known):
+                then = entries[place.request].purpose.of(name)
+                if then is not None:
+                    known.add(name)
+                    others = self._joined(self._as_then(then))
+                    found.append(others)
+                    places += zip(others.sources, others.earlier, strict=True)
+        return self._joined(found)
+
+    def _as_then(self, charged: ChargedTable) -> list[Before]:
+        """Return what was measured of a table in one state, under one description."""
+        return [
+            replace(of, sources=tuple(replace(s, table=charged.table) for s in of.sources))
+            for entry in self._read(charged)
+            if entry.purpose.of(charged.table) == charged
+            and (of := self._measured[entry.request, charged.table])
+        ]
+
     def _checked(self, request: Request, table: Table) -> ChargedTable:
         """Return what of a table is charged for, after checking that it can be."""
         wanted = self._charged(table)

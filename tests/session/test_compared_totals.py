@@ -12,10 +12,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.errors import ReleaseFormatError
+from dpsql.errors import LedgerError, ReleaseFormatError
 from dpsql.measurement.distributions import Gaussian
 from dpsql.release.build import from_plan
 from dpsql.release.measurements import decode, encode
+from dpsql.release.release import Release
 from dpsql.release.tables import lifted
 from dpsql.session import tasks
 from tests.session.test_one_statement import moved
@@ -119,17 +120,80 @@ def test_what_was_measured_is_had_again_for_free(session, tmp_path):
     assert again["n_variance"].to_list() == pytest.approx(list(variances(first).values()))
 
 
-def test_of_one_table_alone_less_is_known_and_said(session):
-    """What its own measurements say: the others are not asked."""
+SUMS = {
+    "sums": "SELECT SUM(status) AS n, AVG(status) AS a, COUNT(*) AS c FROM orders",
+    "shares": """SELECT status, COUNT(*) / (SELECT COUNT(*) FROM orders) AS n FROM orders
+        GROUP BY status""",
+    "units": "SELECT COUNT(DISTINCT customer_id) AS n FROM visits",
+}
+
+
+@pytest.mark.parametrize("tables", [("customers", "orders"), tuple(ROWS)])
+def test_of_one_table_alone_the_same_is_known(session, tables, tmp_path):
+    """What the others say of its total is used, whether they are asked or not."""
+    missing = [name for name in ROWS if name not in tables]
+    own = {n: q for n, q in (TOTALS | MORE | SUMS).items() if not any(m in q for m in missing)}
+    first = session.release(own, budget=BUDGET, out=tmp_path / "r")
+    loaded = dpsql.Release.load(tmp_path / "r", ledger=session.ledger)
+    for name, sql in own.items():
+        free = session.release({name: sql}, budget=0, out=tmp_path / name)
+        again = dpsql.Release.load(tmp_path / name, ledger=session.ledger)
+        for known in (
+            first.query(sql),
+            loaded.query(sql),
+            session.query(sql, budget=0),
+            free[name],
+            free.query(sql),
+            again[name],
+            again.query(sql),
+        ):
+            assert_frame_equal(known, first[name], rel_tol=1e-9)
+    assert session.ledger.spent == BUDGET.mu_squared
+
+
+def test_of_two_tables_of_three_the_same_is_known(session, tmp_path):
+    first = session.release(TOTALS | MORE, budget=BUDGET)
+    for names in (("customers", "visits"), ("visits", "status"), ("orders", "difference")):
+        script = {name: (TOTALS | MORE)[name] for name in names}
+        free = session.release(script, budget=0, out=tmp_path / names[0])
+        loaded = dpsql.Release.load(tmp_path / names[0], ledger=session.ledger)
+        for name, sql in script.items():
+            for known in (free[name], loaded[name], free.query(sql), loaded.query(sql)):
+                assert_frame_equal(known, first[name], rel_tol=1e-9)
+
+
+def test_what_others_say_is_of_their_rows_then(con, session):
+    """Of a table that has other rows now, and was released since."""
     first = session.release(TOTALS, budget=BUDGET)
+    con.execute("DELETE FROM visits WHERE id >= 100")
+    later = session.redeclared(unit=dpsql.Unit("customers", max_rows=ROWS), vintage="later")
+    later.release(TOTALS, budget=BUDGET)
     for name, sql in TOTALS.items():
-        alone = session.query(sql, budget=0)
-        assert alone["n_variance"][0] == pytest.approx(3 * ROWS[name] ** 2, rel=1e-6)
-        assert alone["n_variance"][0] > first[name]["n_variance"][0]
-    two = session.release({n: TOTALS[n] for n in ("customers", "visits")}, budget=0)
-    for name in ("customers", "visits"):
-        known = two[name]["n_variance"][0]
-        assert first[name]["n_variance"][0] < known < 3 * ROWS[name] ** 2
+        assert_frame_equal(session.query(sql, budget=0), first[name], rel_tol=1e-9)
+        assert_frame_equal(first.query(sql), first[name], rel_tol=1e-9)
+
+
+def test_what_is_measured_of_others_later_says_more(session):
+    """As if all were asked together."""
+    first = session.release(TOTALS, budget=BUDGET)
+    session.release(MORE["status"], budget=BUDGET)
+    session.release({n: TOTALS[n] for n in ("orders", "visits")}, budget=BUDGET)
+    free = session.release(TOTALS, budget=0)
+    for name, sql in TOTALS.items():
+        assert_frame_equal(session.query(sql, budget=0), free[name], rel_tol=1e-9)
+        assert free[name]["n_variance"][0] < first[name]["n_variance"][0]
+        assert_frame_equal(first.query(sql), first[name], rel_tol=1e-9)
+
+
+def test_measurements_of_others_are_those_of_the_ledger(session, tmp_path):
+    session.release(TOTALS, budget=BUDGET)
+    free = session.release(TOTALS["orders"], budget=0)
+    own, other, *more = free.sources
+    moved = {names: y + 1 for names, y in other.values.items()}
+    forged = Release(free.facts, free._frames, encode([own, replace(other, values=moved), *more]))
+    forged.save(tmp_path / "forged")
+    with pytest.raises(LedgerError, match="the release was changed"):
+        dpsql.Release.load(tmp_path / "forged", ledger=session.ledger)
 
 
 def test_a_second_release_has_half_of_the_variance(session):

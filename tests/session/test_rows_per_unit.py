@@ -390,18 +390,15 @@ class TestReportCut:
         first = session.release(PAID, budget=SMALL, report_cut=True)
         again = session.release(PAID, budget=0, report_cut=True)
         assert_frame_equal(again["units_cut"], first["units_cut"])
-        assert_frame_equal(again["query"], first["query"])
-        alone = session.query(PAID, budget=0)  # without what the units say of the total of orders
-        assert (alone["n_variance"] > first["query"]["n_variance"]).all()
-        assert ((alone["n"] - first["query"]["n"]) ** 2 < 25 * alone["n_variance"]).all()
+        assert_frame_equal(session.query(PAID, budget=0), first["query"])
 
     def test_saved(self, session, tmp_path):
         first = bounded(session).release(PAID, budget=SMALL, report_cut=True, out=tmp_path / "r")
         read = dpsql.Release.load(tmp_path / "r")
         assert_frame_equal(read["units_cut"], first["units_cut"])
-        total = read.query("SELECT COUNT(*) AS n FROM orders")
-        assert round(total["n"][0]) == round(read.query(PAID)["n"].sum())
-        assert (total["n"][0] - first["query"]["n"].sum()) ** 2 < 25 * total["n_variance"][0]
+        assert round(read.query("SELECT COUNT(*) AS n FROM orders")["n"][0]) == round(
+            first["query"]["n"].sum()
+        )
         assert "units of orders" in read.neighbours
 
     def test_where_nothing_is_left_out(self, con, session):

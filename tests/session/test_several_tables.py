@@ -333,7 +333,8 @@ def test_later_releases_of_one_table_rest_on_it(session, tmp_path):
     assert more.plan.rmse < alone.rmse
     for name in ("free", "more"):
         loaded = dpsql.Release.load(tmp_path / name, ledger=session.ledger)
-        assert [place.seq for place in loaded.facts.earlier] == [session.ledger.entries()[0].seq]
+        # Also for what the free one knows of other tables, by which its total is more exact.
+        assert {place.seq for place in loaded.facts.earlier} == {session.ledger.entries()[0].seq}
     assert session.query("SELECT COUNT(*) AS n FROM customers", budget=0).height == 1
 
 

@@ -110,14 +110,16 @@ def _alone(source: Source, workload: Workload) -> Reconstruction:
 
 
 @one_thread
-def known(workload: Workload, past: Past) -> tuple[Combination | PartedCombination, Missing]:
-    """Return what earlier measurements alone say of a workload.
+def known(
+    workload: Workload, past: Past, beside: Iterable[str] = ()
+) -> tuple[Combination | PartedCombination, Missing]:
+    """Return what earlier measurements alone say of a workload, and of tables beside it.
 
     Returns:
         The combination, and the attribute sets of which too little was measured; none if all
         queries of the workload follow.
     """
-    measures = {part.measure for part in parts(workload)}
+    measures = {*(part.measure for part in parts(workload)), *beside}
     found, domain = put_together(workload.domain, past, measures), workload.domain
     lacking: dict[tuple[str, ...], None] = {}
     for family in workload.families:
