@@ -22,7 +22,7 @@ def data_source(given: object) -> DataSource:
     from dpsql.engines.duckdb.source import DuckDBSource, is_connection
 
     if is_connection(given):
-        return DuckDBSource(given)  # type: ignore[arg-type]
+        return DuckDBSource(given)
     kind = type(given)
     name = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     raise SchemaError(

@@ -2,7 +2,8 @@
 
     session ──▶ DataSource ──▶ Catalog     what is public of tables: `schema/` asks it
                    │ └───────▶ Engine      exact counts, on one snapshot: `session/answer.py`
-                   └─ describe, identity, public tables, tables made of rows of others
+                   ├─ DescribedTables      `describe`: tables as `schema/` joins them
+                   └─ identity, public tables, tables made of rows of others
 
 `dpsql.engines.data_source` makes one of what a caller passes, and knows all engines.
 """
@@ -16,7 +17,7 @@ import polars as pl
 
 from dpsql.engines.base import Engine, Step
 from dpsql.engines.interrupts import Interruptible
-from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema import Table
 from dpsql.schema.combined import RowCombination
 from dpsql.schema.facts import Database
 from dpsql.schema.referred import DescribedTables
@@ -38,27 +39,6 @@ class DataSource(DescribedTables, Interruptible, Protocol):
 
         Raises:
             SchemaError: it has none, or it can't be told now.
-        """
-
-    def describe(
-        self,
-        name_parts: tuple[str, ...],
-        declared: Schema | None = None,
-        unit: Unit | EachRow | None = None,
-    ) -> Table:
-        """Describe a table, or a view or files that can be released from; reads no row.
-
-        A stored table is described by `schema.catalog.read_table`. Whatever has another `origin`
-        has one row for each row below it at most, as a function of that row: see `Origin`.
-
-        Args:
-            name_parts: the name, optionally after its schema, or its database and schema.
-            declared: domains and units that go before what is known otherwise.
-            unit: the privacy unit.
-
-        Raises:
-            SchemaError: there is none, it can't be released from, or what is declared of it
-                doesn't fit.
         """
 
     def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:

@@ -46,7 +46,7 @@ def create_text(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 def replace_text(path: Path, text: str, *, mode: int) -> None:
     """Write a small text file in the place of a file, which stays beside it as `….moved`."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    draft = _draft_of(path)
     create_text(draft, text, mode=mode)
     with suppress(FileExistsError):
         os.link(path, path.with_name(f"{path.name}.moved"))
@@ -57,7 +57,7 @@ def replace_text(path: Path, text: str, *, mode: int) -> None:
 @contextmanager
 def published(path: Path) -> Iterator[Path]:
     """Let a file be written apart, then give it its name: whoever finds it finds it complete."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    draft = _draft_of(path)
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         yield draft
@@ -66,6 +66,11 @@ def published(path: Path) -> Iterator[Path]:
     finally:
         draft.unlink()
     sync_folder(path.parent)
+
+
+def _draft_of(path: Path) -> Path:
+    """Return a new name beside a file, which listings leave out."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
 
 
 def sync_folder(folder: Path) -> None:

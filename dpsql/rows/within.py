@@ -19,6 +19,7 @@ Guarantees:
     those that look at an order which SQL leaves open (FIRST, ANY_VALUE, MODE, ARG_MIN, STRING_AGG),
     or that round as they go (SUM and AVG of DOUBLE): of these, rows of other units decide, by how a
     scan is cut into pieces.
+
     What they are given, and the condition on rows, are total functions of one row, or of that and
     the one that it is for (`write.py`). A sum can't overflow: of integers of at most 64 bits and of
     decimals of at most 18 digits, fewer than 2^63 rows add up to less than 2^127, and to less than

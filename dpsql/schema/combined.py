@@ -271,8 +271,16 @@ class KnownRows(_NotAtHand):
 
     base: Table
     digest: str
-    tables: tuple[Table, ...] = ()
-    sides: tuple[Parent, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """It is made of one table, `base`."""
+        return ()
+
+    @property
+    def sides(self) -> tuple[Parent, ...]:
+        """Its columns are of no other."""
+        return ()
 
 
 def combination_of(table: Table) -> RowCombination | None:

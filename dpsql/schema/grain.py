@@ -83,11 +83,15 @@ def unit_columns(table: Table) -> tuple[str, ...]:
     return tuple(found)
 
 
+def declared_type(table: Table, name: str) -> str:
+    """Return the type of a column, with its collation; empty if there is no such column."""
+    domain = table.columns.get(name)
+    return table.undeclared.get(name, "") if domain is None else domain.column_type or domain.type
+
+
 def stored_type(table: Table, name: str) -> str:
     """Return the type that tells values of a column apart; that of a text is plain."""
-    domain = table.columns.get(name)
-    declared = table.undeclared.get(name, "") if domain is None else domain.column_type
-    return (declared or ("" if domain is None else domain.type)).replace(COLLATED, "VARCHAR")
+    return declared_type(table, name).replace(COLLATED, "VARCHAR")
 
 
 def _is_sure(join: Join) -> bool:

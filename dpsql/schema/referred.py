@@ -49,7 +49,10 @@ class DescribedTables(Protocol):
         declared: Schema | None = None,
         unit: Unit | EachRow | None = None,
     ) -> Table:
-        """Describe one.
+        """Describe a table, or a view or files that can be released from; reads no row.
+
+        A stored table is described by `schema.catalog.read_table`. Whatever has another `origin`
+        has one row for each row below it at most, as a function of that row: see `Origin`.
 
         Args:
             name_parts: its name, optionally after its schema, or its database and schema.
@@ -57,7 +60,8 @@ class DescribedTables(Protocol):
             unit: the privacy unit.
 
         Raises:
-            SchemaError: there is none of that name, or what is declared of it doesn't fit.
+            SchemaError: there is none, it can't be released from, or what is declared of it
+                doesn't fit.
         """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeGuard
 
 import duckdb
 import polars as pl
@@ -52,7 +53,7 @@ class DuckDBSource(DataSource):
         declared: Schema | None = None,
         unit: Unit | EachRow | None = None,
     ) -> Table:
-        """Describe a table, a view or Parquet files; see `DataSource.describe`."""
+        """Describe a table, a view or Parquet files; see `DescribedTables.describe`."""
         return describe_table(self.catalog, name_parts, declared, unit)
 
     def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:
@@ -92,7 +93,7 @@ class DuckDBSource(DataSource):
         return rows_without_unit(table, made.of_no_unit)
 
 
-def is_connection(given: object) -> bool:
+def is_connection(given: object) -> TypeGuard[duckdb.DuckDBPyConnection]:
     """Whether something is a DuckDB connection, or passes statements on to one.
 
     Raises:

@@ -247,7 +247,7 @@ def together(
     reconstruction = PartedReconstruction(apart, differences)
     saved = reconstruction.saved(workload)
     if not saved > NEGLIGIBLE * math.fsum(block.error for block in planned):
-        differences, reconstruction, saved = (), PartedReconstruction(apart), 0.0
+        differences, reconstruction, saved = (), reconstruction.by_table, 0.0
     return Plan(
         workload.copy(),
         cost.budget,

@@ -129,7 +129,7 @@ class PartedReconstruction(Reconstruction):
         return np.asarray(found + self._totals.products(leans, those))
 
     @property
-    def by_table(self) -> Reconstruction:
+    def by_table(self) -> PartedReconstruction:
         """What was measured of each part by itself."""
         return PartedReconstruction(self._parts) if self._moves else self
 

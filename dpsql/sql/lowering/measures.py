@@ -35,7 +35,7 @@ from dpsql.sql.binding.core import Linear
 from dpsql.sql.binding.expressions import BoundExpr
 from dpsql.sql.lowering.buckets import bucket_key
 from dpsql.sql.lowering.intervals import with_moments
-from dpsql.sql.lowering.stored_values import clamped, ends_of, number, stored_type, within
+from dpsql.sql.lowering.stored_values import clamped, ends_of, number, read_type, within
 from dpsql.sql.lowering.weights import AddedUp
 from dpsql.sql.sandbox.database import Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
@@ -69,7 +69,7 @@ class RowReader:
     ) -> None:
         self._from_zero = from_zero
         self._sandbox, self._table, self._source = sandbox, table, source
-        self._types = dict(table.undeclared) | {n: stored_type(d) for n, d in table.columns.items()}
+        self._types = dict(table.undeclared) | {n: read_type(d) for n, d in table.columns.items()}
         self._canonical = {f"__a{i}": name for i, name in enumerate(table.columns)}
         self._canonical |= {f"__w{i}": name for i, name in enumerate(table.undeclared)}
         known = type_bounds({n: type_ for n, type_ in self._types.items() if type_ == "BOOLEAN"})

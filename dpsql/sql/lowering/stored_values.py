@@ -13,8 +13,8 @@ from dpsql.schema.numbers import FLOATS
 from dpsql.schema.sequences import DecimalRange
 
 
-def stored_type(domain: Domain) -> str:
-    """Return the type that a column of a domain has in the table."""
+def read_type(domain: Domain) -> str:
+    """Return the type that a column of a domain is read with."""
     if domain.type == "ENUM":
         return "VARCHAR"
     return domain.column_type or domain.type
@@ -61,7 +61,7 @@ def _nearest(value: row.RowExpression, domain: Domain) -> row.RowExpression:
     values = domain.values
     if not isinstance(values, DecimalRange):
         return value
-    type_, step = row_type(stored_type(domain)), Fraction(values.step, 10**values.scale)
+    type_, step = row_type(read_type(domain)), Fraction(values.step, 10**values.scale)
     if type_.is_exact and step == Fraction(1, 10**type_.scale):
         return value
     low, apart = _constant(values[0]), _decimal(step, values.scale)

@@ -26,7 +26,7 @@ from dpsql.sql.binding.expressions import Expr
 from dpsql.sql.binding.items import PrivateItems
 from dpsql.sql.binding.joins import JoinedItem
 from dpsql.sql.binding.named import Names
-from dpsql.sql.binding.private.grains import EqualColumns, equalities_of, reached, stored_type
+from dpsql.sql.binding.private.grains import EqualColumns, equalities_of, own_type, reached
 from dpsql.sql.binding.private.sides import Grained, PrivateSides, Referred
 from dpsql.sql.binding.row_queries import Home
 from dpsql.sql.binding.tables import NamedTables
@@ -207,7 +207,7 @@ def _told(
     tables = [parts[place].table for place, _ in pair]
     if all(_is_unit(table, name) for table, (_, name) in zip(tables, pair, strict=True)):
         return frozenset()
-    types = [stored_type(table, name) for table, (_, name) in zip(tables, pair, strict=True)]
+    types = [own_type(table, name) for table, (_, name) in zip(tables, pair, strict=True)]
     if None in types or not comparable(str(types[0]), str(types[1])):
         return None
     return frozenset(pair)

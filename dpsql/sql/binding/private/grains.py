@@ -24,6 +24,7 @@ from itertools import combinations
 from sqlglot import exp
 
 from dpsql.schema import Table
+from dpsql.schema.grain import declared_type
 from dpsql.schema.keys import comparable
 from dpsql.schema.table import Parent
 from dpsql.sql.binding.expressions import Expr, conjuncts
@@ -136,7 +137,7 @@ def _transitive(equalities: Sequence[EqualColumns], homes: Sequence[Home]) -> li
     """Return those that leave rows out, of columns in which equal values are the same."""
 
     def alike(sides: frozenset[Place]) -> bool:
-        types = [stored_type(homes[number].table, name) for number, name in sorted(sides)]
+        types = [own_type(homes[number].table, name) for number, name in sorted(sides)]
         return None not in types and comparable(str(types[0]), str(types[-1]))
 
     return [one for one in equalities if one.of is None and alike(one.sides)]
@@ -188,12 +189,9 @@ def _place(node: Expr, scopes: Sequence[Scope]) -> Place | None:
     return None if name is None else (owners[0], name)
 
 
-def stored_type(table: Table, name: str) -> str | None:
+def own_type(table: Table, name: str) -> str | None:
     """Return the type of a stored column; None if it is of another row."""
-    if name in table.joined:
-        return None
-    domain = table.columns.get(name)
-    return table.undeclared.get(name) if domain is None else domain.column_type or domain.type
+    return None if name in table.joined else declared_type(table, name) or None
 
 
 def owners(table: Table, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
