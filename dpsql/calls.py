@@ -13,6 +13,8 @@ from dpsql.errors import ArgumentError, BudgetError, printable, shown
 from dpsql.hints import ANY_BUDGET, option, spend
 
 F = TypeVar("F", bound=Callable[..., Any])
+MARGINAL = "marginal"
+"""What is given in place of weights, so that each table of answers counts alike."""
 _AMOUNTS = ("epsilon", "delta", "rho", "mu")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
+from dpsql.calls import MARGINAL
 from dpsql.planner.plans.traits import MECHANISMS
 
 Kind = Literal[
@@ -24,6 +25,7 @@ Kind = Literal[
     "number",
     "amount",
     "pairs",
+    "weights",
     "keys",
     "choice",
     "switch",
@@ -35,10 +37,10 @@ Kind = Literal[
 class Flag:
     """How an option is typed.
 
-    `texts`, `pairs` (name=25) and `keys` (orders.customer_id=customers.id) may be repeated; a
-    `single` text that is repeated is handed over as several, to be refused; `bounds` are one whole
-    number, or several with names (orders=10), `whole` is one; `off` is a switch that is on without
-    it.
+    `texts`, `pairs` (name=25), `weights` (the same, or a word) and `keys`
+    (orders.customer_id=customers.id) may be repeated; a `single` text that is repeated is handed
+    over as several, to be refused; `bounds` are one whole number, or several with names
+    (orders=10), `whole` is one; `off` is a switch that is on without it.
     """
 
     help: str
@@ -88,7 +90,11 @@ FLAGS: Mapping[str, Flag] = {
         "NAME=X",
     ),
     "at_most": Flag("With --target: the budget given is the most that may be charged.", "switch"),
-    "weights": Flag("A statement's importance. Repeatable.", "pairs", "NAME=X"),
+    "weights": Flag(
+        "A statement's importance, repeatable; or marginal: each table of answers counts alike.",
+        "weights",
+        "NAME=X",
+    ),
     "objective": Flag(
         "Make the sum of variances small, or the largest one.",
         "choice",
@@ -146,6 +152,35 @@ def named_number(text: str) -> tuple[str, float]:
         if name and math.isfinite(number := float(typed)):
             return name, number
     raise ValueError(f"{text!r} is not of the form name=25")
+
+
+def weight(text: str) -> tuple[str, float]:
+    """Read a name and a number, or the word `marginal`, which is a name without one.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if text == MARGINAL:
+        return MARGINAL, math.nan
+    with suppress(ValueError):
+        return named_number(text)
+    raise ValueError(f"{text!r} is neither of the form name=25 nor {MARGINAL}")
+
+
+def weights_of(given: Collection[tuple[str, float]]) -> dict[str, float] | str | None:
+    """Return weights as they are given in Python.
+
+    Raises:
+        ValueError: a statement has two, or some have weights where each table counts alike.
+    """
+    found = dict(given)
+    if len(found) < len(given):
+        raise ValueError("a statement is named twice")
+    if any(map(math.isnan, found.values())):
+        if len(found) > 1:
+            raise ValueError(f"{MARGINAL} goes with no other weight; write them into the SQL")
+        return MARGINAL
+    return found or None
 
 
 def key(text: str) -> tuple[str, str]:
@@ -212,7 +247,7 @@ def bounds_of(given: Collection[tuple[str, int]]) -> int | dict[str, int] | None
 def spelling(name: str) -> str:
     """Return the flag of an option: `--max-rows`, `--no-reuse`, and `--target` for one of many."""
     flag = FLAGS[name]
-    word = name.removesuffix("s") if flag.kind in {"pairs", "keys"} else name
+    word = name.removesuffix("s") if flag.kind in {"pairs", "weights", "keys"} else name
     return ("--no-" if flag.kind == "off" else "--") + word.replace("_", "-")
 
 

@@ -32,6 +32,8 @@ from dpsql.flags import (
     named_number,
     one_of,
     spelling,
+    weight,
+    weights_of,
     whole_number,
 )
 from dpsql.hints import for_cell
@@ -138,7 +140,8 @@ class Magics:
         budget: Budget | Free | None
         budget = None if given.targets else 0 if given.free else self._budget(given)
         asked = dict(vars(given))
-        asked |= {name: dict(asked[name]) or None for name in ("targets", "weights", "assume")}
+        asked |= {name: dict(asked[name]) or None for name in ("targets", "assume")}
+        asked["weights"] = _weights(given.weights)
         result: pl.DataFrame | Release | Plan
         if given.plan:
             plan = part(asked, SessionPlanOptions)
@@ -229,6 +232,13 @@ def _bounds(given: list[tuple[str, int]]) -> int | dict[str, int] | None:
         return bounds_of(given)
     except ValueError as error:
         raise UsageError(f"--max-rows: {error}.") from None
+
+
+def _weights(given: list[tuple[str, float]]) -> dict[str, float] | str | None:
+    try:
+        return weights_of(given)
+    except ValueError as error:
+        raise UsageError(f"--weight: {error}.") from None
 
 
 def _keys(given: list[tuple[str, str]]) -> dict[str, str] | None:
@@ -355,6 +365,7 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
     "number": {"type": float},
     "amount": {"type": _reading(exact_number)},
     "pairs": {"type": _reading(named_number), "action": "append", "default": []},
+    "weights": {"type": _reading(weight), "action": "append", "default": []},
     "keys": {"type": _reading(key), "action": "append"},
     "switch": {"action": "store_true"},
     "off": {"action": "store_false"},

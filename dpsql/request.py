@@ -35,6 +35,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 Statements = str | Sequence[str] | Mapping[str, str]
+Weights = Mapping[str, float] | Literal["marginal"]
+"""Statement → importance of each of its answers; or each table of answers counts alike."""
 Free = Literal[0]
 """In place of a budget: answer from earlier measurements alone."""
 
@@ -96,7 +98,7 @@ class ReuseOption(TypedDict, total=False):
 class WeightsOption(TypedDict, total=False):
     """How much each statement counts when they are planned together."""
 
-    weights: Mapping[str, float] | None
+    weights: Weights | None
 
 
 class AimOptions(TypedDict, total=False):
@@ -204,7 +206,7 @@ class Request:
     targets: Mapping[str, float] | None = None
     """In place of a budget: statement → the largest standard error."""
     objective: ObjectiveName = "total"
-    weights: Mapping[str, float] | None = None
+    weights: Weights | None = None
     tolerance: float = 1e-3
     residuals: Residuals = "weighted"
     reuse: bool = True

@@ -22,6 +22,8 @@ from dpsql.flags import (
     named_number,
     one_of,
     spelling,
+    weight,
+    weights_of,
     whole_number,
 )
 from dpsql.request import SessionOptions
@@ -179,6 +181,7 @@ _TYPES: Mapping[str, Any] = {
     "number": float,
     "amount": AMOUNT,
     "pairs": Typed("name=number", named_number),
+    "weights": Typed("name=number", weight),
     "keys": Typed("column=column", key),
 }
 """Option, or kind of flag, → what click reads it as; else it is text."""
@@ -203,7 +206,7 @@ def typed(name: str) -> Callable[[Any], Any]:
         more = {"type": choice, "default": flag.choices[0], "show_default": True}
     else:
         more = {"type": _TYPES.get(name, _TYPES.get(flag.kind)), "metavar": flag.metavar}
-        more["multiple"] = flag.kind in {"texts", "pairs", "single", "bounds", "keys"}
+        more["multiple"] = flag.kind in {"texts", "pairs", "weights", "single", "bounds", "keys"}
     return click.option(spelling(name), name, help=flag.help, **more)
 
 
@@ -252,6 +255,8 @@ def _argument(name: str, value: Any) -> Any:
         return list(value) or None
     if kind == "bounds":
         return _bounds(value, spelling(name))
+    if kind == "weights":
+        return _weights(value, spelling(name))
     if kind == "keys":
         return _keys(value, spelling(name))
     if kind == "single" and isinstance(value, tuple):
@@ -262,6 +267,13 @@ def _argument(name: str, value: Any) -> Any:
 def _bounds(given: tuple[tuple[str, int], ...], option: str) -> int | dict[str, int] | None:
     try:
         return bounds_of(given)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}.") from None
+
+
+def _weights(given: tuple[tuple[str, float], ...], option: str) -> dict[str, float] | str | None:
+    try:
+        return weights_of(given)
     except ValueError as error:
         raise click.UsageError(f"{option}: {error}.") from None
 

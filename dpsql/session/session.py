@@ -342,15 +342,15 @@ class Session:
                 answers may have; charged is the least budget found, see `dpsql.plan`. Needs
                 `at_most`, unless the data set has a total.
             objective: what the plan makes small, see `dpsql.plan`.
-            weights: statement → importance, 1 by default; goes before `/*+ weight(5) */`.
+            weights: statement → importance, 1 by default; goes before `/*+ weight(5) */`. Or
+                "marginal": each table of answers counts alike.
             confidence: if given, the columns `<alias>_lower` and `<alias>_upper` bound each
                 value with this probability, for example 0.95.
             progress: called as the work goes on, with public information only. By default work
                 of some seconds is shown on a terminal and in notebooks; with False it is not.
             reuse: whether earlier measurements of the same table, unit and vintage are used.
-            nonnegative: adds columns `<alias>_adjusted`, computed from one table of numbers
-                that aren't negative and fit all measurements. They are biased, and consistent
-                with each other.
+            nonnegative: adds columns `<alias>_adjusted`, computed from one table of numbers that
+                aren't negative and fit all measurements. They are biased, and agree.
             integers: the same, with whole numbers.
             out: a folder to which the release is written before it counts as handed out. If the
                 process dies before, the same call gives the same answers, and charges nothing.

@@ -19,6 +19,7 @@ from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.notes import computes_on_groups, notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
+from dpsql.sql.importance import Importance
 from dpsql.sql.lowering.classes import Classes
 from dpsql.sql.lowering.lower import GroupsOf, LoweredCore, LoweredSet, LoweredStatistic
 from dpsql.sql.lowering.matrices import LoweredBlock
@@ -43,11 +44,16 @@ class LoweredStatement:
 
     name: str
     cores: tuple[LoweredCore, ...]
-    weight: float
+    importance: Importance
+    """Of all statements."""
 
     def over(self, table: Table) -> LoweredStatement:
         """Return it over all cells into which the table is counted."""
         return replace(self, cores=tuple(with_outside(core, table) for core in self.cores))
+
+    def weight(self, group: LoweredSet) -> float:
+        """Return what each answer of one of its grouping sets is worth."""
+        return self.importance.each(self.name, group.rows)
 
     @property
     def blocks(self) -> list[LoweredBlock]:
@@ -313,7 +319,7 @@ class _Builder:
         if isinstance(lowered.statistic, Linear) and lowered.statistic.of_units:
             return self._units(group, lowered, item)
         blocks = self._merged(lowered.blocks)
-        share = item.weight / lowered.scale**2
+        share = item.weight(group) / lowered.scale**2
         quantile = lowered.statistic if isinstance(lowered.statistic, Quantile) else None
         if quantile is not None and lowered.values is not None:
             share /= lowered.values.len()
@@ -352,7 +358,7 @@ class _Builder:
             self.workload = Workload.of(domain, self.workload.families)
         counts = Measure(1, rows=units.most, of_units=True)
         self.workload.add([groups_of(name), name], [Identity(), counts], name=item.name)
-        self.weights.append(item.weight * self._table.contributions**2)
+        self.weights.append(item.weight(group) * self._table.contributions**2)
         axes = (tuple(range(len(group.axes))), ())
         return StatisticColumn(len(self.workload.families) - 1, axes, 0.0, None, None)
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dpsql.errors import ResourceLimitError, SqlError, SqlLimitError, printable
-from dpsql.hints import option
 from dpsql.linalg.arrays import Ints
 from dpsql.schema import Table
 from dpsql.schema.cuts import Cuts
@@ -29,6 +28,7 @@ from dpsql.sql.binding.tables import (
 from dpsql.sql.brackets import without_brackets
 from dpsql.sql.compiled import Script
 from dpsql.sql.declared import declared_expressions
+from dpsql.sql.importance import Importance
 from dpsql.sql.lowering.alike import alike_cells, of_all, of_first, with_one_of_each
 from dpsql.sql.lowering.derive import derived_core
 from dpsql.sql.lowering.evaluate import Evaluator
@@ -78,7 +78,7 @@ def compile_script(
     statements: Sequence[tuple[str, str]],
     resolve: Resolve,
     public: Public = no_public_tables,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] | str | None = None,
     split: Callable[[Table], Mapping[str, Ints]] = no_split,
     groups_above: float | None = None,
     cuts: CutsOf = no_cuts,
@@ -97,7 +97,8 @@ def compile_script(
         resolve: finds the private table that a name (as its parts) means, or raises a
             SchemaError.
         public: returns the public table of a name, or None.
-        weights: statement → importance, which goes before `/*+ weight(5) */` in its text.
+        weights: statement → importance, which goes before `/*+ weight(5) */` in its text; or
+            `marginal`, see `Importance`.
         split: for the table, column → classes of cells that must be told apart although no
             statement does.
         groups_above: leave groups out whose noisy count is below so many of its standard errors,
@@ -124,7 +125,7 @@ def compile_script(
         parsed = [(name, naming(name, several, _read, sql, values)) for name, sql in statements]
         outlined = [(n, p, naming(n, several, outliner.outline, p)) for n, p in parsed]
         check_bounded(outlined, several, unbounded)
-        importance = _weights({name: tree.weight for name, tree in parsed}, weights)
+        importance = Importance.of({name: tree.weight for name, tree in parsed}, weights)
         of_units = RowsOfUnits(tables, sandbox)
         asked = [
             _OverOne(of_units.of(table), own, sandbox, importance, several).asked(
@@ -152,7 +153,7 @@ class _OverOne:
     table: Table
     outlined: Sequence[tuple[str, Parsed, Outlined]]
     sandbox: Sandbox
-    importance: Mapping[str, float]
+    importance: Importance
     several: bool
     """Whether errors say in which statement they are."""
 
@@ -185,7 +186,7 @@ class _OverOne:
 
         def compiled(table: Table, told_apart: Mapping[str, Ints]) -> Asked:
             lowered = [
-                naming(n, several, _lowered, n, item, table, sandbox, reader, self.importance[n])
+                naming(n, several, _lowered, n, item, table, sandbox, reader, self.importance)
                 for (n, _, _), item, reader in zip(self.outlined, derived, readers, strict=True)
             ]
             return assemble(table, lowered, told_apart, keys.keys)
@@ -230,12 +231,12 @@ def _lowered(
     table: Table,
     sandbox: Sandbox,
     reader: RowReader,
-    weight: float,
+    importance: Importance,
 ) -> LoweredStatement:
     parsed, outline = item
     evaluator = Evaluator(sandbox, table, parsed.source)
     cores = tuple(lower(core, table, evaluator, reader) for core in outline.cores)
-    return LoweredStatement(name, cores, weight)
+    return LoweredStatement(name, cores, importance)
 
 
 def _check_names(statements: Sequence[tuple[str, str]]) -> None:
@@ -258,32 +259,3 @@ def _read(sql: str, values: Values) -> Parsed:
     check_allowed(parsed)
     check_written(parsed.query, parsed.source)
     return parsed
-
-
-def _weights(written: Mapping[str, float], given: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the importance of every statement.
-
-    Raises:
-        SqlError: a weight is given for an unknown statement, or is not a positive number.
-    """
-    names = {name.lower(): name for name in written}
-    found = dict(written)
-    if given is not None and not isinstance(given, Mapping):
-        raise SqlError(
-            f"Weights map statements to numbers, they can't be a {type(given).__name__}.",
-            hint="for example " + option("weights", {next(iter(written)): 5}) + ".",
-        )
-    for name, weight in (given or {}).items():
-        good = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        if not isinstance(name, str) or name.lower() not in names:
-            raise SqlError(
-                f"There is no statement {printable(str(name))!r} to give a weight to.",
-                hint=f"the statements are {', '.join(list(names.values())[:10])}.",
-            )
-        if not good or not 1e-6 <= weight <= 1e6:
-            raise SqlError(
-                f"The weight {weight!r} of {printable(name)} is not a positive number.",
-                hint="use numbers from 1e-6 to 1e6; 1 is usual.",
-            )
-        found[names[name.lower()]] = float(weight)
-    return found

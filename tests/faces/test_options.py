@@ -14,10 +14,11 @@ from IPython.core.error import UsageError
 import dpsql
 from dpsql import api, polars_namespace, request
 from dpsql.cli import main
-from dpsql.flags import BUDGET, FLAGS, spelling
+from dpsql.cli.options import taking
+from dpsql.flags import BUDGET, FLAGS, spelling, weights_of
 from dpsql.notebook import cell_parser
 from dpsql.polars_namespace import PrivateFrame
-from dpsql.request import DEFAULTS, Declared, Request
+from dpsql.request import DEFAULTS, Declared, Request, WeightsOption
 from dpsql.session import session
 
 TAKERS = {
@@ -121,3 +122,36 @@ def test_both_faces_refuse_the_same_texts(option, text, said, tmp_path):
     database.touch()
     with pytest.raises(click.UsageError, match=re.escape(said)):
         main(["plan", "-", "--db", str(database), option, text], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "given"),
+    [
+        ([], None),
+        (["--weight", "marginal"], "marginal"),
+        (["--weight", "a=2", "--weight", "marginal=3"], {"a": 2.0, "marginal": 3.0}),
+    ],
+)
+def test_weights_are_numbers_of_statements_or_a_word(typed, given):
+    assert weights_of(cell_parser().parse_args(typed).weights) == given
+    seen = []
+    command = taking(WeightsOption)(lambda asked: seen.append(asked))
+    click.command()(command).main(typed, standalone_mode=False)
+    assert seen == [{} if given is None else {"weights": given}]
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        (["--weight", "marginals"], "neither of the form name=25 nor marginal"),
+        (["--weight", "marginal", "--weight", "a=2"], "goes with no other weight"),
+        (["--weight", "marginal", "--weight", "marginal"], "named twice"),
+    ],
+)
+def test_other_weights_are_refused(typed, why):
+    with pytest.raises(click.UsageError, match=why):
+        click.command()(taking(WeightsOption)(lambda asked: None)).main(
+            typed, standalone_mode=False
+        )
+    with pytest.raises((UsageError, ValueError), match=why):
+        weights_of(cell_parser().parse_args(typed).weights)

@@ -89,7 +89,7 @@ def test_no_wrong_argument_ends_in_an_error_of_another_kind(con):
         (lambda c: dpsql.Session(c).query(SQL), dpsql.BudgetError, "needs a budget", "mu=1"),
         (lambda c: dpsql.Session(c).release(SQL, BUDGET), dpsql.ArgumentError, "positional",
          "the arguments are statements, budget"),
-        (lambda c: dpsql.Session(c).release(SQL, budget=BUDGET, weights="marginal"),
+        (lambda c: dpsql.Session(c).release(SQL, budget=BUDGET, weights="marginals"),
          dpsql.SqlError, "Weights map statements to numbers", 'weights={"query": 5}'),
         (lambda c: dpsql.Session(c, ledger=3), dpsql.ArgumentError, "ledger is not a path: 3",
          'for example ledger='),
