@@ -113,32 +113,36 @@ def begun(address: str, dataset: str) -> Ledger:
 @contextmanager
 def standby(primary: Postgres) -> Iterator[Postgres]:
     """Run a copy of a server that follows it."""
-    folder = Path(tempfile.mkdtemp(prefix="dpsql-standby-"))
-    try:
+    with _folder("dpsql-standby-") as folder:
         found = Postgres(folder, made=False)
         found.run(
             "pg_basebackup", "-h", "127.0.0.1", "-p", primary.port, "-U", primary.user,
             "-D", found.data, "-R", "--no-sync", "-c", "fast",
         )  # fmt: skip
-        found.start()
-        try:
+        with _running(found):
             yield found
-        finally:
-            found.stop("immediate")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def server(**settings: str) -> Iterator[Postgres]:
     """Run a server for as long as the block lasts."""
-    folder = Path(tempfile.mkdtemp(prefix="dpsql-postgres-"))
+    with _folder("dpsql-postgres-") as folder, _running(Postgres(folder), **settings) as found:
+        yield found
+
+
+@contextmanager
+def _folder(prefix: str) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
-        found = Postgres(folder)
-        found.start(**settings)
-        try:
-            yield found
-        finally:
-            found.stop("immediate")
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _running(found: Postgres, **settings: str) -> Iterator[Postgres]:
+    found.start(**settings)
+    try:
+        yield found
+    finally:
+        found.stop("immediate")

@@ -22,10 +22,12 @@ from dpsql.measurement.guarded import GuardedCounts
 from dpsql.planner.mechanisms.aim.rounds import Estimates
 from dpsql.release.measurements import decode, encode
 from dpsql.session import tasks
+from tests.helpers.interrupted import interrupted
 from tests.release.saved import replace_file
 from tests.release.test_combined_rows import declared
-from tests.release.test_private_joins import TABLES, filled, shop
-from tests.session.test_several_tables import Lost, by_key, plain, units
+from tests.release.test_private_joins import TABLES, shop
+from tests.session import test_several_tables
+from tests.session.test_several_tables import by_key, owned, plain, units
 
 HUGE = dpsql.Budget(rho=Fraction(10**13))
 BUDGET = dpsql.Budget(rho=Fraction(1, 2))
@@ -44,24 +46,10 @@ SCRIPT = {
 AIM = {"mechanism": "aim"}
 
 
-@pytest.fixture
-def con():
-    return filled()
-
-
-@pytest.fixture
-def session(con):
-    return dpsql.Session(con, schema=units())
+con, session = test_several_tables.con, test_several_tables.session
 
 
 # ── answers ────────────────────────────────────────────────────────────────────────────────
-
-
-def owned(con, sql):
-    """Rows that have a unit, as the database counts them."""
-    own = "WITH orders AS (SELECT * FROM main.orders WHERE customer_id IS NOT NULL), items AS "
-    own += "(SELECT i.* FROM main.items i JOIN orders o ON o.id = i.order_id) "
-    return con.execute(own + sql).fetchall()
 
 
 def test_answers_are_those_of_the_database(con, session):
@@ -202,16 +190,8 @@ def test_a_table_of_which_nothing_can_be_measured_is_kept_all_the_same(con, tmp_
 
 
 def test_what_was_measured_and_not_handed_out_is_had_again(session, monkeypatch):
-    found, made = [], tasks.MeasuredRounds.release
-
-    def keep(self, receipt):
-        found.append(made(self, receipt))
-        raise Lost
-
-    with monkeypatch.context() as patched:
-        patched.setattr(tasks.MeasuredRounds, "release", keep)
-        with pytest.raises((Lost, ExecutionError)):
-            session.release(SCRIPT, budget=BUDGET, **AIM)
+    with interrupted(tasks.MeasuredRounds) as made:
+        session.release(SCRIPT, budget=BUDGET, **AIM)
     (entry,) = session.ledger.entries()
     assert entry.state == "released"
     with monkeypatch.context() as patched:  # nothing is counted
@@ -220,7 +200,7 @@ def test_what_was_measured_and_not_handed_out_is_had_again(session, monkeypatch)
     assert session.ledger.spent == BUDGET.mu_squared
     assert again.receipt.request == entry.request
     for name in SCRIPT:
-        assert_frame_equal(again[name], found[0][name], rel_tol=1e-5)
+        assert_frame_equal(again[name], made[0][name], rel_tol=1e-5)
     assert encode(again.sources) == session.ledger.content(entry)
     fresh = session.release(SCRIPT, budget=BUDGET, **AIM)
     assert fresh.receipt.request != entry.request
@@ -234,22 +214,14 @@ CUT = {
 }
 
 
-def test_cells_that_conditions_cut_are_found_again(con, session, monkeypatch):
+def test_cells_that_conditions_cut_are_found_again(con, session):
     """Of columns and expressions of each table, from what the ledger has."""
-    found, made = [], tasks.MeasuredRounds.release
-
-    def keep(self, receipt):
-        found.append(made(self, receipt))
-        raise Lost
-
-    with monkeypatch.context() as patched:
-        patched.setattr(tasks.MeasuredRounds, "release", keep)
-        with pytest.raises((Lost, ExecutionError)):
-            session.release(CUT, budget=HUGE, **AIM)
+    with interrupted(tasks.MeasuredRounds) as made:
+        session.release(CUT, budget=HUGE, **AIM)
     again = session.release(CUT, budget=HUGE, **AIM)
     assert session.ledger.spent == HUGE.mu_squared
     for name, sql in CUT.items():
-        assert_frame_equal(again[name], found[0][name], rel_tol=1e-5)
+        assert_frame_equal(again[name], made[0][name], rel_tol=1e-5)
         exact, answers = by_key(owned(con, sql), 1), by_key(plain(again[name]), 1)
         assert exact.items() <= answers.items()
 
@@ -261,13 +233,8 @@ def test_estimates_follow_from_what_was_kept(session, monkeypatch):
         seen.append(real(plan, measured))
         return seen[-1]
 
-    def end(*_):
-        raise Lost
-
-    with monkeypatch.context() as patched:
-        patched.setattr(tasks.MeasuredRounds, "release", end)
-        with pytest.raises((Lost, ExecutionError)):
-            session.release(SCRIPT, budget=BUDGET, **AIM)
+    with interrupted(tasks.MeasuredRounds):
+        session.release(SCRIPT, budget=BUDGET, **AIM)
     monkeypatch.setattr(Estimates, "of", keep)
     session.release(SCRIPT, budget=BUDGET, **AIM)
     (estimates,) = seen

@@ -9,13 +9,14 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.errors import ExecutionError
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.planner.reconstruction.measured import Space
 from dpsql.release import from_plan
 from dpsql.session import tasks
-from tests.release.test_private_joins import check_without_one, filled, owned
-from tests.session.test_several_tables import BUDGET, HUGE, Lost, units
+from tests.helpers.interrupted import interrupted
+from tests.release.test_private_joins import check_without_one, owned
+from tests.session import test_several_tables
+from tests.session.test_several_tables import BUDGET, HUGE, units
 
 SCRIPT = {
     "per": "SELECT (SELECT COUNT(*) FROM orders) / (SELECT COUNT(*) FROM customers) AS per",
@@ -64,14 +65,7 @@ LINEAR = {"of": """
     "all": "SELECT COUNT(*) - (SELECT COUNT(*) FROM customers) AS n FROM orders"}  # fmt: skip
 
 
-@pytest.fixture
-def con():
-    return filled()
-
-
-@pytest.fixture
-def session(con):
-    return dpsql.Session(con, schema=units())
+con, session = test_several_tables.con, test_several_tables.session
 
 
 def plain(frame):
@@ -186,17 +180,9 @@ def test_what_was_measured_of_tables_alone_answers_it(session):
     assert plan.rmse < session.plan({"d": sql}, budget=BUDGET, reuse=False).rmse
 
 
-def test_what_was_measured_and_not_handed_out_is_had_again(session, monkeypatch):
-    made, release = [], tasks.MeasuredPlan.release
-
-    def keep(self, receipt):
-        made.append(release(self, receipt))
-        raise Lost
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tasks.MeasuredPlan, "release", keep)
-        with pytest.raises((Lost, ExecutionError)):
-            session.release(SCRIPT, budget=BUDGET)
+def test_what_was_measured_and_not_handed_out_is_had_again(session):
+    with interrupted() as made:
+        session.release(SCRIPT, budget=BUDGET)
     again = session.release(SCRIPT, budget=BUDGET)
     assert session.ledger.spent == BUDGET.mu_squared
     for name in SCRIPT:

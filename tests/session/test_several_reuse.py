@@ -7,25 +7,17 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import dpsql
-from dpsql.errors import ExecutionError
 from dpsql.planner.reconstruction import tables
 from dpsql.release.measurements import encode
-from dpsql.session import tasks
 from dpsql.workload.several import UnitTable
-from tests.release.test_private_joins import filled
-from tests.session.test_several_tables import BUDGET, COUNTS, HUGE, SCRIPT, Lost, units
+from tests.helpers.interrupted import interrupted
+from tests.session import test_several_tables
+from tests.session.test_several_tables import BUDGET, COUNTS, HUGE, SCRIPT, units
 
 ORDERS = {name: SCRIPT[name] for name in ("status", "spent")}
 
 
-@pytest.fixture
-def con():
-    return filled()
-
-
-@pytest.fixture
-def session(con):
-    return dpsql.Session(con, schema=units())
+con, session = test_several_tables.con, test_several_tables.session
 
 
 def errors(plan):
@@ -157,19 +149,10 @@ def test_other_rows_are_not_put_together(con, session):
     assert errors(plan)["regions"] < 0.9 * errors(alone)["regions"]
 
 
-def test_an_interrupted_release_has_what_it_rests_on(session, monkeypatch):
+def test_an_interrupted_release_has_what_it_rests_on(session):
     session.release(SCRIPT, budget=BUDGET)
-    made = []
-    release = tasks.MeasuredPlan.release
-
-    def keep(self, receipt):
-        made.append(release(self, receipt))
-        raise Lost
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tasks.MeasuredPlan, "release", keep)
-        with pytest.raises((Lost, ExecutionError)):
-            session.release(SCRIPT, budget=BUDGET)
+    with interrupted() as made:
+        session.release(SCRIPT, budget=BUDGET)
     again = session.release(SCRIPT, budget=BUDGET)
     assert session.ledger.spent == 2 * BUDGET.mu_squared
     for name in SCRIPT:

@@ -20,8 +20,8 @@ from dpsql.errors import ExecutionError, InternalError, StaleSchemaError
 from dpsql.privacy import Ledger
 from dpsql.release import document
 from dpsql.release.measurements import decode, encode
-from dpsql.session import tasks
 from dpsql.workload.several import UnitTable
+from tests.helpers.interrupted import interrupted
 from tests.release.saved import replace_file, reseal
 from tests.release.test_private_joins import TABLES, filled, shop
 from tests.release.test_sums_of_neighbors import charged, check_alike, recorded, spent
@@ -64,14 +64,19 @@ def test_answers_are_those_of_the_database(con, session):
     """Of rows that have a unit; at a huge budget, and with bounds that leave no row out."""
     script = SCRIPT | {"items": "SELECT qty, COUNT(*) AS n FROM items GROUP BY qty"}
     release = session.release(script, budget=HUGE)
-    own = "WITH orders AS (SELECT * FROM main.orders WHERE customer_id IS NOT NULL), items AS "
-    own += "(SELECT i.* FROM main.items i JOIN orders o ON o.id = i.order_id) "
     for name, sql in script.items():
         values = 2 if name == "spent" else 1
-        exact = by_key(con.execute(own + sql).fetchall(), values)
+        exact = by_key(owned(con, sql), values)
         found = by_key(plain(release[name]), values)
         assert exact.items() <= found.items()
         assert all(found[key][-1] == 0 for key in found.keys() - exact.keys())
+
+
+def owned(con, sql):
+    """Rows that have a unit, as the database counts them."""
+    own = "WITH orders AS (SELECT * FROM main.orders WHERE customer_id IS NOT NULL), items AS "
+    own += "(SELECT i.* FROM main.items i JOIN orders o ON o.id = i.order_id) "
+    return con.execute(own + sql).fetchall()
 
 
 def by_key(rows, values):
@@ -230,24 +235,9 @@ def test_the_total_is_not_passed(con):
 # ── interruptions ──────────────────────────────────────────────────────────────────────────
 
 
-class Lost(BaseException):
-    """The process ended."""
-
-
-def lose(monkeypatch, session, where, name, **how):
-    """Ask, and be interrupted when the release is made: it was measured and kept by then."""
-
-    def end(*_, **__):
-        raise Lost
-
-    with monkeypatch.context() as patch:
-        patch.setattr(where, name, end)
-        with pytest.raises((Lost, ExecutionError)):
-            session.release(SCRIPT, budget=BUDGET, **how)
-
-
-def test_what_was_measured_and_not_handed_out_is_had_again(con, session, monkeypatch):
-    lose(monkeypatch, session, tasks.MeasuredPlan, "release")
+def test_what_was_measured_and_not_handed_out_is_had_again(session):
+    with interrupted() as made:
+        session.release(SCRIPT, budget=BUDGET)
     (entry,) = session.ledger.entries()
     assert entry.state == "released"
     release = session.release(SCRIPT, budget=BUDGET)
@@ -257,26 +247,9 @@ def test_what_was_measured_and_not_handed_out_is_had_again(con, session, monkeyp
     assert encode(release.sources) == kept
     assert release.facts.privacy_cost <= BUDGET.mu_squared
     assert float(release.facts.privacy_cost) == pytest.approx(1.0, rel=1e-6)
-    assert session.release(SCRIPT, budget=BUDGET).receipt.request != entry.request
-
-
-def test_the_same_integers_give_the_same_answers_after_an_interruption(con, monkeypatch):
-    session = dpsql.Session(con, schema=units())
-    found = []
-    made = tasks.MeasuredPlan.release
-
-    def keep(self, receipt):
-        found.append(made(self, receipt))
-        raise Lost
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tasks.MeasuredPlan, "release", keep)
-        with pytest.raises((Lost, ExecutionError)):
-            session.release(SCRIPT, budget=BUDGET)
-    (first,) = found
-    again = session.release(SCRIPT, budget=BUDGET)
     for name in SCRIPT:
-        assert_frame_equal(again[name], first[name], rel_tol=1e-9)
+        assert_frame_equal(release[name], made[0][name], rel_tol=1e-9)
+    assert session.release(SCRIPT, budget=BUDGET).receipt.request != entry.request
 
 
 def test_a_failure_while_counting_costs_the_charge_and_says_nothing(session, monkeypatch):
