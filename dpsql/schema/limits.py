@@ -22,7 +22,8 @@ def limited(
 ) -> ResolvedUnit:
     """Give a table's unit the limits that are declared for rows that agree in columns of it.
 
-    Where nothing bounds its rows, these can't be counted, so that limits say nothing of them.
+    Where nothing bounds its rows, these can't be counted, and limits are for those that a statement
+    chooses among them (`chosen.py`).
 
     Args:
         catalog: tells of the tables.
@@ -49,7 +50,7 @@ def limited(
             limits.add(_limit(path[-1], names, rows, found, columns))
         else:
             _check_known(catalog, *tables)
-    return replace(found, limits=tuple(sorted(limits)) if found.max_rows is not None else ())
+    return replace(found, limits=tuple(sorted(limits)))
 
 
 def _check_known(catalog: Catalog, table: str) -> None:

@@ -318,7 +318,8 @@ class ResolvedUnit:
     """In how many groups it counts at most where units are counted; None for `max_rows`. It has
     no say in which rows are kept."""
     limits: tuple[RowLimit, ...] = ()
-    """How many rows count at most of those that agree in some columns with a domain."""
+    """How many rows count at most of those that agree in some columns with a domain. Without
+    `max_rows` that is for rows which a statement chooses, as no others count."""
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -336,12 +337,14 @@ class ResolvedUnit:
         """Write it as it always was, where nothing newer is said: fingerprints are made of it.
 
         Without `max_groups`, on which no cell and no row depends: counts of units say it of
-        themselves (`workload.units`).
+        themselves (`workload.units`). And without limits for rows that can't be counted: chosen
+        ones among them have a unit with a bound, and these limits.
         """
         own = f"name={self.name!r}, column={self.column!r}, type={self.type!r}"
         own += f", joins={self.joins!r}, max_rows={self.max_rows!r}"
         own += f", further={self.further!r}" if self.further else ""
-        own += f", limits={tuple(map(tuple, self.limits))!r}" if self.limits else ""
+        limits = tuple(map(tuple, self.limits)) if self.max_rows is not None else ()
+        own += f", limits={limits!r}" if limits else ""
         return f"ResolvedUnit({own})"
 
     @property

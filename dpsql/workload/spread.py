@@ -82,7 +82,7 @@ def spreads_of(table: Table, merged: Collection[str]) -> tuple[SpreadRows, ...]:
         merged: columns of which some cells are counted together: rows that agree in these cells may
             lie in several of those that a limit is for, so it says nothing of them.
     """
-    limits = () if table.unit is None else table.unit.limits
+    limits = () if table.unit is None or not table.is_bounded else table.unit.limits
     return tuple(
         SpreadRows(frozenset(limit.columns), Fraction(limit.rows, table.contributions))
         for limit in limits

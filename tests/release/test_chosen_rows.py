@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import duckdb
 import pytest
@@ -516,13 +517,51 @@ def test_a_column_that_is_altered_makes_a_plan_stale(con, session):
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_limits_for_rows_that_agree_are_kept_to(con, limit):
-    unit = dpsql.Unit("customer_id", 9, max_rows_per={"status": limit})
+@pytest.mark.parametrize("rows", [9, None])
+def test_limits_for_rows_that_agree_are_kept_to(con, limit, rows):
+    """Also where nothing else bounds the rows of a unit than that a statement chooses some."""
+    unit = dpsql.Unit("customer_id", rows, max_rows_per={"status": limit})
     session = dpsql.Session(con, schema=dpsql.Schema({}, units={"orders": unit}))
     table = table_of(session, by_status(placed("k <= 4")))
     kept = kept_by_unit_and_status(con, table)
     assert max(kept.values()) == limit
     assert max(kept_by_unit(con, table).values()) <= 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbors_differ_by_what_is_charged_where_only_limits_are_declared(seed):
+    con = duckdb.connect()
+    con.execute(TABLES)
+    unit = dpsql.Unit("customer_id", max_rows_per={"status": 1})
+    script = {"a": by_status(placed("k <= 4")), "b": total(placed("k <= 4"))}
+    asked = {"script": script, "schema": dpsql.Schema({}, units={"orders": unit})}
+    shop(con, seed, customers=12, apart=seed)
+    whole = recorded(con, asked, budget=ONE)
+    assert {s.share for s in whole.certified.spreads} == {Fraction(1, 4)}
+    shop(con, seed, customers=12, apart=seed, without=seed)
+    fewer = recorded(con, asked, budget=ONE)
+    check_alike(whole, fewer)
+    assert 0 < spent(whole, fewer) <= charged(whole)
+
+
+def test_chosen_rows_by_other_limits_are_other_rows_of_the_same_table(con):
+    sql, limits = total(placed("k <= 4")), ({}, {"status": 2}, {"status": 1})
+    counted, session = [], dpsql.Session(con)
+    for per in limits:
+        unit = dpsql.Unit("customer_id", max_rows_per=per)
+        declared = {"schema": dpsql.Schema({}, units={"orders": unit})}
+        session = session.redeclared(**declared)
+        if per:
+            with pytest.raises(dpsql.StaleSchemaError, match="changed"):
+                session.query(sql, budget=HUGE)
+        session = session.redeclared(**declared, accept_schema=True)
+        with pytest.raises(UndeterminedError):
+            session.query(sql, budget=0)
+        counted.append(round(session.query(sql, budget=HUGE)["n"][0]))
+    by = "SELECT customer_id, status, COUNT(*) AS n FROM ({}) GROUP BY ALL"
+    for found, most in zip(counted, (4, 2, 1), strict=True):
+        kept = f"SELECT SUM(LEAST(n, {most})) FROM ({by.format(placed('k <= 4'))})"
+        assert owned(con).execute(kept).fetchall() == [(found,)]
 
 
 def kept_by_unit_and_status(con, table):

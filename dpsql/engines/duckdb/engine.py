@@ -92,7 +92,7 @@ class DuckDBEngine(Engine):
         measures: Measures = MappingProxyType({}),
         keys: Keys = MappingProxyType({}),
     ) -> Counted:
-        """Count every wanted marginal, at once."""
+        """Count every wanted marginal, at once: what tests compare with other ways to count."""
         return self.prepared(table, wanted, merged, measures, keys).run()
 
     @contextmanager

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from dpsql.errors import Span
 from dpsql.schema.checks import operands
+from dpsql.schema.table import Table
 from dpsql.sql.binding.functions import WINDOWS
 
 Expr = exp.Expr
@@ -225,6 +226,12 @@ def is_public(node: Expr) -> bool:
 def reads_rows(node: Expr) -> bool:
     """Whether a column without a domain stands in an expression."""
     return any(part.name.startswith("__w") for part in node.find_all(exp.Column))
+
+
+def named_by(place: str, table: Table) -> str:
+    """Return the column of the private table that a canonical name stands for."""
+    listed = table.columns if place.startswith("__a") else table.undeclared
+    return list(listed)[int(place[3:])]
 
 
 def rebuilt_branch(branch: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -42,6 +42,7 @@ from dpsql.sql.binding.expressions import (
     Expr,
     column,
     is_public,
+    named_by,
     reads_rows,
     rebuild,
     rebuilt_branch,
@@ -279,7 +280,7 @@ class _Statement:
         node = node.unnest()
         if not isinstance(node, exp.Column) or not reads_rows(node):
             return None
-        name = list(self._table.undeclared)[int(node.name[3:])]
+        name = named_by(node.name, self._table)
         try:
             values = values_of(self._keys.sandbox, query, MOST_LOOKED_UP + 1)
             key = looked_up_key(RowColumn(name), self._table.undeclared, values)
@@ -375,8 +376,7 @@ class _Statement:
             exp.If(this=branch.this.copy(), true=exp.Literal.number(i))
             for i, branch in enumerate(branches)
         ]
-        default = exp.Literal.number(len(branches))
-        which = self._key(exp.Case(ifs=chosen, default=default))
+        which = self._key(exp.Case(ifs=chosen, default=exp.Literal.number(len(branches))))
         if which is None:
             return None
         results = [
@@ -390,7 +390,7 @@ class _Statement:
     def _unknown(self, bound: BoundExpr) -> SqlError:
         """Say what has no domain, and how it could have one."""
         places = [part for part in bound.node.find_all(exp.Column) if reads_rows(part)]
-        names = [list(self._table.undeclared)[int(part.name[3:])] for part in places]
+        names = [named_by(part.name, self._table) for part in places]
         several = len(set(names)) > 1 and self._table.bounds.keys() >= set(names)
         at = places[0] if places else bound.span
         try:

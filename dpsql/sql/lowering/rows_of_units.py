@@ -15,7 +15,7 @@ from dpsql.rows.within import RowsWithin, rows_within
 from dpsql.schema import Table
 from dpsql.schema.computed import OUTSIDE
 from dpsql.schema.grain import beside, stored_type, with_computed
-from dpsql.sql.binding.expressions import BoundExpr, render
+from dpsql.sql.binding.expressions import BoundExpr, named_by, render
 from dpsql.sql.binding.tables import AROUND, NamedTables, UnitRows, UnitWindow, WindowSort
 from dpsql.sql.lowering.measures import RowReader
 from dpsql.sql.sandbox.database import Sandbox
@@ -126,7 +126,7 @@ def _texts(node: exp.Expr, table: Table) -> list[str]:
         return [node.name]
     if not isinstance(node, exp.Column) or not node.name.startswith("__a"):
         return []
-    domain = list(table.columns.values())[int(node.name[3:])]
+    domain = table.columns[named_by(node.name, table)]
     values = [] if len(domain.values) > _MOST_LABELS else [*domain.values, domain.other]
     return [value for value in values if isinstance(value, str)]
 
@@ -151,8 +151,7 @@ def _sorted(one: WindowSort, table: Table, reader: RowReader) -> WindowOrder:
     """Read what rows are sorted by; an ENUM has an order of its own."""
     node = one.value.node
     if isinstance(node, exp.Column):
-        listed = table.columns if node.name.startswith("__a") else table.undeclared
-        name = list(listed)[int(node.name[3:])]
+        name = named_by(node.name, table)
         if stored_type(table, name).upper().startswith("ENUM"):
             found = row.RowColumn(name)
             return WindowOrder(found, one.descending, one.nulls_first, stored=True)
