@@ -21,8 +21,7 @@ from dpsql.hints import FREE, call
 from dpsql.linalg.threads import interruptibly, one_thread
 from dpsql.planner.comparison.compare import Comparison
 from dpsql.planner.plans.plan import Plan
-from dpsql.privacy import Budget, Ledger, data_id, open_ledger
-from dpsql.privacy.place import IN_MEMORY
+from dpsql.privacy import Budget, Ledger
 from dpsql.progress import watched
 from dpsql.release import Release
 from dpsql.release.assumed import assuming
@@ -44,25 +43,15 @@ from dpsql.request import (
 )
 from dpsql.schema import Table
 from dpsql.schema.names import as_sql
+from dpsql.session.account import Account
 from dpsql.session.answer import answer, answer_free
-from dpsql.session.archive import Archive
 from dpsql.session.checks import check_budget, check_most, check_request
-from dpsql.session.data import DeclaredData, PrivateData
+from dpsql.session.data import DeclaredData
 from dpsql.session.planning import compared, compiled_on_past, counts_before, planned
-from dpsql.session.purpose import DataState
 from dpsql.session.unit_rows import check_up_to, histogram, without_last
 
 if TYPE_CHECKING:
     import duckdb
-
-_HISTORY = {
-    "entry": pl.Int64(),
-    "time": pl.String(),
-    "state": pl.String(),
-    "rho": pl.Float64(),
-    "measurements": pl.Boolean(),
-    "request": pl.String(),
-}
 
 
 class Session:
@@ -124,26 +113,14 @@ class Session:
         data = DeclaredData.of(data_source(con), declared)
         if budget is not None:
             check_budget(budget)
-        self._database = data.source.identity()
-        self._ledger = open_ledger(self._database.file, declared.ledger)
+        self._account = Account.of(data.source, declared)
         if budget is not None:
-            self._ledger.set_total(budget)
+            self._account.ledger.set_total(budget)
         self._lock = threading.RLock()
-        self._id = data_id(self._database.file)
-        self._data = self._accounted(data, declared)
-
-    def _accounted(self, data: DeclaredData, declared: Declared) -> PrivateData:
-        """Join what is declared with the account, and with what it keeps of earlier releases."""
-        known = self._id
-        if self._database.file is None and declared.vintage:
-            # Of rows in memory nothing is known but the name that their owner gives them.
-            known = "" if self._ledger.dataset == IN_MEMORY else IN_MEMORY
-        state = DataState(declared.vintage, known)
-        archive = Archive(self._ledger, state, declared.accept_schema)
-        return PrivateData(data, self._ledger, self._database, archive)
+        self._data = self._account.joined(data, declared)
 
     def _repr_html_(self) -> str:
-        return account_card(self._ledger)
+        return account_card(self.ledger)
 
     @checked
     @spelled_out(RedeclaredOptions)
@@ -158,20 +135,19 @@ class Session:
         """
         declared = Declared(**options)
         other = copy(self)
-        other._data = self._accounted(
-            DeclaredData.of(self._data.declared.source, declared), declared
-        )
+        data = DeclaredData.of(self._data.declared.source, declared)
+        other._data = self._account.joined(data, declared)
         return other
 
     @property
     def ledger(self) -> Ledger:
         """The account of what was spent on this data set."""
-        return self._ledger
+        return self._account.ledger
 
     @property
     def remaining(self) -> Fraction | None:
         """What is left of the total, as an exact ρ; None if there is no total."""
-        left = self._ledger.remaining
+        left = self.ledger.remaining
         return None if left is None else left / 2
 
     @property
@@ -182,11 +158,7 @@ class Session:
         not measured, `released`: measured and not handed out, `delivered`), `rho` (charged),
         `measurements` (whether what was measured is kept) and `request` (its name).
         """
-        rows = [
-            (e.seq, e.time, e.state, float(e.mu_squared / 2), bool(e.content), e.request)
-            for e in self._ledger.entries()
-        ]
-        return pl.DataFrame(rows, schema=_HISTORY, orient="row")
+        return self._account.history
 
     @checked
     @one_thread
