@@ -18,8 +18,6 @@ from dpsql.markup import numeric, plain
 if TYPE_CHECKING:
     import polars as pl
 
-    from dpsql.cli.amounts import AccountReport
-
 FALLBACK_WIDTH = 100
 """Columns of the terminal, where there is none."""
 LEAST_WIDTH = 40
@@ -39,7 +37,12 @@ def note(text: str) -> None:
 
 def say_json(document: object) -> None:
     """Print one JSON document, in ASCII."""
-    click.echo(json.dumps(_json(document), indent=2, allow_nan=False))
+    click.echo(json_text(document))
+
+
+def json_text(document: object) -> str:
+    """Write a document as JSON."""
+    return json.dumps(_json(document), indent=2, allow_nan=False)
 
 
 def say_frame(frame: pl.DataFrame) -> None:
@@ -51,39 +54,11 @@ def say_frame(frame: pl.DataFrame) -> None:
         say(f"… and {frame.height - MOST_ROWS:,} more rows: take --csv or --json for all.")
 
 
-def check_form(*, as_csv: bool, as_json: bool) -> None:
-    """Refuse two forms of an answer at once.
-
-    Raises:
-        click.UsageError: both are asked for.
-    """
-    if as_csv and as_json:
-        raise click.UsageError("Choose one of --csv and --json.")
-
-
-def say_answer(frame: pl.DataFrame, account: AccountReport, *, as_csv: bool, as_json: bool) -> None:
-    """Print a frame, and beside it what was charged and what is left."""
-    if as_json:
-        say_json({"columns": frame.columns, "rows": frame.to_dicts(), **account.document})
-        return
-    if as_csv:
-        say_csv(frame)
-    else:
-        say_frame(frame)
-    for line in account.lines:
-        note(line)
-
-
 def say_csv(frame: pl.DataFrame) -> None:
-    """Print a frame as CSV; on a terminal without characters that could disguise it.
+    """Print a frame as CSV; on a terminal without characters that could disguise it."""
+    from dpsql.release.forms import csv_text
 
-    CSV has neither lists nor structs: these are written as JSON.
-    """
-    for name, dtype in frame.schema.items():
-        if dtype.is_nested():
-            texts = [None if v is None else json.dumps(_json(v)) for v in frame[name].to_list()]
-            frame = frame.with_columns(type(frame)({name: texts}))
-    text = frame.write_csv()
+    text = csv_text(frame)
     if sys.stdout.isatty():
         say(text.removesuffix("\n"))
     else:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpsql.errors import SchemaError
+from dpsql.errors import ReleaseFormatError, SchemaError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dpsql.engines.answers import WrittenTables
     from dpsql.engines.source import DataSource
 
 
@@ -29,3 +32,33 @@ def data_source(given: object) -> DataSource:
         f"{name + kind.__qualname__!r} is not a DuckDB connection.",
         hint='pass duckdb.connect("data.duckdb").',
     )
+
+
+def write_answers(
+    given: object, tables: WrittenTables, schema: str | None, *, overwrite: bool
+) -> dict[str, str]:
+    """Write answers to a database that a caller passes; see `duckdb.answers.write_answers`.
+
+    Raises:
+        ReleaseFormatError: it isn't one, a name is taken, or it can't be written.
+    """
+    from dpsql.engines.duckdb.answers import write_answers
+    from dpsql.engines.duckdb.source import is_connection
+
+    if is_connection(given):
+        return write_answers(given, tables, schema, overwrite=overwrite)
+    raise ReleaseFormatError(
+        f"A {type(given).__qualname__} is no DuckDB connection.",
+        hint='pass duckdb.connect("answers.duckdb").',
+    )
+
+
+def write_database(path: Path, tables: WrittenTables) -> dict[str, str]:
+    """Write answers to a DuckDB database, be it new or one that has such answers.
+
+    Raises:
+        ReleaseFormatError: it can't be written.
+    """
+    from dpsql.engines.duckdb.answers import write_database
+
+    return write_database(path, tables)

@@ -164,11 +164,11 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
         vintage=facts.vintage,
         statements=dict(facts.statements),
         expected_error=tuple(_Expected(**row) for row in facts.expected.to_dicts()),
-        budget=None if facts.budget is None else _budget(facts.budget),
+        budget=None if facts.budget is None else budget_part(facts.budget),
         rows_need_a_value_in=dict(facts.guards),
         notes=dict(facts.notes),
         privacy_cost_mu_squared=facts.privacy_cost,
-        mechanism=_mechanism(facts),
+        mechanism=mechanism_part(facts),
         post_processing=_PostProcessing(facts.confidence, facts.nonnegative, facts.integers),
         ledger=None if facts.receipt is None else _receipt(facts.receipt),
         rests_also_on=facts.earlier,
@@ -183,7 +183,8 @@ def write(facts: Facts, files: Mapping[str, DescribedFile]) -> str:
     return _text({**document, "sha256": _digest(document)})
 
 
-def _mechanism(facts: Facts) -> _Mechanism:
+def mechanism_part(facts: Facts) -> _Mechanism:
+    """Say what measured, and how well."""
     return _Mechanism(
         name=facts.mechanism,
         title=None if facts.mechanism is None else MECHANISMS[facts.mechanism].title,
@@ -198,7 +199,8 @@ def _mechanism(facts: Facts) -> _Mechanism:
     )
 
 
-def _budget(budget: Budget) -> _Budget:
+def budget_part(budget: Budget) -> _Budget:
+    """Say what was charged, in all forms."""
     deltas = dict.fromkeys((*DELTAS, *([] if budget.delta is None else [budget.delta])))
     return _Budget(
         _Asked(budget.form, budget.amount, budget.delta),

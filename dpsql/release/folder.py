@@ -10,28 +10,25 @@ its chain of hashes holds the digest of the noisy integers, see `check_ledger`.
 from __future__ import annotations
 
 import hashlib
-import io
-import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import polars as pl
 
-from dpsql.errors import LedgerError, ReleaseFormatError, ResourceLimitError, printable
+from dpsql.errors import LedgerError
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Entry, Ledger
-from dpsql.privacy.files import sync_folder
 from dpsql.privacy.purpose import ChargedTable
 from dpsql.release.changes import same_columns, unchanged
+from dpsql.release.disk import digest_of, new_folder, plain_names, system_errors
+from dpsql.release.disk import write as write_file
 from dpsql.release.document import MAX_BYTES, DescribedColumn, DescribedFile, malformed, read, write
-from dpsql.release.drafts import draft_of, sweep
 from dpsql.release.facts import Earlier, Facts
+from dpsql.release.forms import write_parquet
 from dpsql.release.frames import DESCRIBED, Frames, slices
 from dpsql.release.measurements import decode, encode
 from dpsql.release.parquet import read_parquet
@@ -41,145 +38,30 @@ from dpsql.schema import Table
 DOCUMENT = "release.json"
 MEASUREMENTS = "release.measurements.parquet"
 """No statement's file can have this name, which has two dots."""
-BATCH = 1_000_000
-MAX_NAME = 64
-
-_PORTS = (f"{kind}{i}" for kind in ("com", "lpt") for i in range(10))
-_RESERVED = frozenset({"con", "prn", "aux", "nul", *_PORTS})
-"""Names that Windows keeps for devices."""
 _FILE = re.compile(r"[a-z0-9_]{1,80}\.parquet")
-
-
-def file_names(statements: Iterable[str]) -> dict[str, str]:
-    """Give each statement a file name that is safe everywhere: statement → file."""
-    found: dict[str, str] = {}
-    for statement in statements:
-        base = re.sub(r"[^a-z0-9]+", "_", statement.lower())[:MAX_NAME].strip("_") or "query"
-        base = f"{base}_" if base in _RESERVED else base
-        name, number = base, 1
-        while f"{name}.parquet" in found.values():
-            number += 1
-            name = f"{base}_{number}"
-        found[statement] = f"{name}.parquet"
-    return found
-
-
-def check_target(path: Path) -> None:
-    """Check that a release could be written to a folder, before anything is charged for it.
-
-    Raises:
-        ReleaseFormatError: it exists and isn't an empty folder, or can't be made.
-    """
-    with _system_errors(path):
-        if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
-            raise _exists(path)
-        sweep(path)
-        with draft_of(path) as draft:
-            draft.rmdir()
 
 
 def save(facts: Facts, frames: Frames, content: bytes, path: Path) -> Path:
     """Write a release, with its noisy integers as `encode` writes them; see `Release.save`."""
-    with _system_errors(path):
-        check_target(path)
-        with draft_of(path) as draft:
-            files = _write_all(frames, content, draft)
-            _write(draft / DOCUMENT, write(facts, files).encode())
-            sync_folder(draft)
-            try:
-                os.rename(draft, path)  # onto nothing, or an empty folder: atomic in both cases
-            except OSError:
-                if path.exists():
-                    raise _exists(path) from None
-                raise
-        sync_folder(path.parent)
+    with new_folder(path) as draft:
+        files = _write_all(frames, content, draft)
+        write_file(draft / DOCUMENT, write(facts, files).encode())
     return path
-
-
-def _exists(path: Path) -> ReleaseFormatError:
-    return ReleaseFormatError(
-        f"{printable(str(path))} exists already.",
-        hint="name a folder that doesn't; nothing is overwritten.",
-    )
-
-
-@contextmanager
-def _system_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system raises into a `ReleaseFormatError`."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise ReleaseFormatError(
-            f"{printable(str(path))}: there is no such folder, or none above it.",
-            hint="create the folder above first, or check the path.",
-        ) from None
-    except (OSError, ValueError) as error:
-        what = error.strerror if isinstance(error, OSError) else "the path can't be used"
-        raise ReleaseFormatError(
-            f"{printable(str(path))} can't be used: {what}.",
-            hint="check the free space and the rights on the folder above.",
-        ) from None
 
 
 def _write_all(frames: Frames, content: bytes, folder: Path) -> dict[str, DescribedFile]:
     """Write all data files; say of each what it holds."""
     files: dict[str, DescribedFile] = {}
-    for statement, name in file_names(frames.names).items():
-        rows = _write_frame(frames, statement, folder / name)
+    for statement, plain in plain_names(frames.names).items():
+        name = f"{plain}.parquet"
+        rows = write_parquet(frames, statement, folder / name).rows
         columns = tuple(DescribedColumn(**row) for row in frames.columns(statement).to_dicts())
         files[name] = DescribedFile(
-            statement=statement, rows=rows, columns=columns, sha256=_hash(folder / name)
+            statement=statement, rows=rows, columns=columns, sha256=digest_of(folder / name)
         )
-    _write(folder / MEASUREMENTS, content)
-    files[MEASUREMENTS] = DescribedFile(statement=None, sha256=_hash(folder / MEASUREMENTS))
+    write_file(folder / MEASUREMENTS, content)
+    files[MEASUREMENTS] = DescribedFile(statement=None, sha256=digest_of(folder / MEASUREMENTS))
     return files
-
-
-def _write_frame(frames: Frames, statement: str, path: Path) -> int:
-    """Write one frame, in batches if it is too large to be held; return its rows."""
-    try:
-        frame = frames.frame(statement)
-    except ResourceLimitError:
-        return _write_batches(frames, statement, path)
-    content = io.BytesIO()
-    frame.write_parquet(content)
-    _write(path, content.getbuffer())
-    return frame.height
-
-
-def _write_batches(frames: Frames, statement: str, path: Path) -> int:
-    import pyarrow.parquet as pq  # slow to import, and needed for large frames only
-
-    rows, writer = 0, None
-    with _created(path) as handle:
-        for batch in frames.batches(statement, BATCH):
-            table = batch.to_arrow()
-            writer = writer or pq.ParquetWriter(handle, table.schema)
-            writer.write_table(table)
-            rows += batch.height
-        if writer is not None:
-            writer.close()
-    return rows
-
-
-@contextmanager
-def _created(path: Path) -> Iterator[Any]:
-    """Create a file, and see it on disk."""
-    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _write(path: Path, content: bytes | memoryview) -> None:
-    with _created(path) as file:
-        file.write(content)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ── reading ────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +86,7 @@ class StoredFrames:
             ReleaseFormatError: the file was changed.
         """
         path, said = self._files[name]
-        with _system_errors(path):
+        with system_errors(path):
             content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != said.sha256:
             raise malformed(f"{path.name} was changed")
@@ -231,12 +113,12 @@ def load(path: Path) -> tuple[Facts, StoredFrames, bytes]:
     Returns:
         Facts, frames, and the noisy integers as they were written.
     """
-    with _system_errors(path):
+    with system_errors(path):
         facts, said = read(_document(path / DOCUMENT))
         for name, file in said.items():
             _check_name(name, file)
             _check_plain(path / name)
-            if _hash(path / name) != file.sha256:
+            if digest_of(path / name) != file.sha256:
                 raise malformed(f"{name} was changed")
         frames = {
             file.statement: (path / name, file)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.calls import check_above
+from dpsql.calls import check_above, check_path, check_switch, checked
 from dpsql.errors import DpsqlError
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import Html, card, facts, folded, table
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Budget, Ledger, Receipt
-from dpsql.release import folder
+from dpsql.release import exports, folder
 from dpsql.release.confidence import check_confidence
 from dpsql.release.document import malformed
 from dpsql.release.facts import Facts, agree
@@ -23,6 +24,11 @@ from dpsql.release.frames import Frames
 from dpsql.release.measurements import decode
 from dpsql.release.requery import asked_of, requery
 from dpsql.release.summary import summarize
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import pyarrow
 
 MOST_TABLES = 12
 MOST_ROWS = 5
@@ -152,6 +158,97 @@ class Release(Mapping[str, pl.DataFrame]):
                 that can't be that of a file.
         """
         return folder.save(self._facts, self._frames, self._measurements, Path(path))
+
+    @checked
+    def to_csv(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the answers to a folder: a CSV file for each statement, and `metadata.json`.
+
+        The folder appears at once and complete. Each value can be read again as it is: the metadata
+        have the types. NULL is written as nothing, an empty text as `""`.
+
+        Args:
+            path: the folder, which is made.
+            overwrite: whether a folder that has nothing but answers written so is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ReleaseFormatError: the folder exists, or can't be written.
+        """
+        return self._written(path, "csv", overwrite=overwrite)
+
+    @checked
+    def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the answers to a folder, as `to_csv` does: a Parquet file for each statement.
+
+        To ask the measurements again later, `save` the release instead.
+        """
+        return self._written(path, "parquet", overwrite=overwrite)
+
+    @checked
+    def to_duckdb(
+        self,
+        con: duckdb.DuckDBPyConnection | str | Path,
+        *,
+        schema: str | None = None,
+        overwrite: bool = False,
+    ) -> dict[str, str]:
+        """Write a table for each statement to a DuckDB database.
+
+            release.to_duckdb(con, schema="temp")
+            con.sql("SELECT … FROM by_sex")
+
+        All tables are written in one transaction, or none; in the caller's, if one is open. Their
+        comments have the metadata that `to_csv` writes, those of columns what they mean.
+
+        Args:
+            con: a connection to it; or a path, for a database of its own, which appears whole.
+            schema: where the tables go: `results`, or `database.results` of an attached database,
+                which is made if there is none; `temp` for tables that end with the connection. By
+                default the schema in use.
+            overwrite: whether tables that were written so are replaced. No other one ever is.
+
+        Returns:
+            Statement → the table's name, in quotes and with its database and schema.
+
+        Raises:
+            ReleaseFormatError: there is another table of such a name, there or where statements
+                would find this one instead; or it can't be written.
+        """
+        check_switch(overwrite=overwrite)
+        with one_thread:
+            return exports.to_duckdb(self._facts, self._frames, con, schema, overwrite=overwrite)
+
+    def to_pandas(self) -> dict[str, pandas.DataFrame]:
+        """Return the answers as frames of pandas: statement → frame.
+
+        Integers and Boolean are of pandas' own types that have NULL, ENUMs are categories, dates,
+        times and decimals are Arrow's; in floats NULL becomes NaN.
+
+        Raises:
+            ReleaseFormatError: pandas is not installed.
+            ResourceLimitError: a frame is too large.
+        """
+        with one_thread:
+            return exports.to_pandas(self._frames)
+
+    def to_arrow(self) -> dict[str, pyarrow.Table]:
+        """Return the answers as Arrow tables: statement → table.
+
+        Raises:
+            ResourceLimitError: a frame is too large.
+        """
+        with one_thread:
+            return exports.to_arrow(self._frames)
+
+    def _written(self, path: str | Path, form: exports.Form, *, overwrite: bool) -> Path:
+        check_path(path=path)
+        check_switch(overwrite=overwrite)
+        with one_thread:
+            return exports.write_files(
+                self._facts, self._frames, Path(path), form, overwrite=overwrite
+            )
 
     @classmethod
     def load(cls, path: str | Path, *, ledger: Ledger | str | Path | None = None) -> Release:

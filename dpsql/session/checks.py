@@ -10,7 +10,7 @@ from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.registry import traits_of
 from dpsql.privacy import Budget, Ledger
 from dpsql.release.confidence import check_confidence
-from dpsql.release.folder import check_target
+from dpsql.release.disk import check_target
 from dpsql.request import Request
 
 

@@ -63,6 +63,7 @@ VENDORS = {
     "psutil": {"privacy", "planner"},
     "psycopg": {"privacy"},
     "pyarrow": {"release", "sql"},
+    "pandas": {"release"},
     "threadpoolctl": {"linalg"},
     "polars": {
         "planner",

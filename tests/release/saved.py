@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import document, folder
+from dpsql.release import disk, document
 
 BUDGET = dpsql.Budget(epsilon=1, delta=1e-9)
 TABLE = """
@@ -71,7 +71,7 @@ def reseal(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def replace_file(path: Path, name: str, content: bytes) -> None:
     (path / name).write_bytes(content)
-    digest = folder._hash(path / name)
+    digest = disk.digest_of(path / name)
     reseal(path, lambda said: said["files"][name].update(sha256=digest))
 
 

@@ -19,7 +19,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import drafts, folder, frames
+from dpsql.release import disk, drafts, forms, frames
 from tests.release.saved import BUDGET, SCHEMA, SCRIPT, assert_same, connect, refused, reseal
 
 # ── round trips ────────────────────────────────────────────────────────────────────────────
@@ -83,7 +83,7 @@ def test_large_frames_are_written_in_batches(release, tmp_path, monkeypatch):
     fresh._frames._frames.clear()
     with monkeypatch.context() as patched:
         patched.setattr(frames, "MAX_CELLS", 5)
-        patched.setattr(folder, "BATCH", 5)
+        patched.setattr(forms, "BATCH", 5)
         with pytest.raises(dpsql.ResourceLimitError):
             fresh["born"]
         fresh.save(tmp_path / "large")
@@ -227,7 +227,7 @@ def test_an_empty_folder_is_a_target(release, tmp_path, monkeypatch):
 
 def test_a_target_that_appears_in_between_is_not_overwritten(session, tmp_path, monkeypatch):
     """Another process makes the folder after the check: what it wrote stays."""
-    real = folder.sync_folder
+    real = disk.sync_folder
 
     def sync(path: Path) -> None:
         (tmp_path / "out").mkdir(exist_ok=True)
@@ -236,7 +236,7 @@ def test_a_target_that_appears_in_between_is_not_overwritten(session, tmp_path, 
 
     spent, sql = session.ledger.spent, {"born": SCRIPT["born"]}
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "sync_folder", sync)
+        patched.setattr(disk, "sync_folder", sync)
         with pytest.raises(ReleaseFormatError, match="exists already"):
             session.release(sql, budget=BUDGET, out=tmp_path / "out")
     assert snapshot(tmp_path) == [

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from dpsql.cli import amounts as money
-from dpsql.cli import opening, options, output
+from dpsql.cli import forms, opening, options
+from dpsql.cli.forms import FrameForm
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
 from dpsql.request import AnswerOptions
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 @options.amounts
 @options.typed("free")
 @options.taking(AnswerOptions)
-@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@forms.frame_form
 @options.json_option
 def query(
     sql: str,
     source: DatabaseOptions,
     amounts: BudgetOptions,
     asked: AnswerOptions,
+    form: FrameForm,
     *,
     free: bool,
-    as_csv: bool,
     as_json: bool,
 ) -> None:
     """Answer one SELECT with differential privacy.
@@ -41,7 +42,7 @@ def query(
     """
     budget = amounts.budget()
     options.check_free(free=free, other=budget is not None or not asked["reuse"])
-    output.check_form(as_csv=as_csv, as_json=as_json)
+    form.check(as_json=as_json)
     amount: Budget | Literal[0] = 0 if free else amounts.needed()
     with opening.session(source) as session:
         text = opening.statement(sql)
@@ -49,4 +50,4 @@ def query(
             asked["progress"] = watch
             frame = session.query(text, budget=amount, **asked)
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
-    output.say_answer(frame, account, as_csv=as_csv, as_json=as_json)
+    form.say(frame, account, as_json=as_json)

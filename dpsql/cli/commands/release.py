@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli import amounts as money
-from dpsql.cli import opening, options, output
+from dpsql.cli import forms, opening, options, output
+from dpsql.cli.forms import Elsewhere
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.cli.progress import progress_on_terminal
 from dpsql.request import Free, ReleaseOptions
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     required=True,
     help="The folder to write; it appears whole or not at all.",
 )
+@forms.elsewhere
 @options.json_option
 def release(
     script: str,
     source: DatabaseOptions,
     amounts: BudgetOptions,
     asked: ReleaseOptions,
+    elsewhere: Elsewhere,
     *,
     free: bool,
     out: Path,
@@ -53,18 +56,23 @@ def release(
     if at_most:
         asked["at_most"] = budget
     statements = opening.script(script)
+    elsewhere.check(out)
     with opening.session(source) as session:
         with progress_on_terminal(asked["progress"]) as watch:
             asked["out"], asked["progress"] = out, watch
             amount: Budget | Free | None = 0 if free else None if at_most else budget
             made = session.release(statements, budget=amount, **asked)
         account = money.account(made.charged, session.ledger.remaining, amounts.shown_delta)
+    written = elsewhere.write(made)
     if as_json:
-        output.say_json({"out": str(out), **_document(made, out), **account.document})
+        also = {"written": written} if written else {}
+        output.say_json({"out": str(out), **_document(made, out), **also, **account.document})
         return
     output.say(f"{out}: {len(made):,} statements")
     for file in _files(out):
         output.say(f"  {file}")
+    for place in written:
+        output.say(f"{place}: {len(made):,} statements")
     for line in account.lines:
         output.say(line)
     output.say(f"neighbours: {made.neighbours}")

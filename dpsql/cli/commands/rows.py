@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli import amounts as money
-from dpsql.cli import opening, options, output
+from dpsql.cli import forms, opening, options
+from dpsql.cli.forms import FrameForm
 from dpsql.cli.options import BudgetOptions, DatabaseOptions
 from dpsql.request import Free
 
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
 @click.option(
     "--without-unit", is_flag=True, help="Count the rows of the table that have no unit, instead."
 )
-@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
+@forms.frame_form
 @options.json_option
 def rows(
     table: str,
     source: DatabaseOptions,
     amounts: BudgetOptions,
+    form: FrameForm,
     up_to: int,
     *,
     free: bool,
     without_unit: bool,
-    as_csv: bool,
     as_json: bool,
 ) -> None:
     """Count the units of TABLE by how many rows they have, to choose --max-rows by.
@@ -51,7 +52,7 @@ def rows(
     """
     budget = amounts.budget()
     options.check_free(free=free, other=budget is not None)
-    output.check_form(as_csv=as_csv, as_json=as_json)
+    form.check(as_json=as_json)
     amount: Budget | Free = 0 if free else amounts.needed()
     with opening.session(source) as session:
         frame = (
@@ -60,4 +61,4 @@ def rows(
             else session.rows_per_unit(table, budget=amount, up_to=up_to)
         )
         account = money.account(budget, session.ledger.remaining, amounts.shown_delta)
-    output.say_answer(frame, account, as_csv=as_csv, as_json=as_json)
+    form.say(frame, account, as_json=as_json)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.cli import amounts as money
-from dpsql.cli import options, output
+from dpsql.cli import forms, options, output
+from dpsql.cli.forms import Elsewhere, FrameForm
 
 if TYPE_CHECKING:
     from dpsql.release import Release
@@ -19,33 +20,35 @@ if TYPE_CHECKING:
     "folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.argument("name", required=False)
-@click.option("--csv", "as_csv", is_flag=True, help="Print all rows of NAME as CSV.")
+@forms.frame_form
+@forms.elsewhere
 @options.json_option
-def show(folder: Path, name: str | None, *, as_csv: bool, as_json: bool) -> None:
+def show(
+    folder: Path, name: str | None, form: FrameForm, elsewhere: Elsewhere, *, as_json: bool
+) -> None:
     """Print the summary of the release in DIR, or its statement NAME.
 
-    This reads the folder only, and costs nothing.
+    This reads the folder only, and costs nothing. The answers can be written elsewhere, too.
     """
     from dpsql.release import Release
 
-    if as_csv and (as_json or name is None):
-        raise click.UsageError("--csv is for one statement, and without --json.")
+    form.check(as_json=as_json, alone=name is not None)
+    if elsewhere and name is not None:
+        raise click.UsageError("--to-csv, --to-parquet and --to-duckdb are for a whole release.")
+    elsewhere.check()
     release = Release.load(folder)
-    if name is None:
-        if as_json:
-            output.say_json(_document(release))
-        else:
-            output.say(release.summary())
+    if name is not None:
+        if name not in release:
+            raise click.UsageError(f"There is no statement {name}; there are {', '.join(release)}.")
+        form.say(release[name], None, as_json=as_json)
         return
-    if name not in release:
-        raise click.UsageError(f"There is no statement {name}; there are {', '.join(release)}.")
-    frame = release[name]
+    written = elsewhere.write(release)
     if as_json:
-        output.say_json({"columns": frame.columns, "rows": frame.to_dicts()})
-    elif as_csv:
-        output.say_csv(frame)
+        output.say_json({**_document(release), **({"written": written} if written else {})})
+    elif written:
+        output.say("\n".join(f"{place}: {len(release):,} statements" for place in written))
     else:
-        output.say_frame(frame)
+        output.say(release.summary())
 
 
 def _document(release: Release) -> dict[str, object]:

@@ -1,0 +1,210 @@
+"""Where answers go: printed as a table, CSV, Parquet or JSON, to a new file, to folders."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from dpsql.cli import options, output
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from dpsql.cli.amounts import AccountReport
+    from dpsql.release import Release
+
+Form = Literal["csv", "parquet", "json"]
+_ENDINGS: dict[str, Form] = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".json": "json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FrameForm:
+    """How one frame is handed out."""
+
+    as_csv: bool
+    as_parquet: bool
+    out: Path | None
+
+    def check(self, *, as_json: bool, alone: bool = True) -> None:
+        """Refuse forms that exclude each other, and a file that can't be written.
+
+        Args:
+            as_json: whether JSON is asked for, too: beside a file it is what is printed.
+            alone: whether there is a frame at all.
+
+        Raises:
+            click.UsageError: they can't be meant together.
+            ReleaseFormatError: the file exists, or can't be made.
+        """
+        from dpsql.release.disk import check_file
+
+        if self.as_csv and self.as_parquet:
+            raise click.UsageError("Choose one of --csv and --parquet.")
+        if not alone and (self.as_csv or self.as_parquet or self.out):
+            raise click.UsageError("--csv, --parquet and --out are for one statement.")
+        if self.out is None and as_json and (self.as_csv or self.as_parquet):
+            raise click.UsageError("Choose one of --csv, --parquet and --json.")
+        if self.out is None and self.as_parquet and sys.stdout.isatty():
+            raise click.UsageError("Parquet is not for terminals: add --out FILE, or > FILE.")
+        if self.out is not None:
+            self._form()
+            check_file(self.out)
+
+    def _form(self) -> Form:
+        """Return the form of the file: as is said, or as it is called."""
+        if self.as_csv or self.as_parquet:
+            return "csv" if self.as_csv else "parquet"
+        form = _ENDINGS.get("" if self.out is None else self.out.suffix.lower())
+        if form is None:
+            raise click.UsageError(
+                "--out needs a name that ends in .csv, .parquet or .json, or --csv or --parquet."
+            )
+        return form
+
+    def say(self, frame: pl.DataFrame, account: AccountReport | None, *, as_json: bool) -> None:
+        """Hand a frame out, and say beside it what was charged and what is left."""
+        document = {} if account is None else account.document
+        if self.out is not None:
+            self._write(frame, self.out)
+            if as_json:
+                listed = {"out": str(self.out), "columns": frame.columns, "rows": frame.height}
+                output.say_json({**listed, **document})
+                return
+            output.say(f"{self.out}: {frame.height:,} rows")
+        elif as_json:
+            output.say_json({**_whole(frame), **document})
+            return
+        elif self.as_csv:
+            output.say_csv(frame)
+        elif self.as_parquet:
+            from dpsql.release.forms import parquet_bytes
+
+            click.echo(bytes(parquet_bytes(frame)), nl=False)
+        else:
+            output.say_frame(frame)
+        for line in () if account is None else account.lines:
+            output.note(line)
+
+    def _write(self, frame: pl.DataFrame, path: Path) -> None:
+        from dpsql.release.disk import new_file, write
+        from dpsql.release.forms import csv_text, parquet_bytes
+
+        form = self._form()
+        with new_file(path) as draft:
+            if form == "parquet":
+                write(draft, parquet_bytes(frame))
+            else:
+                text = csv_text(frame) if form == "csv" else output.json_text(_whole(frame)) + "\n"
+                write(draft, text.encode())
+
+
+def _whole(frame: pl.DataFrame) -> dict[str, object]:
+    return {"columns": frame.columns, "rows": frame.to_dicts()}
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where else a release is written."""
+
+    to_csv: Path | None
+    to_parquet: Path | None
+    to_duckdb: Path | None
+    overwrite: bool
+
+    def __bool__(self) -> bool:
+        return any(place is not None for place in self._places)
+
+    @property
+    def _places(self) -> tuple[Path | None, ...]:
+        return self.to_csv, self.to_parquet, self.to_duckdb
+
+    def check(self, out: Path | None = None) -> None:
+        """Refuse places that can't be written, before anything is charged.
+
+        Args:
+            out: the folder to which the release itself goes.
+
+        Raises:
+            click.UsageError: there is nothing to overwrite, or a place is named twice.
+            ReleaseFormatError: one exists, or can't be made.
+        """
+        from dpsql.release.disk import check_file
+        from dpsql.release.exports import check_place
+
+        if self.overwrite and not self:
+            raise click.UsageError("--overwrite is for --to-csv, --to-parquet and --to-duckdb.")
+        named = [p.absolute() for p in (out, *self._places) if p is not None]
+        if len(set(named)) < len(named):
+            raise click.UsageError("Each of --out, --to-csv, … needs a place of its own.")
+        for folder in (self.to_csv, self.to_parquet):
+            if folder is not None:
+                check_place(folder, overwrite=self.overwrite)
+        if self.to_duckdb is not None and not self.overwrite:
+            check_file(self.to_duckdb)
+
+    def write(self, release: Release) -> list[str]:
+        """Write a release, and return where it is."""
+        if self.to_csv is not None:
+            release.to_csv(self.to_csv, overwrite=self.overwrite)
+        if self.to_parquet is not None:
+            release.to_parquet(self.to_parquet, overwrite=self.overwrite)
+        if self.to_duckdb is not None:
+            release.to_duckdb(self.to_duckdb, overwrite=self.overwrite)
+        return [str(place) for place in self._places if place is not None]
+
+
+def frame_form(command: options.Command) -> options.Command:
+    """Give a command that answers with one frame the options of its form, as `form`."""
+    return options.gathered("form", _FRAME, lambda given: FrameForm(**given), command)
+
+
+def elsewhere(command: options.Command) -> options.Command:
+    """Give a command that answers with a release the options of other places, as `elsewhere`."""
+    return options.gathered("elsewhere", _ELSEWHERE, lambda given: Elsewhere(**given), command)
+
+
+_PATH: Any = click.Path(path_type=Path)
+_FRAME = {
+    "as_csv": click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV."),
+    "as_parquet": click.option(
+        "--parquet",
+        "as_parquet",
+        is_flag=True,
+        help="Write all rows to standard output as Parquet.",
+    ),
+    "out": click.option(
+        "--out",
+        type=_PATH,
+        metavar="FILE",
+        help="Write all rows to a new file: .csv, .parquet or .json, or as --csv or --parquet say.",
+    ),
+}
+_ELSEWHERE = {
+    "to_csv": click.option(
+        "--to-csv",
+        type=_PATH,
+        metavar="DIR",
+        help="A new folder with a CSV file for each statement, and metadata.",
+    ),
+    "to_parquet": click.option(
+        "--to-parquet", type=_PATH, metavar="DIR", help="The same, with Parquet files."
+    ),
+    "to_duckdb": click.option(
+        "--to-duckdb",
+        type=_PATH,
+        metavar="FILE",
+        help="A new DuckDB database with a table for each statement.",
+    ),
+    "overwrite": click.option(
+        "--overwrite", is_flag=True, help="Replace answers that such an option wrote before."
+    ),
+}

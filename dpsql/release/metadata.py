@@ -1,0 +1,142 @@
+"""What goes along with answers that are taken elsewhere: what was asked, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from dpsql.errors import printable
+from dpsql.release.confidence import CONFIDENCE
+from dpsql.release.document import budget_part, mechanism_part
+from dpsql.release.facts import Facts
+from dpsql.release.forms import sql_type
+from dpsql.release.frames import Frames
+from dpsql.schema import Table
+
+WHAT = "answers of a dpsql release"
+"""What a document of metadata begins with."""
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a column of a frame means."""
+
+    column: str
+    type: str
+    """In DuckDB."""
+    role: str
+    """`key`, `value` or `adjusted`, as `Release.columns` has it, or `variance`, `lower`, `upper`
+    of a value."""
+    of: str | None
+    """The value that it belongs to; None for keys and values."""
+    meaning: str
+    """In words."""
+
+
+def meanings(
+    types: Mapping[str, pl.DataType], described: pl.DataFrame, confidence: float | None
+) -> list[Meaning]:
+    """Say of each column of a frame what it means.
+
+    Args:
+        types: column → its type, in order.
+        described: what is said of keys and values, see `Release.columns`.
+        confidence: that of intervals, if there are any.
+    """
+    said = {row["column"]: row for row in described.iter_rows(named=True)}
+    beside = {
+        f"{name}_{role}": (role, name)
+        for name, row in said.items()
+        if row["role"] == "value"
+        for role in ("variance", "lower", "upper")
+    }
+    found = []
+    for column, dtype in types.items():
+        if column in said:  # an analyst may call a column so, too
+            row = said[column]
+            of = column.removesuffix("_adjusted") if row["role"] == "adjusted" else None
+            own = row["role"], of, _of_value(row)
+        else:
+            role, name = beside.get(column, ("value", column))
+            own = role, name, _of_noise(role, name, confidence or CONFIDENCE)
+        found.append(Meaning(column, sql_type(dtype), *own))
+    return found
+
+
+def _of_value(row: Mapping[str, str | None]) -> str:
+    kinds = {
+        "exact": "computed from noisy counts; the variance beside it is exact",
+        "approximate": "computed from noisy counts; the variance beside it is of first order",
+        "interval": "read off noisy counts; the bounds beside it are those of its interval",
+        "none": "computed from noisy counts; no variance is known",
+    }
+    if row["role"] == "key":
+        text = "public: what the row is about, and no answer"
+    else:
+        text = kinds.get(row["variance"] or "", kinds["none"])
+    return f"{text}; {row['reason']}" if row["reason"] else text
+
+
+def _of_noise(role: str, name: str, confidence: float) -> str:
+    if role == "variance":
+        return f"the variance that noise gives {printable(name)}, in squares of its unit"
+    return (
+        f"the {role} bound of {printable(name)}: it lies between both with a probability of "
+        f"{confidence:g}"
+    )
+
+
+def common(facts: Facts) -> dict[str, Any]:
+    """Return what is so of all statements, as JSON has it."""
+    receipt = facts.receipt
+    budget = None if facts.budget is None else budget_part(facts.budget)
+    found = {
+        "what": WHAT,
+        "format": FORMAT,
+        "created": facts.created,
+        "tables": [_table(table) for table in facts.tables],
+        "vintage": facts.vintage,
+        "neighbours": facts.neighbours,
+        "budget": budget,
+        "mechanism": mechanism_part(facts),
+        "post_processing": {
+            "confidence": facts.confidence,
+            "nonnegative": facts.nonnegative,
+            "integers": facts.integers,
+            "suppress_below": None,
+        },
+        "ledger": None if receipt is None else {"id": receipt.ledger, "entry": receipt.seq},
+        "rests_also_on": [{"entry": e.seq, "time": e.time} for e in facts.earlier],
+        "versions": dict(facts.versions),
+    }
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found, enc_hook=str))
+    return plain
+
+
+def _table(table: Table) -> dict[str, Any]:
+    unit = table.unit
+    return {
+        "name": table.shown,
+        "unit": None if unit is None else unit.name,
+        "rows_that_count_of_a_unit": None if unit is None else unit.max_rows,
+    }
+
+
+def of_statement(
+    facts: Facts, frames: Frames, name: str, types: Mapping[str, pl.DataType]
+) -> dict[str, Any]:
+    """Return what is so of one statement, as JSON has it."""
+    described = frames.columns(name)
+    reasons = {row["column"]: row["variance"] for row in described.iter_rows(named=True)}
+    columns: Sequence[Meaning] = meanings(types, described, facts.confidence)
+    return {
+        "sql": facts.statements[name],
+        "notes": list(facts.notes.get(name, ())),
+        "rows_need_a_value_in": list(facts.guards.get(name, ())),
+        "columns": [{**asdict(c), "variance": reasons.get(c.column)} for c in columns],
+    }
