@@ -282,6 +282,28 @@ def test_tables_are_replaced_if_they_may_be(release):
     ]
 
 
+def test_a_database_of_its_own(release, tmp_path):
+    path = tmp_path / "answers.duckdb"
+    assert release.to_duckdb(path)["born"] == '"main"."born"'
+    assert os.listdir(tmp_path) == ["answers.duckdb"]
+    with pytest.raises(ReleaseFormatError, match="exists already"):
+        release.to_duckdb(str(path))
+    assert release.to_duckdb(path, overwrite=True)["born"] == '"main"."born"'
+    with duckdb.connect(path, read_only=True) as con:
+        assert con.execute("SELECT count(*) FROM born").fetchall() == [(release["born"].height,)]
+    with pytest.raises(ReleaseFormatError, match="no other schema"):
+        release.to_duckdb(tmp_path / "other.duckdb", schema="results")
+    people = tmp_path / "people.duckdb"
+    with duckdb.connect(people) as con:
+        con.execute("CREATE TABLE born (private INTEGER)").fetchall()
+    with pytest.raises(ReleaseFormatError, match="born already"):
+        release.to_duckdb(people, overwrite=True)
+    (tmp_path / "text").write_text("no database, which is long enough for its first block")
+    for wrong in (tmp_path / "text", tmp_path, tmp_path / "no" / "where.duckdb"):
+        with pytest.raises(ReleaseFormatError):
+            release.to_duckdb(wrong, overwrite=True)
+
+
 def test_all_tables_are_written_or_none(release, tmp_path):
     class Failing(Given):
         def frame(self, name):
@@ -327,7 +349,9 @@ def test_what_can_not_be_written_to(release, tmp_path):
     with pytest.raises(ReleaseFormatError):
         release.to_duckdb(con)
     with pytest.raises(ReleaseFormatError, match="no DuckDB connection"):
-        release.to_duckdb(str(path))
+        release.to_duckdb(3)
+    with pytest.raises(ReleaseFormatError, match="exists already"):
+        release.to_duckdb(path)
     with pytest.raises(dpsql.ArgumentError):
         release.to_duckdb(duckdb.connect(), overwrite="yes")
     with pytest.raises(dpsql.ArgumentError):
