@@ -6,35 +6,48 @@ import gc
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.helpers import postgres
+from tests.helpers import spark as sparks
 
 gc.disable()  # until the tests are collected: a third of that was looking for garbage in vain
 
-NEEDED = "DPSQL_TESTS_NEED_POSTGRES"
-"""CI sets this, so that nothing is left out there."""
+NEEDED = "DPSQL_TESTS_NEED_"
+"""With a name behind it, as below, CI sets this, so that nothing is left out there."""
+SYSTEMS = {"postgres": postgres, "spark": sparks}
+
+
+def _missing() -> dict[str, str]:
+    """Marker → why tests with it are left out."""
+    return {name: of.MISSING for name, of in SYSTEMS.items() if not of.is_there()}
 
 
 def pytest_configure() -> None:
-    """End at once where a server is needed and can't be run."""
-    if os.environ.get(NEEDED) and not postgres.programs():
-        raise pytest.UsageError(postgres.MISSING)
+    """End at once where a system is needed and can't be run."""
+    for name, reason in _missing().items():
+        if os.environ.get(NEEDED + name.upper()):
+            raise pytest.UsageError(reason)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not postgres.programs():
-        terminalreporter.write_line(postgres.MISSING)
+    for reason in _missing().values():
+        terminalreporter.write_line(reason)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _sample(items)
-    if postgres.programs() is None:
-        apart = {item for item in items if item.get_closest_marker("postgres")}
+    missing = _missing()
+    apart = {item for item in items if any(map(item.get_closest_marker, missing))}
+    if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
+    # Of several processes the first begins with the first tests, and others take from the last: so
+    # one of them starts a Spark, which takes longer than most tests.
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 def _sample(items: list[pytest.Item]) -> None:
@@ -77,3 +90,10 @@ def address(server: postgres.Postgres) -> str:
     """The address of a database without ledgers."""
     server.query("DROP SCHEMA IF EXISTS dpsql CASCADE")
     return server.address()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One small Spark for all tests of a process: most of them take less time than it to start."""
+    with sparks.session(tmp_path_factory.mktemp("spark")) as found:
+        yield found

@@ -24,12 +24,16 @@ def data_source(given: object) -> DataSource:
     """
     from dpsql.engines.duckdb.source import DuckDBSource, is_connection
 
+    if _is_spark(given):
+        from dpsql.engines.spark.source import SparkSource
+
+        return SparkSource(given)
     if is_connection(given):
         return DuckDBSource(given)
     kind = type(given)
     name = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     raise SchemaError(
-        f"{name + kind.__qualname__!r} is not a DuckDB connection.",
+        f"{name + kind.__qualname__!r} is neither a DuckDB connection nor a Spark session.",
         hint='pass duckdb.connect("data.duckdb").',
     )
 
@@ -62,3 +66,11 @@ def write_database(path: Path, tables: WrittenTables) -> dict[str, str]:
     from dpsql.engines.duckdb.answers import write_database
 
     return write_database(path, tables)
+
+
+def _is_spark(given: object) -> bool:
+    """Whether something is a Spark session, classic or Spark Connect's; imports nothing of it."""
+    return any(
+        kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql.")
+        for kind in type(given).__mro__
+    )

@@ -41,6 +41,16 @@ class DataSource(DescribedTables, Interruptible, Protocol):
             SchemaError: it has none, or it can't be told now.
         """
 
+    def check_ledger(self, ledger: object) -> None:
+        """Refuse a ledger that couldn't be found by all who ask of this data set.
+
+        Args:
+            ledger: what the caller names; None if nothing.
+
+        Raises:
+            LedgerError: it can't be that.
+        """
+
     def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:
         """Read a table or view that the owner declared public; None if it has more rows.
 

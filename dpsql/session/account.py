@@ -43,6 +43,7 @@ class Account:
             LedgerError: the ledger can't be opened or written, or is another one.
         """
         database = source.identity()
+        source.check_ledger(declared.ledger)
         ledger = open_ledger(database.file, declared.ledger)
         return cls(ledger, database, data_id(database.file))
 

@@ -52,6 +52,7 @@ from dpsql.session.unit_rows import check_up_to, histogram, without_last
 
 if TYPE_CHECKING:
     import duckdb
+    from pyspark.sql import SparkSession
 
 
 class Session:
@@ -64,18 +65,16 @@ class Session:
     others are planned on it.
 
     Args:
-        con: the caller's connection. It runs nothing but counting statements that the library
-            builds; the analyst's SQL never reaches it. An unread result of the caller's own on
-            it is lost, as with any statement. Give each thread a session and a cursor of its own.
+        con: the caller's DuckDB connection, or local Spark session; one for each thread. No SQL of
+            the analyst reaches it, but counting statements. An unread result on it is lost.
         budget: the total for this data set, kept in the ledger across processes. It can be set
             once. None takes the total that the ledger has; without any, spending is recorded
             and not limited.
         schema: domains that go before DuckDB's catalog.
-        ledger: the ledger's file; by default beside the database, as `<database>.ledger`. An
-            in-memory database has its ledger in memory, for as long as the session lives. An
-            attached database has its account beside its file, and files that a view reads have
-            it beside their folder, or here, if it was the first; another one than theirs is
-            refused.
+        ledger: the ledger's file; by default beside the database, as `<database>.ledger`, or in
+            memory as the database is, for as long as the session lives. An attached database has
+            its account beside its file, and files that a view reads beside their folder, or here,
+            if it was the first; another one is refused. Of tables of Spark it is always named.
         public: tables that hold no private row and may be joined: names of tables or views of
             the database, or name → frame. All of their content is taken to be public.
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.
@@ -104,7 +103,7 @@ class Session:
     @spelled_out(SessionOptions)
     def __init__(
         self,
-        con: duckdb.DuckDBPyConnection,
+        con: duckdb.DuckDBPyConnection | SparkSession,
         *,
         budget: Budget | None = None,
         **options: Unpack[SessionOptions],

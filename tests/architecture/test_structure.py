@@ -62,7 +62,9 @@ VENDORS = {
     "msgspec": {"release", "schema"},
     "psutil": {"privacy", "planner"},
     "psycopg": {"privacy"},
-    "pyarrow": {"release", "sql"},
+    "pyarrow": {"engines", "release", "sql"},
+    "pyspark": {"engines"},
+    "deltalake": {"engines"},
     "pandas": {"release"},
     "threadpoolctl": {"linalg"},
     "polars": {
@@ -239,6 +241,11 @@ TRUSTED = (
     "engines/duckdb/files.py",
     "engines/frozen.py",
     "engines/duckdb/projection.py",
+    "engines/spark/bounded.py",
+    "engines/spark/columns.py",
+    "engines/spark/files.py",
+    "engines/spark/footers.py",
+    "engines/spark/partials.py",
     "privacy/amount.py",
     "privacy/conversions.py",
     "privacy/event.py",
@@ -295,7 +302,7 @@ def test_no_public_signature_has_a_seed():
 def test_importing_loads_nothing_heavy():
     code = (
         "import sys, dpsql; heavy = {'cvxpy', 'clarabel', 'scipy.optimize', 'rich', 'pandas', "
-        "'psycopg'};"
+        "'psycopg', 'pyspark', 'deltalake', 'py4j'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run(

@@ -21,6 +21,8 @@ PAGES = [README, *(ROOT / name for name in OF_THE_PROJECT), *sorted((ROOT / "doc
 
 WITH_SERVER = ROOT / "docs" / "how-to" / "share-a-ledger.md"
 """The page whose commands are run, too. It needs PostgreSQL, as the service `accounts`."""
+WITH_SPARK = ROOT / "docs" / "how-to" / "count-in-spark.md"
+"""The page that needs Spark."""
 
 _FENCE = re.compile(r"^```(\w*(?: noisy)?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")

@@ -30,6 +30,7 @@ from tests.docs.pages import (
     README,
     ROOT,
     WITH_SERVER,
+    WITH_SPARK,
     blocks,
     layout,
     name,
@@ -68,7 +69,15 @@ def test_what_the_page_with_a_server_shows(tmp_path, monkeypatch, address):
     check_page(WITH_SERVER, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("page", [page for page in EXAMPLES if page != WITH_SERVER], ids=name)
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_what_the_page_with_spark_shows(spark, tmp_path, monkeypatch):
+    check_page(WITH_SPARK, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in EXAMPLES if p not in {WITH_SERVER, WITH_SPARK}], ids=name
+)
 def test_code_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     check_page(page, tmp_path, monkeypatch)
 

@@ -35,6 +35,11 @@ def programs() -> Path | None:
     return next((f for f in folders if all((f / name).exists() for name in NEEDED)), None)
 
 
+def is_there() -> bool:
+    """Whether a server can be run."""
+    return programs() is not None
+
+
 class Postgres:
     """A server in a folder of its own. It refuses to run as root, so it has another user then."""
 

@@ -335,7 +335,7 @@ class NotDuckDB:
 )
 def test_what_is_not_a_connection(call, make, name):
     more = {} if call is dpsql.Session else {"statements": SQL, "budget": BUDGET}
-    with pytest.raises(dpsql.SchemaError, match=f"{name}.* is not a DuckDB connection") as error:
+    with pytest.raises(dpsql.SchemaError, match=f"{name}.* is neither a DuckDB") as error:
         call(make(), **more)
     assert error.value.hint == 'pass duckdb.connect("data.duckdb").'
 

@@ -67,17 +67,18 @@ from dataclasses import dataclass
 
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, call, whole
-from dpsql.engines.duckdb.lines import line_columns, line_order, place_in_line
+from dpsql.engines.duckdb.lines import line_order, place_in_line
 from dpsql.engines.duckdb.parents import (
     has_unit,
     read_on_way,
     rows_of_units,
     unit_id,
-    unused,
     way_to_unit,
     with_others_columns,
 )
 from dpsql.engines.duckdb.windows import line_name
+from dpsql.engines.lines import line_columns
+from dpsql.engines.names import unused
 from dpsql.engines.others import Others, others_of, stored_columns
 from dpsql.errors import InternalError
 from dpsql.schema import Table

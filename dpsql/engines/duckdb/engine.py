@@ -35,9 +35,9 @@ from dpsql.engines.duckdb.bounded import KEPT, kept_rows
 from dpsql.engines.duckdb.coding import Coding, total_of
 from dpsql.engines.duckdb.columns import Parameters, call, source_of, whole
 from dpsql.engines.duckdb.fetching import fetch
-from dpsql.engines.duckdb.parents import unused
 from dpsql.engines.duckdb.settings import quiet_and_fast
 from dpsql.engines.duckdb.units import count_units
+from dpsql.engines.names import unused
 from dpsql.errors import InternalError
 from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 
 from dpsql.engines.duckdb.columns import call
-from dpsql.errors import UnsupportedSqlError
-from dpsql.rows.types import RowType, row_type
+from dpsql.engines.lines import line_columns
 from dpsql.schema import Table
-from dpsql.schema.grain import stored_type
 from dpsql.schema.names import quoted_name
 
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
@@ -44,32 +41,6 @@ def line_order(table: Table, names: Iterable[str]) -> list[str]:
     return [key for name, types in found for key in _told_apart(f"t0.{quoted_name(name)}", *types)]
 
 
-def line_columns(table: Table, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns by which a unit's rows are sorted, with their types.
-
-    Columns without a domain are among them if one of them is read. Those that refer to other rows
-    come last, if expressions of rows can't read them: they tell only rows apart that are alike
-    else. The ids of units are left out: all rows of a unit have the same one.
-    """
-    own = _own_ids(table)
-    found: dict[str, tuple[str, ...]] = {
-        name: (of.type, of.column_type) for name, of in table.columns.items()
-    }
-    further = [name for name in names if name not in table.columns]
-    if further:
-        found |= {name: (type_.name,) for name, type_ in readable(table)}
-        found |= {name: (stored_type(table, name),) for name in further if name not in found}
-    return {name: types for name, types in found.items() if name not in own}
-
-
-def _own_ids(table: Table) -> frozenset[str]:
-    """Name the columns of a table that are the ids of its units."""
-    unit = table.unit
-    if unit is None or unit.joins:
-        return frozenset()
-    return frozenset(name for name, _ in unit.columns)
-
-
 def _told_apart(column: str, *types: str) -> Iterator[str]:
     """Write keys in which values agree only if they are the same."""
     if "VARCHAR" in types:
@@ -78,10 +49,3 @@ def _told_apart(column: str, *types: str) -> Iterator[str]:
         yield column
     if not _FLOATS.isdisjoint(types):
         yield call("signbit", f"{column}::DOUBLE")
-
-
-def readable(table: Table) -> Iterator[tuple[str, RowType]]:
-    """Name the columns without a domain that expressions of rows can read, with their types."""
-    for name, declared in table.undeclared.items():
-        with suppress(UnsupportedSqlError):
-            yield name, row_type(declared)

@@ -37,8 +37,9 @@ from collections.abc import Iterator
 from dpsql.engines.combined import CombinedRows
 from dpsql.engines.duckdb.bounded import unit_name, with_cells
 from dpsql.engines.duckdb.columns import Parameters, call, whole
-from dpsql.engines.duckdb.lines import identity, readable
+from dpsql.engines.duckdb.lines import identity
 from dpsql.engines.duckdb.parents import has_unit, rows_of_units, way_of_all
+from dpsql.engines.lines import readable
 from dpsql.engines.unit_rows import ROWS, RowsOfEachUnit, RowsWithoutUnit
 from dpsql.errors import InternalError
 from dpsql.schema import Table

@@ -38,7 +38,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from dpsql.engines.duckdb.columns import call, source_of, whole
@@ -354,11 +354,3 @@ def _same(join: Join, child: Callable[[str], str], parent: Callable[[str], str])
         f"{identity(child(pair.column), pair.type)} = {identity(parent(pair.key), pair.type)}"
         for pair in join.pairs
     )
-
-
-def unused(columns: Iterable[str]) -> str:
-    """Return a beginning that no column has."""
-    prefix, taken = "u_", [name.lower() for name in columns]
-    while any(name.startswith(prefix) for name in taken):
-        prefix = "u" + prefix
-    return prefix

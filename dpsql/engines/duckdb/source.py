@@ -47,6 +47,9 @@ class DuckDBSource(DataSource):
         """Return the current database: it is known by its file; see `DataSource.identity`."""
         return current_database(self.catalog)
 
+    def check_ledger(self, ledger: object) -> None:
+        """Take any: a database's file tells where it is; see `DataSource.check_ledger`."""
+
     def describe(
         self,
         name_parts: tuple[str, ...],

@@ -1,0 +1,1 @@
+"""Counts by Apache Spark: `pip install 'dpsql[spark]'`."""

@@ -1,0 +1,241 @@
+"""Spark's catalogs, as the facts that descriptions of tables are made of.
+
+Of a table it tells names, types and comments. That a column is never NULL isn't enforced where
+files come from elsewhere, and keys aren't at all: so neither is told.
+
+A folder or a table that no catalog has is known by its kind and its place: delta."/data/people".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from zoneinfo import available_timezones
+
+from dpsql.engines.spark.files import KINDS, PinnedFiles, of_table, pinned
+from dpsql.engines.spark.settings import own_session, quiet
+from dpsql.engines.spark.text import call, constant, quoted
+from dpsql.engines.spark.types import type_of
+from dpsql.errors import DpsqlError, SchemaError
+from dpsql.schema.facts import (
+    Catalog,
+    Database,
+    NamedTable,
+    SchemaPath,
+    StoredColumn,
+    StoredKeys,
+    StoredTable,
+    StoredView,
+    TableComment,
+    TablePath,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructField
+
+T = TypeVar("T")
+_TABLES = frozenset({"MANAGED", "EXTERNAL"})
+_MOST_SCHEMAS = 200
+_GENERATED = "delta.generationExpression"
+_Told = dict[tuple[str, ...], "SparkTable | None"]
+_TOLD: ContextVar[tuple[object, _Told] | None] = ContextVar("told", default=None)
+"""A session, and what was seen of its tables; see `SparkCatalog.held`."""
+
+
+class SparkTable(NamedTuple):
+    """What is known of a stored table."""
+
+    columns: tuple[StructField, ...]
+    types: Mapping[str, str]
+    comment: str | None = None
+    files: PinnedFiles | None = None
+    """The files that it is made of; None if it can't be read."""
+    kind: str = ""
+    """The format of one that can't be read."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparkCatalog(Catalog):
+    """What Spark's catalogs tell in a session; see `Catalog`.
+
+    Args:
+        session: one of our own: no temporary view is in it.
+        version: of what no catalog has, which version is meant.
+    """
+
+    session: SparkSession
+    version: str | None = None
+    system = "Spark"
+
+    def current(self) -> SchemaPath:
+        """Return the current catalog and schema; see `Catalog`."""
+        catalog = self.session.catalog
+        return _asked(lambda: SchemaPath(catalog.currentCatalog(), catalog.currentDatabase()))
+
+    def database(self, name: str) -> Database | None:
+        """Return a catalog: it has no file; see `Catalog`."""
+        return Database(name, None)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Look at no table twice, until this ends; see `Catalog`."""
+        before = _TOLD.set((self.session, {}))
+        try:
+            yield
+        finally:
+            _TOLD.reset(before)
+
+    def tables_named(self, name: str) -> list[NamedTable]:
+        """List the tables of a name; see `Catalog`.
+
+        What looks like a place may be of any kind: so its kind is named before it.
+        """
+        current = self.current().database
+        kinds = KINDS if "/" in name else ()
+        found = [NamedTable((current, kind, name), hidden=False) for kind in kinds]
+        stored = (path for path, kind in self._named(name) if kind in _TABLES)
+        return found + [NamedTable(path, hidden=False) for path in stored]
+
+    def views_named(self, name: str) -> list[StoredView]:
+        """List the views of a name; see `Catalog`."""
+        return [
+            StoredView(path, "", None) for path, kind in self._named(name) if kind not in _TABLES
+        ]
+
+    def _named(self, name: str) -> list[tuple[TablePath, str]]:
+        """List tables and views of a name with their kinds: first those of the current schema."""
+        current = self.current()
+        schemas = [current.schema, *(s for s in self._schemas() if s != current.schema)]
+        return [
+            ((current.database, schema, table), kind)
+            for schema in schemas[:_MOST_SCHEMAS]
+            for table, kind in self._listed(schema)
+            if table.lower() == name.lower()
+        ]
+
+    def _schemas(self) -> list[str]:
+        return _asked(lambda: [one.name for one in self.session.catalog.listDatabases()])
+
+    def _listed(self, schema: str) -> list[tuple[str, str]]:
+        current = self.current().database
+        named = f"{quoted(current)}.{quoted(schema)}"
+        return _asked(
+            lambda: [
+                (one.name, one.tableType or "")
+                for one in self.session.catalog.listTables(named)
+                if not one.isTemporary
+            ]
+        )
+
+    def table_names(self) -> list[tuple[str, str]]:
+        """List schema and name of the tables of the current schema; see `Catalog`."""
+        here = self.current().schema
+        return [(here, name) for name, kind in self._listed(here) if kind in _TABLES]
+
+    def view_names(self) -> list[tuple[str, str]]:
+        """List schema and name of the views of the current schema; see `Catalog`."""
+        here = self.current().schema
+        return [(here, name) for name, kind in self._listed(here) if kind not in _TABLES]
+
+    def columns(self, path: Sequence[str]) -> list[StoredColumn]:
+        """List the columns of a table; see `Catalog`."""
+        found = self.stored(path)
+        if found is None:
+            return []
+        return [
+            StoredColumn(
+                field.name,
+                found.types[field.name],
+                nullable=True,
+                generated=_GENERATED in (field.metadata or {}),
+                comment=(field.metadata or {}).get("comment"),
+            )
+            for field in found.columns
+        ]
+
+    def table(self, path: Sequence[str]) -> StoredTable | None:
+        """Return a table; see `Catalog`."""
+        found = self.stored(path)
+        if found is None:
+            return None
+        return StoredTable(tuple(self.columns(path)), found.comment, (), frozenset())
+
+    def stored(self, path: Sequence[str]) -> SparkTable | None:
+        """Return what is known of a stored table; None if there is none, but a view, say.
+
+        Raises:
+            SchemaError: it can't be read.
+        """
+        held = _TOLD.get()
+        if held is None or held[0] is not self.session:
+            return self.seen(path)
+        if tuple(path) not in held[1]:
+            held[1][tuple(path)] = self.seen(path)
+        return held[1][tuple(path)]
+
+    def seen(self, path: Sequence[str]) -> SparkTable | None:
+        """Look at a stored table, as it is now; see `stored`."""
+        if len(path) == 3 and path[1] in KINDS and "/" in path[2]:
+            files = pinned(self.session, path[1], path[2], self.version)
+            return SparkTable(tuple(files.schema.fields), files.types, None, files)
+        name = ".".join(map(quoted, path))
+        told: dict[str, Any] = {}
+        with quiet():
+            try:
+                fresh = own_session(self.session)  # one keeps what it once found of a table
+                ((text,),) = fresh.sql(f"DESCRIBE TABLE EXTENDED {name} AS JSON").collect()
+                schema, told = fresh.table(name).schema, json.loads(text)
+            except DpsqlError:
+                raise
+            except Exception:
+                return None
+        if str(told.get("type", "")).upper() not in _TABLES:
+            return None
+        kind, comment = str(told.get("provider", "")).lower(), told.get("comment")
+        if kind != "parquet":
+            types = {field.name: type_of(field) for field in schema.fields}
+            return SparkTable(tuple(schema.fields), types, comment, None, kind)
+        place, parted = str(told.get("location", "")), bool(told.get("partition_columns"))
+        files = of_table(self.session, name, place, schema, parted)
+        return SparkTable(tuple(schema.fields), files.types, comment, files)
+
+    def keys(self, path: Sequence[str]) -> StoredKeys:
+        """Return the columns of a table: keys aren't enforced; see `Catalog`."""
+        columns = {c.name: "" if c.generated else c.type for c in self.columns(path)}
+        return StoredKeys({path[-1]: columns})
+
+    def schemas(self) -> list[SchemaPath]:
+        """List the schemas; see `Catalog`."""
+        current = self.current().database
+        return [SchemaPath(current, schema) for schema in self._schemas()]
+
+    def comments(self, text: str) -> list[TableComment]:
+        """List no comments: nobody says of tables here that are elsewhere; see `Catalog`."""
+        return []
+
+    def zones(self) -> list[str]:
+        """List the time zones that are known; see `Catalog`."""
+        return sorted(available_timezones())
+
+    def is_gregorian(self, zone: str) -> bool:
+        """Whether Spark shows times in a zone; its calendar is always the Gregorian one."""
+        noon = constant("2024-07-01 12:00:00", "TIMESTAMP")
+        shown = call("from_utc_timestamp", noon, constant(zone, "STRING"))
+        rows = _asked(lambda: self.session.sql(f"SELECT CAST({shown} AS STRING)").collect())
+        return str(rows[0][0]).startswith(("2024-06-30", "2024-07-0"))
+
+    def copying(self, relation: str, name: str) -> str:
+        """Write the statement that stores a relation as a table; see `Catalog`."""
+        return f"CREATE TABLE {name} USING parquet AS SELECT * FROM {relation};"
+
+
+def _asked(question: Callable[[], T]) -> T:
+    """Ask a catalog; whatever it says of an error, it isn't handed on."""
+    with quiet(), suppress(Exception):
+        return question()
+    raise SchemaError("Spark's catalog can't be read.", hint="is the session stopped, or busy?")

@@ -1,0 +1,303 @@
+"""Exact counts from Apache Spark: one job, and one look at each row, for all that is counted.
+
+Codes are columns of Spark's SQL (`columns.py`). What is done with them is one of two things:
+
+- *In SQL:* each row gives the key of its cell in each block, by `explode`, and these are counted by
+  GROUP BY. It needs nothing on the workers, and is faster for few blocks.
+- *In workers:* NumPy counts the codes of a part of the rows in all blocks (`partials.py`), and
+  sums of parts are added up by key in Spark. It is faster for many.
+
+Either way keys come back with BIGINT counts as rows of the job, and are put into arrays as those of
+any engine are (`cover.tally`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Protocol
+from uuid import uuid4
+
+import numpy as np
+
+from dpsql.engines.base import (
+    Counted,
+    Counting,
+    Engine,
+    Keys,
+    Marginal,
+    Measures,
+    Merged,
+    Step,
+    Units,
+    cells_counted,
+)
+from dpsql.engines.cover import cover, roll_up, tally
+from dpsql.engines.spark.bounded import check_unit, kept_rows
+from dpsql.engines.spark.columns import code_of
+from dpsql.engines.spark.partials import (
+    COUNT,
+    KEY,
+    SCHEMA,
+    CodedAxis,
+    CodedBlock,
+    partial_counts,
+    split,
+)
+from dpsql.engines.spark.settings import quiet
+from dpsql.engines.spark.text import array, call, quoted, whole
+from dpsql.errors import DpsqlError, InternalError, ResourceLimitError, UnsupportedSqlError
+from dpsql.schema import Table
+from dpsql.workload.spread import SpreadRows, spreads_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Partials = Literal["auto", "sql", "workers"]
+"""How parts of the rows are counted."""
+FEW_BLOCKS = 7
+"""As many as are counted in SQL."""
+_MOST_KEYS = 2**62
+
+
+class SparkTables(Protocol):
+    """Where rows come from."""
+
+    @property
+    def session(self) -> SparkSession:
+        """A session with settings that are pinned."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Let everything that is read inside be of one state; see `Engine.snapshot`."""
+
+    def rows(self, table: Table) -> DataFrame:
+        """Return all rows of a table, in the snapshot; reads none."""
+
+    def check_unchanged(self, table: Table) -> None:
+        """Check that what was read is still what it was when the snapshot was entered.
+
+        Raises:
+            StaleSchemaError: it isn't.
+        """
+
+
+class SparkEngine(Engine):
+    """Counts marginals by jobs of Spark."""
+
+    def __init__(
+        self, tables: SparkTables, *, on_step: Step | None = None, partials: Partials = "auto"
+    ) -> None:
+        self.tables, self.on_step, self.partials = tables, on_step, partials
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Let everything that is read inside be of one state; see `Engine.snapshot`."""
+        return self.tables.snapshot()
+
+    def prepared(
+        self,
+        table: Table,
+        wanted: Sequence[Marginal],
+        merged: Merged = MappingProxyType({}),
+        measures: Measures = MappingProxyType({}),
+        keys: Keys = MappingProxyType({}),
+        units: Units = MappingProxyType({}),
+        *,
+        total_apart: bool = False,
+    ) -> SparkCounting:
+        """Write what counts every wanted marginal; see `Engine.prepared`.
+
+        Raises:
+            UnsupportedSqlError: it needs what Spark doesn't compute yet.
+            ResourceLimitError: there are too many cells.
+        """
+        _check_supported(table, measures, keys, units)
+        check_unit(table)
+        if not table.is_bounded:
+            raise InternalError("nothing bounds the rows of units in this table")
+        sizes = {name: cells_counted(table, name, merged) for name in table.columns}
+        counted = cover(wanted, sizes)
+        if total_apart and () in wanted:
+            counted = tuple(dict.fromkeys([*counted, ()]))
+        cells = {block: math.prod(sizes[a] for a in block) for block in counted}
+        if sum(cells.values()) >= _MOST_KEYS:
+            raise ResourceLimitError(
+                "There are too many cells to be counted.", hint="group by fewer columns."
+            )
+        used = [name for name in sizes if any(name in block for block in counted)]
+        codes = {
+            name: code_of(quoted(name), table.columns[name], leaves_out=table.leaves_out(name))
+            for name in used
+        }
+        places = {name: f"c{i}" for i, name in enumerate(used)}
+        blocks, offset = list[CodedBlock](), 0
+        for block in counted:
+            axes = tuple(CodedAxis(places[a], table.cells(a), merged.get(a)) for a in block)
+            blocks.append(CodedBlock(axes, cells[block], offset))
+            offset += cells[block]
+        shapes = {block: tuple(sizes[a] for a in block) for block in counted}
+        return SparkCounting(
+            self, table, tuple(wanted), codes, places, tuple(blocks), shapes,
+            spreads=spreads_of(table, merged),
+        )  # fmt: skip
+
+    def marginals(
+        self, table: Table, wanted: Sequence[Marginal], merged: Merged = MappingProxyType({})
+    ) -> Counted:
+        """Count every wanted marginal, at once."""
+        return self.prepared(table, wanted, merged).run()
+
+
+def _check_supported(table: Table, measures: Measures, keys: Keys, units: Units) -> None:
+    what = None
+    if measures or keys:
+        what = "sums and computed keys"
+    elif units:
+        what = "numbers of units by groups"
+    elif table.parents or table.within or table.windows or table.derived:
+        what = "columns of other rows"
+    elif table.chosen is not None:
+        what = "rows that a statement chooses"
+    elif table.origin is not None:
+        what = "views"
+    if what is not None:
+        raise UnsupportedSqlError(
+            f"Spark doesn't count {what} yet.",
+            hint="group by columns with domains, and ask for COUNT(*).",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCounting(Counting):
+    """What counts some marginals, to be analyzed before it is run."""
+
+    engine: SparkEngine
+    table: Table
+    wanted: tuple[Marginal, ...]
+    codes: Mapping[str, str]
+    """Attribute → SQL of its code."""
+    places: Mapping[str, str]
+    """Attribute → the column of its code."""
+    blocks: tuple[CodedBlock, ...]
+    shapes: Mapping[Marginal, tuple[int, ...]]
+    """Marginal that is counted → its shape, in the order of the blocks."""
+    spreads: tuple[SpreadRows, ...] = ()
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    units: Mapping[str, int] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Have Spark analyze what `run` would run; see `Counting.check`."""
+        with self.engine.snapshot(), quiet():
+            if not _succeeds(lambda: self._job().schema):
+                raise InternalError("Spark refuses a counting statement; nothing was charged")
+            if self._in_workers and not _succeeds(self._probe):
+                raise UnsupportedSqlError(
+                    "Python workers of this Spark don't run, or have no NumPy and PyArrow.",
+                    hint="install both on the workers, for the Python of PYSPARK_PYTHON.",
+                )
+
+    def run(self) -> Counted:
+        """Count the marginals that were prepared, in one job; see `Counting.run`."""
+        counted: dict[Marginal, np.ndarray] = {}
+        with self.engine.snapshot(), quiet(), cancelled(self.engine.tables.session):
+            found = self._job().toArrow()
+            self.engine.tables.check_unchanged(self.table)
+        keys, rows = (found.column(name).to_numpy().astype(np.int64) for name in (KEY, COUNT))
+        for (block, shape), (own, added) in zip(
+            self.shapes.items(), split(self.blocks, keys, rows), strict=True
+        ):
+            counted[block] = tally(shape, own, added)
+        if self.engine.on_step is not None:
+            self.engine.on_step(1, 1)
+        sums = roll_up(self.wanted, counted)
+        return Counted(sums, self.table.contributions, self.bounds, self.units, self.spreads)
+
+    @property
+    def _in_workers(self) -> bool:
+        way = self.engine.partials
+        return way == "workers" or (way == "auto" and len(self.blocks) > FEW_BLOCKS)
+
+    def _job(self) -> DataFrame:
+        """Build the job, whose rows are keys and counts; reads nothing."""
+        from pyspark.sql import functions
+
+        rows = self.engine.tables.rows(self.table)
+        if self.table.unit is not None:
+            rows = kept_rows(rows, self.table, list(self.codes))
+        codes = [functions.expr(code).alias(self.places[name]) for name, code in self.codes.items()]
+        coded = rows.select(*codes) if codes else rows.select(functions.lit(0).alias("c"))
+        if self._in_workers:
+            found = coded.mapInArrow(partial_counts(self.blocks), SCHEMA)
+            total = functions.sum(COUNT)
+        else:
+            keys = array([self._key(block) for block in self.blocks])
+            found = coded.select(functions.explode(functions.expr(keys)).alias(KEY))
+            total = functions.count(functions.lit(1))
+        return found.groupBy(KEY).agg(total.cast("bigint").alias(COUNT))
+
+    def _key(self, block: CodedBlock) -> str:
+        """Write the number of a row's cell among those of all blocks; -1 if it is in none."""
+        key = whole(0)
+        for axis in block.axes:
+            code = quoted(axis.place)
+            if axis.classes is not None:
+                code = _class_of(code, axis.classes)
+            key = f"({key} * {whole(axis.size)} + {code})"
+        inside = [
+            f"{quoted(axis.place)} BETWEEN {whole(0)} AND {whole(axis.codes - 1)}"
+            for axis in block.axes
+        ]
+        found = f"({key} + {whole(block.offset)})"
+        if not inside:
+            return found
+        return f"CASE WHEN {' AND '.join(inside)} THEN {found} ELSE {whole(-1)} END"
+
+    def _probe(self) -> None:
+        """See whether workers have what they need, on a row of our own."""
+        one = self.engine.tables.session.range(1).selectExpr("id")
+        block = CodedBlock((CodedAxis("id", 1),), 1, 0)
+        one.mapInArrow(partial_counts([block]), SCHEMA).collect()
+
+
+def _class_of(code: str, classes: np.ndarray) -> str:
+    """Write the class of a cell, by the ends of runs of one class, or by a list."""
+    ends = [*np.flatnonzero(np.diff(classes)).tolist(), len(classes) - 1]
+    if len(ends) <= 32:
+        runs = [(end, int(classes[end])) for end in ends]
+        return reduce(
+            lambda rest, run: (
+                f"CASE WHEN {code} <= {whole(run[0])} THEN {whole(run[1])} ELSE {rest} END"
+            ),
+            reversed(runs[:-1]),
+            whole(runs[-1][1]),
+        )
+    listed = array([whole(int(value)) for value in classes])
+    return call("coalesce", call("get", listed, f"CAST({code} AS INT)"), whole(0))
+
+
+def _succeeds(step: Callable[[], object]) -> bool:
+    """Whether something is done without an error of Spark's, of which nothing is kept."""
+    try:
+        step()
+    except DpsqlError:
+        raise
+    except Exception:
+        return False
+    return True
+
+
+@contextmanager
+def cancelled(session: SparkSession) -> Iterator[None]:
+    """End the jobs that run inside when Ctrl-C is pressed."""
+    tag = f"dpsql-{uuid4()}"
+    session.addTag(tag)
+    try:
+        yield
+    except KeyboardInterrupt:
+        session.interruptTag(tag)
+        raise
+    finally:
+        session.removeTag(tag)

@@ -1,0 +1,368 @@
+"""Which files a table is made of, pinned: each is read once, and none that came later.
+
+Trusted.
+
+Guarantees:
+    1. The rows that are counted are those of one state of the table, each once.
+    2. No value of a row makes reading them fail.
+
+    *Proof.* The files are listed once. Of a Delta table they are those that the log names of one
+    version: such files are never written again, only removed, and then reading fails. What a
+    version says beside its files is refused: rows deleted by vectors, columns that are stored under
+    other names, values that only the log has. Of any other table they are those of the folder. On
+    this machine `frozen.py` tells whether they are still the same, and that none is there twice, by
+    a link; elsewhere their sizes and times do. After the rows were read they are listed again, and
+    if any came, went or was written, nothing is returned. Spark gets these files by their full
+    names, each once: without a pattern among them, it reads these. It reads each row group in one
+    task, whose rows count once, however often the task is begun. A folder in which such a log is,
+    or above which one is, is refused where that can be seen: it has files, too, that are no more of
+    its table. For 2 see `footers.py`: columns that it names are not read, and a DECIMAL beyond its
+    type is NULL before anything is done with it. ∎
+
+    In a folder a compaction may have written its new file, and not removed the old ones, at the
+    first and at the last look: then rows count twice. Nothing tells that from rows that are there
+    twice, so nobody may rewrite files of a folder meanwhile. A table with versions has no such
+    time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from dpsql.engines.frozen import FrozenFiles, frozen_files
+from dpsql.engines.refused import RefusedViewError
+from dpsql.engines.spark.footers import digits_of, hazards
+from dpsql.engines.spark.settings import own_session, quiet
+from dpsql.engines.spark.text import constant, quoted
+from dpsql.engines.spark.types import type_of
+from dpsql.errors import SchemaError, StaleSchemaError, printable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+KINDS = ("parquet", "delta")
+_PATTERN = re.compile(r"[*?{}\[\]\\]")
+_LOCAL = "file:"
+_LOGS = ("_delta_log", ".hoodie")
+"""Folders that say which files beside them are of a table."""
+_READABLE = frozenset(
+    {"timestampNtz", "timestampNtz-preview", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+"""Features of Delta tables that say nothing of which rows there are, or of their values."""
+
+
+class ListedFile(NamedTuple):
+    """A file as it was when it was listed."""
+
+    path: str
+    size: int = 0
+    written: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFiles:
+    """The files of one state of a table.
+
+    Args:
+        files: all of them.
+        schema: the columns of the table.
+        version: what the state is called; empty of a folder.
+        base: the folder whose folders' names tell columns; empty if they tell none.
+        unread: the columns that are not read, with what their types are called for that.
+        frozen: of files on this machine, what tells whether they are the same.
+    """
+
+    files: tuple[ListedFile, ...]
+    schema: StructType
+    version: str = ""
+    base: str = ""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    frozen: FrozenFiles | None = None
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Column → its type; that of one that isn't read is none that anything can be done with."""
+        return {of.name: self.unread.get(of.name, type_of(of)) for of in self.schema.fields}
+
+    def rows(self, session: SparkSession) -> DataFrame:
+        """Return all rows; reads none."""
+        types, schema = self.types, _nullable(self.schema)
+        shown = [_within(name, types[name]) for name in types if name not in self.unread]
+        if not self.files:
+            return session.createDataFrame([], schema).selectExpr(*shown)
+        # No other plan has this option, so nothing that somebody cached is taken for the files.
+        reader = session.read.schema(schema).option("dpsql", str(uuid4()))
+        if self.base:
+            reader = reader.option("basePath", self.base)
+        return reader.parquet(*(file.path for file in self.files)).selectExpr(*shown)
+
+    def check_unchanged(self, now: PinnedFiles) -> None:
+        """Check that the files are as they were; a version's can't be others.
+
+        Args:
+            now: what is there now.
+
+        Raises:
+            StaleSchemaError: they aren't.
+        """
+        if self.version:
+            return
+        if self.frozen is not None:
+            self.frozen.check()
+        if now.files != self.files:
+            raise StaleSchemaError(
+                "Files of the table were added, removed or written since they were listed.",
+                hint="ask again, when nobody writes to them.",
+            )
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return the columns as they may be: nothing sees to it that a file has no NULL."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, f.dataType, True, f.metadata) for f in schema.fields])
+
+
+def _within(name: str, type_: str) -> str:
+    """Write a column, of which a DECIMAL is NULL where it has more digits than its type."""
+    column, digits = quoted(name), digits_of(type_)
+    if digits is None:
+        return column
+    width, scale = digits
+    most = f"{'9' * (width - scale) or '0'}.{'9' * scale}" if scale else "9" * width
+    ends = (constant(end, type_) for end in (f"-{most}", most))
+    return f"CASE WHEN {column} BETWEEN {' AND '.join(ends)} THEN {column} END AS {column}"
+
+
+def pinned(session: SparkSession, kind: str, place: str, version: str | None = None) -> PinnedFiles:
+    """List the files of a folder, or of a version of a table.
+
+    Args:
+        session: lists and reads files.
+        kind: one of `KINDS`.
+        place: the folder.
+        version: the version of a Delta table; the last one if there is none.
+
+    Raises:
+        SchemaError: it can't be read, or not from its files alone.
+    """
+    if kind == "delta":
+        return _delta(place, version)
+    if version is not None:
+        raise SchemaError("A folder has no versions.", hint="leave version out.")
+    files, frozen = _listed(session, [place])
+    _check_no_log(session, place, frozen)
+    schema: StructType | None = None
+    with quiet():
+        try:
+            reader = session.read.option("mergeSchema", "true")
+            schema = reader.parquet(*(file.path for file in files)).schema
+        except Exception:
+            schema = None
+    if schema is None:
+        raise _unreadable(place)
+    return PinnedFiles(files, schema, unread=_unread(schema, frozen, place), frozen=frozen)
+
+
+def of_table(
+    session: SparkSession, name: str, location: str, schema: StructType, partitioned: bool
+) -> PinnedFiles:
+    """List the files of a catalog's table that is stored as Parquet.
+
+    A session keeps what it once found of a table, so a new one is asked.
+
+    Raises:
+        SchemaError: it can't be read.
+    """
+    location = unquote(location)
+    paths: list[str] | None = None
+    with quiet():
+        try:
+            paths = [unquote(path) for path in own_session(session).table(name).inputFiles()]
+        except Exception:
+            paths = None
+    if paths is None:
+        raise _unreadable(name)
+    if not paths:
+        return PinnedFiles((), schema)
+    files, frozen = _listed(session, paths)
+    _check_no_log(session, location, frozen)
+    base = _LOCAL + os.path.realpath(_path(location)) if frozen is not None else location
+    if partitioned and not all(_plain(f.path).startswith(_plain(base) + "/") for f in files):
+        raise SchemaError("Partitions of the table are not in its folder.", hint="copy them there.")
+    unread = _unread(schema, frozen, name)
+    return PinnedFiles(files, schema, "", base if partitioned else "", unread, frozen)
+
+
+def _listed(
+    session: SparkSession, places: Sequence[str]
+) -> tuple[tuple[ListedFile, ...], FrozenFiles | None]:
+    """List files, or those of folders, with what tells whether they change; reads none of them.
+
+    Raises:
+        SchemaError: they can't be listed, or a name in it is a pattern.
+    """
+    _check_names(places)
+    found: list[Any] | None = None
+    with quiet():
+        try:
+            reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+            files = reader.load(list(places)).select("path", "length", "modificationTime")
+            found = files.collect()
+        except Exception:
+            found = None
+    if not found:
+        raise _unreadable(places[0])
+    listed = sorted({ListedFile(*row) for row in found})
+    _check_names([file.path for file in listed])
+    if not all(file.path.startswith(_LOCAL) for file in listed):
+        return tuple(listed), None
+    frozen = _frozen([_path(file.path) for file in listed], places[0])
+    by_path = zip(frozen.paths, listed, strict=True)
+    return tuple(file._replace(path=_LOCAL + path) for path, file in by_path), frozen
+
+
+def _frozen(paths: Sequence[str], place: str) -> FrozenFiles:
+    refused: RefusedViewError | None = None
+    try:
+        return frozen_files(paths)
+    except RefusedViewError as error:
+        refused = error
+    raise SchemaError(
+        f"{printable(place)[:200]} can't be released from: {refused.message}.",
+        hint=refused.hint or "are its files there?",
+    )
+
+
+def _unread(schema: StructType, frozen: FrozenFiles | None, place: str) -> dict[str, str]:
+    """Name the columns that can't be read whatever a row holds."""
+    try:
+        return hazards(schema, None if frozen is None else frozen.paths)
+    except (OSError, ValueError):
+        raise _unreadable(place) from None
+
+
+def _check_no_log(session: SparkSession, place: str, frozen: FrozenFiles | None) -> None:
+    """Refuse a folder of which something else says which of its files are of a table."""
+    if frozen is not None:
+        folders = {above for path in frozen.paths for above in Path(path).parents}
+        logged = any(map(_has_log, folders))
+    else:
+        logged = _can_be_listed(session, f"{place.rstrip('/')}/{_LOGS[0]}")
+    if logged:
+        raise SchemaError(
+            f"{printable(place)[:200]} is a part of a table with versions, of which not all files "
+            "there are.",
+            hint=f'name that table: FROM delta."{printable(place)[:200]}".',
+        )
+
+
+def _has_log(folder: Path) -> bool:
+    tables = folder / "metadata"
+    return any((folder / log).is_dir() for log in _LOGS) or any(tables.glob("*.metadata.json"))
+
+
+def _can_be_listed(session: SparkSession, place: str) -> bool:
+    with quiet():
+        try:
+            session.read.format("binaryFile").load(place).select("path").collect()
+        except Exception:
+            return False
+    return True
+
+
+def _check_names(paths: Sequence[str]) -> None:
+    if any(_PATTERN.search(path) for path in paths):
+        raise SchemaError(
+            "A file's or folder's name has one of * ? { } [ ] \\ in it, which Spark takes for a "
+            "pattern.",
+            hint="rename it.",
+        )
+
+
+def _unreadable(place: str) -> SchemaError:
+    return SchemaError(
+        f"The files of {printable(place)[:200]} can't be listed.",
+        hint="are they there, and are they Parquet with the same columns?",
+    )
+
+
+def _path(place: str) -> str:
+    """Return the path of a place on this machine."""
+    return "/" + place.removeprefix(_LOCAL).lstrip("/") if place.startswith(_LOCAL) else place
+
+
+def _plain(place: str) -> str:
+    """Return a place as other spellings of it have it, too."""
+    parts = urlsplit(place)
+    scheme = "" if parts.scheme == "file" else parts.scheme
+    return f"{scheme}:{parts.netloc}:{parts.path.rstrip('/')}"
+
+
+# ── Delta ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _delta(place: str, version: str | None) -> PinnedFiles:
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        raise _missing("deltalake") from None
+    table: Any = None
+    try:
+        table = DeltaTable(place, version=None if version is None else int(version))
+        schema, paths = _spark_schema(table.schema().to_json()), list(table.file_uris())
+        protocol, metadata = table.protocol(), table.metadata()
+    except Exception:
+        table = None
+    if table is None:
+        raise SchemaError(
+            f"There is no such version of a Delta table in {printable(place)[:200]}.",
+            hint="is it there, and was the version vacuumed?",
+        )
+    features = set(protocol.reader_features or ())
+    mapped = metadata.configuration.get("delta.columnMapping.mode", "none") != "none"
+    if mapped or protocol.min_reader_version == 2 or not features <= _READABLE:
+        named = ", ".join(sorted(features - _READABLE)) or "columnMapping"
+        raise SchemaError(
+            f"The Delta table has features that files don't tell: {printable(named)[:200]}.",
+            hint="copy it to a table without them: CREATE TABLE … USING delta AS SELECT …;",
+        )
+    if metadata.partition_columns:
+        raise SchemaError(
+            "Partitioned Delta tables can't be counted yet.",
+            hint="copy it to a table that isn't: CREATE TABLE … USING delta AS SELECT …;",
+        )
+    files = tuple(sorted(ListedFile(path) for path in dict.fromkeys(paths)))
+    _check_names([file.path for file in files])
+    here = [_path(path) for path in paths if "://" not in path]
+    unread = _delta_unread(schema, here, place)  # elsewhere its times are as the format demands
+    return PinnedFiles(files, schema, version=str(table.version()), unread=unread)
+
+
+def _delta_unread(schema: StructType, paths: Sequence[str], place: str) -> dict[str, str]:
+    try:
+        return hazards(schema, paths)
+    except (OSError, ValueError):
+        raise _unreadable(place) from None
+
+
+def _spark_schema(text: str) -> StructType:
+    """Read a schema of Delta, which is written as Spark writes its own."""
+    import json
+
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))
+
+
+def _missing(package: str) -> SchemaError:
+    return SchemaError(f"This needs the package {package}.", hint="pip install 'dpsql[spark]'.")

@@ -1,0 +1,285 @@
+"""Private data in Spark: which tables there are, and their rows as they were at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from dpsql.engines.base import Step
+from dpsql.engines.source import DataSource
+from dpsql.engines.spark.catalog import SparkCatalog
+from dpsql.engines.spark.engine import Partials, SparkEngine, SparkTables
+from dpsql.engines.spark.files import PinnedFiles
+from dpsql.engines.spark.settings import own_session, quiet
+from dpsql.engines.spark.text import quoted
+from dpsql.errors import LedgerError, SchemaError, StaleSchemaError, printable
+from dpsql.hints import option
+from dpsql.schema import EachRow, Schema, Table, Unit
+from dpsql.schema.catalog import read_table
+from dpsql.schema.combined import RowCombination
+from dpsql.schema.facts import Database
+from dpsql.schema.grain import declared_type
+from dpsql.schema.names import as_sql
+from dpsql.schema.units import RowLimit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class PinnedTables(SparkTables):
+    """Tables of Spark's catalogs, and of folders, each pinned when it is first read in a snapshot.
+
+    Args:
+        session: one of our own.
+        version: of tables with versions, which one is read; the last one if there is none.
+    """
+
+    def __init__(self, session: SparkSession, version: str | None = None) -> None:
+        self._session, self.version = session, version
+        self._held: dict[tuple[str, ...], PinnedFiles] | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        """A session with settings that are pinned."""
+        return self._session
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let each table that is read inside be of one state; see `Engine.snapshot`."""
+        if self._held is not None:
+            yield
+            return
+        self._held = {}
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def rows(self, table: Table) -> DataFrame:
+        """Return all rows of a table, in the snapshot; reads none.
+
+        Raises:
+            SchemaError: it can't be read.
+            StaleSchemaError: its columns are others than were described.
+        """
+        files = self.pinned(table.path)
+        if files.types != _types(table):
+            raise StaleSchemaError(
+                f"The table {table.name} was altered or dropped since its schema was read.",
+                hint="plan again: the new plan will read the new schema.",
+            )
+        return files.rows(self._session)
+
+    def pinned(self, path: tuple[str, ...]) -> PinnedFiles:
+        """Return the files of a table, as they were when they were first asked for."""
+        held = {} if self._held is None else self._held
+        if path not in held:
+            held[path] = self._pin(path)
+        return held[path]
+
+    def _pin(self, path: tuple[str, ...]) -> PinnedFiles:
+        return files_of(SparkCatalog(self._session, self.version), path)
+
+    def check_unchanged(self, table: Table) -> None:
+        """Check that the files that were read are as they were when they were listed.
+
+        Raises:
+            StaleSchemaError: they aren't.
+        """
+        files = self.pinned(table.path)
+        if not files.version:
+            files.check_unchanged(self._pin(table.path))
+
+
+def files_of(catalog: SparkCatalog, path: tuple[str, ...]) -> PinnedFiles:
+    """Return the files of a stored table, as they are now.
+
+    Raises:
+        SchemaError: there is none, or it can't be read.
+    """
+    stored = catalog.seen(path)
+    if stored is None:
+        raise SchemaError(f"There is no table {printable(path[-1])}.", hint="was it dropped?")
+    if stored.files is None:
+        raise _other_format(catalog, path, stored.kind)
+    if catalog.version is not None and not stored.files.version:
+        raise SchemaError(
+            f"{printable(path[-1])} has no versions: it is a folder of Parquet files.",
+            hint="leave version out.",
+        )
+    return stored.files
+
+
+def _other_format(catalog: SparkCatalog, path: tuple[str, ...], kind: str) -> SchemaError:
+    name = ".".join(map(as_sql, path))
+    return SchemaError(
+        f"{printable(path[-1])} is stored as {printable(kind)[:60]}, not as Parquet.",
+        hint='name its folder: FROM delta."/…".'
+        if kind == "delta"
+        else "store its rows in Parquet: " + catalog.copying(name, as_sql(f"{path[-1]}_stored")),
+    )
+
+
+def _types(table: Table) -> dict[str, str]:
+    """Return the types of a table's columns as they were described."""
+    own = table.alone
+    return {name: declared_type(own, name) for name in (*own.columns, *own.undeclared)}
+
+
+class SparkSource(DataSource):
+    """The tables of a Spark session; see `DataSource`.
+
+    Args:
+        spark: the caller's session, which stays as it is.
+        version: of tables with versions, which one is read.
+        partials: how parts of the rows are counted.
+    """
+
+    def __init__(
+        self, spark: SparkSession, version: str | None = None, partials: Partials = "auto"
+    ) -> None:
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            raise SchemaError(
+                "Spark can't be asked by way of Spark Connect yet.",
+                hint='count where it runs: SparkSession.builder.master("local[*]").getOrCreate().',
+            )
+        session, found = own_session(spark), False
+        with quiet(), suppress(Exception):
+            session.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
+            session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
+            found = True
+        if not found:  # outside the handler: Spark's error may quote whatever it has
+            raise SchemaError("The Spark session can't be used.", hint="was it stopped?")
+        self._tables, self._partials = PinnedTables(session, version), partials
+
+    @property
+    def catalog(self) -> SparkCatalog:
+        """What is public of the tables."""
+        return SparkCatalog(self._tables.session, self._tables.version)
+
+    def identity(self) -> Database:
+        """Return the catalog: nothing beside it could tell where an account is."""
+        return Database(self.catalog.current().database, None)
+
+    def check_ledger(self, ledger: object) -> None:
+        """Refuse a ledger that other sessions on the same rows wouldn't find.
+
+        Raises:
+            LedgerError: it is in memory; or it is a file, and Spark runs on other machines, too.
+        """
+        if ledger is None:
+            raise LedgerError(
+                "Nothing is beside tables of Spark that would tell where their account is.",
+                hint="name its ledger by " + option("ledger", "people.ledger") + " each time.",
+            )
+        if "://" in str(ledger) or not _is_local(self._tables.session):
+            raise LedgerError(
+                "Of tables of Spark an account can be kept in a file only, which is on one "
+                "machine, and this Spark or this ledger is on others.",
+                hint='count where both are: SparkSession.builder.master("local[*]"), with '
+                + option("ledger", "people.ledger")
+                + ".",
+            )
+
+    def describe(
+        self,
+        name_parts: tuple[str, ...],
+        declared: Schema | None = None,
+        unit: Unit | EachRow | None = None,
+    ) -> Table:
+        """Describe a stored table or a folder; reads no row.
+
+        Raises:
+            SchemaError: see `read_table`; it is a view, which may hold anything.
+        """
+        catalog = self.catalog
+        if catalog.views_named(name_parts[-1]) and not catalog.tables_named(name_parts[-1]):
+            raise SchemaError(
+                f"{printable(name_parts[-1])} is a view, which may be other than it was at each "
+                "look.",
+                hint=catalog.copying(
+                    ".".join(map(as_sql, name_parts)), as_sql(f"{name_parts[-1]}_stored")
+                ),
+            )
+        table = read_table(catalog, name_parts, declared, unit)
+        stored = catalog.stored(table.path)
+        if stored is not None and stored.files is None:
+            raise _other_format(catalog, table.path, stored.kind)
+        return table
+
+    def public_rows(self, name_parts: Sequence[str], most: int) -> pl.DataFrame | None:
+        """Read a table or view that is declared public; None if it has more rows.
+
+        Raises:
+            SchemaError: it can't be read. Its text quotes nothing.
+        """
+        frame: pl.DataFrame | None = None
+        with quiet():
+            try:
+                rows = self._tables.session.table(".".join(map(quoted, name_parts)))
+                found = pl.from_arrow(rows.limit(most + 1).toArrow())
+                frame = found if isinstance(found, pl.DataFrame) else None
+            except Exception:
+                frame = None
+        if frame is None:
+            raise SchemaError(
+                "A table can't be read.",
+                hint="is it stored? Temporary views aren't seen: pass public={name: frame}.",
+            )
+        return None if frame.height > most else frame
+
+    def engine(self, on_step: Step | None = None) -> SparkEngine:
+        """Return what counts rows.
+
+        Args:
+            on_step: called after each job.
+        """
+        return SparkEngine(self._tables, on_step=on_step, partials=self._partials)
+
+    def interrupt(self) -> None:
+        """End what runs in the session, which is our own."""
+        self._tables.session.interruptAll()
+
+    def combined(self, combination: RowCombination, root: str, rows: int) -> Table:
+        """Refuse rows that are made of rows of several tables.
+
+        Raises:
+            SchemaError: always.
+        """
+        raise _not_yet("Rows that are made of rows of several private tables")
+
+    def unit_counts(
+        self, table: Table, root: str, least: int, most: int, limits: tuple[RowLimit, ...] = ()
+    ) -> Table:
+        """Refuse numbers of rows by units.
+
+        Raises:
+            SchemaError: always.
+        """
+        raise _not_yet("Units by their numbers of rows")
+
+    def rows_without_unit(self, table: Table) -> Table:
+        """Refuse rows that belong to nobody.
+
+        Raises:
+            SchemaError: always.
+        """
+        raise _not_yet("Rows that belong to nobody")
+
+
+def _is_local(session: SparkSession) -> bool:
+    """Whether Spark runs in this process's machine alone."""
+    try:
+        return str(session.conf.get("spark.master", "")).startswith("local")
+    except Exception:
+        return False
+
+
+def _not_yet(what: str) -> SchemaError:
+    return SchemaError(
+        f"{what} can't be counted in Spark yet.",
+        hint="ask for counts of one table, or copy the tables to DuckDB.",
+    )

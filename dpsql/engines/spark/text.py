@@ -1,0 +1,76 @@
+"""How Spark's SQL writes names, constants and calls.
+
+Functions are called by their full names, `system.builtin`, so that nothing of a session or a
+catalog takes their place. Constants are casts from texts without signs that a setting could change
+the meaning of: no string literal has a backslash or a quote in it, and bytes are written in hex.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dpsql.errors import InternalError
+
+
+def quoted(name: str) -> str:
+    """Write a name in quotes, as Spark's SQL takes any name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def call(function: str, *arguments: str) -> str:
+    """Write a call of a built-in function."""
+    return f"system.builtin.{function}({', '.join(arguments)})"
+
+
+def constant(text: str, type_: str) -> str:
+    """Write a constant of a type, given what Spark reads as one.
+
+    Raises:
+        InternalError: it isn't plain.
+    """
+    if not text.isascii() or not text.isprintable() or "'" in text or "\\" in text:
+        raise InternalError("a constant of Spark's SQL that isn't plain")
+    return f"CAST('{text}' AS {type_})"
+
+
+def whole(value: int, type_: str = "BIGINT") -> str:
+    """Write an integer.
+
+    Raises:
+        InternalError: it is none of its type.
+    """
+    bits = {"INT": 31, "BIGINT": 63}.get(type_)
+    if bits is not None and not -(2**bits) <= value < 2**bits:
+        raise InternalError("a constant beyond its type")
+    return constant(str(value), type_)
+
+
+def real(value: float) -> str:
+    """Write a double so that Spark reads the same one: Java rounds correctly.
+
+    Raises:
+        InternalError: it isn't finite.
+    """
+    if not math.isfinite(value):
+        raise InternalError("a constant that isn't finite")
+    return constant(repr(float(value)), "DOUBLE")
+
+
+def blob(value: bytes) -> str:
+    """Write bytes."""
+    return f"X'{value.hex().upper()}'"
+
+
+def between(value: str, low: str, high: str) -> str:
+    """Bring a value into a range. NaN, which Spark takes for the largest, comes to its end."""
+    return call("least", call("greatest", value, low), high)
+
+
+def array(values: list[str]) -> str:
+    """Write an array of constants."""
+    return call("array", *values)
+
+
+def identity(column: str, type_: str) -> str:
+    """Write what tells values of a type of DuckDB's apart: the bytes of a text."""
+    return f"CAST({column} AS BINARY)" if type_ == "VARCHAR" else column
