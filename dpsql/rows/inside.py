@@ -22,7 +22,7 @@ from dpsql.rows.expression import (
     nodes,
     replaced,
 )
-from dpsql.rows.operands import Limits
+from dpsql.rows.typed import Limits
 from dpsql.rows.write import RowWriter
 from dpsql.schema.numbers import decimal_text
 
@@ -49,7 +49,7 @@ def bounded_columns(
         The expression as it is, where it gains nothing by that.
     """
     calls = {node.function for node in nodes(expression) if isinstance(node, RowCall)}
-    needs = isinstance(expression, RowColumn) or "TRY(" in RowWriter(types).write(expression).sql
+    needs = isinstance(expression, RowColumn) or RowWriter(types).write(expression).is_tried
     if not needs or not calls <= _ARITHMETIC or not columns(expression) <= bounds.keys():
         return expression
 

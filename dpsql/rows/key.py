@@ -4,14 +4,14 @@ Guarantees:
     A row has one cell of the key's domain, whatever it holds, and which one depends on this row
     alone.
 
-    *Proof.* The key's SQL is what `write.py` writes, which never raises, and is a function of the
-    columns of its own row. The values of the domain are found from the expression and the types of
-    its columns, or, for a column that is looked up, from a public table; so they are the same for
-    all private tables that have these columns. The engine places the value in the domain as it does
-    with a stored one (`engines/duckdb/columns.py`): in the cell that is equal to it, or in the one
-    for NULL; a value that is neither would be in no cell, and has none in any table. Adding or
-    removing a row therefore changes one count of each marginal by one, as if the key had been
-    stored with the row. ∎
+    *Proof.* The key is what `write.py` makes, which engines compute by SQL that never raises, a
+    function of the columns of its own row. The values of the domain are found from the expression
+    and the types of its columns, or, for a column that is looked up, from a public table; so they
+    are the same for all private tables that have these columns. The engine places the value in the
+    domain as it does with a stored one (`engines/duckdb/columns.py`): in the cell that is equal to
+    it, or in the one for NULL; a value that is neither would be in no cell, and has none in any
+    table. Adding or removing a row therefore changes one count of each marginal by one, as if the
+    key had been stored with the row. ∎
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dpsql.rows.expression import (
 )
 from dpsql.rows.operands import cast
 from dpsql.rows.spelled import spelled
+from dpsql.rows.typed import RowValue
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, VARCHAR, RowType, row_type
 from dpsql.rows.values import KnownValues, known_values
 from dpsql.rows.write import RowWriter
@@ -66,14 +67,14 @@ class RowKey:
         name: what it is, in full: the expression, the types of what it reads, and the domain. So
             two keys of one name are the same, whenever they were measured; but for lines.
         domain: its values. It has a cell for NULL unless the expression never is.
-        value: its SQL, of the domain's type.
+        value: how it is computed, of the domain's type.
         type: the type that the expression has in SQL, to which values are brought back.
         columns: what is read of a row.
     """
 
     name: str
     domain: Domain
-    value: str
+    value: RowValue
     type: RowType
     columns: frozenset[str]
     label: str = ""
@@ -132,12 +133,12 @@ def key_with(
         UnsupportedSqlError: the expression can't be written.
     """
     written = RowWriter(types).write(expression)
-    if "TRY_CAST" in written.sql:  # what is compared may have no value of a common type
+    if written.may_lack:  # what is compared may have no value of a common type
         known = replace(known, nullable=True)
     domain = _domain(known)
     if domain is None:
         return None
-    value = cast(written, row_type(domain.type)).sql
+    value = cast(written, row_type(domain.type))
     read = columns(expression)
     over = ", ".join(f"{canonical(RowColumn(name))} {types[name]}" for name in sorted(read))
     name = f"{canonical(expression)} of {over} in {_shown(domain)}"
@@ -189,7 +190,7 @@ def looked_up_key(
         return None
     if domain is None:
         return None
-    value = cast(RowWriter(types).write(column), row_type(domain.type)).sql
+    value = cast(RowWriter(types).write(column), row_type(domain.type))
     name = f"{canonical(column)} {types[column.name]} looked up in {_shown(domain)}"
     return RowKey(name, domain, value, type_, frozenset({column.name}))
 

@@ -126,7 +126,7 @@ def adds_always(
         filled: columns that are never NULL.
     """
     always = columns(expression) <= filled and is_finite_sum(expression, types, _STAYS)
-    return always and "TRY" not in RowWriter(types).write_double(expression)
+    return always and not RowWriter(types).write_double(expression).may_fail
 
 
 def is_finite_sum(

@@ -71,7 +71,7 @@ def line(column: str, declared: str, cuts: Sequence[int], *, nullable: bool) -> 
     if nullable:
         numbered = RowCase(((RowCall("is_null", (own,)), NOTHING),), numbered)
     domain = Domain.integers(0, len(cuts), nullable=nullable)
-    value = cast(RowWriter({column: declared}).write(numbered), row_type(domain.type)).sql
+    value = cast(RowWriter({column: declared}).write(numbered), row_type(domain.type))
     shown = [_spelled(cut, type_) for cut in cuts[:_SHOWN]]
     more = f", … {len(cuts) - _SHOWN} more" if len(cuts) > _SHOWN else ""
     label = f"{spelled(own)} cut at {', '.join(shown)}{more}" if cuts else f"{spelled(own)} IS NULL"

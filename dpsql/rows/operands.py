@@ -1,16 +1,16 @@
-"""Operands of row expressions: SQL with its type, casts, and arithmetic that can't fail."""
+"""Operands of row expressions: their types, casts, and arithmetic that can't fail."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeGuard
 
 from dpsql.errors import UnsupportedSqlError, printable
 from dpsql.rows.expression import RowColumn, RowConstant, RowExpression
+from dpsql.rows.typed import Limits, RowValue, called, constant_of
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -27,64 +27,22 @@ from dpsql.rows.types import (
 )
 from dpsql.schema.numbers import decimal_text
 
-Limits = tuple[int, int]
 LONGEST_TWICE = 20_000
 """Characters of what is written twice."""
 _FORMAT = re.compile(r"(?=.{1,100}\Z)(?:[^%]|%[YymbBdjaAwuUWHIpMSf%]|%-[ymdjHIMS])+", re.DOTALL)
 """What strftime may show."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowSql:
-    """SQL of a total expression, and its type.
-
-    Of an integer also the least and the largest value that it can have by its columns' types, so
-    that no sum or product overflows; and of a DECIMAL, in last digits, where they are known.
-    """
-
-    sql: str
-    type: RowType
-    limits: Limits | None = None
-    digits: Limits | None = None
-
-    @property
-    def ends(self) -> Limits | None:
-        """Between which integers its last digits are, of whatever exact type."""
-        return self.digits if self.type.name == "DECIMAL" else self.limits
-
-
-def call(function: str, *arguments: str) -> str:
-    """Write a call of a built-in function or operator, whatever macros there are."""
-    return f'system.main."{function}"({", ".join(arguments)})'
-
-
-def text_of(value: str) -> str:
-    """Write a string."""
-    return "'" + value.replace("'", "''") + "'"
-
-
-def whole(value: int, type_: RowType = BIGINT) -> str:
-    """Write an integer. It is cast from text: a minus sign would be an operator."""
-    return f"CAST('{value}' AS {type_.sql})"
-
-
-def real(value: float) -> str:
-    """Write a double so that DuckDB reads the same one."""
-    return f"CAST('{float(value)!r}' AS DOUBLE)"
-
-
-def constant(node: RowConstant) -> RowSql:
+def constant(node: RowConstant) -> RowValue:
     """Write a constant."""
     if node.kind == "NULL":
-        return RowSql("NULL", NULL)
-    if node.kind == "VARCHAR":
-        return RowSql(text_of(node.text), VARCHAR)
+        return RowValue("constant", (), NULL)
     type_, limits = RowType(node.kind) if node.kind != "DECIMAL" else _digits(node.text), None
     if node.kind == "INTEGER":
         value = int(node.text)
         type_, _ = room((value, value))
         limits = (value, value)
-    return RowSql(f"CAST({text_of(node.text)} AS {type_.sql})", type_, limits)
+    return RowValue("constant", (), type_, node.text, limits)
 
 
 def _digits(text: str) -> RowType:
@@ -94,7 +52,7 @@ def _digits(text: str) -> RowType:
     return decimal(width, len(after)) if width <= MOST_DIGITS else DOUBLE
 
 
-def cast(value: RowSql, to: RowType) -> RowSql:
+def cast(value: RowValue, to: RowType) -> RowValue:
     """Bring a value to a type: by a plain cast where that can't fail, else by a TRY_CAST.
 
     Raises:
@@ -113,8 +71,8 @@ def cast(value: RowSql, to: RowType) -> RowSql:
         limits = (low, high) if low <= high else limits
     if value.type == BOOLEAN and limits is not None:
         limits = (0, 1)
-    word = "CAST" if lossless(value.type, to) else "TRY_CAST"
-    return RowSql(f"{word}({value.sql} AS {to.sql})", to, limits)
+    operation = "cast" if lossless(value.type, to) else "try_cast"
+    return RowValue(operation, (value,), to, limits=limits)
 
 
 def _may_cast(type_: RowType, to: RowType) -> bool:
@@ -125,16 +83,17 @@ def _may_cast(type_: RowType, to: RowType) -> bool:
     return to != NULL
 
 
-def tried(function: str, *arguments: str, type_: RowType, limits: Limits | None = None) -> RowSql:
-    """Write a call in a TRY of its own, and say which type it gives.
+def tried(
+    function: str, *arguments: RowValue, type_: RowType, limits: Limits | None = None
+) -> RowValue:
+    """Make a call in a TRY of its own, and say which type it gives.
 
-    A TRY costs next to nothing where nothing fails. If DuckDB says the same of the type, the cast
-    isn't there when it runs.
+    A TRY costs next to nothing where nothing fails.
     """
-    return RowSql(f"TRY_CAST(TRY({call(function, *arguments)}) AS {type_.sql})", type_, limits)
+    return RowValue("tried", arguments, type_, function, limits)
 
 
-def hull(values: Sequence[RowSql]) -> Limits | None:
+def hull(values: Sequence[RowValue]) -> Limits | None:
     """Return limits of one of several values. NULL has none, and adds none."""
     known = [value.limits for value in values]
     if any(limits is None for limits in known):
@@ -145,11 +104,6 @@ def hull(values: Sequence[RowSql]) -> Limits | None:
     )
 
 
-def comparable(value: RowSql) -> str:
-    """Write what is compared. Strings are compared as bytes, whatever collation is in force."""
-    return call("encode", value.sql) if value.type == VARCHAR else value.sql
-
-
 def not_of(what: str, wanted: str, type_: RowType) -> UnsupportedSqlError:
     """Return the error for an operand of another type than is needed."""
     return UnsupportedSqlError(
@@ -158,7 +112,7 @@ def not_of(what: str, wanted: str, type_: RowType) -> UnsupportedSqlError:
     )
 
 
-def numbers(what: str, *values: RowSql) -> tuple[RowSql, ...]:
+def numbers(what: str, *values: RowValue) -> tuple[RowValue, ...]:
     """Return values that are numbers; NULL is one.
 
     Raises:
@@ -186,7 +140,7 @@ def joint_room(*limits: Limits) -> tuple[RowType, bool]:
     return room((min(low for low, _ in limits), max(high for _, high in limits)))
 
 
-def integers(function: str, left: RowSql, right: RowSql, limits: Limits) -> RowSql:
+def integers(function: str, left: RowValue, right: RowValue, limits: Limits) -> RowValue:
     """Write integer arithmetic, given limits of the result, in a type that has it.
 
     Operands and result are between limits that the type has, so nothing overflows; a TRY is
@@ -194,11 +148,12 @@ def integers(function: str, left: RowSql, right: RowSql, limits: Limits) -> RowS
     """
     ends = [value.limits or (0, 0) for value in (left, right)]
     type_, fails = joint_room(limits, *ends)
-    sql = call(function, cast(left, type_).sql, cast(right, type_).sql)
-    if fails or (function in {"//", "%"} and ends[1][0] <= 0 <= ends[1][1]):
-        sql = f"TRY({sql})"
     bounds = type_.limits or limits
-    return RowSql(sql, type_, (max(limits[0], bounds[0]), min(limits[1], bounds[1])))
+    inside = max(limits[0], bounds[0]), min(limits[1], bounds[1])
+    made = RowValue("call", (cast(left, type_), cast(right, type_)), type_, function, inside)
+    if fails or (function in {"//", "%"} and ends[1][0] <= 0 <= ends[1][1]):
+        return RowValue("try", (made,), type_, limits=inside)
+    return made
 
 
 def span(function: str, left: Limits, right: Limits) -> Limits:
@@ -211,7 +166,7 @@ def span(function: str, left: Limits, right: Limits) -> Limits:
     return min(corners), max(corners)
 
 
-def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
+def inexact(function: str, left: RowValue, right: RowValue) -> RowValue:
     """Write a sum, a difference or a product of DECIMALs or doubles.
 
     DECIMALs are computed as DuckDB does, with 18 digits if both have no more. Where the result has
@@ -223,7 +178,7 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
     """
     if left.type.is_float or right.type.is_float:
         type_ = common_type([left.type, right.type]) or DOUBLE
-        return RowSql(call(function, cast(left, type_).sql, cast(right, type_).sql), type_)
+        return called(function, cast(left, type_), cast(right, type_), type_=type_)
     first, second = (_as_decimal(value) for value in (left, right))
     wide = "HUGEINT" in {left.type.name, right.type.name}
     if function == "*":
@@ -232,7 +187,7 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
         scale = max(first.scale, second.scale)
         width = max(first.width - first.scale, second.width - second.scale) + scale + 1
     if wide or scale > MOST_DIGITS:
-        return RowSql(call(function, cast(left, DOUBLE).sql, cast(right, DOUBLE).sql), DOUBLE)
+        return called(function, cast(left, DOUBLE), cast(right, DOUBLE), type_=DOUBLE)
     needed = width
     if width > 18 and max(first.width, second.width) <= 18 and scale < 18:
         width = 18
@@ -242,15 +197,15 @@ def inexact(function: str, left: RowSql, right: RowSql) -> RowSql:
         # other expressions, outside of it. So they are brought to a type from which that can't
         # fail: one digit less, to which DuckDB adds that digit; if there is room for it.
         first = second = decimal(min(needed - 1, type_.width), scale)
-    arguments = cast(left, first).sql, cast(right, second).sql
+    arguments = cast(left, first), cast(right, second)
     digits = _digits_of(function, left, right, type_)
     if type_.width == needed or digits is not None:
-        sql = f"TRY_CAST({call(function, *arguments)} AS {type_.sql})"
-        return RowSql(sql, type_, digits=digits)
+        made = called(function, *arguments, type_=type_)
+        return RowValue("try_cast", (made,), type_, digits=digits)
     return tried(function, *arguments, type_=type_)
 
 
-def _digits_of(function: str, left: RowSql, right: RowSql, type_: RowType) -> Limits | None:
+def _digits_of(function: str, left: RowValue, right: RowValue, type_: RowType) -> Limits | None:
     """Return between what a sum, a difference or a product of exact numbers is, in last digits.
 
     Returns:
@@ -270,27 +225,27 @@ def _digits_of(function: str, left: RowSql, right: RowSql, type_: RowType) -> Li
     return digits if max(map(abs, needed)) < 10**type_.width else None
 
 
-def _as_decimal(value: RowSql) -> RowType:
+def _as_decimal(value: RowValue) -> RowType:
     """Return the narrowest DECIMAL that has the value: one of 18 digits is fast."""
     if value.limits is None:
         return value.type.as_decimal()
     return decimal(max(len(str(abs(limit))) for limit in value.limits), 0)
 
 
-def absolute(value: RowSql) -> RowSql:
+def absolute(value: RowValue) -> RowValue:
     """Write the absolute value of a number."""
     if value.limits is None:
-        return RowSql(call("abs", value.sql), value.type)
+        return called("abs", value, type_=value.type)
     least, most = value.limits
     limits = (0 if least <= 0 <= most else min(abs(least), abs(most)), max(-least, most))
     type_, fails = room((-limits[1], limits[1]))
-    sql = call("abs", cast(value, type_).sql)
-    return RowSql(f"TRY({sql})" if fails else sql, type_, type_.limits if fails else limits)
+    made = RowValue("call", (cast(value, type_),), type_, "abs", None if fails else limits)
+    return RowValue("try", (made,), type_, limits=type_.limits) if fails else made
 
 
 def bounded(
-    value: RowSql, column: RowExpression, least: RowExpression, most: RowExpression
-) -> RowSql:
+    value: RowValue, column: RowExpression, least: RowExpression, most: RowExpression
+) -> RowValue:
     """Bring a column of exact numbers between two constants, or its type's values nearest to them.
 
     In the branch ELSE neither `x < low` nor `x > high` is true, so x is between them, or NULL. All
@@ -311,19 +266,14 @@ def bounded(
     )
     if not low <= high:
         raise not_of("What is brought between bounds", "bounds of its type", value.type)
-    lowest, highest = (_last_digits(end, value.type) for end in (low, high))
-    sql = (
-        f"CASE WHEN {value.sql} < {lowest} OR {value.sql} > {highest} "
-        f"THEN CASE WHEN {value.sql} > {highest} THEN {highest} ELSE {lowest} END "
-        f"ELSE {value.sql} END"
-    )
+    made = (value, *(_last_digits(end, value.type) for end in (low, high)))
     if value.type.is_integer:
-        return RowSql(sql, value.type, (low, high))
-    return RowSql(sql, value.type, digits=(low, high))
+        return RowValue("bounded", made, value.type, limits=(low, high))
+    return RowValue("bounded", made, value.type, digits=(low, high))
 
 
-def _last_digits(value: int, type_: RowType) -> str:
-    return f"CAST('{decimal_text(Fraction(value, 10**type_.scale))}' AS {type_.sql})"
+def _last_digits(value: int, type_: RowType) -> RowValue:
+    return constant_of(decimal_text(Fraction(value, 10**type_.scale)), type_)
 
 
 def _all_digits(type_: RowType) -> Limits:
@@ -331,14 +281,14 @@ def _all_digits(type_: RowType) -> Limits:
     return 1 - 10**type_.width, 10**type_.width - 1
 
 
-def moved(function: str, left: RowSql, right: RowSql) -> RowSql:
+def moved(function: str, left: RowValue, right: RowValue) -> RowValue:
     """Write a day some days later or earlier, or the days between two.
 
     Raises:
         UnsupportedSqlError: these can't be added or subtracted.
     """
     if left.type == DATE and right.type == DATE and function == "-":
-        return tried("-", left.sql, right.sql, type_=BIGINT, limits=BIGINT.limits)
+        return tried("-", left, right, type_=BIGINT, limits=BIGINT.limits)
     if right.type == DATE and left.type.is_integer and function == "+":
         left, right = right, left
     if left.type != DATE or not right.type.is_integer or function == "*":
@@ -347,10 +297,10 @@ def moved(function: str, left: RowSql, right: RowSql) -> RowSql:
             hint="date_diff('minute', earlier, later) gives a number.",
         )
     days = cast(right, RowType("INTEGER"))
-    return tried(function, left.sql, days.sql, type_=DATE)
+    return tried(function, left, days, type_=DATE)
 
 
-def shown(value: RowSql, text: str) -> RowSql:
+def shown(value: RowValue, text: str) -> RowValue:
     """Write a time as text; NULL if it is infinite.
 
     Raises:
@@ -362,9 +312,9 @@ def shown(value: RowSql, text: str) -> RowSql:
             hint="formats have from 1 to 100 characters, with % before one of Y, y, m, b, B, d, j, "
             "a, A, w, u, U, W, H, I, p, M, S, f and %.",
         )
-    finite = tried("isfinite", value.sql, type_=BOOLEAN).sql
-    written = tried("strftime", value.sql, text_of(text), type_=VARCHAR).sql
-    return RowSql(f"CASE WHEN {finite} THEN {written} END", VARCHAR)
+    finite = tried("isfinite", value, type_=BOOLEAN)
+    written = tried("strftime", value, constant_of(text), type_=VARCHAR)
+    return RowValue("case", (finite, written), VARCHAR)
 
 
 def literal(node: RowExpression, what: str) -> str:

@@ -48,7 +48,8 @@ from dataclasses import dataclass
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.expression import NOTHING, RowCall, RowCase, RowColumn, RowConstant, RowExpression
 from dpsql.rows.expression import columns as columns_of
-from dpsql.rows.operands import call, cast, comparable, whole
+from dpsql.rows.operands import cast
+from dpsql.rows.typed import bytes_of, call, whole
 from dpsql.rows.types import BIGINT, BOOLEAN, DOUBLE, RowType
 from dpsql.rows.within import AGGREGATES, aggregated, truth
 from dpsql.rows.write import RowWriter
@@ -267,7 +268,7 @@ def _parted(partition: Sequence[RowExpression], writer: RowWriter) -> list[str]:
                 f"PARTITION BY {one.type.sql} is not supported for rows of a unit.",
                 hint="use a whole number or a decimal, for example CAST(x AS DECIMAL(18, 2)).",
             )
-    return [comparable(one) for one in written]
+    return [bytes_of(one).sql for one in written]
 
 
 def _sorted(one: WindowOrder, writer: RowWriter) -> str:
@@ -275,6 +276,6 @@ def _sorted(one: WindowOrder, writer: RowWriter) -> str:
     if one.stored and isinstance(one.value, RowColumn):
         sql = quoted_name(one.value.name)
     else:
-        sql = comparable(writer.write(one.value))
+        sql = bytes_of(writer.write(one.value)).sql
     side = "DESC" if one.descending else "ASC"
     return f"{sql} {side} NULLS {'FIRST' if one.nulls_first else 'LAST'}"

@@ -44,7 +44,7 @@ from dpsql.rows.expression import (
     RowExpression,
     columns,
 )
-from dpsql.rows.operands import RowSql, call, whole
+from dpsql.rows.typed import RowValue, call, whole
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -212,7 +212,7 @@ def aggregated(function: str, argument: RowExpression | None, writer: RowWriter)
     return Aggregated(type_, (plain, ""), "NULL")
 
 
-def _added(function: str, written: RowSql) -> Aggregated:
+def _added(function: str, written: RowValue) -> Aggregated:
     """Write a sum, or what it is divided by how many there are."""
     type_ = written.type
     small = type_.is_integer and type_ != HUGEINT and type_.name != "UHUGEINT"

@@ -1,4 +1,4 @@
-"""From an expression of a row to SQL for the private connection.
+"""From an expression of a row to typed operations, whose SQL is for the private connection.
 
 Guarantees:
     The SQL is a total function of its own row's columns. It never raises, whatever a row holds, and
@@ -15,10 +15,9 @@ Guarantees:
     an identity of three-valued logic. A TRY around a whole condition wouldn't do: statistics decide
     whether a failing operand is evaluated, so one row could change the results of all others. ∎
 
-    No name of the database can take the place of another. Functions, `+`, LIKE and their like are
-    called as `system.main."…"(…)`, since a macro may have their name. Comparisons, casts, TRY,
-    CASE, COALESCE, IN, BETWEEN and IS are syntax, for which there are none, and built-in types
-    can't be created again. Each constant is a quoted string that is cast.
+    No name of the database can take the place of another, and no constant leaves its quotes: see
+    `typed.py`, where the SQL is written. Other engines write their own of the same operations, with
+    a proof of their own; nothing here rests on that.
 """
 
 from __future__ import annotations
@@ -41,12 +40,9 @@ from dpsql.rows.expression import (
 from dpsql.rows.functions import FUNCTIONS
 from dpsql.rows.operands import (
     LONGEST_TWICE,
-    RowSql,
     absolute,
     bounded,
-    call,
     cast,
-    comparable,
     constant,
     hull,
     inexact,
@@ -59,12 +55,11 @@ from dpsql.rows.operands import (
     shown,
     small,
     span,
-    text_of,
     tried,
-    whole,
 )
 from dpsql.rows.patterns import check_pattern
 from dpsql.rows.times import meant, part_type, word
+from dpsql.rows.typed import RowValue, bytes_of, called, constant_of, number_of
 from dpsql.rows.types import (
     BIGINT,
     BOOLEAN,
@@ -80,7 +75,6 @@ from dpsql.rows.types import (
     is_enum,
     row_type,
 )
-from dpsql.schema.names import quoted_name
 
 _IN_DOUBLES = frozenset({"+", "-", "*", "negative"})
 """What is computed in doubles where DECIMALs are added up."""
@@ -100,9 +94,9 @@ class RowWriter:
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self.types = types
-        self._written: dict[RowExpression, RowSql] = {}
+        self._written: dict[RowExpression, RowValue] = {}
 
-    def write(self, expression: RowExpression) -> RowSql:
+    def write(self, expression: RowExpression) -> RowValue:
         """Write an expression.
 
         Raises:
@@ -113,7 +107,7 @@ class RowWriter:
         check_size(expression)
         return self._write(expression)
 
-    def write_double(self, expression: RowExpression) -> str:
+    def write_double(self, expression: RowExpression) -> RowValue:
         """Write a number as a DOUBLE.
 
         Sums, differences and products of DECIMALs are computed in doubles: these can't overflow,
@@ -124,12 +118,12 @@ class RowWriter:
         check_size(expression)
         return self._double(expression)
 
-    def _write(self, expression: RowExpression) -> RowSql:
+    def _write(self, expression: RowExpression) -> RowValue:
         if expression not in self._written:  # each once: some are asked for twice at each level
             self._written[expression] = self._made(expression)
         return self._written[expression]
 
-    def _made(self, expression: RowExpression) -> RowSql:
+    def _made(self, expression: RowExpression) -> RowValue:
         if isinstance(expression, RowColumn):
             return self._column(expression.name)
         if isinstance(expression, RowConstant):
@@ -137,25 +131,23 @@ class RowWriter:
         if isinstance(expression, RowCast):
             value = self._write(expression.value)
             if expression.to == DOUBLE and value.type.is_number:
-                return RowSql(self._double(expression.value), DOUBLE)
+                return self._double(expression.value)
             return cast(value, expression.to)
         if isinstance(expression, RowCase):
             return self._case(expression)
         shape = FUNCTIONS[expression.function].shape
         return self._SHAPES[shape](self, expression)
 
-    def _column(self, name: str) -> RowSql:
+    def _column(self, name: str) -> RowValue:
         if name not in self.types:
             raise SchemaError(f"There is no column {printable(name)[:100]}.")
-        type_, sql = row_type(self.types[name]), quoted_name(name)
-        if is_enum(self.types[name]):
-            sql = f"{sql}::VARCHAR"
-        return RowSql(sql, type_, type_.limits)
+        type_, of_labels = row_type(self.types[name]), is_enum(self.types[name])
+        return RowValue("labels" if of_labels else "column", (), type_, name, type_.limits)
 
-    def _all(self, expressions: Sequence[RowExpression]) -> list[RowSql]:
+    def _all(self, expressions: Sequence[RowExpression]) -> list[RowValue]:
         return [self._write(expression) for expression in expressions]
 
-    def _alike(self, expressions: Sequence[RowExpression], what: str) -> list[RowSql]:
+    def _alike(self, expressions: Sequence[RowExpression], what: str) -> list[RowValue]:
         """Write expressions that may stand for each other, all brought to one type.
 
         A string constant becomes a date, number or boolean beside one, as in DuckDB.
@@ -177,91 +169,84 @@ class RowWriter:
             type_ = common_type([w.type for w in written]) or type_
         return [cast(w, type_) for w in written]
 
-    def _case(self, expression: RowCase) -> RowSql:
+    def _case(self, expression: RowCase) -> RowValue:
         conditions = [self._condition(condition) for condition, _ in expression.cases]
         results = [result for _, result in expression.cases]
         *written, otherwise = self._alike([*results, expression.otherwise], "CASE")
-        cases = " ".join(
-            f"WHEN {condition} THEN {result.sql}"
-            for condition, result in zip(conditions, written, strict=True)
-        )
-        sql = f"CASE {cases} ELSE {otherwise.sql} END"
-        return RowSql(sql, otherwise.type, hull([*written, otherwise]))
+        cases = (part for case in zip(conditions, written, strict=True) for part in case)
+        limits = hull([*written, otherwise])
+        return RowValue("case", (*cases, otherwise), otherwise.type, limits=limits)
 
-    def _condition(self, expression: RowExpression) -> str:
+    def _condition(self, expression: RowExpression) -> RowValue:
         written = self._write(expression)
         if written.type not in (BOOLEAN, NULL):
             raise not_of("A condition", "a BOOLEAN", written.type)
-        return cast(written, BOOLEAN).sql
+        return cast(written, BOOLEAN)
 
-    def _double(self, expression: RowExpression) -> str:
+    def _double(self, expression: RowExpression) -> RowValue:
         written = self._write(expression)
         if not written.type.is_number and written.type not in (BOOLEAN, NULL):
             raise not_of("What is added up", "a number", written.type)
         if written.type.name != "DECIMAL" and written.type != HUGEINT:
-            return cast(written, DOUBLE).sql
+            return cast(written, DOUBLE)
         if isinstance(expression, RowCase) and not any(map(is_text, parts(expression))):
-            cases = " ".join(
-                f"WHEN {self._condition(condition)} THEN {self._double(result)}"
+            cases = (
+                part
                 for condition, result in expression.cases
+                for part in (self._condition(condition), self._double(result))
             )
-            return f"CASE {cases} ELSE {self._double(expression.otherwise)} END"
+            return RowValue("case", (*cases, self._double(expression.otherwise)), DOUBLE)
         if isinstance(expression, RowCall) and expression.function in _IN_DOUBLES:
             arguments = [self._double(part) for part in expression.arguments]
-            return call(FUNCTIONS[expression.function].name, *arguments)
-        return cast(written, DOUBLE).sql
+            return called(FUNCTIONS[expression.function].name, *arguments, type_=DOUBLE)
+        return cast(written, DOUBLE)
 
     # One method for each shape in `functions.py`.
 
-    def _logic(self, node: RowCall) -> RowSql:
+    def _logic(self, node: RowCall) -> RowValue:
         conditions = [self._condition(part) for part in node.arguments]
-        if node.function == "not":
-            return RowSql(f"(NOT {conditions[0]})", BOOLEAN)
-        return RowSql(f"({f' {node.function.upper()} '.join(conditions)})", BOOLEAN)
+        return RowValue(node.function, tuple(conditions), BOOLEAN)
 
-    def _comparison(self, node: RowCall) -> RowSql:
-        left, right = (comparable(w) for w in self._alike(node.arguments, node.function))
-        return RowSql(f"({left} {_COMPARISONS[node.function]} {right})", BOOLEAN)
+    def _comparison(self, node: RowCall) -> RowValue:
+        sides = map(bytes_of, self._alike(node.arguments, node.function))
+        return RowValue("compare", tuple(sides), BOOLEAN, _COMPARISONS[node.function])
 
-    def _between(self, node: RowCall) -> RowSql:
-        value, low, high = (comparable(w) for w in self._alike(node.arguments, "BETWEEN"))
-        return RowSql(f"({value} BETWEEN {low} AND {high})", BOOLEAN)
+    def _between(self, node: RowCall) -> RowValue:
+        compared = map(bytes_of, self._alike(node.arguments, "BETWEEN"))
+        return RowValue("between", tuple(compared), BOOLEAN)
 
-    def _membership(self, node: RowCall) -> RowSql:
-        value, *listed = (comparable(w) for w in self._alike(node.arguments, "IN"))
-        return RowSql(f"({value} IN ({', '.join(listed)}))", BOOLEAN)
+    def _membership(self, node: RowCall) -> RowValue:
+        compared = map(bytes_of, self._alike(node.arguments, "IN"))
+        return RowValue("in", tuple(compared), BOOLEAN)
 
-    def _is_null(self, node: RowCall) -> RowSql:
+    def _is_null(self, node: RowCall) -> RowValue:
         value, written = node.arguments[0], self._write(node.arguments[0])
         computed = written.type.is_number and not isinstance(value, RowColumn)
-        text = self._double(value) if computed else written.sql
-        return RowSql(f"({text} IS NULL)", BOOLEAN)
+        return RowValue("is_null", (self._double(value) if computed else written,), BOOLEAN)
 
-    def _choice(self, node: RowCall) -> RowSql:
+    def _choice(self, node: RowCall) -> RowValue:
         written = self._alike(node.arguments, node.function)
-        inner = ", ".join(w.sql for w in written)
-        return RowSql(f"COALESCE({inner})", written[0].type, hull(written))
+        return RowValue("coalesce", tuple(written), written[0].type, limits=hull(written))
 
-    def _nullif(self, node: RowCall) -> RowSql:
+    def _nullif(self, node: RowCall) -> RowValue:
         first = self._write(node.arguments[0])
         # It is written twice, so nested in each other texts would double.
         if len(first.sql) > LONGEST_TWICE:
             raise SqlLimitError("The first argument of nullif is too long to run on rows.")
-        left, right = (comparable(w) for w in self._alike(node.arguments, "nullif"))
-        sql = f"CASE WHEN {left} = {right} THEN NULL ELSE {first.sql} END"
-        return RowSql(sql, first.type, first.limits)
+        left, right = map(bytes_of, self._alike(node.arguments, "nullif"))
+        return RowValue("nullif", (left, right, first), first.type, limits=first.limits)
 
-    def _extreme(self, node: RowCall) -> RowSql:
+    def _extreme(self, node: RowCall) -> RowValue:
         written = self._alike(node.arguments, node.function)
         if not (written[0].type.is_number or written[0].type.is_time or written[0].type == NULL):
             raise not_of(node.function, "numbers or dates", written[0].type)
-        sql = call(node.function, *(w.sql for w in written))
-        return RowSql(sql, written[0].type, hull(written))
+        type_, limits = written[0].type, hull(written)
+        return RowValue("call", tuple(written), type_, node.function, limits)
 
-    def _bounded(self, node: RowCall) -> RowSql:
+    def _bounded(self, node: RowCall) -> RowValue:
         return bounded(self._write(node.arguments[0]), *node.arguments)
 
-    def _addition(self, node: RowCall) -> RowSql:
+    def _addition(self, node: RowCall) -> RowValue:
         left, right = self._all(node.arguments)
         if left.type.is_time or right.type.is_time:
             return moved(node.function, left, right)
@@ -270,118 +255,117 @@ class RowWriter:
             return inexact(node.function, left, right)
         return integers(node.function, left, right, span(node.function, left.limits, right.limits))
 
-    def _negative(self, node: RowCall) -> RowSql:
+    def _negative(self, node: RowCall) -> RowValue:
         (value,) = numbers("-", self._write(node.arguments[0]))
         if value.limits is None:
-            return RowSql(call("-", value.sql), value.type)
-        zero = RowSql(whole(0), BIGINT, (0, 0))
+            return called("-", value, type_=value.type)
+        zero = RowValue("constant", (), BIGINT, "0", (0, 0))
         return integers("-", zero, value, span("-", (0, 0), value.limits))
 
-    def _remainder(self, node: RowCall) -> RowSql:
+    def _remainder(self, node: RowCall) -> RowValue:
         left, right = numbers(node.function, *self._all(node.arguments))
         if left.limits is not None and right.limits is not None:
             most = max(abs(limit) for limit in left.limits)
             return integers(node.function, left, right, (-most, most))
         if node.function == "//" or left.type.is_float or right.type.is_float:
-            return tried(
-                node.function, cast(left, DOUBLE).sql, cast(right, DOUBLE).sql, type_=DOUBLE
-            )
+            return tried(node.function, cast(left, DOUBLE), cast(right, DOUBLE), type_=DOUBLE)
         type_ = common_type([left.type, right.type]) or left.type
-        return tried(node.function, cast(left, type_).sql, cast(right, type_).sql, type_=type_)
+        return tried(node.function, cast(left, type_), cast(right, type_), type_=type_)
 
-    def _absolute(self, node: RowCall) -> RowSql:
+    def _absolute(self, node: RowCall) -> RowValue:
         return absolute(*numbers("abs", self._write(node.arguments[0])))
 
-    def _sign(self, node: RowCall) -> RowSql:
+    def _sign(self, node: RowCall) -> RowValue:
         (value,) = numbers("sign", self._write(node.arguments[0]))
-        return tried("sign", value.sql, type_=BIGINT, limits=(-1, 1))
+        return tried("sign", value, type_=BIGINT, limits=(-1, 1))
 
-    def _rounded(self, node: RowCall) -> RowSql:
+    def _rounded(self, node: RowCall) -> RowValue:
         (value,) = numbers(node.function, self._write(node.arguments[0]))
         digits = [small(part, 15, node.function) for part in node.arguments[1:]]
         if value.type.is_integer and node.function == "round" and min(digits, default=0) >= 0:
             return value
-        places = [whole(d, RowType("INTEGER")) for d in digits]
+        places = [number_of(d, RowType("INTEGER")) for d in digits]
         if value.type.name != "DECIMAL":
-            return RowSql(call(node.function, cast(value, DOUBLE).sql, *places), DOUBLE)
+            return called(node.function, cast(value, DOUBLE), *places, type_=DOUBLE)
         # One digit more: DuckDB rounds 9.9 up to a 10 that its own type can't hold.
         wide = cast(value, decimal(value.type.width + 1, value.type.scale))
         scale = min(max(min(digits, default=0), 0), value.type.scale)
         width = min(value.type.width - value.type.scale + 1 + scale, MOST_DIGITS)
-        return tried(node.function, wide.sql, *places, type_=decimal(width, scale))
+        return tried(node.function, wide, *places, type_=decimal(width, scale))
 
-    def _real(self, node: RowCall) -> RowSql:
+    def _real(self, node: RowCall) -> RowValue:
         listed = FUNCTIONS[node.function]
         numbers(node.function, *self._all(node.arguments))
         arguments = [self._double(part) for part in node.arguments]
         return tried(listed.name, *arguments, type_=row_type(listed.gives))
 
-    def _text(self, node: RowCall) -> RowSql:
+    def _text(self, node: RowCall) -> RowValue:
         listed = FUNCTIONS[node.function]
         type_ = row_type(listed.gives)
         limits = (0, _LONGEST_STRING) if type_.is_integer else None
         return tried(listed.name, self._string(node, 0), type_=type_, limits=limits)
 
-    def _join(self, node: RowCall) -> RowSql:
+    def _join(self, node: RowCall) -> RowValue:
         check_columns(node)
-        left, right = (cast(written, VARCHAR).sql for written in self._all(node.arguments))
+        left, right = (cast(written, VARCHAR) for written in self._all(node.arguments))
         return tried("||", left, right, type_=VARCHAR)
 
-    def _subtext(self, node: RowCall) -> RowSql:
+    def _subtext(self, node: RowCall) -> RowValue:
         places = [small(part, 10**9 - 1, node.function) for part in node.arguments[1:]]
-        return tried(node.function, self._string(node, 0), *map(whole, places), type_=VARCHAR)
+        return tried(node.function, self._string(node, 0), *map(number_of, places), type_=VARCHAR)
 
-    def _searched(self, node: RowCall) -> RowSql:
+    def _searched(self, node: RowCall) -> RowValue:
         listed = FUNCTIONS[node.function]
-        needle = text_of(literal(node.arguments[1], node.function))
+        needle = constant_of(literal(node.arguments[1], node.function))
         type_ = row_type(listed.gives)
         limits = (0, _LONGEST_STRING) if type_.is_integer else None
         return tried(listed.name, self._string(node, 0), needle, type_=type_, limits=limits)
 
-    def _like(self, node: RowCall) -> RowSql:
-        value, pattern = self._string(node, 0), literal(node.arguments[1], node.function)
-        lowered = node.function == "ilike"
-        value = tried("lower", value, type_=VARCHAR).sql if lowered else value
-        matched = call("lower", text_of(pattern)) if lowered else text_of(pattern)
-        return tried("~~", value, matched, type_=BOOLEAN)
+    def _like(self, node: RowCall) -> RowValue:
+        value = self._string(node, 0)
+        pattern = constant_of(literal(node.arguments[1], node.function))
+        if node.function == "ilike":
+            value = tried("lower", value, type_=VARCHAR)
+            pattern = called("lower", pattern, type_=VARCHAR)
+        return tried("~~", value, pattern, type_=BOOLEAN)
 
-    def _regex(self, node: RowCall) -> RowSql:
+    def _regex(self, node: RowCall) -> RowValue:
         pattern = literal(node.arguments[1], node.function)
         options = literal(node.arguments[2], node.function) if len(node.arguments) == 3 else ""
         check_pattern(pattern, options)
-        extra = [text_of(options)] if options else []
+        extra = [constant_of(options)] if options else []
         value = self._string(node, 0)
-        return tried(node.function, value, text_of(pattern), *extra, type_=BOOLEAN)
+        return tried(node.function, value, constant_of(pattern), *extra, type_=BOOLEAN)
 
-    def _part(self, node: RowCall) -> RowSql:
+    def _part(self, node: RowCall) -> RowValue:
         part = word(literal(node.arguments[0], node.function), parts=True)
         type_, limits = part_type(part)
-        value = self._time(node, 1).sql
-        return tried("date_part", text_of(part), value, type_=type_, limits=limits)
+        value = self._time(node, 1)
+        return tried("date_part", constant_of(part), value, type_=type_, limits=limits)
 
-    def _named_part(self, node: RowCall) -> RowSql:
-        return tried(node.function, self._time(node, 0).sql, type_=VARCHAR)
+    def _named_part(self, node: RowCall) -> RowValue:
+        return tried(node.function, self._time(node, 0), type_=VARCHAR)
 
-    def _shown(self, node: RowCall) -> RowSql:
+    def _shown(self, node: RowCall) -> RowValue:
         return shown(self._time(node, 0), literal(node.arguments[1], node.function))
 
-    def _truncated(self, node: RowCall) -> RowSql:
+    def _truncated(self, node: RowCall) -> RowValue:
         unit = word(literal(node.arguments[0], node.function), parts=False)
         value = cast(self._time(node, 1), TIMESTAMP)
-        return tried("date_trunc", text_of(unit), value.sql, type_=TIMESTAMP)
+        return tried("date_trunc", constant_of(unit), value, type_=TIMESTAMP)
 
-    def _span(self, node: RowCall) -> RowSql:
+    def _span(self, node: RowCall) -> RowValue:
         unit = word(literal(node.arguments[0], node.function), parts=False)
-        ends = [cast(self._time(node, place), TIMESTAMP).sql for place in (1, 2)]
-        return tried("date_diff", text_of(unit), *ends, type_=BIGINT, limits=BIGINT.limits)
+        ends = [cast(self._time(node, place), TIMESTAMP) for place in (1, 2)]
+        return tried("date_diff", constant_of(unit), *ends, type_=BIGINT, limits=BIGINT.limits)
 
-    def _string(self, node: RowCall, place: int) -> str:
+    def _string(self, node: RowCall, place: int) -> RowValue:
         written = self._write(node.arguments[place])
         if written.type not in (VARCHAR, NULL):
             raise not_of(node.function, "a string", written.type)
-        return cast(written, VARCHAR).sql
+        return cast(written, VARCHAR)
 
-    def _time(self, node: RowCall, place: int) -> RowSql:
+    def _time(self, node: RowCall, place: int) -> RowValue:
         written = self._write(node.arguments[place])
         if written.type == NULL:
             return cast(written, TIMESTAMP)
@@ -389,7 +373,7 @@ class RowWriter:
             raise not_of(node.function, "a DATE or TIMESTAMP", written.type)
         return written
 
-    _SHAPES: ClassVar[dict[str, Callable[[RowWriter, RowCall], RowSql]]] = {
+    _SHAPES: ClassVar[dict[str, Callable[[RowWriter, RowCall], RowValue]]] = {
         "logic": _logic, "comparison": _comparison, "between": _between, "extreme": _extreme,
         "membership": _membership, "is_null": _is_null, "choice": _choice, "nullif": _nullif,
         "bounded": _bounded, "addition": _addition, "negative": _negative, "remainder": _remainder,

@@ -35,7 +35,7 @@ def con():
 def test_bounds_hold_for_random_rows(con, seed):
     expression = parse(con, Random(seed).number(seed % 5))
     low, high = RowBounds(BOUNDS).of(expression)
-    sql = RowWriter(TYPES).write_double(expression)
+    sql = RowWriter(TYPES).write_double(expression).sql
     query = f"SELECT v FROM (SELECT {sql} AS v FROM r) WHERE NOT isnan(v)"
     for (value,) in con.execute(query).fetchall():
         slack = 1e-9 * (1 + abs(value)) if math.isfinite(value) else 0

@@ -68,11 +68,11 @@ def check(con, name, expression, axis):
         rows = f"(SELECT CAST(v AS {TYPES[name]}) AS {name} FROM (VALUES {listed}) AS r(v))"
         ((value,),) = con.execute(f"SELECT DISTINCT CAST({sql} AS VARCHAR) FROM {rows}").fetchall()
         values.append(value)
-        numbers = con.execute(f"SELECT DISTINCT {axis.key.value} FROM {rows}").fetchall()
+        numbers = con.execute(f"SELECT DISTINCT {axis.key.value.sql} FROM {rows}").fetchall()
         ((number,),) = numbers
         where = len(axis.cells) - 1 if number is None else known.index(number)
         assert where == len(values) - 1
-    query = f"SELECT {axis.key.value}, CAST({sql} AS VARCHAR), CAST({name} AS VARCHAR) FROM r"
+    query = f"SELECT {axis.key.value.sql}, CAST({sql} AS VARCHAR), CAST({name} AS VARCHAR) FROM r"
     for number, value, row in con.execute(query).fetchall():
         assert values[-1 if number is None else known.index(number)] == value, row
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 import duckdb
 import pytest
 
+from dpsql.engines.duckdb.sums import RowSum
 from dpsql.errors import DpsqlError
 from dpsql.rows.expression import (
     NOTHING,
@@ -168,21 +169,22 @@ def test_measures_and_conditions_of_random_expressions(con, seed):
             low, high, step = -10, 1000, Fraction(1, 10**type_.scale)
         m = measure(expression, TYPES, (Fraction(low), Fraction(high)), step)
         conditions.append(RowCall("isnan", (expression,)))
-        rows = f"SELECT *, {m.computed('x_')} FROM r"
+        summed = RowSum.made(m)
+        rows = f"SELECT *, {summed.computed('x_')} FROM r"
         shift, unit = m.offset, 10**m.type.scale
-        pair = f"{m.added('x_')}, ({m.present('x_')}) IS NOT NULL"
+        pair = f"{summed.added('x_')}, ({summed.present('x_')}) IS NOT NULL"
         found = con.execute(f"SELECT {pair} FROM ({rows}) ORDER BY row_number").fetchall()
         assert all(present for w, present in found if w is not None)
         values = [int((w or 0) * unit) - shift for w, present in found if present]
         if m.there:  # of which it says that it is there in just the rows that add something
             assert m.there == canonical(expression)
-            asked = condition(there(expression), TYPES)
+            asked = condition(there(expression), TYPES).sql
             said = con.execute(f"SELECT {asked} FROM r ORDER BY row_number").fetchall()
             assert said == [(present,) for _, present in found]
         assert m.low * m.parts <= min(values, default=0)
         assert max(values, default=0) <= m.high * m.parts
         assert len(found) == len(hostile_rows())
-        total = m.total(f"sum({m.added('x_')})", f"count({m.present('x_')})")
+        total = summed.total(f"sum({summed.added('x_')})", f"count({summed.present('x_')})")
         steps = math.floor(Fraction(sum(values), m.parts) + Fraction(1, 2))
         assert con.execute(f"SELECT {total} FROM ({rows})").fetchall() == [(steps,)]
         each = con.execute(f"SELECT min(v), max(v), count(v) FROM ({of_each(m, 'r')})").fetchall()
@@ -193,7 +195,7 @@ def test_measures_and_conditions_of_random_expressions(con, seed):
     if type_.name == "BOOLEAN":
         conditions.append(expression)
     for asked in conditions:
-        found = con.execute(f"SELECT DISTINCT {condition(asked, TYPES)} FROM r").fetchall()
+        found = con.execute(f"SELECT DISTINCT {condition(asked, TYPES).sql} FROM r").fetchall()
         assert {value for (value,) in found} <= {True, False}
 
 
@@ -225,10 +227,11 @@ def test_what_is_made_of_bounded_columns_is_exact_on_any_row(con, text):
     """Also where it would overflow, if they weren't: it has no TRY of its own then."""
     made = made_bounded(con, text)
     assert made.inside
-    assert "TRY(" not in made.value
-    rows = f"SELECT *, {made.computed('x_')} FROM r"
-    listed = f"p, q, w, i, a, h, {made.added('x_')}, p IS NOT NULL"
-    unit, summed = 10**made.type.scale, 0
+    assert "TRY(" not in made.value.sql
+    summed = RowSum.made(made)
+    rows = f"SELECT *, {summed.computed('x_')} FROM r"
+    listed = f"p, q, w, i, a, h, {summed.added('x_')}, p IS NOT NULL"
+    unit, total = 10**made.type.scale, 0
     for *row, w, _ in con.execute(f"SELECT {listed} FROM ({rows})").fetchall():
         values = {}
         for name, value in zip("pqwiah", row, strict=True):
@@ -240,15 +243,15 @@ def test_what_is_made_of_bounded_columns_is_exact_on_any_row(con, text):
             expected = eval(text, {}, values)  # noqa: S307
             assert Fraction(w) == expected
             assert made.low * made.parts <= expected * unit <= made.high * made.parts
-            summed += int(expected * unit)
+            total += int(expected * unit)
         else:
             assert w is None
-    total = made.total(f"sum({made.added('x_')})", "1")
-    ((found,),) = con.execute(f"SELECT {total} FROM ({rows})").fetchall()
-    assert found == math.floor(Fraction(summed, made.parts) + Fraction(1, 2))
+    sums = summed.total(f"sum({summed.added('x_')})", "1")
+    ((found,),) = con.execute(f"SELECT {sums} FROM ({rows})").fetchall()
+    assert found == math.floor(Fraction(total, made.parts) + Fraction(1, 2))
     assert made.there == canonical(parse(con, text))
-    asked = condition(there(parse(con, text)), TYPES)
-    both = f"SELECT DISTINCT {asked}, ({made.present('x_')}) IS NOT NULL FROM ({rows})"
+    asked = condition(there(parse(con, text)), TYPES).sql
+    both = f"SELECT DISTINCT {asked}, ({summed.present('x_')}) IS NOT NULL FROM ({rows})"
     assert set(con.execute(both).fetchall()) == {(True, True), (False, False)}
 
 
@@ -303,7 +306,7 @@ def test_sums_in_steps_move_by_no_more_than_their_parts(parts):
     near = [k * parts // 2 + d for k in range(-5, 6) for d in (-1, 0, 1)]
     sums = sorted({*near, *(s * 2**60 + d for s in (-1, 1) for d in near)})
     values = ", ".join(f"('{Decimal(s).scaleb(-2):f}'::DECIMAL(38,2))" for s in sums)
-    query = f"SELECT {made.total('s', '1')} FROM (VALUES {values}) t(s)"
+    query = f"SELECT {RowSum.made(made).total('s', '1')} FROM (VALUES {values}) t(s)"
     found = [v for (v,) in con.execute(query).fetchall()]
     assert found == [math.floor(Fraction(s, parts) + Fraction(1, 2)) for s in sums]
 

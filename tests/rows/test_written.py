@@ -288,7 +288,7 @@ def test_what_is_added_up_is_what_is_there(text):
     number = RowCall("not", (RowCall("isnan", (value,)),))
     writer = RowWriter(TYPES)
     there, finite = (f"coalesce({writer.write(c).sql}, false)" for c in (here, number))
-    added = f"coalesce({writer.write_double(value)} <= CAST('inf' AS DOUBLE), false)"
+    added = f"coalesce({writer.write_double(value).sql} <= CAST('inf' AS DOUBLE), false)"
     wrong = f"({added}) <> ({there} AND {finite})"
     assert con.execute(f"SELECT count(*) FROM r WHERE {wrong}").fetchall() == [(0,)]
     missing = f"SELECT count(*) FROM r WHERE {writer.write(value).sql} IS NULL AND {there}"

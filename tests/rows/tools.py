@@ -8,6 +8,7 @@ import random
 
 import duckdb
 
+from dpsql.engines.duckdb.sums import RowSum
 from dpsql.rows.read import read_expression
 from dpsql.rows.write import RowWriter
 
@@ -100,9 +101,10 @@ def written(con, text):
 
 def of_each(measure, table, columns=""):
     """Write a query for v of each row of a table, and the columns `columns` beside it."""
-    added = measure.added("x_")
-    total = measure.total(f"COALESCE({added}, 0)", f"(({measure.present('x_')}) IS NOT NULL)")
-    rows = f"SELECT *, {measure.computed('x_')} FROM {table}"
+    made = RowSum.made(measure)
+    added = made.added("x_")
+    total = made.total(f"COALESCE({added}, 0)", f"(({made.present('x_')}) IS NOT NULL)")
+    rows = f"SELECT *, {made.computed('x_')} FROM {table}"
     return f"SELECT {total} AS v{columns} FROM ({rows})"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from dpsql.engines.base import Keys, Marginal, Merged, cells_counted, columns_read
 from dpsql.engines.cover import MOST_SUM
 from dpsql.engines.duckdb.columns import CodedColumn, Parameters, call, whole
+from dpsql.engines.duckdb.sums import RowSum
 from dpsql.rows.measure import RowMeasure
 from dpsql.rows.types import BOOLEAN
 from dpsql.schema import Table
@@ -39,7 +40,7 @@ class Coding:
 
     def column(self, name: str, alias: str) -> CodedColumn:
         """Return the SQL for one attribute."""
-        value = f"({self.keys[name].value})" if name in self.keys else quoted_name(name)
+        value = f"({self.keys[name].value.sql})" if name in self.keys else quoted_name(name)
         domain, leaves_out = self.table.columns[name], self.table.leaves_out(name)
         return CodedColumn(value, alias, domain, leaves_out=leaves_out)
 
@@ -71,7 +72,7 @@ class Coding:
 
     def condition(self, name: str) -> str:
         """Write that a row has one of these values; it is not true where the key is NULL."""
-        value, (_, few) = f"({self.keys[name].value})", self._few(name)
+        value, (_, few) = f"({self.keys[name].value.sql})", self._few(name)
         if self.table.columns[name].type == BOOLEAN.name:
             both = f"({value} IS NOT NULL)"
             return both if len(few) == 2 else value if few == [True] else f"(NOT {value})"
@@ -102,7 +103,7 @@ class Coding:
         return columns_read(self.table, names, measures, self.keys)
 
 
-def total_of(value: RowMeasure, summed: str, count: str) -> str:
+def total_of(value: RowSum, summed: str, count: str) -> str:
     """Write the sum of a measure over the rows of a cell, which never fails.
 
     It is brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs

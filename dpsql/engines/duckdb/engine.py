@@ -36,14 +36,17 @@ from dpsql.engines.duckdb.coding import Coding, total_of
 from dpsql.engines.duckdb.columns import Parameters, call, source_of, whole
 from dpsql.engines.duckdb.fetching import fetch
 from dpsql.engines.duckdb.settings import quiet_and_fast
+from dpsql.engines.duckdb.sums import RowSum, zero_or_one
 from dpsql.engines.duckdb.units import count_units
 from dpsql.engines.names import unused
 from dpsql.errors import InternalError
-from dpsql.rows.measure import RowMeasure, zero_or_one
 from dpsql.schema import Table
 from dpsql.schema.grain import origins
 from dpsql.schema.names import quoted_name
 from dpsql.workload.spread import SpreadRows, spreads_of
+
+Sums = Mapping[str, RowSum]
+"""Measure → what is added up of each row."""
 
 
 class DuckDBEngine(Engine):
@@ -255,17 +258,17 @@ def scans(
     if not measures.keys().isdisjoint(coding.table.columns):
         raise InternalError("a measure has the name of a column")
     sizes = {name: coding.size(name) for name in coding.table.columns}
-    places: list[tuple[Marginal, Measures]] = []
+    places: list[tuple[Marginal, dict[str, RowSum]]] = []
     """What is grouped by, and what is added up in the groups, for each marginal."""
     truths: dict[str, int] = {}
     for marginal in wanted:
-        added: Measures = {name: measures[name] for name in marginal if name in measures}
+        added = {n: RowSum.made(measures[n]) for n in marginal if n in measures}
         if not added and (truth := coding.truth(marginal)) is not None:
             read, there = coding.keys[truth].columns, coding.counted(truth)
             added = {truth: zero_or_one(coding.condition(truth), read, there)}
             truths[truth] = coding.true(truth)
         places.append((tuple(name for name in marginal if name not in added), added))
-    blocks: dict[Marginal, dict[str, RowMeasure]] = {
+    blocks: dict[Marginal, dict[str, RowSum]] = {
         block: {} for block in cover([own for own, _ in places], sizes)
     }
     if total_apart and () in wanted:  # a row that has no cell of a key is in no block of that key
@@ -284,7 +287,7 @@ def scans(
 
 def scan(
     coding: Coding,
-    blocks: Mapping[Marginal, Measures],
+    blocks: Mapping[Marginal, Sums],
     source: str | None = None,
     parameters: Parameters | None = None,
 ) -> Scan:
@@ -306,7 +309,7 @@ def scan(
     return Scan(" UNION ALL ".join(parts), tuple(parameters.values), shapes, measures)
 
 
-def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Measures]) -> Scan:
+def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Sums]) -> Scan:
     """Build one statement for all blocks, over the rows that count of each privacy unit.
 
     They are found once: that takes far longer than to count them, and for a single block they need
@@ -314,7 +317,7 @@ def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Measures]) -> Scan:
     are.
     """
     names = {name for block in blocks for name in block}
-    used = coding.read(names, [value for added in blocks.values() for value in added.values()])
+    used = coding.read(names, [s.of for added in blocks.values() for s in added.values()])
     parameters = Parameters()
     kept = kept_rows(coding.table, used, parameters)
     counts = scan(coding, blocks, KEPT, parameters)
@@ -324,7 +327,7 @@ def bounded_scan(coding: Coding, blocks: Mapping[Marginal, Measures]) -> Scan:
 
 def _count(
     coding: Coding,
-    block: tuple[int, Marginal, Measures, int],
+    block: tuple[int, Marginal, Sums, int],
     source: str,
     parameters: Parameters,
 ) -> str:
@@ -348,18 +351,18 @@ def _count(
     stored = [f"{columns[a].stored(parameters)} AS {columns[a].alias}" for a in keys]
     places = [f"{own}x{i}" for i in range(len(measures))]
     computed: list[str] = []
-    again = {name for value in measures.values() if value.again for name in value.columns}
+    again = {name for value in measures.values() for name in value.read_again}
     aliases = [columns[a].alias for a in keys]
     added: list[str] = []
     given = list(zip(places, measures.values(), strict=True))
-    there = {value.there: value.present(x) for x, value in given if value.there}
+    there = {value.of.there: value.present(x) for x, value in given if value.of.there}
     for i, (x, value) in enumerate(given):
         if value.counted in there:
             added.append(f"system.main.count({there[value.counted]}) AS m{i}")
             continue
         computed.append(value.computed(x))
         added.append(f"system.main.sum({value.added(x)}) AS m{i}")
-        if value.offset:
+        if value.of.offset:
             added.append(f"system.main.count({value.present(x)}) AS c{i}")
     totals = [total_of(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
     shown = "".join(f", {total} AS m{i}" for i, total in enumerate(totals))

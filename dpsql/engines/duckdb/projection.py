@@ -133,7 +133,7 @@ class Projection:
                 items.append(f"{written} AS {quoted_name(name)}")
             elif _is_read(self.below[expression.name]):
                 items.append(f"{quoted_name(expression.name)} AS {quoted_name(name)}")
-        holds = " AND ".join(condition(one, self.below) for one in self.conditions)
+        holds = " AND ".join(condition(one, self.below).sql for one in self.conditions)
         where = f" WHERE {holds}" if holds else ""
         return f"(SELECT {', '.join(items)} FROM {self.relation}{where})"
 

@@ -30,6 +30,7 @@ from dpsql.engines.duckdb.bounded import unit_name
 from dpsql.engines.duckdb.coding import Coding
 from dpsql.engines.duckdb.columns import Parameters, call, whole
 from dpsql.engines.duckdb.parents import rows_of_units
+from dpsql.engines.duckdb.sums import RowSum
 from dpsql.errors import InternalError
 from dpsql.schema.names import quoted_name
 from dpsql.workload.units import GroupedCells, UnitGroups, groups_of
@@ -67,9 +68,10 @@ class _Units:
             raise InternalError("rows without units have no units that could be counted")
         self.parameters = Parameters()
         self._coding, self._groups = coding, groups
-        self._condition = measures[groups.condition] if groups.condition else None
+        condition = measures[groups.condition] if groups.condition else None
+        self._condition = None if condition is None else RowSum.made(condition)
         names = list(dict.fromkeys(a for block in groups.blocks for a in block.attributes))
-        read = coding.read(names, [] if self._condition is None else [self._condition])
+        read = coding.read(names, [] if condition is None else [condition])
         self._unit = unit_name(coding.table)
         self._rows = rows_of_units(coding.table, read, self._unit)
         self._columns = {
@@ -126,7 +128,7 @@ class _Units:
             rows = f"SELECT {', '.join(shown)} FROM ({self._rows}) WHERE {inside}"
         else:
             value = f"{self._unit}_x"
-            again = sorted(self._condition.columns) if self._condition.again else ()
+            again = sorted(self._condition.read_again)
             shown += [self._condition.computed(value), *map(quoted_name, again)]
             rows = f"SELECT {', '.join(shown)} FROM ({self._rows}) WHERE {inside}"
             rows = f"SELECT * FROM ({rows}) WHERE ({self._condition.added(value)}) = 1"

@@ -27,9 +27,9 @@ from dpsql.rows.cuts import Cutter, Range
 from dpsql.rows.expression import RowColumn, RowExpression, columns
 from dpsql.rows.key import RowKey
 from dpsql.rows.line import MOST_INTERVALS, Axis, cycle, line, line_name
-from dpsql.rows.operands import RowSql, text_of
 from dpsql.rows.periods import only_cycle
 from dpsql.rows.places import ends, has_places
+from dpsql.rows.typed import RowValue, text_of
 from dpsql.rows.types import BOOLEAN, VARCHAR, RowType, row_type
 from dpsql.rows.write import RowWriter
 from dpsql.schema import Table
@@ -224,7 +224,7 @@ class DerivedKeys:
             self._axes[name] = line(place.column, declared[place.column], cuts, nullable=nullable)
         return self._axes[name]
 
-    def _values(self, written: RowSql, place: OnAxis, axis: Axis) -> list[str | None] | None:
+    def _values(self, written: RowValue, place: OnAxis, axis: Axis) -> list[str | None] | None:
         """Evaluate an expression for values of each cell.
 
         Returns:

@@ -183,7 +183,7 @@ class RowReader:
         if isinstance(value, row.RowColumn) and value.name in filled & self._table.columns.keys():
             return True  # NaN is in no domain
         if not is_nullable(value, filled) and not may_be_nan(value):
-            return "TRY_CAST" not in RowWriter(self._types).write_double(value)
+            return not RowWriter(self._types).write_double(value).may_lack
         return adds_always(value, self._types, filled)
 
     def key(self, bound: BoundExpr, *, rounded: bool = False) -> RowKey | None:

@@ -1,0 +1,186 @@
+"""What is computed of a row once types are known: a frozen tree of operations on typed values.
+
+`write.py` makes it of an expression, and each engine writes it as its database does. DuckDB's SQL
+is written here: it computes what cells have in common, whatever the engine is.
+
+What an operation means doesn't depend on an engine. Each is a function of its operands, of whose
+types nothing is left open: what has no value of the type is NULL.
+
+- `column`: what is stored; `labels`, of a column of labels, these as texts.
+- `constant`: of a type, spelled as in `expression.RowConstant`; of NULL, NULL.
+- `cast`: the same value of another type, which has it; `try_cast`: the value, or NULL.
+- `call`: a function of `functions.py`, by DuckDB's name, that is total on these operands; `try`:
+  the call that is its operand, or NULL where that fails; `tried`: both, and its value is cast.
+- `bytes`: those of a text, by which texts are compared.
+- `compare`, `and`, `or`, `not`, `between`, `in`, `is_null`, `coalesce`: as in SQL, with three
+  truth values; `case`: conditions and results in turn, and what there is otherwise, if not NULL.
+- `nullif`: the third operand, but NULL where the first two are equal.
+- `bounded`: the first operand, brought between the two others.
+
+Guarantees:
+    The SQL of a tree has the calls, casts and constants of the tree, and nothing else.
+
+    *Proof.* By induction. Each operation is written around what is written of its operands, between
+    brackets or keywords. Names and constants are in quotes that are doubled within; functions,
+    operators and types are of closed lists (`functions.py`, `types.py`). `+`, LIKE and their like
+    are called as `system.main."…"(…)`, since a macro may have their name. Comparisons, casts, TRY,
+    CASE, COALESCE, IN, BETWEEN and IS are syntax, for which there are no macros, and built-in types
+    can't be created again. Each constant is a quoted string that is cast: a minus sign would be an
+    operator. ∎
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dpsql.rows.types import BIGINT, DOUBLE, NULL, VARCHAR, RowType
+from dpsql.schema.names import quoted_name
+
+Limits = tuple[int, int]
+_MAY_FAIL = frozenset({"try", "tried", "try_cast"})
+
+
+@dataclass(frozen=True, slots=True)
+class RowValue:
+    """A value of a row: the operation by which it is computed, and its type.
+
+    Of an integer also the least and the largest value that it can have by its columns' types, so
+    that no sum or product overflows; and of a DECIMAL, in last digits, where they are known.
+    """
+
+    operation: str
+    parts: tuple[RowValue, ...]
+    type: RowType
+    text: str = ""
+    """The name of a column or a function, the sign of a comparison, or what a constant is."""
+    limits: Limits | None = None
+    digits: Limits | None = None
+
+    @property
+    def ends(self) -> Limits | None:
+        """Between which integers its last digits are, of whatever exact type."""
+        return self.digits if self.type.name == "DECIMAL" else self.limits
+
+    @property
+    def sql(self) -> str:
+        """DuckDB's SQL."""
+        return _WRITTEN[self.operation](self, [part.sql for part in self.parts])
+
+    @property
+    def nodes(self) -> Iterator[RowValue]:
+        """All that it is made of, and itself."""
+        pending, seen = [self], set[int]()
+        while pending:
+            node = pending.pop()
+            if id(node) not in seen:
+                seen.add(id(node))
+                yield node
+                pending.extend(node.parts)
+
+    @property
+    def may_lack(self) -> bool:
+        """Whether something in it gives NULL where it has no value of a type."""
+        return any(node.operation in {"tried", "try_cast"} for node in self.nodes)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether something in it gives NULL where it has no value, or fails."""
+        return any(node.operation in _MAY_FAIL for node in self.nodes)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether a function in it gives NULL where it fails."""
+        return any(node.operation in {"try", "tried"} for node in self.nodes)
+
+
+def called(function: str, *arguments: RowValue, type_: RowType) -> RowValue:
+    """Call a function that is total on its arguments."""
+    return RowValue("call", arguments, type_, function)
+
+
+def constant_of(text: str, type_: RowType = VARCHAR) -> RowValue:
+    """Return a constant of a type."""
+    return RowValue("constant", (), type_, text)
+
+
+def number_of(value: int, type_: RowType = BIGINT) -> RowValue:
+    """Return an integer."""
+    return constant_of(str(value), type_)
+
+
+def double_of(value: float) -> RowValue:
+    """Return a double, spelled so that it is read as the same one."""
+    return constant_of(repr(float(value)), DOUBLE)
+
+
+def bytes_of(value: RowValue) -> RowValue:
+    """Return what is compared: of texts bytes, whatever collation is in force."""
+    return RowValue("bytes", (value,), value.type) if value.type == VARCHAR else value
+
+
+def call(function: str, *arguments: str) -> str:
+    """Write a call of a built-in function or operator, whatever macros there are."""
+    return f'system.main."{function}"({", ".join(arguments)})'
+
+
+def text_of(value: str) -> str:
+    """Write a string."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def whole(value: int, type_: RowType = BIGINT) -> str:
+    """Write an integer."""
+    return number_of(value, type_).sql
+
+
+def real(value: float) -> str:
+    """Write a double so that DuckDB reads the same one."""
+    return double_of(value).sql
+
+
+def _constant(node: RowValue, _: list[str]) -> str:
+    if node.type == NULL:
+        return "NULL"
+    text = text_of(node.text)
+    return text if node.type == VARCHAR else f"CAST({text} AS {node.type.sql})"
+
+
+def _case(_: RowValue, parts: list[str]) -> str:
+    pairs = zip(parts[::2], parts[1::2], strict=False)
+    cases = " ".join(f"WHEN {condition} THEN {result}" for condition, result in pairs)
+    otherwise = f" ELSE {parts[-1]}" if len(parts) % 2 else ""
+    return f"CASE {cases}{otherwise} END"
+
+
+def _bounded(_: RowValue, parts: list[str]) -> str:
+    x, low, high = parts
+    return (
+        f"CASE WHEN {x} < {low} OR {x} > {high} "
+        f"THEN CASE WHEN {x} > {high} THEN {high} ELSE {low} END ELSE {x} END"
+    )
+
+
+_WRITTEN: dict[str, Callable[[RowValue, list[str]], str]] = {
+    "column": lambda node, _: quoted_name(node.text),
+    "labels": lambda node, _: f"{quoted_name(node.text)}::VARCHAR",
+    "constant": _constant,
+    "cast": lambda node, p: f"CAST({p[0]} AS {node.type.sql})",
+    "try_cast": lambda node, p: f"TRY_CAST({p[0]} AS {node.type.sql})",
+    "call": lambda node, p: call(node.text, *p),
+    "try": lambda _, p: f"TRY({p[0]})",
+    # If DuckDB says the same of the type, the cast isn't there when it runs.
+    "tried": lambda node, p: f"TRY_CAST(TRY({call(node.text, *p)}) AS {node.type.sql})",
+    "bytes": lambda _, p: call("encode", p[0]),
+    "compare": lambda node, p: f"({p[0]} {node.text} {p[1]})",
+    "and": lambda _, p: f"({' AND '.join(p)})",
+    "or": lambda _, p: f"({' OR '.join(p)})",
+    "not": lambda _, p: f"(NOT {p[0]})",
+    "between": lambda _, p: f"({p[0]} BETWEEN {p[1]} AND {p[2]})",
+    "in": lambda _, p: f"({p[0]} IN ({', '.join(p[1:])}))",
+    "is_null": lambda _, p: f"({p[0]} IS NULL)",
+    "coalesce": lambda _, p: f"COALESCE({', '.join(p)})",
+    "case": _case,
+    "nullif": lambda _, p: f"CASE WHEN {p[0]} = {p[1]} THEN NULL ELSE {p[2]} END",
+    "bounded": _bounded,
+}
