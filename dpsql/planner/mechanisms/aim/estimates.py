@@ -29,42 +29,32 @@ All is done in axes: centering along an axis, and adding an array with axes of l
 larger one, which take time in proportion to the cells (3).
 
 *Answers that are not negative*: what one expects given what was measured. Post-processing.
-The linear estimates say nothing about interactions that were not measured, that is, they
-set them to zero as sums: most cells of a sparse marginal come out negative or far too large. So
-each marginal B is answered by a table of its own, without negative cells:
+They are the tables of `reconstruction.entropy`. That of one attribute is the linear estimate, moved
+down by a constant and cut off at zero so that it sums to the total (the nearest such table). If the
+residual of B itself was measured, the linear estimate y differs from the expected table π by d,
+partly because π is wrong and partly by noise of variance v. One number is estimated from the cells:
+the variance τ² = max(0, mean d² − v) of the former. The table is then π + d·τ²/(τ² + v), cut off at
+zero and fitted to the same marginals (James and Stein, 1961: empirical Bayes).
 
-- One attribute: the linear estimate, moved down by a constant and cut off at zero so that it sums
-  to the total (the nearest such table).
-- Otherwise, the expected table π is that of largest entropy with given marginals over the largest
-  measured subsets of B: independence, conditional independence and so on. Iterative proportional
-  fitting finds it.
-- If the residual of B itself was measured, the linear estimate y differs from π by d, partly
-  because π is wrong and partly by noise of variance v. One number is estimated from the cells: the
-  variance τ² = max(0, mean d² − v) of the former. The table is then π + d·τ²/(τ² + v), cut off at
-  zero and fitted to the same marginals (James and Stein, 1961: empirical Bayes).
-
-Tables over different attributes nearly agree in what they have in common, not exactly. They are
-biased, and how much is not known without the data. "AIM+GReM" answers by the linear estimates; on
-the Adult census extract these tables have a fraction of their error, see
-`tests/benchmarks/aim_adult.py`.
+"AIM+GReM" answers by the linear estimates; on the Adult census extract these tables have a fraction
+of their error, see `tests/benchmarks/aim_adult.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.linalg.arrays import Array, Ints
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
 from dpsql.measurement.strategy import BlockStrategy
-from dpsql.planner.mechanisms.aim.targets import Attributes
+from dpsql.planner.reconstruction.entropy import LITTLE, Attributes, EntropyTables, Table
 from dpsql.planner.shares.allocation import exact_shares, water_level
 
 NEGLIGIBLE = 1e-3
@@ -263,81 +253,40 @@ class LinearMarginals:
         return residual.reshape([self.sizes[a] if a in inside else 1 for a in attributes])
 
 
-Table = NDArray[np.float32]
-
-SWEEPS = 10
-"""Rounds of proportional fitting; one is enough unless marginals form a cycle."""
 LARGEST_TOTAL = 2.0**48
-CLOSE = 1e-4
-"""Part of the total by which marginals may differ after fitting."""
 
 
-class FittedMarginals:
-    """Tables over attribute sets in domain order, made when asked for and kept until they change.
+class FittedMarginals(EntropyTables):
+    """Tables over attribute sets in domain order, kept until measurements change them.
 
     They are in single precision: rounding is far below the noise, and they may be many.
     """
 
     def __init__(self, linear: LinearMarginals) -> None:
+        super().__init__(linear.sizes, np.float32)
         self.linear = linear
-        self._kept: dict[Attributes, Table] = {}
 
     def add(self, attributes: Attributes, measured: Residual) -> None:
         """Add a measurement of a residual space, and forget the tables that it changes."""
         self.linear.add(attributes, measured)
-        inside = frozenset(attributes)
-        self._kept = {b: table for b, table in self._kept.items() if not inside.issubset(b)}
+        self.forget(attributes)
 
-    def table(self, attributes: Attributes) -> Table:
-        """Return the table over some attributes, of shape (cells of the first one, …); read-only.
+    def total(self) -> float:
+        """Return the total, which is never 0."""
+        return float(np.clip(self.linear.marginal(()), 1.0, LARGEST_TOTAL))
 
-        It is the same object until a measurement changes it.
-        """
-        if attributes not in self._kept:
-            made = self._make(attributes).astype(np.float32)
-            made.setflags(write=False)
-            self._kept[attributes] = made
-        return self._kept[attributes]
+    def single(self, attributes: Attributes) -> Array:
+        """Return the nearest table to the linear estimate."""
+        return cut_off(self.linear.marginal(attributes), float(self.table(())))
 
-    def _make(self, attributes: Attributes) -> NDArray[np.floating]:
-        if not attributes:
-            return np.asarray(np.clip(self.linear.marginal(()), 1.0, LARGEST_TOTAL))
-        if len(attributes) == 1:
-            return cut_off(self.linear.marginal(attributes), float(self.table(())))
-        given = self._given(attributes)
-        shape = [self.linear.sizes[a] for a in attributes]
-        expected = self._fit(np.ones(shape, dtype=np.float32), attributes, given)
-        if not self.linear.measured(attributes):
-            return expected
-        better = shrunk(
-            self.linear.marginal(attributes), expected, self.linear.variance(attributes)
-        )
-        return self._fit(better, attributes, given)
+    def known(self, attributes: Attributes) -> bool:
+        """Whether the residual space was measured."""
+        return self.linear.measured(attributes)
 
-    def _given(self, attributes: Attributes) -> list[Attributes]:
-        """Return the largest proper subsets of which the residual was measured."""
-        found: list[Attributes] = []
-        for part in reversed(list(subsets(attributes))[:-1]):
-            larger = (set(part) <= set(other) for other in found)
-            if self.linear.measured(part) and not any(larger):
-                found.append(part)
-        return found
-
-    def _fit(self, table: Table, attributes: Attributes, given: Sequence[Attributes]) -> Table:
-        """Scale a table until it has the given marginals, in place."""
-        for _ in range(SWEEPS):
-            farthest = max((self._scale(table, attributes, part) for part in given), default=0.0)
-            if farthest <= CLOSE * float(self.table(())):
-                break
-        return table
-
-    def _scale(self, table: Table, attributes: Attributes, part: Attributes) -> float:
-        """Give a table one of its marginals; return how far it was from that before."""
-        others = tuple(i for i, a in enumerate(attributes) if a not in part)
-        now = table.sum(axis=others, dtype=np.float64, keepdims=True)
-        wanted = self.table(part).reshape(now.shape).astype(np.float64)
-        table *= np.divide(wanted, now, out=np.zeros_like(now), where=now > 0).astype(np.float32)
-        return float(np.abs(wanted - now).sum())
+    def moved(self, attributes: Attributes, expected: Table) -> Table:
+        """Move an expected table by one share of its distance, for all cells."""
+        noise = self.linear.variance(attributes)
+        return shrunk(self.linear.marginal(attributes), expected, noise)
 
 
 def cut_off(values: Array, total: float) -> Array:
@@ -360,4 +309,4 @@ def shrunk(measured: Array, expected: Table, noise: float) -> Table:
     difference = measured - expected
     between = max(0.0, float(np.square(difference).mean()) - noise)
     moved = expected + difference * (between / (between + noise))
-    return np.asarray(np.maximum(moved, 1e-9 * expected), dtype=np.float32)
+    return np.asarray(np.maximum(moved, LITTLE * expected), dtype=np.float32)
