@@ -165,21 +165,34 @@ def components_of(
     Raises:
         ResourceLimitError: they have more than `MAX_JOINT_CELLS` joint cells.
     """
-    ordered = [tuple(name for name in domain if name in group) for group in unions(connected)]
-    for names in ordered:
+    groups = _connected(connected, domain)
+    for names in groups:
         cells = math.prod(domain[name] for name in names)
         if cells > MAX_JOINT_CELLS:
             raise ResourceLimitError(
                 f"The columns {printable(', '.join(names))} have {cells:,} joint cells, more than "
                 f"the {MAX_JOINT_CELLS:,} that can be adjusted together.",
                 hint="leave "
-                + option("nonnegative")
-                + " and "
                 + option("integers")
-                + " out, release fewer columns at a time, or pass "
+                + " out ("
+                + option("nonnegative")
+                + " alone has other limits), release fewer columns at a time, or pass "
                 + NO_REUSE
                 + " if earlier releases connect them.",
             )
+    return groups
+
+
+def fits_jointly(connected: Sequence[tuple[str, ...]], domain: Mapping[str, int]) -> bool:
+    """Whether no component of the attributes that measurements connect has too many joint cells."""
+    groups = _connected(connected, domain)
+    return all(math.prod(domain[a] for a in names) <= MAX_JOINT_CELLS for names in groups)
+
+
+def _connected(
+    connected: Sequence[tuple[str, ...]], domain: Mapping[str, int]
+) -> list[tuple[str, ...]]:
+    ordered = [tuple(name for name in domain if name in group) for group in unions(connected)]
     return sorted(ordered, key=lambda names: list(domain).index(names[0]))
 
 

@@ -1,51 +1,93 @@
 """Columns of adjusted answers beside the unbiased ones: not negative, whole numbers, or both.
 
 All of them follow from one table that fits the measurements of the release, so that they agree
-with each other. They are biased: what can't be negative is too large on average where there is
-little, and too small elsewhere, since the total stays the unbiased one.
+with each other; or, where that would be too large, from tables of single marginals, which agree in
+part (see `by_marginal`). They are biased: what can't be negative is too large on average where
+there is little, and too small elsewhere, since the total stays the unbiased one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from dpsql.errors import SqlError, UnsupportedSqlError, printable
+from dpsql.errors import InternalError, SqlError, UnsupportedSqlError, printable
 from dpsql.hints import option
-from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.arrays import Array
 from dpsql.measurement.strategy import BlockStrategy
+from dpsql.planner.reconstruction.base import Reconstruction
+from dpsql.planner.reconstruction.cellwise import Unbiased
 from dpsql.planner.reconstruction.sources import Ground, Source, entries
 from dpsql.planner.reconstruction.tables import counts_of
-from dpsql.release.adjust import FittedTable, Observation, components_of, fit_table
+from dpsql.release.adjust import (
+    FittedTable,
+    Observation,
+    components_of,
+    fit_table,
+    fits_jointly,
+)
+from dpsql.release.answers import Answers
+from dpsql.release.by_marginal import REASON as BY_MARGINAL
+from dpsql.release.by_marginal import AskedMarginals, MarginalTables
 from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices
 from dpsql.release.marginals import Marginal
 from dpsql.release.tables import about
 from dpsql.sql.compiled import Script, Statement
+from dpsql.workload.several import UnitTable
 
 REASON = "biased: of a table that fits all measurements"
 
 
 class Fit:
-    """The table that fits the measurements; it is made when it is first needed."""
+    """The table that fits the measurements, or those of single marginals; made when first needed.
+
+    Args:
+        own: what is asked of one table.
+        sources: what was measured of it.
+        unbiased: what is known of its cells without bias.
+        nonnegative: whether no cell is negative.
+        integers: whether all cells are whole numbers.
+    """
 
     def __init__(
         self,
+        own: Script,
         sources: Sequence[Source],
-        sizes: Mapping[str, int],
-        merged: Mapping[str, Ints],
+        unbiased: Unbiased,
         *,
         nonnegative: bool,
         integers: bool,
     ) -> None:
-        self._sources, self._ground = sources, Ground.of(sources, sizes, merged)
+        self._sources = sources
+        self._ground = Ground.of(sources, own.workload.domain, own.merged)
         self._nonnegative, self._integers = nonnegative, integers
+        blocks = [block for source in sources for block in source.blocks]
+        self._asked = _asked(own, blocks, unbiased)
+        spaces = [names for block in blocks for names in block.spaces if names]
+        self.joint = integers or fits_jointly(spaces, self._ground.sizes)
+
+    @cached_property
+    def marginal(self) -> Marginal:
+        """Makes marginals."""
+        if self.joint:
+            return lambda names: self._table.marginal(names)
+        return MarginalTables(self._asked, self._observations).marginal
 
     @cached_property
     def _table(self) -> FittedTable:
-        observations = [
+        return fit_table(
+            self._observations(),
+            self._ground.sizes,
+            nonnegative=self._nonnegative,
+            integers=self._integers,
+        )
+
+    def _observations(self) -> list[Observation]:
+        return [
             Observation(
                 e.space.attributes,
                 e.space.factors,
@@ -56,50 +98,88 @@ class Fit:
             if s.values is not None
             for e in entries(i, s, self._ground)
         ]
-        return fit_table(
-            observations,
-            self._ground.sizes,
-            nonnegative=self._nonnegative,
-            integers=self._integers,
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fits:
+    """What makes marginals of the tables that fit the measurements: one, or one of several."""
+
+    by_table: tuple[tuple[UnitTable | None, Fit], ...]
+
+    @classmethod
+    def of(
+        cls,
+        script: Script,
+        sources: Sequence[Source],
+        answers: Answers,
+        *,
+        nonnegative: bool,
+        integers: bool,
+    ) -> Fits:
+        """Fit tables to measurements.
+
+        Args:
+            script: what is asked.
+            sources: what was measured; of several tables, of each of them.
+            answers: the unbiased answers that follow.
+            nonnegative: whether no cell is negative.
+            integers: whether all cells are whole numbers.
+        """
+        return cls(
+            tuple(
+                (
+                    of,
+                    Fit(
+                        own,
+                        about(script, own, sources),
+                        _unbiased(script, own, of, answers.reconstruction, answers.marginal),
+                        nonnegative=nonnegative,
+                        integers=integers,
+                    ),
+                )
+                for of, own in _tables(script)
+            )
         )
 
     @property
-    def marginal(self) -> Marginal:
-        """Makes marginals of the table."""
-        return lambda names: self._table.marginal(names)
+    def reason(self) -> str:
+        """What is said of the columns: how they came about, and what agrees."""
+        return REASON if all(fit.joint for _, fit in self.by_table) else BY_MARGINAL
+
+    def marginal(self, names: tuple[str, ...]) -> Array:
+        """Return the marginal over some attributes of one table; of several, with its axis."""
+        for of, fit in self.by_table:
+            if of is None:
+                return fit.marginal(names)
+            if of.name in names:
+                own = (of.own(name) for name in names)
+                found = fit.marginal(tuple(name for name in own if name is not None))
+                return np.expand_dims(found, names.index(of.name))
+        raise InternalError("a marginal was asked for of none of the tables")
 
 
-def fitted(
-    script: Script, sources: Sequence[Source], *, nonnegative: bool, integers: bool
-) -> Marginal:
-    """Return what makes marginals of the table that fits the measurements, or of several tables.
+def _tables(script: Script) -> tuple[tuple[UnitTable | None, Script], ...]:
+    return script.apart or ((None, script),)
 
-    Args:
-        script: what is asked.
-        sources: what was measured; of several tables, for each of them.
-        nonnegative: whether no cell is negative.
-        integers: whether all cells are whole numbers.
-    """
-    if not script.apart:
-        sizes, merged = script.workload.domain, script.merged
-        return Fit(sources, sizes, merged, nonnegative=nonnegative, integers=integers).marginal
-    fits = {
-        of: fitted(
-            own,
-            about(script, own, sources),
-            nonnegative=nonnegative,
-            integers=integers,
-        )
-        for of, own in script.apart
-    }
 
-    def marginal(names: tuple[str, ...]) -> Array:
-        (of,) = (table for table in fits if table.name in names)
-        own = (of.own(name) for name in names)
-        found = fits[of](tuple(name for name in own if name is not None))
-        return np.expand_dims(found, names.index(of.name))
+def _unbiased(
+    script: Script,
+    own: Script,
+    of: UnitTable | None,
+    reconstruction: Reconstruction | None,
+    marginal: Marginal,
+) -> Unbiased:
+    if reconstruction is None:
+        raise InternalError("biased answers can't be adjusted")
+    domain = script.workload.domain
+    return Unbiased(own.workload.domain, domain, reconstruction, marginal, of)
 
-    return marginal
+
+def _asked(own: Script, blocks: Sequence[BlockStrategy], unbiased: Unbiased) -> AskedMarginals:
+    sets = [family.attributes for family in own.workload.families]
+    known = own.workload.domain.keys()
+    spaces = [names for block in blocks for names in block.spaces if known >= set(names)]
+    return AskedMarginals.of(sets, unbiased, spaces)
 
 
 def adjusted_name(name: str) -> str:
@@ -108,7 +188,12 @@ def adjusted_name(name: str) -> str:
 
 
 def check_adjusted(
-    script: Script, blocks: Sequence[BlockStrategy], sources: Sequence[Source]
+    script: Script,
+    blocks: Sequence[BlockStrategy],
+    sources: Sequence[Source],
+    reconstruction: Reconstruction,
+    *,
+    integers: bool,
 ) -> None:
     """Check that adjusted answers can be made, before anything is charged for them.
 
@@ -116,26 +201,32 @@ def check_adjusted(
         script: what is asked.
         blocks: what will be measured.
         sources: what was measured before and will be used.
+        reconstruction: how unbiased answers will follow.
+        integers: whether they shall be whole numbers.
 
     Raises:
         UnsupportedSqlError: something is added up row by row.
         SqlError: a statement's own columns have names that adjusted ones need.
-        ResourceLimitError: the columns that measurements connect have too many joint cells.
+        ResourceLimitError: the columns that measurements connect have too many joint cells, or
+            those of a statement.
     """
     _check_counted(script)
     _check_names(script)
-    for table, own in script.apart:
-        _check_connected(own, counts_of(blocks, table), about(script, own, sources))
-    if not script.apart:
-        _check_connected(script, blocks, sources)
+    for of, own in _tables(script):
+        before = about(script, own, sources)
+        will = list(blocks) if of is None else counts_of(blocks, of)
+        measured = [*(block for source in before for block in source.blocks), *will]
+        ground = Ground.of(before, own.workload.domain, own.merged)
+        spaces = [names for block in measured for names in block.spaces if names]
+        if integers or fits_jointly(spaces, ground.sizes):
+            components_of(spaces, ground.sizes)
+        else:
+            unbiased = _unbiased(script, own, of, reconstruction, _nothing_yet)
+            _asked(own, measured, unbiased).check()
 
 
-def _check_connected(
-    script: Script, blocks: Sequence[BlockStrategy], sources: Sequence[Source]
-) -> None:
-    ground = Ground.of(sources, script.workload.domain, script.merged)
-    measured = [b for s in sources for b in s.blocks] + list(blocks)
-    components_of([names for b in measured for names in b.spaces if names], ground.sizes)
+def _nothing_yet(_: tuple[str, ...]) -> Array:
+    raise InternalError("what will be measured is not known before")
 
 
 def _check_counted(script: Script) -> None:
@@ -175,10 +266,14 @@ class AdjustedFrames:
     """Frames with adjusted columns beside the unbiased ones."""
 
     def __init__(
-        self, statements: Sequence[Statement], plain: AnsweredFrames, adjusted: AnsweredFrames
+        self,
+        statements: Sequence[Statement],
+        plain: AnsweredFrames,
+        adjusted: AnsweredFrames,
+        reason: str = REASON,
     ) -> None:
         self._direct = {s.name for s in statements if s.post is None}
-        self._plain, self._adjusted = plain, adjusted
+        self._plain, self._adjusted, self._reason = plain, adjusted, reason
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -220,7 +315,7 @@ class AdjustedFrames:
         _, values = self._roles(name)
         if name not in self._direct:
             values = [v for v in values if adjusted_name(v) in self.frame(name).columns]
-        rows = [(adjusted_name(v), "adjusted", "none", REASON) for v in values]
+        rows = [(adjusted_name(v), "adjusted", "none", self._reason) for v in values]
         schema = dict.fromkeys(DESCRIBED, pl.String)
         return pl.concat([described, pl.DataFrame(rows, schema=schema, orient="row")])
 

@@ -80,6 +80,8 @@ class Answers:
         """Whether noise has the heavier tails of the Laplace distribution."""
         self.reconstruction = reconstruction
         """Tells the variances of unbiased answers; None if there are none."""
+        self.marginal = marginal
+        """Makes the marginals of which answers are made."""
         self._marginals = NoisyMarginals(marginal)
 
     @classmethod

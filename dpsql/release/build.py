@@ -14,13 +14,13 @@ from dpsql.measurement.certify import is_laplace, privacy_cost
 from dpsql.measurement.measure import NoisyMeasurements
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.plans.plan import Plan
-from dpsql.planner.reconstruction.base import error_table
+from dpsql.planner.reconstruction.base import Reconstruction, error_table
 from dpsql.planner.reconstruction.lines import along, lies_on
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reconstruction.tables import with_values
 from dpsql.planner.reuse.planning import source_of
 from dpsql.privacy import Budget, Receipt
-from dpsql.release.adjusted import AdjustedFrames, check_adjusted, fitted
+from dpsql.release.adjusted import AdjustedFrames, Fits, check_adjusted
 from dpsql.release.answers import Answers
 from dpsql.release.facts import Earlier, Facts, unmeasured
 from dpsql.release.frames import AnsweredFrames
@@ -103,7 +103,7 @@ def facts_of(script: Script, plan: Plan, before: Before, request: Request) -> Fa
     blocks = plan.certified.blocks
     facts = unmeasured(script, plan.expected_error(), objective, plan.held_for)
     return replace(
-        _resting(facts, script, before, request, blocks),
+        _resting(facts, script, before, request, plan.reconstruction, blocks),
         budget=plan.budget if plan.planned else None,
         privacy_cost=plan.privacy_cost,
         rmse=plan.rmse,
@@ -121,6 +121,7 @@ def _resting(
     script: Script,
     before: Before,
     request: Request,
+    reconstruction: Reconstruction,
     blocks: Sequence[BlockStrategy] = (),
 ) -> Facts:
     """Say what answers rest on, and how they are shown.
@@ -130,13 +131,14 @@ def _resting(
         script: what is asked.
         before: what was measured before and is used.
         request: how answers are to be shown.
+        reconstruction: how they follow, without bias.
         blocks: what will be measured.
 
     Raises:
         SqlError, ResourceLimitError: adjusted columns are asked for, and can't be made.
     """
     if request.nonnegative or request.integers:
-        check_adjusted(script, blocks, before.sources)
+        check_adjusted(script, blocks, before.sources, reconstruction, integers=request.integers)
     return replace(
         facts,
         vintage=before.vintage,
@@ -226,7 +228,9 @@ def _made(
         raise InternalError("measurements were read without their variances")
     expected = error_table(answers.reconstruction, script.workload)
     facts = replace(
-        _resting(unmeasured(script, expected, objective), script, before, request),
+        _resting(
+            unmeasured(script, expected, objective), script, before, request, answers.reconstruction
+        ),
         rmse=_rmse(expected),
         earlier=(*before.earlier, *others.earlier),
         laplace=any(is_laplace(source.measured) for source in before.sources),
@@ -242,9 +246,11 @@ def _frames(
     plain = AnsweredFrames(script.statements, answers, facts.confidence)
     if not facts.adjusted:
         return plain
-    marginal = fitted(script, sources, nonnegative=facts.nonnegative, integers=facts.integers)
-    adjusted = Answers(script.workload, answers.reconstruction, marginal)
-    return AdjustedFrames(script.statements, plain, AnsweredFrames(script.statements, adjusted))
+    wishes = {"nonnegative": facts.nonnegative, "integers": facts.integers}
+    fits = Fits.of(script, sources, answers, **wishes)
+    adjusted = Answers(script.workload, answers.reconstruction, fits.marginal)
+    frames = AnsweredFrames(script.statements, adjusted)
+    return AdjustedFrames(script.statements, plain, frames, fits.reason)
 
 
 def _rmse(expected: pl.DataFrame) -> float:

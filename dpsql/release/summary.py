@@ -103,8 +103,9 @@ def _post_processing(facts: Facts) -> str:
         return "none that biases: values may be negative and fractional"
     kinds = ["not negative"] * facts.nonnegative + ["whole numbers"] * facts.integers
     return (
-        f"columns named …_adjusted are {' and '.join(kinds)}, from one table that fits all "
-        "measurements; they are biased. The other value columns are unbiased."
+        f"columns named …_adjusted are {' and '.join(kinds)}, from tables that fit the "
+        "measurements; they are biased, and `columns` says which agree. The other value columns "
+        "are unbiased."
     )
 
 

@@ -320,8 +320,8 @@ class Session:
             progress: called as the work goes on, with public information only. By default work
                 of some seconds is shown on a terminal and in notebooks; with False it is not.
             reuse: whether earlier measurements of the same table, unit and vintage are used.
-            nonnegative: adds columns `<alias>_adjusted`, computed from one table of numbers that
-                aren't negative and fit all measurements. They are biased, and agree.
+            nonnegative: adds columns `<alias>_adjusted`, of tables of numbers that aren't negative
+                and fit the measurements. They are biased; `Release.columns` says what agrees.
             integers: the same, with whole numbers.
             out: a folder to which the release is written before it counts as handed out. If the
                 process dies before, the same call gives the same answers, and charges nothing.

@@ -108,8 +108,8 @@ def test_what_cannot_be_adjusted_is_refused_before_the_charge(tmp_path):
         f"q{i}": f"SELECT c{i}, c{i + 1}, COUNT(*) AS n FROM t GROUP BY ALL" for i in range(3)
     }
     with pytest.raises(dpsql.ResourceLimitError, match="joint cells") as error:
-        session.release(script, budget=BUDGET, nonnegative=True)
-    assert "nonnegative" in error.value.hint
+        session.release(script, budget=BUDGET, integers=True)
+    assert "nonnegative= alone" in error.value.hint
     clash = "SELECT c0, COUNT(*) AS n, COUNT(*) + 1 AS n_adjusted FROM t GROUP BY c0"
     with pytest.raises(dpsql.SqlError, match="adjusted"):
         session.release(clash, budget=BUDGET, integers=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,7 +29,8 @@ from dpsql.linalg.arrays import Array
 from dpsql.linalg.subsets import subsets
 
 Attributes = tuple[str, ...]
-Table = NDArray[np.floating]
+Table = NDArray[Any]
+"""In single or double precision."""
 
 SWEEPS = 10
 """Rounds of proportional fitting; one is enough unless marginals form a cycle."""

@@ -1,0 +1,227 @@
+"""Tables without negative cells, from what any measurements say, with a prior for each cell.
+
+They are those of `entropy`, each with the best unbiased estimates y of its cells, and their
+variances v_c.
+
+*One attribute.* Among all tables x >= 0 of the total, that whose running totals are nearest to
+those of y (isotonic regression). The running totals of such tables are a closed convex set, and
+these are the projection on it. So if the true ones are in it (that is, if the total is right, or no
+running total is above it), their sum of squared errors is at most that of the unbiased ones,
+whatever the noise was. Cutting cells off at zero would take a constant from many small cells, and
+running totals would add it up.
+
+*Several.* The expected table π differs from the truth where columns depend on each other, by more
+where more is expected: a cell of 0.01 rows can't be off by 50. So cell c has the prior N(π_c, t_c)
+with t_c = a·π_c^g, and y_c ~ N(π_c, t_c + v_c) before anything is known. The two numbers a and g
+are those under which y is likeliest,
+
+    (a, g) = argmin Σ_c [ln(t_c + v_c) + (y_c − π_c)²/(t_c + v_c)] ,
+
+over a grid (empirical Bayes). Given y, cell c has the mean m_c = π_c + (y_c − π_c)·t_c/(t_c + v_c)
+and the variance s_c = t_c·v_c/(t_c + v_c), and of all tables x >= 0 of the total, the likeliest is
+
+    x_c = max(0, m_c − λ s_c)
+
+with the λ for which it has the total (the condition for the least Σ (x_c − m_c)²/s_c). That is
+fitted to the same marginals as π. Noise is taken as Gaussian here, which Laplace noise is not.
+
+*What agrees.* Every table agrees with those of its single attributes, up to rounding in floats,
+and so in its total: proportional fitting ends near its goal only, and what is left is moved from
+where there is too much to where there is too little (Altschuler, Weed and Rigollet, "Near-linear
+time approximation algorithms for optimal transport via Sinkhorn iteration", NeurIPS 2017,
+Algorithm 2, for any number of axes). Tables that share two or more attributes agree in these up to
+about `CLOSE` of the total, or less well, where no table has all of the marginals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from dpsql.linalg.arrays import Array
+from dpsql.planner.reconstruction.base import Reconstruction
+from dpsql.planner.reconstruction.entropy import LITTLE, Attributes, EntropyTables, Table
+from dpsql.workload import Block, Family, Identity
+from dpsql.workload.several import UnitTable
+
+POWERS = (0.5, 1.0, 1.5, 2.0)
+"""Those of what is expected to which the variance of a prior may be proportional."""
+LOG_SCALES = tuple(np.linspace(-8, 6, 29).tolist())
+"""Logarithms of by what it may be."""
+LOOKED_AT = 1 << 18
+"""Cells of a table by which both are chosen."""
+LEAST = 1e-12
+"""Of a row, is expected of a cell at least, in the variance of its prior."""
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unbiased:
+    """What measurements say of the cells of one table, without bias."""
+
+    sizes: Mapping[str, int]
+    """Attribute → number of cells."""
+    domain: Mapping[str, int]
+    """The same, of all that is asked; of several tables, in the names that they have there."""
+    reconstruction: Reconstruction
+    marginal: Callable[[Attributes], Array]
+    """Makes the estimates over some attributes of the domain."""
+    of: UnitTable | None = None
+    """The table, if it is one of several."""
+
+    def determined(self, attributes: Attributes) -> bool:
+        """Whether all cells of a marginal follow from the measurements."""
+        return not self.reconstruction.missing(self._cells(attributes), self.domain)
+
+    def estimates(self, attributes: Attributes) -> Array:
+        """Return the estimates of all cells, of shape (cells of the first attribute, …)."""
+        names = self._cells(attributes).names
+        return self.marginal(names).reshape([self.sizes[a] for a in attributes])
+
+    def variances(self, attributes: Attributes) -> Array:
+        """Return the variances of these estimates."""
+        found = self.reconstruction.variances(self._cells(attributes))
+        return found.reshape([self.sizes[a] for a in attributes])
+
+    def _cells(self, attributes: Attributes) -> Family:
+        """Return the queries for all cells of a marginal."""
+        blocks = ((a, self.sizes[a]) for a in attributes)
+        cells = tuple(Block((a,), (n,), Identity().bind(n)) for a, n in blocks)
+        family = Family("cells", cells, 1.0)
+        return family if self.of is None else self.of.family(family)
+
+
+class CellwiseTables(EntropyTables):
+    """Tables of what is known without bias.
+
+    Args:
+        unbiased: what that is.
+        asked: the attribute sets, in domain order, of which tables will be asked. Only what these
+            are made of is kept.
+    """
+
+    def __init__(self, unbiased: Unbiased, asked: Collection[Attributes]) -> None:
+        super().__init__(unbiased.sizes)
+        self._unbiased = unbiased
+        self._asked = [frozenset(attributes) for attributes in asked]
+        self._determined: dict[Attributes, bool] = {}
+
+    def keeps(self, attributes: Attributes) -> bool:
+        """Whether it is inside of another one that is asked, or small."""
+        own = frozenset(attributes)
+        return len(own) < 2 or any(own < other for other in self._asked)
+
+    def total(self) -> float:
+        """Return the best estimate, or 0; 0 if nothing tells it."""
+        return max(0.0, float(self._unbiased.estimates(()))) if self.known(()) else 0.0
+
+    def single(self, attributes: Attributes) -> Array:
+        """Return the table whose running totals are nearest; an even one if nothing is known."""
+        total = float(self.table(()))
+        if not self.known(attributes):
+            cells = self.sizes[attributes[0]]
+            return np.full(cells, total / cells)
+        return nearest_running(self._unbiased.estimates(attributes), total)
+
+    def known(self, attributes: Attributes) -> bool:
+        """Whether all cells follow from the measurements."""
+        if attributes not in self._determined:
+            self._determined[attributes] = self._unbiased.determined(attributes)
+        return self._determined[attributes]
+
+    def moved(self, attributes: Attributes, expected: Table) -> Table:
+        """Move each cell by its own share of the distance."""
+        estimates = self._unbiased.estimates(attributes)
+        return shrunk_by_cell(estimates, expected, self._unbiased.variances(attributes))
+
+    def _make(self, attributes: Attributes) -> Table:
+        made = super()._make(attributes)
+        if len(attributes) > 1:
+            agree(made, [self.table((a,)) for a in attributes])
+        return made
+
+
+def nearest_running(values: Array, total: float) -> Array:
+    """Return numbers >= 0 of a total whose running totals are nearest to those of some values."""
+    from scipy.optimize import isotonic_regression  # half a second to import, and rarely needed
+
+    if len(values) == 1:
+        return np.array([total])
+    running = np.clip(isotonic_regression(np.cumsum(values)[:-1]).x, 0.0, total)
+    return np.diff(running, prepend=0.0, append=total)
+
+
+def shrunk_by_cell(estimates: Array, expected: Table, variances: Array) -> Table:
+    """Move an expected table towards noisy estimates, cell by cell, and keep its total."""
+    scale, power = _prior(estimates.ravel(), expected.ravel(), variances.ravel())
+    prior = scale * np.maximum(expected, LEAST) ** power
+    share = prior / (prior + variances)
+    moved = expected + (estimates - expected) * share
+    found = likeliest(moved, share * variances, float(expected.sum()))
+    return np.asarray(np.maximum(found, LITTLE * expected))
+
+
+def likeliest(means: Array, variances: Array, total: float) -> Array:
+    """Return the likeliest numbers >= 0 of a total, where each is Gaussian: max(0, m − λ s)."""
+    m, s = means.ravel(), np.maximum(variances.ravel(), np.finfo(np.float64).tiny)
+    order = np.argsort(-m / s)
+    levels = (np.cumsum(m[order]) - total) / np.cumsum(s[order])
+    above = np.flatnonzero(m[order] > levels * s[order])
+    if not len(above):  # the total is 0
+        return np.zeros(means.shape)
+    return np.asarray(np.maximum(means - levels[above[-1]] * variances, 0.0))
+
+
+def _prior(estimates: Array, expected: Table, variances: Array) -> tuple[float, float]:
+    """Return a and g under which the estimates are likeliest; of many cells, some are looked at.
+
+    These lie at multiples of the golden ratio, which keep no step with any axis.
+    """
+    if len(estimates) > LOOKED_AT:
+        places = np.arange(LOOKED_AT) * _GOLDEN % 1.0 * len(estimates)
+        chosen = places.astype(np.int64)
+        estimates, expected, variances = estimates[chosen], expected[chosen], variances[chosen]
+    squares, expected = np.square(estimates - expected), np.maximum(expected, LEAST)
+    best = math.inf, 1.0, 1.0
+    for power in POWERS:
+        shape = expected**power
+        for log in LOG_SCALES:
+            spread = math.exp(log) * shape + variances
+            worth = float(np.log(spread).sum() + (squares / spread).sum())
+            best = min(best, (worth, math.exp(log), power))
+    return best[1], best[2]
+
+
+def agree(table: Array, margins: Sequence[Array]) -> None:
+    """Give a table >= 0 the sums along all of its axes but one, in place, for each of the axes.
+
+    Where a slice has too much, its cells are made smaller; then all lack something, and as much
+    along each axis, for the margins have one total. That is spread over the product of what slices
+    lack.
+    """
+    for axis, margin in enumerate(margins):
+        now = _margin(table, axis)
+        table *= _along(
+            np.minimum(1.0, np.divide(margin, now, out=np.ones_like(now), where=now > 0)),
+            axis,
+            table.ndim,
+        )
+    lacking = [
+        np.maximum(margin - _margin(table, axis), 0.0) for axis, margin in enumerate(margins)
+    ]
+    mass = float(lacking[0].sum())
+    if mass > 0:
+        parts = (_along(part / mass, axis, table.ndim) for axis, part in enumerate(lacking))
+        table += mass * reduce(np.multiply, parts)
+
+
+def _margin(table: Array, axis: int) -> Array:
+    return np.asarray(table.sum(axis=tuple(a for a in range(table.ndim) if a != axis)))
+
+
+def _along(values: Array, axis: int, axes: int) -> Array:
+    return values.reshape([-1 if a == axis else 1 for a in range(axes)])
