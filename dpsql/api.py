@@ -103,6 +103,7 @@ def query(
         mechanism: what plans and measures, see `compare`.
         accept_gap: whether a plan may lose accuracy that it need not, see `Session.release`.
         groups_above: leaves out groups that may be empty, see `Session.release`.
+        suppress_below: shows values of few rows as NULL, see `Session.release`.
 
     Raises:
         DpsqlError: see `Session.release`.

@@ -102,6 +102,21 @@ def check_above(**given: object) -> None:
             )
 
 
+def check_rows(**given: object) -> None:
+    """Refuse what is not a number of rows; None is left to its default.
+
+    Raises:
+        ArgumentError: there is one.
+    """
+    for name, value in given.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= float(str(value)) <= 1e18):
+            raise ArgumentError(
+                f"{name} is a number of rows, not {shown(value)}.",
+                hint="for example " + option(name, 10) + ".",
+            )
+
+
 def check_path(**given: object) -> None:
     """Refuse what is not a path; None is left to its default.
 

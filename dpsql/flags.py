@@ -119,6 +119,11 @@ FLAGS: Mapping[str, Flag] = {
         "number",
         "K",
     ),
+    "suppress_below": Flag(
+        "Print values as NULL that rest on fewer rows, by their noisy number; rows stay.",
+        "number",
+        "N",
+    ),
     "report_cut": Flag("Count the units, too, that have more rows than count.", "switch"),
     "progress": Flag("Don't show how far long work is.", "off"),
     "nonnegative": Flag("Add columns without negative counts (biased).", "switch"),

@@ -133,6 +133,7 @@ class AnswerOptions(MechanismOptions, ReuseOption, ProgressOption, total=False):
 
     confidence: float | None
     accept_gap: bool
+    suppress_below: float | None
 
 
 class QueryOptions(SessionOptions, WeightsOption, AnswerOptions, total=False):
@@ -227,6 +228,8 @@ class Request:
     """From here on all is post-processing: how answers are shown and handed out."""
     nonnegative: bool = False
     integers: bool = False
+    suppress_below: float | None = None
+    """How many rows must be behind a value, by their noisy number, for it to be shown."""
     out: str | Path | None = None
     progress: Progress | bool | None = None
 

@@ -35,6 +35,7 @@ from dpsql.release.by_marginal import REASON as BY_MARGINAL
 from dpsql.release.by_marginal import AskedMarginals, MarginalTables
 from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices
 from dpsql.release.marginals import Marginal
+from dpsql.release.support import Support
 from dpsql.release.tables import about
 from dpsql.sql.compiled import Script, Statement
 from dpsql.workload.several import UnitTable
@@ -308,6 +309,15 @@ class AdjustedFrames:
         )
         for plain, other in pairs:
             yield _beside(plain, other, values)
+
+    def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
+        """Return the frame of a statement, and what its unbiased values rest on."""
+        return self.frame(name), self._plain.supported(name)[1]
+
+    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
+        """Yield the frame in pieces, each with what its unbiased values rest on."""
+        known = (support for _, support in self._plain.supported_batches(name, rows))
+        yield from zip(self.batches(name, rows), known, strict=True)
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of a frame; see `Release.columns`."""

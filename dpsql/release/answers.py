@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
+from dpsql.errors import InternalError
 from dpsql.linalg.arrays import Array
 from dpsql.planner.reconstruction.base import Aligned, Reconstruction
 from dpsql.planner.reconstruction.measured import Values
@@ -125,6 +126,15 @@ class Answers:
         found = distribution(column, family, part.shape, self._marginals.answers, self._spread)
         return quantiles(column, found, reach)
 
+    def distributed(self, column: StatisticColumn, part: GroupBox) -> Array:
+        """Return of how many rows a quantile is, for every group of a part, in C order."""
+        if column.values is None:
+            raise InternalError("only of quantiles it is known")
+        values = column.values.len()
+        found = self._marginals.answers(self._family(column, part))
+        counts = in_group_order(found, column.axes, (*part.shape, values))
+        return np.asarray(counts.reshape(-1, values)[:, -1])
+
     def _spread(self, family: Family) -> Array:
         """Return the variances of a family; zeros if they are not known."""
         return (
@@ -208,6 +218,7 @@ def _set_frame(
             columns.append(found.values.alias(name))
             columns.append(found.lower.alias(Role.LOWER.named(j)))
             columns.append(found.upper.alias(Role.UPPER.named(j)))
+            columns.append(found.rows.alias(Role.SIZE.named(j)))
         if j == table.floor:
             errors = np.sqrt(answers.variances(column, part))
             columns.append(pl.Series(Role.STANDARD_ERROR.named(j), errors))

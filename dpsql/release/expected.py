@@ -73,7 +73,8 @@ class Expected(Answers):
         if column.family not in self.known or part.rows * values.len() > MAX_HELD:
             continuous = column.quantile is not None and column.quantile.continuous
             of = pl.Float64() if continuous else values.dtype
-            return Quantiles(*(pl.Series([None] * part.rows, dtype=of) for _ in range(3)))
+            unknown = (pl.Series([None] * part.rows, dtype=t) for t in (of, of, of, pl.Float64()))
+            return Quantiles(*unknown)
         if id(column) not in self._distributions:
             counted = self.rows.counted(column, part)
             found = distribution(

@@ -111,6 +111,8 @@ class Facts:
     confidence: float | None = None
     nonnegative: bool = False
     integers: bool = False
+    suppress_below: float | None = None
+    """How many rows must be behind values that are shown; nothing that is saved depends on it."""
     created: str = field(default_factory=now)
     """UTC, ISO 8601."""
     versions: Mapping[str, str] = field(default_factory=versions)

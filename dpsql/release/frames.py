@@ -14,6 +14,7 @@ from dpsql.linalg.arrays import Ints
 from dpsql.release.answers import Answers, GroupBox, computed, keys, parts, whole
 from dpsql.release.confidence import CONFIDENCE, Interval, Quotient, reach
 from dpsql.release.noise import Noise, rounded
+from dpsql.release.support import PairSupport, Support, of_statistic, unfounded
 from dpsql.sql.compiled import Statement
 from dpsql.sql.computing.fractions import COLUMNS, Placed
 from dpsql.sql.computing.postprocess import DirectOutput, Postprocessing
@@ -62,6 +63,7 @@ class AnsweredFrames:
     ) -> None:
         self._statements = {statement.name: statement for statement in statements}
         self._frames: dict[str, pl.DataFrame] = {}
+        self._support: dict[str, Support] = {}
         self._lock = threading.RLock()
         self._answers = answers
         self._confidence = confidence
@@ -96,6 +98,36 @@ class AnsweredFrames:
             return
         for part in parts(statement.tables[0].sets[0], rows):
             yield self._direct(statement, part)
+
+    def supported(self, name: str) -> tuple[pl.DataFrame, Support]:
+        """Return the frame of a statement, and what its values rest on.
+
+        Raises:
+            KeyError: there is no such statement.
+            ResourceLimitError: it has too many rows.
+        """
+        with self._lock:
+            frame, statement = self.frame(name), self._statements[name]
+            if name not in self._support:
+                self._support[name] = self._direct_support(
+                    statement, whole(statement.tables[0].sets[0])
+                )
+            return frame, self._support[name]
+
+    def supported_batches(self, name: str, rows: int) -> Iterator[tuple[pl.DataFrame, Support]]:
+        """Yield the frame in pieces, each with what its values rest on.
+
+        Raises:
+            KeyError: there is no such statement.
+        """
+        statement = self._statements[name]
+        if statement.post is not None:
+            frame, support = self.supported(name)
+            for start in range(0, max(frame.height, 1), rows):
+                yield frame.slice(start, rows), support.part(start, rows)
+            return
+        for part in parts(statement.tables[0].sets[0], rows):
+            yield self._direct(statement, part), self._direct_support(statement, part)
 
     def columns(self, name: str) -> pl.DataFrame:
         """Describe the columns of a frame; see `Release.columns`.
@@ -151,6 +183,17 @@ class AnsweredFrames:
         order = _order(part, [o.key for o in outputs if o.key is not None])
         return pl.DataFrame([column.gather(order) for column in columns])
 
+    def _direct_support(self, statement: Statement, part: GroupBox) -> Support:
+        """Say what the rows rest on of a part of a statement that computes nothing."""
+        outputs = statement.direct or ()
+        order = _order(part, [o.key for o in outputs if o.key is not None])
+        found = {
+            o.name: of_statistic(self._answers, part.group.columns[o.statistic], part)[order]
+            for o in outputs
+            if o.statistic is not None
+        }
+        return Support.of(found, part.rows)
+
     def _values(self, output: DirectOutput, part: GroupBox) -> list[pl.Series]:
         column = part.group.columns[output.statistic or 0]
         name = output.name
@@ -171,6 +214,7 @@ class AnsweredFrames:
         noise = None if self._biased else Noise(statement, self._answers)
         width = len(post.everything)
         columns: list[pl.Series] = []
+        self._support[statement.name] = _support(statement, post, self._answers, result, noise)
         for i, output in enumerate(post.outputs):
             column = result.to_series(i).alias(output.name)
             if not output.noisy:
@@ -228,6 +272,30 @@ class AnsweredFrames:
             lower = pl.Series(interval.lower, nan_to_null=True)
             upper = pl.Series(interval.upper, nan_to_null=True)
         return [*columns, lower.alias(f"{name}_lower"), upper.alias(f"{name}_upper")]
+
+
+def _support(
+    statement: Statement,
+    post: Postprocessing,
+    answers: Answers,
+    result: pl.DataFrame,
+    noise: Noise | None,
+) -> Support:
+    """Say what the rows of a result rest on."""
+    known, width = PairSupport(statement, answers), len(post.everything)
+    noisy = {i: output.name for i, output in enumerate(post.outputs) if output.noisy}
+    found = {name: known.of_values(result.to_series(width + i)) for i, name in noisy.items()}
+    sizes = {i: result.to_series(at + 2) for i, at in post.bounds.items()}
+    found |= {noisy[i]: of.cast(pl.Float64).to_numpy() for i, of in sizes.items()}
+    doubtful: dict[str, pl.Series] = {}
+    for i, name in noisy.items():
+        placed = post.fractions.get(i)
+        if noise is not None and placed is not None and placed.fraction.bottom:
+            below = placed.at + 1
+            variances = noise.variances(result.to_series(width + below))
+            several = len(placed.fraction.bottom) > 1  # as N·(N − 1), which no rows make negative
+            doubtful[name] = unfounded(result.to_series(below), variances, positive=several)
+    return Support.of(found, result.height, doubtful)
 
 
 def quotients(post: Postprocessing, placed: Placed, result: pl.DataFrame, noise: Noise) -> Quotient:

@@ -108,7 +108,7 @@ def common(facts: Facts) -> dict[str, Any]:
             "confidence": facts.confidence,
             "nonnegative": facts.nonnegative,
             "integers": facts.integers,
-            "suppress_below": None,
+            "suppress_below": facts.suppress_below,
         },
         "ledger": None if receipt is None else {"id": receipt.ledger, "entry": receipt.seq},
         "rests_also_on": [{"entry": e.seq, "time": e.time} for e in facts.earlier],

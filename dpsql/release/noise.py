@@ -40,13 +40,13 @@ class Noise:
             raise InternalError("biased answers have no variances")
         self._answers, self._all = answers, answers.reconstruction
         self._reconstruction = self._all.by_table
-        self._places = _places(statement.tables)
+        self._places = numbered(statement.tables)
         self._known: dict[tuple[int, int, int], Array] = {}
         self._leans: dict[tuple[int, int], dict[str, Array]] = {}
 
     def variances(self, pairs: pl.Series) -> pl.Series:
         """Return the variance of every value, given its list; null where that isn't known."""
-        total = self._variances(_flat(pairs), pairs.len())
+        total = self._variances(flat_pairs(pairs), pairs.len())
         total[pairs.is_null().to_numpy()] = np.nan
         return pl.Series(total).fill_nan(None)
 
@@ -62,7 +62,7 @@ class Noise:
         with np.errstate(divide="ignore", invalid="ignore"):
             alike = np.sqrt(a / b)
         scale = np.where(np.isfinite(alike) & (alike > 0), alike, 1.0)
-        one, other = _flat(first), _flat(second)
+        one, other = flat_pairs(first), flat_pairs(second)
         by = pl.Series(scale).gather(other["value"])
         plus, minus = (
             self._variances(pl.concat([one, other.with_columns(c=sign * by * other["c"])]), len(a))
@@ -74,7 +74,7 @@ class Noise:
         """Return the variance of every value, given all pairs; NaN where that isn't known."""
         total = np.zeros(values)
         if flat.height:
-            placed = self._placed(flat)
+            placed = placed_pairs(flat, self._places)
             for _, part in placed.group_by("table", maintain_order=True):
                 total += self._of_table(part, values)
             if (common := self._in_common(placed, values)).any():
@@ -120,29 +120,6 @@ class Noise:
             self._within(one, total)
             self._across(many, total)
         return total
-
-    def _placed(self, flat: pl.DataFrame) -> pl.DataFrame:
-        """Say for each pair which statistic of which grouping set it means, and which group."""
-        statistic = flat["i"].to_numpy() // ROWS
-        row = flat["i"].to_numpy() % ROWS
-        sets = np.zeros(len(row), dtype=np.int64)
-        column = np.zeros(len(row), dtype=np.int64)
-        local = row.copy()
-        for number, place in enumerate(self._places):  # numbers begin anew in each grouping set
-            held = place.holds(statistic, row)
-            sets[held], column[held] = number, statistic[held] - place.statistic
-            local[held] = row[held] - place.row
-        found = flat.select("value", "c").with_columns(
-            pl.Series("set", sets), pl.Series("column", column), pl.Series("row", local)
-        )
-        tables = pl.Series("table", [place.table for place in self._places])
-        # A list may name a statistic several times: its coefficients are added up, in ascending
-        # order, so that sums don't depend on the order of the list.
-        found = found.sort(*_KEY, "c")
-        new = found.select(pl.struct(_KEY).rle_id().alias("run"))["run"].to_numpy()
-        starts = np.flatnonzero(np.diff(new, prepend=-1))
-        sums = np.add.reduceat(found["c"].to_numpy(), starts)
-        return found[starts].with_columns(tables.gather(found[starts]["set"]), pl.Series("c", sums))
 
     def _within(self, flat: pl.DataFrame, total: Array) -> None:
         """Add up coefficients times covariances within each group.
@@ -242,7 +219,7 @@ def rounded(values: Array, variances: Array) -> Array:
     return np.where(variances > 0, found, variances)
 
 
-def _flat(pairs: pl.Series) -> pl.DataFrame:
+def flat_pairs(pairs: pl.Series) -> pl.DataFrame:
     """Return one row for each pair of a list, with the number of the value that it belongs to."""
     return (
         pl.DataFrame({"value": np.arange(pairs.len()), "pair": pairs})
@@ -253,7 +230,7 @@ def _flat(pairs: pl.Series) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class _NumberedSet:
+class NumberedSet:
     """A grouping set, and how its statistics and groups are numbered."""
 
     group: GroupingSet
@@ -269,12 +246,37 @@ class _NumberedSet:
         return np.asarray(mine & (row < self.row + self.group.rows))
 
 
-def _places(tables: Sequence[AnswerTable]) -> list[_NumberedSet]:
+def numbered(tables: Sequence[AnswerTable]) -> list[NumberedSet]:
+    """Give the grouping sets of a statement the numbers by which lists of pairs name them."""
     found, statistic = [], 0
     for table in tables:
         row = 0
         for group in table.sets:
-            found.append(_NumberedSet(group, statistic, row, table.table))
+            found.append(NumberedSet(group, statistic, row, table.table))
             row += group.rows
         statistic += len(table.sets[0].columns)
     return found
+
+
+def placed_pairs(flat: pl.DataFrame, places: Sequence[NumberedSet]) -> pl.DataFrame:
+    """Say for each pair which statistic of which grouping set it means, and which group."""
+    statistic = flat["i"].to_numpy() // ROWS
+    row = flat["i"].to_numpy() % ROWS
+    sets = np.zeros(len(row), dtype=np.int64)
+    column = np.zeros(len(row), dtype=np.int64)
+    local = row.copy()
+    for number, place in enumerate(places):  # numbers begin anew in each grouping set
+        held = place.holds(statistic, row)
+        sets[held], column[held] = number, statistic[held] - place.statistic
+        local[held] = row[held] - place.row
+    found = flat.select("value", "c").with_columns(
+        pl.Series("set", sets), pl.Series("column", column), pl.Series("row", local)
+    )
+    tables = pl.Series("table", [place.table for place in places])
+    # A list may name a statistic several times: its coefficients are added up, in ascending
+    # order, so that sums don't depend on the order of the list.
+    found = found.sort(*_KEY, "c")
+    new = found.select(pl.struct(_KEY).rle_id().alias("run"))["run"].to_numpy()
+    starts = np.flatnonzero(np.diff(new, prepend=-1))
+    sums = np.add.reduceat(found["c"].to_numpy(), starts)
+    return found[starts].with_columns(tables.gather(found[starts]["set"]), pl.Series("c", sums))

@@ -65,6 +65,8 @@ class Quantiles:
     values: pl.Series
     lower: pl.Series
     upper: pl.Series
+    rows: pl.Series
+    """Of how many rows each is, by their noisy number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +116,7 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
     """
     quantile, values = _parts(column)
     counts, spread = found.counts, found.spread
+    rows = pl.Series(counts[:, -1])
     slack = np.minimum(4 * spread, SLACK)
     least = quantile.probability == 0 and not quantile.continuous
     away = counts - quantile.probability * counts[:, -1:] - least
@@ -127,14 +130,14 @@ def quantiles(column: StatisticColumn, found: Distribution, reach: float) -> Qua
             first = _first(away >= -(none if quantile.probability == 1 else slack))
         lower, upper = _first(away >= -margin), _last(away <= margin - step)
         ends = np.minimum(lower, first), np.maximum(upper, first)
-        return Quantiles(*map(values.gather, (first, *ends)))
+        return Quantiles(values.gather(first), values.gather(ends[0]), values.gather(ends[1]), rows)
     numbers = values.cast(pl.Float64).to_numpy()
     between = _between(counts, quantile.probability, numbers, slack)
     below = numbers[_first(away >= step - quantile.probability - margin)]
     above = numbers[_last(away <= 1 - quantile.probability - step + margin)]
     # Noisy counts aren't whole, so what is read off them may be up to one row away.
     bounds = np.minimum(below, between), np.maximum(above, between)
-    return Quantiles(*map(pl.Series, (between, *bounds)))
+    return Quantiles(pl.Series(between), pl.Series(bounds[0]), pl.Series(bounds[1]), rows)
 
 
 def _parts(column: StatisticColumn) -> tuple[Quantile, pl.Series]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dpsql.calls import check_above, check_path, check_switch, checked
+from dpsql.calls import check_above, check_path, check_rows, check_switch, checked
 from dpsql.errors import DpsqlError
 from dpsql.linalg.threads import one_thread
 from dpsql.markup import Html, card, facts, folded, table
@@ -20,9 +21,9 @@ from dpsql.release import exports, folder
 from dpsql.release.confidence import check_confidence
 from dpsql.release.document import malformed
 from dpsql.release.facts import Facts, agree
-from dpsql.release.frames import Frames
+from dpsql.release.marks import AnsweredAgain, SupportedFrames, SuppressedFrames, marks
 from dpsql.release.measurements import decode
-from dpsql.release.requery import asked_of, requery
+from dpsql.release.requery import ASKED, asked_of, requery
 from dpsql.release.summary import summarize
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Release(Mapping[str, pl.DataFrame]):
     def __init__(
         self,
         facts: Facts,
-        frames: Frames,
+        frames: SupportedFrames,
         measurements: bytes,
         plan: Plan | None = None,
     ) -> None:
@@ -121,6 +122,7 @@ class Release(Mapping[str, pl.DataFrame]):
         confidence: float | None = None,
         public: Mapping[str, pl.DataFrame] | None = None,
         groups_above: float | None = None,
+        suppress_below: float | None = None,
     ) -> pl.DataFrame:
         """Answer one more statement from what was measured. It costs nothing.
 
@@ -129,6 +131,7 @@ class Release(Mapping[str, pl.DataFrame]):
             confidence: adds interval columns.
             public: name → frame, for public tables that the statement joins.
             groups_above: leaves out groups that may be empty, see `Session.release`.
+            suppress_below: shows values of few rows as NULL, see `suppressed`.
 
         Raises:
             UndeterminedError: the measurements don't determine what is asked.
@@ -136,9 +139,52 @@ class Release(Mapping[str, pl.DataFrame]):
         """
         check_confidence(confidence)
         check_above(groups_above=groups_above)
+        check_rows(suppress_below=suppress_below)
         tables, frames = self._facts.tables, public or {}
         asked = asked_of(sql, tables, frames)
-        return requery(sql, asked, self.sources, frames, confidence, groups_above)
+        found = requery(sql, asked, self.sources, frames, confidence, groups_above)
+        if suppress_below is None:
+            return found.frame(ASKED)
+        return SuppressedFrames(found, suppress_below).frame(ASKED)
+
+    @checked
+    def suppressed(self, below: float) -> Release:
+        """Return the same release with NULL in place of values that rest on few rows.
+
+        No row is left out, and nothing is decided by anything but noisy values, so it is free. A
+        count rests on as many rows as it says, an average, a share or a quantile on those of its
+        group, a sum on the most that others in its row say; where none does it stays. Variances,
+        bounds and adjusted values go with their value. Conditions, ORDER BY and LIMIT saw all
+        values. What `save` writes has all values, too, and `query` is about these.
+
+        Args:
+            below: how many rows are enough.
+
+        Raises:
+            UndeterminedError: after loading, if a statement can't be answered again.
+        """
+        check_rows(below=below)
+        frames = self._frames
+        plain = frames.plain if isinstance(frames, SuppressedFrames) else frames
+        facts = replace(self._facts, suppress_below=float(below))
+        shown = SuppressedFrames(plain, float(below))
+        return Release(facts, shown, self._measurements, self._plan)
+
+    @one_thread
+    def marks(self, name: str) -> pl.DataFrame:
+        """Mark the values of a statement that mean nothing by themselves.
+
+        Returns:
+            A row for each row of `release[name]`, and a column for each of its values, with the
+            first of these marks that fits, or NULL: `suppressed`, see there; `divided by noise`,
+            if what is divided by is less than two of its standard errors from zero; `noise`, if
+            the value is less than its own standard error from zero.
+
+        Raises:
+            KeyError: there is no such statement.
+            UndeterminedError: after loading, if it can't be answered again.
+        """
+        return marks(self._frames, name)
 
     def summary(self) -> str:
         """Say in plain text what a data user must know: promise, mechanism, accuracy, limits."""
@@ -157,7 +203,9 @@ class Release(Mapping[str, pl.DataFrame]):
             ReleaseFormatError: the folder exists, or can't be written; or a statement has a name
                 that can't be that of a file.
         """
-        return folder.save(self._facts, self._frames, self._measurements, Path(path))
+        frames = self._frames
+        plain = frames.plain if isinstance(frames, SuppressedFrames) else frames
+        return folder.save(self._facts, plain, self._measurements, Path(path))
 
     @checked
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -271,7 +319,14 @@ class Release(Mapping[str, pl.DataFrame]):
         if ledger is not None:
             known = ledger if isinstance(ledger, Ledger) else Ledger.existing(ledger)
             folder.check_ledger(facts, measurements, known)
-        return cls(facts, frames, measurements)
+        sources = decode(measurements)
+
+        def answer(name: str) -> SupportedFrames:
+            sql = facts.statements[name]
+            asked = asked_of(sql, facts.tables, {})
+            return requery(sql, asked, sources, {}, facts.confidence)
+
+        return cls(facts, AnsweredAgain(frames, answer), measurements)
 
     @property
     def facts(self) -> Facts:

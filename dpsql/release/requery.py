@@ -41,6 +41,8 @@ from dpsql.sql.compiled import Script
 from dpsql.sql.frontend import CutsOf, compile_script, no_cuts, no_split
 from dpsql.workload import Family, Workload
 
+ASKED = "query"
+"""What the statement is called."""
 LISTED = 5
 """Attribute sets that a message names."""
 
@@ -175,8 +177,10 @@ def requery(
     public: Mapping[str, pl.DataFrame],
     confidence: float | None,
     groups_above: float | None = None,
-) -> pl.DataFrame:
+) -> AnsweredFrames:
     """Answer one SQL text from earlier measurements of its tables, without a database.
+
+    What is returned has one statement, `ASKED`, whose frame has been made.
 
     Args:
         sql: the text.
@@ -202,7 +206,7 @@ def requery(
                 raise _not_counted(counted, (table.name,))
             return measured[table.path]
 
-        def answered(*, from_zero: bool) -> pl.DataFrame:
+        def answered(*, from_zero: bool) -> AnsweredFrames:
             script = _compiled(
                 sql,
                 counted,
@@ -214,7 +218,9 @@ def requery(
             )
             own = chain.from_iterable(known(table).along(table) for table in script.tables)
             answers = answers_of(script, tuple(own), others)
-            return AnsweredFrames(script.statements, answers, confidence).frame("query")
+            found = AnsweredFrames(script.statements, answers, confidence)
+            found.frame(ASKED)
+            return found
 
         try:
             return answered(from_zero=False)
@@ -268,7 +274,7 @@ def _compiled(
     """Compile one SQL text over the tables of a release, whose rows are of the same units."""
     plain = [without_computed(table) for table in tables]  # what it computes it says itself
     return compile_script(
-        [("query", _text(sql))],
+        [(ASKED, _text(sql))],
         lambda parts: _named(plain, parts),
         _frames(public),
         split=split,

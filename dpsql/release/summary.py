@@ -97,6 +97,15 @@ def _mechanism(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _post_processing(facts: Facts) -> str:
+    if facts.suppress_below is None:
+        return _adjusting(facts)
+    return (
+        f"values are NULL where fewer than {facts.suppress_below:g} rows are behind them, by their "
+        f"noisy number; beside that, {_adjusting(facts)}"
+    )
+
+
+def _adjusting(facts: Facts) -> str:
     if facts.adaptive:
         return "answers are fitted to what was measured, and not negative; they are biased"
     if not facts.adjusted:

@@ -251,7 +251,8 @@ def _handed_out(data: PrivateData, release: Release, request: Request) -> Releas
         # would help nobody: at worst, the same answers are handed out again.
         with suppress(LedgerError):
             data.ledger.deliver(release.receipt)
-    return release
+    below = request.suppress_below
+    return release if below is None else release.suppressed(below)
 
 
 def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:

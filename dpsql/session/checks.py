@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpsql.calls import check_above, check_callable, check_path, check_switch
+from dpsql.calls import check_above, check_callable, check_path, check_rows, check_switch
 from dpsql.errors import BudgetError, MechanismError
 from dpsql.hints import ANY_BUDGET, FREE, Hint, option
 from dpsql.planner.registry import traits_of
@@ -36,6 +36,7 @@ def check_request(request: Request) -> None:
     if request.out is not None:
         check_target(Path(request.out))
     check_above(groups_above=request.groups_above)
+    check_rows(suppress_below=request.suppress_below)
 
 
 def check_amount(request: Request) -> None:

@@ -338,6 +338,8 @@ class Session:
                 others, to which little of the budget goes.
             groups_above: leaves out groups whose noisy count is below so many of its standard
                 errors, before windows, ranks, outer aggregates and LIMIT, as HAVING would.
+            suppress_below: shows values as NULL that rest on fewer rows, by their noisy number;
+                rows stay. What is saved has all values, see `Release.suppressed`.
 
         Raises:
             SqlError, SchemaError, ResourceLimitError, BudgetError, WorkloadError: before anything

@@ -15,7 +15,13 @@ from dpsql.linalg.arrays import Ints
 from dpsql.linalg.matrices import Dense
 from dpsql.rows.key import RowKey
 from dpsql.schema import Table
-from dpsql.sql.binding.core import Linear, Quantile, Windowed, measured_columns
+from dpsql.sql.binding.core import (
+    Linear,
+    Quantile,
+    Windowed,
+    counts_rows,
+    measured_columns,
+)
 from dpsql.sql.compiled import AnswerTable, GroupingSet, Script, Statement, StatisticColumn
 from dpsql.sql.computing.notes import computes_on_groups, notes
 from dpsql.sql.computing.postprocess import check_names, direct_outputs, prepare
@@ -336,6 +342,7 @@ class _Builder:
             lowered.center,
             quantile,
             lowered.values,
+            counts_rows(lowered.statistic),
         )
 
     def _units(
@@ -360,7 +367,7 @@ class _Builder:
         self.workload.add([groups_of(name), name], [Identity(), counts], name=item.name)
         self.weights.append(item.weight(group) * self._table.contributions**2)
         axes = (tuple(range(len(group.axes))), ())
-        return StatisticColumn(len(self.workload.families) - 1, axes, 0.0, None, None)
+        return StatisticColumn(len(self.workload.families) - 1, axes, 0.0, None, None, counts=True)
 
     def _merged(self, blocks: Sequence[LoweredBlock]) -> list[LoweredBlock]:
         """Return blocks over classes of cells, in the order of their groups."""

@@ -36,6 +36,8 @@ class StatisticColumn:
     """If it is a quantile: its values run along one more axis, the last."""
     values: pl.Series | None
     """The values of a quantile's expression, in order."""
+    counts: bool = False
+    """Whether it is a number of rows, or of units."""
     over: frozenset[str] = frozenset()
     """The columns that it adds up or orders, and on which nothing else of it depends."""
 

@@ -114,6 +114,33 @@ def test_what_exists_is_refused_before_the_charge(commands):
     assert not path(commands).exists()
 
 
+def test_values_of_few_rows_are_left_out_wherever_they_go(commands):
+    """The youngest are 7 each; the release itself has all values."""
+    ages = "SELECT age, COUNT(*) AS n FROM people WHERE age > 85 GROUP BY age"
+    options = ("--suppress-below", "9")
+    place = commands.folder / "csv"
+    commands.done(
+        "release", commands.script, "--db", commands.db, *LARGE, "--out", path(commands),
+        "--to-csv", place, *options,
+    )  # fmt: skip
+    shown = pl.read_csv(place / "ages.csv")
+    release = dpsql.Release.load(path(commands))
+    assert release["ages"]["n"].null_count() == 0
+    few = (release["ages"]["n"] < 9).to_list()
+    assert any(few)
+    assert not all(few)
+    assert shown["n"].is_null().to_list() == few
+    rows = json.loads(commands.done("show", path(commands), "ages", "--json", *options))["rows"]
+    assert [row["n"] is None for row in rows] == few
+    said = commands.document("show", path(commands), *options)["statements"]["ages"]
+    assert "fewer than 9 rows" in said[1]["reason"]
+    found = commands.document("query", ages, "--db", commands.db, "--free", *options)
+    assert [row["n"] is None for row in found["rows"]] == few[86:]
+    assert (
+        commands.run("query", ages, "--db", commands.db, "--free", options[0], "-1").exit_code == 9
+    )
+
+
 def test_a_release_is_written_everywhere_at_once(commands):
     places = {
         "--to-csv": commands.folder / "csv",

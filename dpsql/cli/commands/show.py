@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @forms.frame_form
 @forms.elsewhere
+@options.typed("suppress_below")
 @options.json_option
 def show(
-    folder: Path, name: str | None, form: FrameForm, elsewhere: Elsewhere, *, as_json: bool
+    folder: Path,
+    name: str | None,
+    form: FrameForm,
+    elsewhere: Elsewhere,
+    suppress_below: float | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print the summary of the release in DIR, or its statement NAME.
 
@@ -37,6 +44,7 @@ def show(
         raise click.UsageError("--to-csv, --to-parquet and --to-duckdb are for a whole release.")
     elsewhere.check()
     release = Release.load(folder)
+    release = release if suppress_below is None else release.suppressed(suppress_below)
     if name is not None:
         if name not in release:
             raise click.UsageError(f"There is no statement {name}; there are {', '.join(release)}.")

@@ -18,7 +18,7 @@ import polars as pl
 
 from dpsql.engines.answers import WrittenTable, WrittenTables
 from dpsql.errors import ReleaseFormatError, printable
-from dpsql.hints import option
+from dpsql.hints import Hint, option
 from dpsql.schema.names import quoted_name, quoted_text
 
 TEMPORARY = "temp"
@@ -128,11 +128,7 @@ def _place(con: duckdb.DuckDBPyConnection, schema: str | None) -> _Place:
     if not 1 <= len(parts) <= 2 or not all(map(_can_be, parts)):
         raise ReleaseFormatError(
             f"schema names no place: {printable(repr(schema)[:60])}.",
-            hint="for example "
-            + option("schema", "results")
-            + ", or of an attached database "
-            + option("schema", "answers.main")
-            + ".",
+            hint='for example schema="results", or of an attached database schema="answers.main".',
         )
     if [part.lower() for part in parts] == [TEMPORARY]:
         return _Place(TEMPORARY, "main", temporary=True, on_path=True)
@@ -164,8 +160,8 @@ def _check_names(
             raise _taken(name, _elsewhere())
 
 
-def _elsewhere() -> str:
-    return "write to a schema of its own, " + option("schema", "results") + "."
+def _elsewhere() -> Hint:
+    return Hint('write to a schema of its own, schema="results".', "name another file.")
 
 
 def _taken(name: str, hint: str) -> ReleaseFormatError:

@@ -35,6 +35,8 @@ class Role(StrEnum):
     LOWER = "l"
     UPPER = "u"
     """The ends of a quantile's interval."""
+    SIZE = "n"
+    """Of how many rows a quantile is."""
     STANDARD_ERROR = "d"
 
     def named(self, number: int) -> str:
@@ -61,7 +63,7 @@ class AnswerColumn(NamedTuple):
     @property
     def public(self) -> bool:
         """Whether it is the same whatever the noise is."""
-        return self.role not in {Role.STATISTIC, Role.LOWER, Role.UPPER}
+        return self.role not in {Role.STATISTIC, Role.LOWER, Role.UPPER, Role.SIZE}
 
 
 _ANSWER_COLUMN = re.compile(f"__([{''.join(Role)}])([0-9]+)")
@@ -161,6 +163,13 @@ class Quantile:
 
 
 Statistic = Linear | Windowed | Quantile
+
+
+def counts_rows(statistic: Statistic) -> bool:
+    """Whether a statistic is a number of rows, or of units: nothing is added up but these."""
+    if isinstance(statistic, Windowed):
+        return not statistic.mean and counts_rows(statistic.of)
+    return isinstance(statistic, Linear) and not statistic.weights and statistic.factor is None
 
 
 def expressions(statistic: Statistic) -> tuple[BoundExpr, ...]:

@@ -20,6 +20,8 @@ from dpsql.sql.lowering.lower import LoweredCore
 from dpsql.sql.sandbox.database import MAX_SECONDS, Sandbox, SandboxError
 from dpsql.sql.text.spans import SourceText
 
+_BESIDE = (Role.LOWER, Role.UPPER, Role.SIZE)
+"""What stands in hidden columns beside a quantile."""
 _NOT_IN_TRY = (exp.AggFunc, exp.Window, exp.Query)
 SUFFIXES = ("_variance", "_lower", "_upper")
 """What the columns beside a value column are called, after its name."""
@@ -51,7 +53,7 @@ class Postprocessing:
     """How many outputs there are."""
     bounds: Mapping[int, int]
     """For outputs that are quantiles as they are: the place of the lower bound; the upper one
-    comes next."""
+    comes next, and then of how many rows they are."""
     fractions: Mapping[int, Placed]
     """For outputs that divide, or take roots: what they consist of."""
     tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -132,7 +134,7 @@ def prepare(
         ) from None
     whole_query, bounds = _with_bounds(query, lowered, len(names))
     extended, fractions = with_fractions(whole_query, lowered, len(names))
-    hidden = 2 * len(bounds) + COLUMNS * len(fractions)
+    hidden = len(_BESIDE) * len(bounds) + COLUMNS * len(fractions)
     shown = [*names, *(f"__b{i}" for i in range(hidden))]
     text, outputs = _annotated(extended, lowered, sandbox, shown)
     return Postprocessing(
@@ -165,7 +167,7 @@ def _guarded(query: exp.Query) -> exp.Query:
 def _with_bounds(
     query: exp.Query, lowered: Sequence[LoweredCore], width: int
 ) -> tuple[exp.Query, dict[int, int]]:
-    """Add the bounds of quantiles that a statement returns as they are."""
+    """Add the bounds of quantiles that a statement returns as they are, and how many rows."""
     clause = query.args.get("from_")
     if not isinstance(query, exp.Select) or clause is None or query.args.get("distinct"):
         return query, {}
@@ -180,8 +182,8 @@ def _with_bounds(
         if column is None or column.role is not Role.STATISTIC:
             continue
         if statistics[column.number].values is not None:
-            found[i] = width + 2 * len(found)
-            for role in (Role.LOWER, Role.UPPER):
+            found[i] = width + len(_BESIDE) * len(found)
+            for role in _BESIDE:
                 name = exp.to_identifier(f"__b{len(extended.expressions) - width}")
                 bound = exp.Alias(this=role.column(column.number), alias=name)
                 extended.expressions.append(bound)
@@ -229,6 +231,7 @@ def _columns(core: LoweredCore) -> list[tuple[str, str]]:
     found += [(Role.STATISTIC, j, type_) for j, type_ in statistics]
     found += [(Role.CENTER, j, "DOUBLE") for j, _ in statistics]
     found += [(end, j, type_) for j, type_ in ordered for end in (Role.LOWER, Role.UPPER)]
+    found += [(Role.SIZE, j, "DOUBLE") for j, _ in ordered]
     found += [] if floor is None else [(Role.STANDARD_ERROR, floor.statistic, "DOUBLE")]
     return [(role.named(number), type_) for role, number, type_ in found]
 
