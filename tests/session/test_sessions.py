@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import ReleaseFormatError
-from dpsql.release import folder
+from dpsql.release import disk, folder
 from tests.session.tools import AGES, BUDGET, BY_AGE, BY_SEX, RHO, TOTAL, create, key
 
 
@@ -275,7 +275,7 @@ def test_an_interrupt_while_saving(session, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "sync_folder", stop)
+        patched.setattr(disk, "sync_folder", stop)
         with pytest.raises(KeyboardInterrupt):
             session.release(SCRIPT, budget=BUDGET, out=tmp_path / "out")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["people.duckdb", "people.duckdb.ledger"]
@@ -291,7 +291,7 @@ def test_what_is_handed_out_later_says_what_it_rests_on(session, tmp_path, monke
     first = session.release(BY_SEX, budget=BUDGET)
     release = session.release(SCRIPT, budget=BUDGET, out=tmp_path / "usual")
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "sync_folder", lambda path: 1 / 0)
+        patched.setattr(disk, "sync_folder", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             session.release(SCRIPT, budget=BUDGET, out=tmp_path / "late")
     late = session.release(SCRIPT, budget=BUDGET, out=tmp_path / "late")
@@ -332,7 +332,7 @@ CHANGED = {
 @pytest.mark.parametrize("what", CHANGED)
 def test_another_question_is_not_handed_what_was_stored(session, monkeypatch, tmp_path, what):
     with monkeypatch.context() as patched:
-        patched.setattr(folder, "sync_folder", lambda path: 1 / 0)
+        patched.setattr(disk, "sync_folder", lambda path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             session.release(SCRIPT, budget=BUDGET, out=tmp_path / "out")
     stored = session.ledger.entries()[0].request
