@@ -25,6 +25,7 @@ from dpsql.release.marks import AnsweredAgain, SupportedFrames, SuppressedFrames
 from dpsql.release.measurements import decode
 from dpsql.release.requery import ASKED, asked_of, requery
 from dpsql.release.summary import summarize
+from dpsql.release.synthetic_rows import SyntheticRows
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +38,7 @@ MOST_UNFOLDED = 500
 """What a card shows: statements, rows of each, and rows of each behind a click."""
 
 
-class Release(Mapping[str, pl.DataFrame]):
+class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
     """The answers of one release: statement name → frame.
 
     Each frame has a row for every group of the public domain that the conditions leave possible,

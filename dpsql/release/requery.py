@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -195,7 +195,7 @@ def requery(
         SqlError, SchemaError, ResourceLimitError: it can't be answered at all.
         ReleaseFormatError: the measurements were changed.
     """
-    try:
+    with fitting():
         measured = {table.path: _TableBefore.of(table, sources) for table in tables}
         counted = [of.table for of in measured.values()]
         about = {"", *map(identity_of, tables)}
@@ -229,7 +229,18 @@ def requery(
                 with suppress(UndeterminedError):  # sums may be from zero, as with Laplace noise
                     return answered(from_zero=True)
             raise
-    except (np.linalg.LinAlgError, ValueError, OverflowError):  # it was forged: its parts don't fit
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Refuse measurements that were forged, and whose parts don't fit.
+
+    Raises:
+        ReleaseFormatError: they don't.
+    """
+    try:
+        yield
+    except (np.linalg.LinAlgError, ValueError, OverflowError):
         raise ReleaseFormatError(
             "The measurements can't be read: they don't fit the table, or each other.",
             hint="get the release again from whoever published it.",

@@ -44,7 +44,7 @@ def together(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
             hint="use the release as it was written.",
         )
     (one,) = _compared(
-        [tables.together([(of, _alone(found[key])) for key, of in wanted.items()])],
+        [tables.together([(of, by_itself(found[key])) for key, of in wanted.items()])],
         [sources],
         wanted,
     )
@@ -59,11 +59,11 @@ def lifted(script: Script, sources: Sequence[Source]) -> tuple[Source, ...]:
     alone = not any(source.combines for source in sources)
     if alone and sorted(source.table for source in sources) == sorted(wanted):
         return together(script, sources)  # as they were measured: in one plan
-    named = [tables.together([(wanted[source.table], _alone(source))]) for source in sources]
+    named = [tables.together([(wanted[source.table], by_itself(source))]) for source in sources]
     return _compared(named, [[source] for source in sources], wanted)
 
 
-def _alone(source: Source) -> Source:
+def by_itself(source: Source) -> Source:
     """Return what was measured of one table by itself."""
     compared = {difference.space for difference in source.differences}
     values = {names: y for names, y in (source.values or {}).items() if names not in compared}
@@ -148,7 +148,7 @@ def beside(script: Script, sources: Sequence[Source], others: Sequence[Source]) 
     if len(kept) == len(sources) or not all(source.combines for source in sources):
         return None
     wanted |= more
-    named = [tables.together([(wanted[s.table], _alone(s))]) for s in kept]
+    named = [tables.together([(wanted[s.table], by_itself(s))]) for s in kept]
     found = _compared(named, [[source] for source in kept], wanted)
     if not any(source.differences for source in found):
         return None

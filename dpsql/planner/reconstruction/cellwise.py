@@ -157,12 +157,17 @@ def nearest_running(values: Array, total: float) -> Array:
 
 def shrunk_by_cell(estimates: Array, expected: Table, variances: Array) -> Table:
     """Move an expected table towards noisy estimates, cell by cell, and keep its total."""
-    scale, power = _prior(estimates.ravel(), expected.ravel(), variances.ravel())
-    prior = scale * np.maximum(expected, LEAST) ** power
+    prior = prior_variances(estimates, expected, variances)
     share = prior / (prior + variances)
     moved = expected + (estimates - expected) * share
     found = likeliest(moved, share * variances, float(expected.sum()))
     return np.asarray(np.maximum(found, LITTLE * expected))
+
+
+def prior_variances(estimates: Array, expected: Table, variances: Array) -> Array:
+    """Return how far, squared, cells may be from what is expected, going by all of them."""
+    scale, power = _prior(estimates.ravel(), expected.ravel(), variances.ravel())
+    return np.asarray(scale * np.maximum(expected, LEAST) ** power)
 
 
 def likeliest(means: Array, variances: Array, total: float) -> Array:
