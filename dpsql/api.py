@@ -90,6 +90,7 @@ def query(
         budget: what the call is charged; 0 answers from earlier measurements alone.
         schema: domains that go before DuckDB's catalog, see `Session`.
         ledger: the ledger's file, see `Session`.
+        dataset: the name of rows that are in no file, see `Session`.
         public: tables that may be joined, see `Session`.
         weights: statement → importance, see `Session.release`.
         confidence: adds interval columns, see `Session.release`.

@@ -77,6 +77,9 @@ FLAGS: Mapping[str, Flag] = {
         "The ledger's file [beside the database, DB.ledger], or its server, postgresql://….",
         metavar="PLACE",
     ),
+    "dataset": Flag(
+        "With a server as --ledger: the name of rows that are in no file.", metavar="NAME"
+    ),
     "vintage": Flag("A label for this state of the data.", metavar="LABEL"),
     "accept_schema": Flag("A changed schema is meant.", "switch"),
     "epsilon": Flag("The budget as ε; needs --delta, which is 0 for pure ε.", "amount", "X"),

@@ -81,7 +81,7 @@ def option(name: str, value: object = None) -> Hint:
     else:
         given = [*map(str, value)] if isinstance(value, (list, tuple)) else [str(value)]
     shown = json.dumps(value, ensure_ascii=False)
-    return Hint(f"{name}={shown}", " ".join(f"{flag} {_word(item)}" for item in given))
+    return Hint(f"{name}={shown}", " ".join(f"{flag} {word(item)}" for item in given))
 
 
 def budget(**amounts: object) -> Hint:
@@ -106,7 +106,7 @@ def call(python: str, *arguments: str) -> Hint:
     return found + Hint(")", "")
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """Write a value as one word of a command line."""
     plain = bool(text) and all(c.isalnum() or c in "._=+-/:" for c in text)
     return text if plain else "'" + text.replace("'", "'\\''") + "'"

@@ -76,7 +76,8 @@ class PrivateFrame:
                 by itself.
             max_rows: how many rows of one unit count at most.
             max_groups: in how many groups one counts at most where units are counted.
-            ledger: a file that keeps the account across calls.
+            ledger: a file that keeps the account across calls, or the address of a server.
+            dataset: with a server, the name of these rows that the owner has bound there.
             public: name → frame, for tables that hold no private row and may be joined.
             confidence: adds interval columns, for example 0.95.
 

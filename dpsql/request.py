@@ -69,9 +69,10 @@ class StateOptions(TypedDict, total=False):
 
 
 class LedgerOption(TypedDict, total=False):
-    """Where the account is kept."""
+    """Where the account is kept, and by what name the rows are known there."""
 
     ledger: str | Path | None
+    dataset: str | None
 
 
 class RedeclaredOptions(TableOptions, StateOptions, total=False):
@@ -287,6 +288,7 @@ class Declared:
     vintage: str = ""
     accept_schema: bool = False
     ledger: str | Path | None = None
+    dataset: str | None = None
 
 
 DEFAULTS: Mapping[str, object] = {

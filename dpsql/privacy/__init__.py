@@ -3,6 +3,7 @@
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.history import Entry
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.named import begin_named, bind_named, uid_of
 from dpsql.privacy.place import (
     begin,
     bind,
@@ -27,7 +28,9 @@ __all__ = [
     "Purpose",
     "Receipt",
     "begin",
+    "begin_named",
     "bind",
+    "bind_named",
     "data_id",
     "is_address",
     "is_begun",
@@ -36,4 +39,5 @@ __all__ = [
     "ledger_path",
     "move",
     "open_ledger",
+    "uid_of",
 ]

@@ -13,7 +13,8 @@ Guarantees:
     3. Databases that are attached, and files that views read, are charged for in one ledger, too:
        that of the database's usual place, or of the folder's, `<folder>.ledger`, by the same rule.
        So it makes no difference whether a database is attached or the connection's own.
-    4. If the account is said to be in PostgreSQL, `shared` decides.
+    4. If the account is said to be in PostgreSQL, `shared` decides, and `named` for rows that are
+       in no file.
     5. Databases that share a ledger have an account in common, and `data_id` tells their rows
        apart, so that nobody is answered from what was measured of another one.
 
@@ -36,6 +37,7 @@ from dpsql.hints import option
 from dpsql.privacy import pointer
 from dpsql.privacy.files import ledger_errors
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.named import open_named
 from dpsql.privacy.postgres import is_address
 from dpsql.privacy.shared import (
     begin_shared,
@@ -49,7 +51,9 @@ IN_MEMORY = ":memory:"
 """The name of a data set that has no file."""
 
 
-def open_ledger(database: Path | str | None, given: Path | str | None = None) -> Ledger:
+def open_ledger(
+    database: Path | str | None, given: Path | str | None = None, dataset: str | None = None
+) -> Ledger:
     """Open the ledger of a database, or create it in a file.
 
     Args:
@@ -57,10 +61,13 @@ def open_ledger(database: Path | str | None, given: Path | str | None = None) ->
             the data set.
         given: where the ledger shall be, if not at the usual place; with a database in memory,
             None keeps it in memory too. Or the address of the server where it is.
+        dataset: the name of rows that are in no file; see `named`.
 
     Raises:
         LedgerError: the data set has its ledger elsewhere, or see `Ledger.open`.
     """
+    if dataset is not None:
+        return open_named(dataset, database, given)
     if is_address(given):
         return open_shared(None if database is None else usual_place(database), given)
     if database is None:

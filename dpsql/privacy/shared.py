@@ -41,10 +41,13 @@ def open_shared(usual: Path | None, address: str) -> Ledger:
     """
     if usual is None:
         raise LedgerError(
-            "Rows in memory have no name that lasts, by which several machines could agree on "
+            "Rows in memory have nothing that lasts, by which several machines could agree on "
             "their account.",
-            hint="keep the rows in a DuckDB file, and bind it by dpsql ledger bind; or keep the "
-            "account in a file, " + option("ledger", "people.ledger") + ".",
+            hint="give them the name that the owner has bound, for example "
+            + option("dataset", "hr.people")
+            + "; or keep the account in a file, "
+            + option("ledger", "people.ledger")
+            + ".",
         )
     found = _bound(usual)
     ledger = Ledger(find(address, ledger=found.ledger))

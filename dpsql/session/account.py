@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from dpsql.engines.source import DataSource
-from dpsql.privacy import Ledger, data_id, open_ledger
+from dpsql.privacy import Ledger, data_id, open_ledger, uid_of
 from dpsql.privacy.place import IN_MEMORY
 from dpsql.request import Declared
 from dpsql.schema.facts import Database
@@ -33,6 +33,8 @@ class Account:
     database: Database
     data: str
     """Tells its rows from those of other data sets of the ledger; see `dpsql.privacy.data_id`."""
+    dataset: str | None
+    """The name that its owner gave it, if it is in no file."""
 
     @classmethod
     def of(cls, source: DataSource, declared: Declared) -> Account:
@@ -44,8 +46,8 @@ class Account:
         """
         database = source.identity()
         source.check_ledger(declared.ledger)
-        ledger = open_ledger(database.file, declared.ledger)
-        return cls(ledger, database, data_id(database.file))
+        ledger = open_ledger(database.file, declared.ledger, declared.dataset)
+        return cls(ledger, database, data_id(database.file), declared.dataset)
 
     def joined(self, data: DeclaredData, declared: Declared) -> PrivateData:
         """Join what is declared with the account, and with what it keeps of earlier releases."""
@@ -54,11 +56,16 @@ class Account:
         return PrivateData(data, self.ledger, self.database, archive)
 
     def _known(self, vintage: str) -> str:
-        """Return by what rows of a vintage are known in the ledger."""
-        if self.database.file is None and vintage:
-            # Of rows in memory nothing is known but the name that their owner gives them.
-            return "" if self.ledger.dataset == IN_MEMORY else IN_MEMORY
-        return self.data
+        """Return by what rows of a vintage are known in the ledger.
+
+        Of rows in memory nothing tells whether they are those of an earlier session, but what
+        their owner calls them: their vintage, beside the name of the data set if it has one.
+        """
+        if self.database.file is not None or not vintage:
+            return self.data
+        if self.dataset is not None:
+            return uid_of(self.dataset)
+        return "" if self.ledger.dataset == IN_MEMORY else IN_MEMORY
 
     @property
     def history(self) -> pl.DataFrame:

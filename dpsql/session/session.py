@@ -74,7 +74,12 @@ class Session:
         ledger: the ledger's file; by default beside the database, as `<database>.ledger`, or in
             memory as the database is, for as long as the session lives. An attached database has
             its account beside its file, and files that a view reads beside their folder, or here,
-            if it was the first; another one is refused. Of tables of Spark it is always named.
+            if it was the first; another one is refused. Of tables of Spark it is always named. Or
+            the address of the server where it is.
+        dataset: with a server as `ledger`: the name of rows that are in no file of DuckDB, such as
+            frames, databases in memory and tables of Spark, which the owner has bound to an account
+            there. What is asked under one name is added up in one account; rows under two names
+            have two.
         public: tables that hold no private row and may be joined: names of tables or views of
             the database, or name → frame. All of their content is taken to be public.
         unit: the column that tells to whom a row of the queried table belongs; see `dpsql.Unit`.

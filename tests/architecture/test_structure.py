@@ -254,6 +254,7 @@ TRUSTED = (
     "privacy/files.py",
     "privacy/history.py",
     "privacy/ledger.py",
+    "privacy/named.py",
     "privacy/place.py",
     "privacy/pointer.py",
     "privacy/postgres/check.py",

@@ -197,7 +197,7 @@ def test_a_pointer_says_nothing_of_the_server(commands: Commands, address: str) 
 
 def test_rows_in_memory_have_no_name(address: str) -> None:
     error = refused(Path(":memory:"), address, "in memory")
-    assert "dpsql ledger bind" in str(error.hint)
+    assert 'dataset="hr.people"' in str(error.hint)
     with pytest.raises(LedgerError, match="in memory"):
         pl.DataFrame({"x": [True]}).dp.session(ledger=address)
 

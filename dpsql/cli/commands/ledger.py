@@ -53,7 +53,7 @@ def _which(command: Command) -> Command:
 
 
 def _rows_options(command: Command) -> Command:
-    """Give a command the ways to name rows."""
+    """Give a command the ways to name rows that are in files."""
     for option in (
         click.option(
             "--folder",
@@ -121,7 +121,11 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
 
 
 @ledger.command()
-@options.db_option
+@click.option(
+    "--db",
+    type=options.FILE,
+    help="The DuckDB file [on a server: none, for rows in no file, which are named by --dataset].",
+)
 @options.typed("ledger")
 @click.option(
     "--dataset", metavar="NAME", help="On a server: the ledger's name [the database's file name]."
@@ -129,7 +133,7 @@ def show(found: Ledger, *, delta: Decimal, as_json: bool) -> None:
 @options.amounts
 @options.json_option
 def init(
-    db: Path,
+    db: Path | None,
     ledger: Path | str | None,
     dataset: str | None,
     amounts: BudgetOptions,
@@ -139,17 +143,26 @@ def init(
     """Fix the total that may be spent on a database, once and for all.
 
     On a server it also begins the ledger, binds the database to it, and prints what the owner may
-    grant to others.
+    grant to others. Without a database it binds the name to it, for rows that are in no file.
     """
-    from dpsql.privacy import GRANTS, begin, is_address
+    from dpsql.privacy import GRANTS, begin, begin_named, is_address
 
     total, made = amounts.needed(), False
-    if is_address(ledger):
+    if is_address(ledger) and db is not None:
         _, made = begin(db, ledger, dataset or "")
-    elif dataset is not None:
+    elif dataset is not None and not is_address(ledger):
         raise click.UsageError("--dataset is for a ledger on a server, --ledger postgresql://….")
-    with opening.session(DatabaseOptions(db, {"ledger": ledger}), total=total) as session:
-        left, place = session.ledger.remaining, session.ledger.place
+    if db is not None:
+        with opening.session(DatabaseOptions(db, {"ledger": ledger}), total=total) as session:
+            found = session.ledger
+    elif is_address(ledger) and dataset is not None:
+        found, made = begin_named(dataset, ledger)
+        found.set_total(total)
+    else:
+        raise click.UsageError(
+            "Name the database by --db; or the server by --ledger and the rows by --dataset."
+        )
+    left, place = found.remaining, found.place
     account = money.account(None, left, amounts.shown_delta)
     if as_json:
         grants = {"grants": GRANTS} if made else {}
@@ -163,17 +176,37 @@ def init(
 
 @ledger.command()
 @_rows_options
+@click.option(
+    "--rows",
+    "named",
+    metavar="NAME",
+    help="Or the name of rows that are in no file, which sessions give as dataset=.",
+)
 @_server
 @click.option("--dataset", metavar="NAME", required=True, help="The ledger's name.")
 @options.json_option
 def bind(
-    db: Path | None, folder: Path | None, address: str, dataset: str, *, as_json: bool
+    db: Path | None,
+    folder: Path | None,
+    named: str | None,
+    address: str,
+    dataset: str,
+    *,
+    as_json: bool,
 ) -> None:
-    """Charge a database or a folder in a ledger that a server has, from now on."""
+    """Charge a database, a folder or rows of a name in a ledger that a server has, from now on."""
     from dpsql.privacy import bind as bound
+    from dpsql.privacy import bind_named, is_address
 
-    rows = _rows(db, folder, address)
-    _say_bound(rows, bound(rows, address, dataset), as_json=as_json)
+    if named is None:
+        rows = _rows(db, folder, address)
+        _say_bound(rows.name, bound(rows, address, dataset), as_json=as_json)
+    elif db is None and folder is None and is_address(address):
+        _say_bound(named, bind_named(named, address, dataset), as_json=as_json)
+    else:
+        raise click.UsageError(
+            "Name the rows once, by --db, --folder or --rows; and the server, postgresql://…."
+        )
 
 
 @ledger.command()
@@ -185,7 +218,7 @@ def move(db: Path | None, folder: Path | None, address: str, *, as_json: bool) -
     from dpsql.privacy import move as moved
 
     rows = _rows(db, folder, address)
-    _say_bound(rows, moved(rows, address), as_json=as_json)
+    _say_bound(rows.name, moved(rows, address), as_json=as_json)
 
 
 @ledger.command()
@@ -228,11 +261,11 @@ def _rows(db: Path | None, folder: Path | None, address: str) -> Path:
     return rows
 
 
-def _say_bound(rows: Path, found: Ledger, *, as_json: bool) -> None:
+def _say_bound(rows: str, found: Ledger, *, as_json: bool) -> None:
     if as_json:
         output.say_json({"path": found.place, "dataset": found.dataset})
     else:
-        output.say(f"{printable(rows.name)} is charged for in {found.place}, as {found.dataset}")
+        output.say(f"{printable(rows)} is charged for in {found.place}, as {found.dataset}")
 
 
 def _existing(

@@ -168,20 +168,17 @@ class SparkSource(DataSource):
         """Refuse a ledger that other sessions on the same rows wouldn't find.
 
         Raises:
-            LedgerError: it is in memory; or it is a file, and Spark runs on other machines, too.
+            LedgerError: it is in memory; or Spark runs on other machines, too.
         """
         if ledger is None:
             raise LedgerError(
                 "Nothing is beside tables of Spark that would tell where their account is.",
                 hint="name its ledger by " + option("ledger", "people.ledger") + " each time.",
             )
-        if "://" in str(ledger) or not _is_local(self._tables.session):
+        if not _is_local(self._tables.session):
             raise LedgerError(
-                "Of tables of Spark an account can be kept in a file only, which is on one "
-                "machine, and this Spark or this ledger is on others.",
-                hint='count where both are: SparkSession.builder.master("local[*]"), with '
-                + option("ledger", "people.ledger")
-                + ".",
+                "This Spark is on several machines, where rows can't be counted yet.",
+                hint='count where the files are: SparkSession.builder.master("local[*]").',
             )
 
     def describe(

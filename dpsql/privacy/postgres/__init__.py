@@ -1,8 +1,17 @@
 """Ledgers in PostgreSQL, which several machines share. Importing this doesn't need psycopg."""
 
 from dpsql.privacy.postgres.address import is_address
-from dpsql.privacy.postgres.ledgers import bind, create, find, take_over
+from dpsql.privacy.postgres.ledgers import bind, create, find, find_bound, take_over
 from dpsql.privacy.postgres.store import PostgresStore
 from dpsql.privacy.postgres.tables import GRANTS
 
-__all__ = ["GRANTS", "PostgresStore", "bind", "create", "find", "is_address", "take_over"]
+__all__ = [
+    "GRANTS",
+    "PostgresStore",
+    "bind",
+    "create",
+    "find",
+    "find_bound",
+    "is_address",
+    "take_over",
+]

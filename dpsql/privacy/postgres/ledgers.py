@@ -4,6 +4,7 @@ Guarantees:
     1. There is one ledger of each name in a database, and each identity of rows is bound to one
        ledger, for good: both are keys of the server. Whoever is first decides, also at once.
     2. Only the owner creates and binds: the tables allow it to nobody else.
+    3. A ledger that is begun for rows with an identity is bound to them in the same transaction.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _IS_THERE = "SELECT to_regnamespace('dpsql') IS NOT NULL"
 _LISTED = "SELECT ledger, format, dataset FROM dpsql.ledger ORDER BY dataset"
 _MADE = """INSERT INTO dpsql.ledger (ledger, format, dataset, hash) VALUES (%s, %s, %s, %s)
     ON CONFLICT DO NOTHING"""
+_LEDGER_OF = "SELECT ledger FROM dpsql.binding WHERE uid = %s"
 _BOUND = "INSERT INTO dpsql.binding VALUES (%s, %s) ON CONFLICT (uid) DO NOTHING"
 
 
@@ -63,20 +65,40 @@ def find(address: str, *, dataset: str = "", ledger: str = "") -> PostgresStore:
         return store
 
 
-def create(address: str, dataset: str) -> tuple[PostgresStore, bool]:
+def create(address: str, dataset: str, uid: str = "") -> tuple[PostgresStore, bool]:
     """Open the ledger of a name, or create it, and the tables if there are none.
+
+    Args:
+        address: where the server is.
+        dataset: the ledger's name.
+        uid: the identity of rows that a new one is bound to at once.
 
     Returns:
         The ledger, and whether it is new.
 
     Raises:
-        LedgerError: this user may not, or the server can't be asked.
+        LedgerError: this user may not, or the server can't be asked; or there is no ledger of that
+            name, and the rows are bound to another one.
     """
     check_dataset(dataset)
-    server = Server(address)
+    server, start = Server(address), History(FORMAT, uuid.uuid4().hex, dataset)
     with server.connection() as connection, server_errors(), connection.transaction():
-        made = _begin(connection, History(FORMAT, uuid.uuid4().hex, dataset))
+        made = _begin(connection, start)
+        if made and uid and connection.execute(_BOUND, (uid, start.ledger)).rowcount != 1:
+            raise _bound_elsewhere(_place(connection))
     return find(address, dataset=dataset), made
+
+
+def find_bound(address: str, uid: str) -> PostgresStore | None:
+    """Open the ledger that rows are bound to, by their identity alone; None if there is none.
+
+    Raises:
+        LedgerError: the server can't be asked, or the ledger is damaged.
+    """
+    with Server(address).connection() as connection, server_errors():
+        _check_layout(connection)
+        found = connection.execute(_LEDGER_OF, (uid,)).fetchone()
+    return None if found is None else find(address, ledger=found[0])
 
 
 def take_over(
@@ -138,11 +160,15 @@ def bind(address: str, store: PostgresStore, uid: str) -> None:
         connection.execute("SET LOCAL synchronous_commit = on")
         connection.execute(_BOUND, (uid, store.id))
     if not store.is_bound(uid):
-        raise LedgerError(
-            f"These rows are charged for in another ledger of {store.place}.",
-            hint="dpsql ledger show lists what there is; a second account would forget what was "
-            "spent in the first.",
-        )
+        raise _bound_elsewhere(store.place)
+
+
+def _bound_elsewhere(place: str) -> LedgerError:
+    return LedgerError(
+        f"These rows are charged for in another ledger of {place}.",
+        hint="dpsql ledger show lists what there is; a second account would forget what was "
+        "spent in the first.",
+    )
 
 
 def _begin(connection: psycopg.Connection[Any], start: History) -> bool:

@@ -8,6 +8,7 @@ import io
 import duckdb
 import numpy as np
 import pytest
+from polars.testing import assert_frame_equal
 
 import dpsql
 from dpsql.errors import DpsqlError, ExecutionError, LedgerError
@@ -122,3 +123,19 @@ def test_a_failure_after_the_charge_tells_nothing(people, session, monkeypatch, 
     shown = capfd.readouterr()
     assert "row " not in shown.err + shown.out + logged.getvalue() + str(caught.value)
     assert session.history["state"].to_list() == ["charged"]
+
+
+@pytest.mark.postgres
+def test_an_account_on_a_server_is_known_by_the_name_of_the_data_set(people, address):
+    from dpsql.privacy import begin_named
+
+    with pytest.raises(LedgerError, match="dataset=") as caught:
+        dpsql.Session(people, schema=SCHEMA, ledger=address)
+    assert "hr.people" in str(caught.value.hint)
+    begin_named("hr.people", address)
+    named = {"schema": SCHEMA, "ledger": address, "dataset": "hr.people", "vintage": "2026"}
+    release = dpsql.Session(people, **named).release(SCRIPT, budget=HUGE)
+    session = dpsql.Session(people, **named)
+    for name, answer in session.release(SCRIPT, budget=0).items():
+        assert_frame_equal(answer, release[name])
+    assert session.ledger.spent == HUGE.mu_squared
