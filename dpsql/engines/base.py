@@ -23,6 +23,9 @@ from dpsql.workload.units import UnitGroups
 
 Marginal = tuple[str, ...]
 Counts = NDArray[np.int64]
+Words = tuple[Counts, Counts]
+"""Whole numbers that may not fit 64 bits, in two words: 2^28·high + low, with 0 <= low < 2^28."""
+LOW_BITS = 28
 Merged = Mapping[str, NDArray[np.int64]]
 """Column → the class of each of its `table.cells`; classes are numbered from 0 without a gap."""
 Step = Callable[[int, int], None]
@@ -67,6 +70,8 @@ class Counted(Mapping[Marginal, Counts]):
         totals: of several tables, the axis of the counts of each → how many rows of one unit its
             total holds at most; and no marginal with this axis holds more rows of a unit than the
             total does.
+        above: of sums that may not fit 64 bits, marginal → their higher words: such a sum is
+            2^28·above + (what stands in the marginal, modulo 2^28). All others are as they stand.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Counted(Mapping[Marginal, Counts]):
         units: Mapping[str, int] = MappingProxyType({}),
         spreads: Sequence[SpreadRows] = (),
         totals: Mapping[str, int] = MappingProxyType({}),
+        above: Mapping[Marginal, Counts] = MappingProxyType({}),
     ) -> None:
         self._marginals, self._contributions = dict(marginals), contributions
         self.bounds = MappingProxyType(dict(bounds))
@@ -87,6 +93,8 @@ class Counted(Mapping[Marginal, Counts]):
         """How far apart the rows of one unit are that may be among those counted."""
         self.totals = MappingProxyType(dict(totals))
         """Axis of the counts of a table → how many rows of one unit its total holds at most."""
+        self.above = MappingProxyType(dict(above))
+        """Marginal of sums that may not fit 64 bits → their higher words."""
 
     @property
     def contributions(self) -> int:
@@ -141,6 +149,9 @@ class Counting(Protocol):
         columns are counted by decides in which cell a row is, and not whether it counts. Where
         `table.unit` is set, they are at most `table.contributions` rows of each unit, chosen by
         the rule in `duckdb/bounded.py`.
+
+        Numbers of rows are integers of 64 bits at every step, and never floats, which have 53.
+        Sums that more rows than 2^31 may have are two words of them, see `Counted`.
 
         It may fail with any exception whatever, and the text of that may quote values. The
         session, which knows what was charged, replaces it by an `ExecutionError`.

@@ -4,12 +4,15 @@ A block is a set of attributes that is counted in one scan over its mixed-radix 
 marginal is summed from the smallest block that contains it. Few larger blocks are cheaper than
 one GROUP BY for every marginal, as long as a block's counters stay in the cache.
 
-Sums of measures are added up without a wrap, and brought between ±2^62, again and again. Each of
-these steps is a function f of one number with |f(s) - f(t)| <= |s - t|, or a sum of numbers of
-which a row moves one. So a row that moves the sum of a group by v moves one cell of each marginal
-by |v| at most, however large the sums are; and as long as they are below 2^62, which 2^31 rows
-can't exceed, they are exact. (Wrapping modulo 2^64 would do as well where all that follows is
-modulo 2^64, but not where it is done in integers of any size, see `measurement/wide.py`.)
+Counts are added up as they are: no table has 2^62 rows. A sum of a measure is two words (see
+`Words`), and while sums are added up, three numbers: 2^56·a + 2^28·b + c, with b and c from 0 to
+2^28. Each of the three is added up by itself. As a sum is between ±2^90, |a| <= 2^34: what fewer
+than 2^29 of them add up to fits an int64, so that it is exact. Then the total is brought between
+±2^90 again. Each of these steps is a function f of one number with |f(s) - f(t)| <= |s - t|, or a
+sum of numbers of which a row moves one. So a row that moves the sum of a group by v moves one cell
+of each marginal by |v| at most, however large the sums are; and as long as they are below 2^90,
+which 2^59 rows can't exceed, they are exact. (Wrapping would do as well where all that follows is
+modulo a power of two, but not in integers of any size, see `measurement/wide.py`.)
 """
 
 from __future__ import annotations
@@ -20,14 +23,15 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from dpsql.engines.base import Counts, Marginal
+from dpsql.engines.base import LOW_BITS, Counts, Marginal, Words
 from dpsql.linalg.labeled import LabeledArray
 
 MAX_BLOCK_CELLS = 20_000
 """Blocks are merged up to this many cells. A wanted marginal may be larger on its own."""
-MOST_SUM = 2**62
-"""Sums of measures are brought between ±2^62: those of 2^31 rows are."""
-_HALF_BITS = 31
+MOST_SUM = 2**90
+"""Sums of measures are brought between ±2^90: those of 2^59 rows are."""
+_LOW = (1 << LOW_BITS) - 1
+_MOST_HIGH = MOST_SUM >> LOW_BITS
 
 
 def cover(wanted: Iterable[Marginal], sizes: Mapping[str, int]) -> tuple[Marginal, ...]:
@@ -63,15 +67,19 @@ def tally(shape: tuple[int, ...], keys: Counts, rows: Counts) -> Counts:
     """Make a block's counts of what a database found for each mixed-radix key.
 
     Numbers of the same key are added up and keys without a cell are passed over, so that a row
-    changes one count of a block by one at most, whatever the database returned; and one sum by no
-    more than it adds.
+    changes one count of a block by one at most, whatever the database returned.
     """
     cells = math.prod(shape)
     known = (keys >= 0) & (keys < cells)
-    halves = np.zeros((2, cells), dtype=np.int64)
-    for half, of in zip(halves, _halves(rows[known]), strict=True):
-        np.add.at(half, keys[known], of)
-    return _whole(*halves).reshape(shape)
+    found = np.zeros(cells, dtype=np.int64)
+    np.add.at(found, keys[known], rows[known])
+    return found.reshape(shape)
+
+
+def tally_sums(shape: tuple[int, ...], keys: Counts, sums: Words) -> Words:
+    """Make a block's sums in the same way: a row changes one by no more than it adds."""
+    high, low, least = (tally(shape, keys, part) for part in _parts(sums))
+    return _words(high, low, least)
 
 
 def roll_up(
@@ -84,10 +92,9 @@ def roll_up(
     One that was counted by itself is that.
 
     What is added up in a block is that of the marginal: its measure, the number of rows, or that of
-    units, which is an attribute of one cell among `measures`, too. Sums of
-    measures stay in halves until all are there, so that only then they are brought between ends.
+    units, which is an attribute of one cell among `measures`, too.
     """
-    parts: dict[Marginal, tuple[Counts, ...]] = {}
+    found = dict(counted)
     cells = {block: counts.size for block, counts in counted.items()}
     for marginal in sorted(wanted, key=len, reverse=True):
         sources = [
@@ -96,30 +103,43 @@ def roll_up(
             if set(marginal) <= set(other) and measures.isdisjoint(set(other) - set(marginal))
         ]
         source = marginal if marginal in counted else min(sources, key=cells.__getitem__)
-        if source not in parts:
-            of = counted[source]  # no table has 2^62 rows
-            parts[source] = (of,) if measures.isdisjoint(source) else _halves(of)
-        found = (LabeledArray(source, part).project(marginal) for part in parts[source])
-        parts[marginal] = tuple(part.copy(order="C") for part in found)
-        cells[marginal] = parts[marginal][0].size
-    return {m: parts[m][0] if measures.isdisjoint(m) else _whole(*parts[m]) for m in wanted}
+        found[marginal] = LabeledArray(source, found[source]).project(marginal).copy(order="C")
+        cells[marginal] = found[marginal].size
+    return {marginal: found[marginal] for marginal in wanted}
 
 
-def _halves(values: Counts) -> tuple[Counts, Counts]:
-    """Write v = 2^31·h + l with 0 <= l < 2^31, for |v| <= 2^62: then |h| <= 2^31.
+def roll_up_sums(
+    wanted: Sequence[Marginal], summed: Mapping[Marginal, Words], measures: AbstractSet[str]
+) -> dict[Marginal, Words]:
+    """Sum marginals of measures in the same way. Only then they are brought between ends."""
+    parts = {block: _parts(sums) for block, sums in summed.items()}
+    found = [
+        roll_up(wanted, {block: part[i] for block, part in parts.items()}, measures)
+        for i in range(3)
+    ]
+    return {m: _words(*(part[m] for part in found)) for m in wanted}
 
-    Of fewer than 2^31 such numbers, both sums fit an int64.
-    """
-    return values >> _HALF_BITS, values & ((1 << _HALF_BITS) - 1)
+
+def low_word(sums: Words) -> Counts:
+    """Return sums modulo 2^64: all that there is of them, if they fit."""
+    high, low = sums
+    return (high << LOW_BITS) + low
 
 
-def _whole(high: Counts, low: Counts) -> Counts:
-    """Return 2^31·h + l for sums of halves, brought between ±2^62."""
-    high, low = high + (low >> _HALF_BITS), low & ((1 << _HALF_BITS) - 1)
-    limit = 1 << _HALF_BITS
+def _parts(sums: Words) -> tuple[Counts, Counts, Counts]:
+    high, low = sums
+    return high >> LOW_BITS, high & _LOW, low
+
+
+def _words(high: Counts, low: Counts, least: Counts) -> Words:
+    """Return 2^56·high + 2^28·low + least in two words, brought between ±2^90."""
+    low = low + (least >> LOW_BITS)
+    high = high + (low >> LOW_BITS)
+    limit = _MOST_HIGH >> LOW_BITS
     inside = (-limit <= high) & (high < limit)
-    ends = np.where(high < 0, -MOST_SUM, MOST_SUM)
-    return np.where(inside, (np.clip(high, -limit, limit) << _HALF_BITS) + low, ends)
+    ends = np.where(high < 0, -_MOST_HIGH, _MOST_HIGH)
+    joined = (np.clip(high, -limit, limit) << LOW_BITS) + (low & _LOW)
+    return np.where(inside, joined, ends), np.where(inside, least & _LOW, 0)
 
 
 def _cells(attributes: Iterable[str], sizes: Mapping[str, int]) -> int:

@@ -111,6 +111,12 @@ class _CountedPart:
                 array = np.expand_dims(array, marginal.index(self.of.unit_table.name))
             yield marginal, array
 
+    def above(self, counted: Counted) -> Iterator[tuple[Marginal, Counts]]:
+        """Yield the higher words of sums, which have the axis of their measure already."""
+        for marginal, names in self.named.items():
+            if names in counted.above:
+                yield marginal, counted.above[names]
+
     def bounds(self, counted: Counted) -> Iterator[tuple[str, int]]:
         """Yield by how much the rows of a unit change each sum, all of them together.
 
@@ -143,15 +149,17 @@ class CountingOfSeveral(Counting):
         bounds: dict[str, int] = {}
         units: dict[str, int] = {}
         totals: dict[str, int] = {}
+        above: dict[Marginal, Counts] = {}
         spreads = list[SpreadRows]()
         with self.engine.snapshot():
             for done, part in enumerate(self.parts, start=1):
                 counted = part.counting.run()
                 marginals |= part.marginals(counted)
+                above |= part.above(counted)
                 bounds |= part.bounds(counted)
                 of = part.of.unit_table
                 totals[of.name] = counted.contributions
                 units |= {of.attribute(name): most for name, most in counted.units.items()}
                 spreads += (spread.renamed(of.attribute) for spread in counted.spreads)
                 self.step(done, len(self.parts))
-        return Counted(marginals, 1, bounds, units, spreads, totals)
+        return Counted(marginals, 1, bounds, units, spreads, totals, above)

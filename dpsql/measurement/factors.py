@@ -6,7 +6,7 @@ Guarantees:
     1. The entries of a factor are integers of magnitude below 2^62, checked at birth, and
        read-only. Where products over the factors of a block reach 2^31, all is computed in
        integers of any size, see `wide`.
-    2. `largest_column_norm_squared` and `largest_column_sum` are exact for every factor, and
+    2. `largest_column_norm_squared`, `largest_column_sum` and `largest_row_sum` are exact, and
        `stretch_squared` is no less than what it bounds (proofs at the functions). So are those of
        their Kronecker products, see `strategy`.
     3. A row that counts v in its cell instead of 1 changes the answers by v times a column of
@@ -37,12 +37,6 @@ ENTRY_BITS = 31
 """Products over the factors of a block are below 2^31, unless it is measured in wide integers."""
 WIDE_BITS = 62
 """|entry| < 2^62: entries, and sums of two of them, fit a signed 64-bit integer."""
-ROW_BITS = 31
-"""Answers are exact for tables of up to 2^31 rows: 31 + 31 bits fit a signed 64-bit integer.
-
-A larger table would wrap around. That is a function of the exact answer plus noise, so it costs
-accuracy and not privacy; an error that depended on the number of rows would cost privacy.
-"""
 MOST_STRETCHED = 2**17
 """Entries up to which eigenvalues are bounded by those of single rows: it takes a second,"""
 MOST_MULTIPLIED = 512
@@ -109,6 +103,14 @@ class IntegerFactor(ABC):
     @abstractmethod
     def largest_column_sum(self) -> int:
         """The largest sum of the magnitudes of a column, exact."""
+
+    @property
+    @abstractmethod
+    def largest_row_sum(self) -> int:
+        """The largest sum of the magnitudes of a row: no number of answers is larger than it makes.
+
+        It is of the matrix as it is applied: that of a measure is 1.
+        """
 
     @property
     @abstractmethod
@@ -207,8 +209,18 @@ class DenseFactor(IntegerFactor):
         which is far inside of what `_largest_number` asks.
         """
         self._check_rows()
+        return self._largest_sum(axis=0)
+
+    @cached_property
+    def largest_row_sum(self) -> int:
+        """The largest sum of the magnitudes of a row, exact, for the same reason."""
+        if self._matrix.shape[1] >= 1 << 31:
+            raise InternalError("an integer factor has 2^31 cells or more")
+        return self._largest_sum(axis=1)
+
+    def _largest_sum(self, axis: int) -> int:
         magnitudes = np.abs(self._matrix)
-        halves = [(magnitudes & _HALF).sum(axis=0), (magnitudes >> 31).sum(axis=0)]
+        halves = [(magnitudes & _HALF).sum(axis=axis), (magnitudes >> 31).sum(axis=axis)]
         return _largest_number(halves, 31)
 
     @cached_property
@@ -334,6 +346,11 @@ class EvenFactor(IntegerFactor):
     def largest_column_sum(self) -> int:
         """The sum of the magnitudes that all columns have."""
         return abs(self._a + self._b) + (self.cells - 1) * abs(self._b)
+
+    @property
+    def largest_row_sum(self) -> int:
+        """The same sum: the matrix is symmetric."""
+        return self.largest_column_sum
 
     @property
     def stretch_squared(self) -> int:

@@ -29,17 +29,18 @@ Guarantees:
            q_r = w_r · Σ_cells |G·[x_r] − X_r| − b_r
 
        with integers X_r, w_r > 0 and b_r that are public, G = 2^8, and [x] the nearest number to x
-       from −L to L, L = 2^37. As |[x] − [y]| <= |x − y|, a unit changes Σ |G·[x_r] − X_r| by at
+       from −L to L, L = 2^53. As |[x] − [y]| <= |x − y|, a unit changes Σ |G·[x_r] − X_r| by at
        most c_r·G, whatever its rows are. It changes all scores at once, of all tables, and none by
        more than Δ = G·max_r c_r·w_r, over the candidates r. The candidate is drawn with
        P(r) ∝ e^(ε q_r/(2Δ)), which has a range of at most ε (see `exponential`): that asks for no
        more than a bound on each score's change.
     4. So each step is μ_i-GDP for adding or removing one unit with all its rows in all tables,
        given what came before, and μ_i² was spent. What all steps together are, `allowance` proves.
-    5. All is computed in integers. Nothing overflows in a choice, whatever the counts are: |X_r|
-       sums to at most 2^58, so that Σ |G·[x] − X| over a chunk of cells is at most
-       2^17·2^8·2^37 + 2^58 < 2^63; and what follows are Python integers. For measurements see
-       `measure.apply`.
+    5. All is computed in integers. Nothing overflows in a choice, whatever the counts are: with
+       |X_r| <= 2^62 in each cell, |G·[x] − X| is at most 2^61 + 2^62 < 2^63. Of these numbers the
+       upper bits and the lower 31 are added up apart, of a chunk of 2^17 cells at a time, so that
+       both sums are below 2^49; and what follows are Python integers. For measurements see
+       `narrow`. Sums that may have more than 64 bits are refused: nothing is asked of them.
     6. Which operations are done, and of which size, depends on what is public. Only drawing may
        take a time that depends on the scores (see `exponential`).
 """
@@ -58,15 +59,17 @@ from dpsql.errors import InternalError
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Gaussian
 from dpsql.measurement.exponential import exponential_mechanism, selection_cost
-from dpsql.measurement.measure import apply, check_measures, draw
+from dpsql.measurement.measure import check_measures
+from dpsql.measurement.narrow import Kept, arranged, measure_narrow
 from dpsql.measurement.randomness import RandomBits
 from dpsql.measurement.strategy import BlockStrategy
 
 GRID = 1 << 8
 """G: distances are taken from estimates that are rounded to multiples of 1/G."""
-LARGEST_COUNT = 1 << 37
-"""L: for a distance, counts that are larger are taken for this."""
-_LARGEST_SUM = 2.0**58
+LARGEST_COUNT = 1 << 53
+"""L: for a distance, counts that are larger are taken for this; floats don't tell them apart."""
+_LARGEST = 2.0**62
+_HALF_BITS = 31
 _CHUNK = 1 << 17
 """Cells that are compared at once; what they need then stays in the processor's cache."""
 
@@ -106,6 +109,8 @@ class GuardedCounts:
         self._contributions, self._bounds = counted.contributions, counted.bounds
         if any(type(n) is not int or n < 1 for n in (self._contributions, *self._bounds.values())):
             raise InternalError("a unit adds a whole number to what is counted, at least one")
+        if counted.above:
+            raise InternalError("rounds measure numbers of 64 bits")
         if counted.units:
             raise InternalError("rounds measure counts of rows, not of units")
         self._marginals = _summed(counted, asked)
@@ -113,7 +118,7 @@ class GuardedCounts:
         self._allowance, self._bits = allowance, bits
         self._distances: dict[Marginal, int] = {}
 
-    def measure(self, block: BlockStrategy) -> NDArray[np.int64]:
+    def measure(self, block: BlockStrategy) -> Kept:
         """Measure the one space of a block, with noise of its own.
 
         Raises:
@@ -126,9 +131,10 @@ class GuardedCounts:
         if block.of_units:
             raise InternalError("rounds measure counts of rows, not of units")
         check_measures(block, self._bounds)
-        exact = apply(block, self._counts(block.spaces[0]))
+        counts = self._counts(block.spaces[0])
+        arranged(block, counts)  # which refuses another shape, before anything is spent
         self._allowance.spend(self._contributions**2 * block.privacy_cost)
-        return exact + draw(block.law, exact.size, self._bits).reshape(exact.shape)
+        return measure_narrow(block, counts, None, self._bits)
 
     def compare(self, marginal: Marginal, estimate: NDArray[np.floating]) -> None:
         """Take note of how far a public estimate is from the exact marginal, and tell nobody.
@@ -143,7 +149,7 @@ class GuardedCounts:
         counts = self._counts(marginal)
         if estimate.shape != counts.shape:
             raise InternalError("an estimate has the wrong shape")
-        if not float(np.abs(estimate).sum(dtype=np.float64)) * GRID + estimate.size < _LARGEST_SUM:
+        if not float(np.abs(estimate).max(initial=0.0)) * GRID < _LARGEST:
             raise InternalError("an estimate is far too large")
         exact, near = counts.reshape(-1), estimate.reshape(-1)
         total = 0
@@ -151,7 +157,9 @@ class GuardedCounts:
             piece = slice(begin, begin + _CHUNK)
             rounded = np.rint(near[piece].astype(np.float64) * GRID).astype(np.int64)
             held = np.clip(exact[piece], -LARGEST_COUNT, LARGEST_COUNT)
-            total += int(np.abs(GRID * held - rounded).sum())
+            apart = np.abs(GRID * held - rounded)
+            total += int((apart >> _HALF_BITS).sum()) << _HALF_BITS
+            total += int((apart & (1 << _HALF_BITS) - 1).sum())
         self._distances[marginal] = total
 
     def choose(self, candidates: Sequence[Candidate], epsilon: Fraction) -> int:

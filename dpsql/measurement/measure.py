@@ -13,36 +13,34 @@ Guarantees:
        differences of what are not the totals of tables (see `differences`).
     2. Each space of a block is measured once, with noise of its own from a generator keyed for this
        release: y = B x + noise, drawn exactly from the block's law, where B x is computed in
-       integers. If a table has more than 2^31 rows, B x may wrap around modulo 2^64; as y is then
-       a function of (B x + noise) modulo 2^64, that is post-processing. Blocks whose entries need
-       more bits are measured in integers of any size, see `wide`.
-    3. The order, number and shape of the operations depend on the plan only, never on counts.
+       integers, exactly for all tables of fewer than 2^58 rows: in two words, see `narrow`; or, if
+       the entries of a block need more bits, in integers of any size, see `wide`.
+    3. The order, number and shape of the operations depend on the plan only, never on counts. How
+       many bits a noisy integer is kept in depends on it alone.
     4. Counts are not kept: `NoisyMeasurements` holds the noisy integers and the public plan.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.engines.base import Counted, Counts
 from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.differences import Difference, check_totals
-from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
-from dpsql.measurement.gaussian import rounded_gaussian
-from dpsql.measurement.laplace import discrete_laplace
+from dpsql.measurement.distributions import CoarseGaussian
+from dpsql.measurement.narrow import Kept, draw, kept_integers, measure_narrow
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.sums import MeasureFactor
 from dpsql.measurement.units import UnitFactor
-from dpsql.measurement.wide import arranged, measure_wide
+from dpsql.measurement.wide import measure_wide
 from dpsql.privacy import Ledger, Receipt
 from dpsql.workload.spread import SpreadRows
 
@@ -113,7 +111,7 @@ class NoisyMeasurements:
     """The noisy integers of one release. Everything made from them is post-processing."""
 
     certified: CertifiedPlan
-    values: Mapping[frozenset[str], NDArray[np.int64]]
+    values: Mapping[frozenset[str], Kept]
     """Residual space → measurements, of shape (measurements of the first factor, …); two tables →
     the difference of their totals, of shape (1,)."""
 
@@ -143,7 +141,7 @@ def measure(
     charged.use_up(marginals)
     bits = fresh_bits() if _bits is None else _bits
     spaces = {
-        frozenset(space): _measure_space(block, space, marginals, bits)
+        frozenset(space): measuring(block)(block, *counts_of(marginals, space), bits)
         for block in certified.blocks
         for space in block.spaces
     }
@@ -254,57 +252,26 @@ def _check_spreads(certified: Payable, kept: Sequence[SpreadRows]) -> None:
         raise InternalError("rows of a unit may agree in more attributes than is paid for")
 
 
-def _measure_space(
-    block: BlockStrategy,
-    space: tuple[str, ...],
-    marginals: Mapping[tuple[str, ...], Counts],
-    bits: RandomBits,
-) -> NDArray[np.int64]:
+def measuring(block: BlockStrategy) -> Callable[..., Kept]:
+    """Return how a block is measured: by the counts and their higher words, with random bits."""
+    return measure_wide if isinstance(block.law, CoarseGaussian) else measure_narrow
+
+
+def counts_of(marginals: Counted, space: tuple[str, ...]) -> tuple[Counts, Counts | None]:
+    """Return what was counted of a space, and the higher words if it has some."""
     counts = marginals.get(space)
     if counts is None:
         raise InternalError("a marginal is missing")
-    if isinstance(block.law, CoarseGaussian):
-        return measure_wide(block, counts, bits)
-    exact = apply(block, counts)
-    noise = draw(block.law, exact.size, bits)
-    # Array addition of int64 wraps around silently, which is what guarantee 2 needs.
-    return exact + noise.reshape(exact.shape)
+    return counts, marginals.above.get(space)
 
 
-def _measure_difference(
-    difference: Difference, marginals: Mapping[tuple[str, ...], Counts], bits: RandomBits
-) -> NDArray[np.int64]:
-    """Measure how many more rows one table has; exact as `apply` is, for up to 2^31 rows of each.
-
-    Either product is below 2^62 then, and neither is negative.
-    """
+def _measure_difference(difference: Difference, marginals: Counted, bits: RandomBits) -> Kept:
+    """Measure how many more rows one table has, in Python's integers: exact for any counts."""
     totals = [marginals.get((table,)) for table in difference.tables]
     if any(total is None or total.shape != (1,) for total in totals):
         raise InternalError("the total of a table is missing")
     first, second = (
-        np.asarray(total, dtype=np.int64) * np.int64(times)
+        int(np.asarray(total, dtype=np.int64)[0]) * times
         for total, times in zip(totals, difference.times, strict=True)
     )
-    return np.asarray(first - second + draw(difference.law, 1, bits))
-
-
-def draw(law: Law, count: int, bits: RandomBits) -> Counts:
-    """Draw independent integers of a law, exactly."""
-    if isinstance(law, Laplace):
-        return discrete_laplace(law.scale, count, bits)
-    if not isinstance(law, Gaussian):
-        raise InternalError("noise of this law does not fit 64 bits")
-    return rounded_gaussian(law.squared, count, bits)
-
-
-def apply(block: BlockStrategy, counts: Counts) -> NDArray[np.int64]:
-    """Return (⊗ factors) counts in int64, one factor at a time.
-
-    Nothing overflows for tables of up to 2^31 rows: a record lies in one cell, so each partial
-    sum is at most the product of the factors' largest entries, below 2^31, times the number of
-    rows. The largest entry of a `MeasureFactor` is what a record may add.
-    """
-    result = arranged(block, counts)
-    for axis, factor in enumerate(block.factors):
-        result = factor.apply(result, axis)
-    return np.ascontiguousarray(result)
+    return kept_integers([first - second + int(draw(difference.law, 1, bits)[0])], (1,))

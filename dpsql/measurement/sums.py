@@ -20,7 +20,7 @@ class MeasureFactor(IntegerFactor):
     where several tables are measured together, all that a unit has in them: then it adds the values
     of up to `rows` = r rows of one table here, and values of other tables elsewhere. So its norms
     are those of a column (rM): the magnitudes of what a record adds are together no more. M is its
-    largest entry: sums over 2^31 rows are below 2^31·M.
+    largest entry: sums over N rows are at most N·M.
     """
 
     kind = b"measure"
@@ -81,6 +81,11 @@ class MeasureFactor(IntegerFactor):
     def largest_column_sum(self) -> int:
         """The same sum, rM."""
         return self.change
+
+    @property
+    def largest_row_sum(self) -> int:
+        """Of its matrix: 1."""
+        return 1
 
     @property
     def content(self) -> bytes:

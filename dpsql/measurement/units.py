@@ -123,6 +123,11 @@ class UnitFactor(IntegerFactor):
         peak = (self._own + self.groups * self._all) // (4 * self._all)
         return max(map(self._sum, self._counts(peak, turn)))
 
+    @property
+    def largest_row_sum(self) -> int:
+        """The sum of the magnitudes that all rows have."""
+        return abs(self._own - self._all) + (self.groups - 1) * self._all
+
     def _counts(self, *near: int) -> set[int]:
         """Return m, and the whole numbers at some places and after them, up to m."""
         return {self._most, *(min(s, self._most) for at in near for s in (at, at + 1))}

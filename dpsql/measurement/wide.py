@@ -8,14 +8,16 @@ its basis. So a block may have entries of up to 62 bits in each factor. Then
 
     y = round((B x + round(N(0, σ²)))/2^s)
 
-is measured, with B x and the noise as integers without a width, and only y has to fit an int64.
+is measured, with B x and the noise as integers without a width. y is kept as in `narrow`.
 
 Guarantees:
     1. B x is exact, for any counts: products are FLINT's of integer matrices, and the rest is
-       arithmetic of Python's integers. Nothing wraps around.
+       arithmetic of Python's integers. Nothing wraps around. y would end at ±2^90, which is beyond
+       the answers of 2^58 rows: s leaves entries fewer than 32 bits.
     2. The noise is drawn exactly from its law, independently of counts, and it is added before
        anything is rounded off; what comes after is a function of noisy answers only.
-    3. The order and number of the operations depend on the plan and on the noise only.
+    3. The order and number of the operations depend on the plan and on the noise only; and as in
+       `narrow`, on y how it is kept.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ import numpy as np
 from flint import arb
 from numpy.typing import NDArray
 
+from dpsql.engines.base import LOW_BITS
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian
 from dpsql.measurement.factors import EvenFactor, IntegerFactor
+from dpsql.measurement.narrow import Kept, arranged, kept_integers
 from dpsql.measurement.randomness import RandomBits
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy.conversions import precision
@@ -44,31 +48,29 @@ _SPARE_BITS = 40
 _GUARD_BITS = 64
 _HELD = 2**20
 """Entries that are multiplied at a time."""
-_LARGEST = 2**63 - 1
 
 
-def measure_wide(block: BlockStrategy, counts: Counts, bits: RandomBits) -> Counts:
+def measure_wide(
+    block: BlockStrategy, counts: Counts, above: Counts | None, bits: RandomBits
+) -> Kept:
     """Measure one space of a block, with noise of its own.
 
     Args:
         block: with a `CoarseGaussian` law.
         counts: of shape `block.shape`.
+        above: the higher words of sums, see `Counted`; None if counts are all there is.
         bits: where the noise comes from.
 
     Returns:
-        The integers to be kept, of shape (measurements of the first factor, …). They would
-        saturate at ±(2^63 − 1).
+        The integers to be kept, of shape (measurements of the first factor, …).
     """
     if not isinstance(block.law, CoarseGaussian):
         raise InternalError("a block of narrow integers is measured in 64 bits")
-    exact = exact_answers(block, counts)
+    exact = exact_answers(block, counts, above)
     noise = wide_gaussian(block.law.squared, exact.size, bits)
     shift = block.law.shift
-    kept = [
-        max(-_LARGEST, min(_LARGEST, _round_off(int(a) + z, shift)))
-        for a, z in zip(exact.ravel().tolist(), noise, strict=True)
-    ]
-    return np.array(kept, dtype=np.int64).reshape(exact.shape)
+    pairs = zip(exact.ravel().tolist(), noise, strict=True)
+    return kept_integers([_round_off(int(a) + z, shift) for a, z in pairs], exact.shape)
 
 
 def _round_off(value: int, shift: int) -> int:
@@ -78,17 +80,12 @@ def _round_off(value: int, shift: int) -> int:
     return quotient + (twice > 0 or (twice == 0 and quotient % 2))
 
 
-def arranged(block: BlockStrategy, counts: Counts) -> Counts:
-    """Return counts with one axis for the cells of each factor, if they are those of a marginal."""
-    if counts.dtype != np.int64 or counts.shape != block.shape:
-        raise InternalError("a marginal has the wrong shape or type")
-    order = [axis for f in block.factors for axis in f.axes]
-    return counts.transpose(order).reshape([math.prod(f.shape) for f in block.factors])
-
-
-def exact_answers(block: BlockStrategy, counts: Counts) -> Wide:
+def exact_answers(block: BlockStrategy, counts: Counts, above: Counts | None = None) -> Wide:
     """Return (⊗ factors) counts in integers of any size."""
     result: Wide = arranged(block, counts).astype(object)
+    if above is not None:
+        high = arranged(block, above).astype(object)
+        result = (high << LOW_BITS) + (result & (1 << LOW_BITS) - 1)
     # Those first that leave the fewest numbers for the others.
     ratios = [f.measurements / math.prod(f.shape) for f in block.factors]
     for axis in sorted(range(len(ratios)), key=ratios.__getitem__):

@@ -29,6 +29,7 @@ from dpsql.errors import DpsqlError, InternalError
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.distributions import Law
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, IntegerFactor
+from dpsql.measurement.narrow import Kept
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.sources import Reading, Source
 from dpsql.planner.residuals.contexts import References
@@ -43,7 +44,9 @@ from dpsql.release.strategy_rows import (
     factor_row,
     law_of,
     malformed,
+    read,
     whole_of,
+    written,
     written_law,
 )
 from dpsql.schema.cuts import CUT_AT, DERIVED, lines_of
@@ -97,9 +100,9 @@ def encode(sources: Sequence[Source]) -> bytes:
         pl.Series(name, [getattr(row, name) for row in rows], dtype=dtype)
         for name, dtype in SCHEMA.items()
     ]
-    written = io.BytesIO()
-    pl.DataFrame(columns).write_parquet(written, compression="zstd", statistics=False)
-    return written.getvalue()
+    content = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(content, compression="zstd", statistics=False)
+    return content.getvalue()
 
 
 def _rows(number: int, source: Source) -> Iterator[ParquetRow]:
@@ -109,7 +112,7 @@ def _rows(number: int, source: Source) -> Iterator[ParquetRow]:
         for names in block.spaces:
             values = source.values[frozenset(names)]
             shape, law = list(values.shape), written_law(block.law)
-            yield ParquetRow(number, "space", i, list(names), [], shape, law, values.ravel())
+            yield ParquetRow(number, "space", i, list(names), [], shape, law, written(values))
         for factor in block.factors:
             yield factor_row(number, i, factor)
     references, nothing = References.of(source.references), np.zeros(0, dtype=np.int64)
@@ -283,19 +286,19 @@ def _reference(row: dict[str, Any], data: Ints) -> Reference:
 
 def _blocks(
     spaces: Rows, factors: Rows
-) -> tuple[tuple[BlockStrategy, ...], dict[frozenset[str], Ints]]:
+) -> tuple[tuple[BlockStrategy, ...], dict[frozenset[str], Kept]]:
     by_block: dict[int, list[IntegerFactor]] = defaultdict(list)
     for row, data in factors:
         by_block[row["block"]].append(factor_of(row, data))
     named: dict[int, list[tuple[str, ...]]] = defaultdict(list)
     laws: dict[int, Law] = {}
-    values: dict[frozenset[str], Ints] = {}
+    values: dict[frozenset[str], Kept] = {}
     for row, data in spaces:
         number, names, law = row["block"], tuple(row["names"]), law_of(row["number"])
         if frozenset(names) in values or laws.setdefault(number, law) != law:
             raise malformed()
         named[number].append(names)
-        values[frozenset(names)] = data.reshape(row["shape"])
+        values[frozenset(names)] = read(data, row["shape"])
     if set(named) != set(by_block):
         raise malformed()
     blocks = tuple(

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpsql.engines.base import LOW_BITS
 from dpsql.errors import ReleaseFormatError
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.differences import Difference
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace, Law
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor, IntegerFactor
+from dpsql.measurement.narrow import MOST_KEPT, Kept, kept_integers
 from dpsql.measurement.units import UnitFactor
 
 LAPLACE = "laplace "
@@ -28,6 +30,7 @@ UNITS = "units "
 """Stands before the three numbers of a strategy for counts of units: see `UnitFactor`."""
 MAX_DIGITS = 100
 """Of a number in decimal text: noise variances are below 2^300."""
+_LOW = (1 << LOW_BITS) - 1
 
 
 class ParquetRow(NamedTuple):
@@ -80,27 +83,51 @@ def factor_of(row: dict[str, Any], data: Ints) -> IntegerFactor:
     return DenseFactor(axes, shape, data.reshape(-1, math.prod(shape)))
 
 
+def written(noisy: Kept) -> Ints:
+    """Write noisy integers. If not all fit 64 bits, first the higher words of all, then the lower.
+
+    An integer is 2^28 times its higher word, and its lower one, which is from 0 to 2^28 − 1.
+    """
+    if noisy.dtype == np.int64:
+        return noisy.ravel().astype(np.int64)
+    values = noisy.ravel().tolist()
+    high = [value >> LOW_BITS for value in values]
+    return np.array(high + [value & _LOW for value in values], dtype=np.int64)
+
+
+def read(data: Ints, shape: Sequence[int]) -> Kept:
+    """Read what was `written`."""
+    if data.size != 2 * math.prod(shape) or not data.size:
+        return data.reshape(shape)
+    high, low = np.split(data, 2)
+    most = MOST_KEPT >> LOW_BITS
+    if low.min() < 0 or low.max() > _LOW or high.min() < -most or high.max() > most:
+        raise malformed()
+    pairs = zip(high.tolist(), low.tolist(), strict=True)
+    return kept_integers([(upper << LOW_BITS) + lower for upper, lower in pairs], shape)
+
+
 def difference_rows(
-    number: int, differences: Sequence[Difference], values: Mapping[frozenset[str], Ints]
+    number: int, differences: Sequence[Difference], values: Mapping[frozenset[str], Kept]
 ) -> Iterator[ParquetRow]:
     """Write differences of totals, with their noisy numbers."""
     for one in differences:
         times, most, law = list(one.times), list(one.rows), written_law(one.law)
-        noisy = values[one.space]
+        noisy = written(values[one.space])
         yield ParquetRow(number, "difference", -1, list(one.tables), times, most, law, noisy)
 
 
 def differences_of(
     rows: Rows,
-) -> tuple[tuple[Difference, ...], dict[frozenset[str], Ints]]:
+) -> tuple[tuple[Difference, ...], dict[frozenset[str], Kept]]:
     """Read differences of totals, with their noisy numbers."""
-    found: dict[Difference, Ints] = {}
+    found: dict[Difference, Kept] = {}
     for row, data in rows:
         (first, second), law = row["names"], law_of(row["number"])
         (a, b), (k, m) = row["axes"], row["shape"]
-        if not isinstance(law, Gaussian) or data.shape != (1,):
+        if not isinstance(law, Gaussian):
             raise malformed()
-        found[Difference((first, second), (a, b), (k, m), law)] = data
+        found[Difference((first, second), (a, b), (k, m), law)] = read(data, (1,))
     values = {difference.space: data for difference, data in found.items()}
     if len(values) < len(rows):
         raise malformed()

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-import numpy as np
-
 from dpsql.errors import ReleaseFormatError
 from dpsql.linalg.arrays import Ints
 from dpsql.measurement.differences import Difference
+from dpsql.measurement.narrow import Kept, kept_integers
 from dpsql.planner.reconstruction import tables
 from dpsql.planner.reconstruction.sources import Source, of_table
 from dpsql.request import digest
@@ -84,22 +83,22 @@ def _compared(
         wanted: digest → the table.
     """
     found = list(named)
-    halves: dict[tuple[Difference, bytes], dict[str, int]] = {}
+    halves: dict[tuple[Difference, int], dict[str, int]] = {}
     for number, own in enumerate(kept):
         for source in own:
             for difference in source.differences:
                 noisy = (source.values or {})[difference.space]
-                same = halves.setdefault((difference, noisy.tobytes()), {})
+                same = halves.setdefault((difference, int(noisy[0])), {})
                 same.setdefault(source.table, number)
-    for (difference, content), places in halves.items():
+    for (difference, value), places in halves.items():
         if places.keys() == difference.space and places.keys() <= wanted.keys():
             at = places[difference.tables[0]]
             names = {digest: of.name for digest, of in wanted.items()}
-            found[at] = _with(found[at], difference, names, np.frombuffer(content, dtype=np.int64))
+            found[at] = _with(found[at], difference, names, kept_integers([value], (1,)))
     return tuple(found)
 
 
-def _with(source: Source, difference: Difference, names: Mapping[str, str], noisy: Ints) -> Source:
+def _with(source: Source, difference: Difference, names: Mapping[str, str], noisy: Kept) -> Source:
     """Add a difference to what a source has, in other names."""
     first, second = difference.tables
     own = replace(difference, tables=(names[first], names[second]))

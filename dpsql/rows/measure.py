@@ -22,7 +22,8 @@ Guarantees:
     privacy either, as each marginal is paid for by what rows can change in it, whatever they
     change in others; and half a step for each group is far less than the noise.
 
-    A sum of v over n rows is at most n·d·bound, so for n <= 2^31 and bound < 2^31 V is below 2^62.
+    A sum of v over n rows is at most n·d·bound, so for bound < 2^31 V is below n·2^31, and two
+    words (`engines/cover.py`) hold it for n < 2^59. Of how many rows it is exact, an engine says.
 
 What w is, so that all engines add up the same numbers:
 

@@ -232,6 +232,7 @@ TRUSTED = (
     "measurement/gaussian.py",
     "measurement/randomness.py",
     "measurement/measure.py",
+    "measurement/narrow.py",
     "measurement/wide.py",
     "workload/spread.py",
     "rows/functions.py",

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import duckdb
 
 import dpsql
-from dpsql.measurement import measure
+from dpsql.measurement import narrow
 
 PACKAGE = Path(dpsql.__file__).parent
 SAMPLERS = {"rounded_gaussian": {"rho": 1}, "discrete_laplace": {"epsilon": 1, "delta": 0}}
@@ -27,7 +27,7 @@ SQL = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
 def frames(sampler: str) -> list[str]:
     """Return the frames below a public call when the first noise is drawn, outermost first."""
     found: list[str] = []
-    draw = getattr(measure, sampler)
+    draw = getattr(narrow, sampler)
 
     def look(*given):
         if not found:
@@ -41,7 +41,7 @@ def frames(sampler: str) -> list[str]:
         con.execute(TABLE).fetchall()
         mechanism = "laplace" if sampler == "discrete_laplace" else "querysmasher"
         budget = dpsql.Budget(**SAMPLERS[sampler])
-        with patch.object(measure, sampler, look):
+        with patch.object(narrow, sampler, look):
             dpsql.query(con, SQL, budget=budget, mechanism=mechanism)
     return found
 

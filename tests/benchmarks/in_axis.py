@@ -19,7 +19,7 @@ import numpy as np
 
 import dpsql
 from dpsql.linalg.subsets import subsets
-from dpsql.measurement.measure import apply
+from dpsql.measurement.narrow import apply
 from dpsql.planner.mechanisms.aim.estimates import LinearMarginals, residual_block, residual_of
 from dpsql.workload import Identity, Workload
 

@@ -8,7 +8,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.engines.cover import MAX_BLOCK_CELLS, MOST_SUM, cover, roll_up, tally
+from dpsql.engines.base import LOW_BITS
+from dpsql.engines.cover import (
+    MAX_BLOCK_CELLS,
+    MOST_SUM,
+    cover,
+    low_word,
+    roll_up,
+    roll_up_sums,
+    tally,
+    tally_sums,
+)
 
 NAMES = list("abcdef")
 
@@ -50,20 +60,41 @@ def test_a_row_is_in_one_cell_whatever_keys_are_found():
     assert tally((), np.array([0]), np.array([3])).tolist() == 3
 
 
-SUMS = st.one_of(st.integers(-MOST_SUM, MOST_SUM), st.sampled_from([-MOST_SUM, MOST_SUM, 0]))
+SUMS = st.one_of(
+    st.integers(-MOST_SUM, MOST_SUM),
+    st.integers(-(2**63), 2**63),
+    st.sampled_from([-MOST_SUM, MOST_SUM, MOST_SUM - 1, 2**62, 2**63, -(2**63) - 1, 0]),
+)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+def words(sums, shape):
+    """Sums in two words."""
+    high, low = [s >> LOW_BITS for s in sums], [s % 2**LOW_BITS for s in sums]
+    return tuple(np.array(word, dtype=np.int64).reshape(shape) for word in (high, low))
+
+
+def numbers(sums):
+    """What is in two words."""
+    high, low = sums
+    assert low.min() >= 0
+    assert low.max() < 2**LOW_BITS
+    return (high.astype(object) * 2**LOW_BITS + low).ravel().tolist()
+
+
+def between(sum_):
+    return min(max(sum_, -MOST_SUM), MOST_SUM)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(SUMS, min_size=6, max_size=6), st.integers(0, 5), st.integers(-(2**31), 2**31))
-def test_sums_end_where_63_bits_do_and_no_row_moves_them_by_more_than_it_adds(sums, cell, value):
-    """Added up modulo 2^64, a row could move a sum by 2^64."""
+def test_sums_end_where_91_bits_do_and_no_row_moves_them_by_more_than_it_adds(sums, cell, value):
+    """Added up modulo a power of two, a row could move a sum by that."""
     wanted = [("a", "m"), ("m", "b"), ("m",)]
 
     def rolled(of):
-        table = np.array(of, dtype=np.int64).reshape(2, 3, 1)
-        return roll_up(wanted, {("a", "b"): table[..., 0], ("a", "b", "m"): table}, {"m"})
+        return roll_up_sums(wanted, {("a", "b", "m"): words(of, (2, 3, 1))}, {"m"})
 
-    moved = [min(max(s + value * (i == cell), -MOST_SUM), MOST_SUM) for i, s in enumerate(sums)]
+    moved = [between(s + value * (i == cell)) for i, s in enumerate(sums)]
     before, after = rolled(sums), rolled(moved)
     ends = (
         [sum(sums[:3]), sum(sums[3:])],
@@ -71,16 +102,39 @@ def test_sums_end_where_63_bits_do_and_no_row_moves_them_by_more_than_it_adds(su
         [sum(sums)],
     )
     for marginal, exact in zip(wanted, ends, strict=True):
-        inside = [min(max(total, -MOST_SUM), MOST_SUM) for total in exact]
-        assert before[marginal].ravel().tolist() == inside
-        other = after[marginal].ravel().tolist()
+        inside = [between(total) for total in exact]
+        assert numbers(before[marginal]) == inside
+        other = numbers(after[marginal])
         apart = [abs(x - y) for x, y in zip(inside, other, strict=True)]
         assert sorted(apart)[:-1] == [0] * (len(apart) - 1)
         assert max(apart) <= abs(value)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(SUMS, max_size=9))
 def test_what_has_one_key_is_added_up_without_a_wrap(sums):
-    found = tally((2,), np.ones(len(sums), dtype=np.int64), np.array(sums, dtype=np.int64))
-    assert found.tolist() == [0, min(max(sum(sums), -MOST_SUM), MOST_SUM)]
+    found = tally_sums((2,), np.ones(len(sums), dtype=np.int64), words(sums, (len(sums),)))
+    assert numbers(found) == [0, between(sum(sums))]
+
+
+def test_as_many_sums_as_fit_are_added_up_without_a_wrap():
+    cells = 2**20
+    for most in (MOST_SUM, -MOST_SUM, 2**70 - 1):
+        found = roll_up_sums([("m",)], {("a", "m"): words([most] * cells, (cells, 1))}, {"m"})
+        assert numbers(found["m",]) == [between(most * cells)]
+
+
+def test_sums_of_64_bits_are_their_low_words():
+    sums = [0, -1, 2**63 - 1, -(2**63), 2**28, -(2**28) - 1]
+    assert low_word(words(sums, (6,))).tolist() == sums
+
+
+def test_counts_of_any_size_are_added_up_as_they_are():
+    large = 2**53 + 1
+    counts = np.array([[large, 1], [0, 2**61]])
+    found = roll_up([("a",), ("b",), ()], {("a", "b"): counts})
+    assert found["a",].tolist() == [large + 1, 2**61]
+    assert found["b",].tolist() == [large, 2**61 + 1]
+    assert int(found[()]) == 2**61 + large + 1
+    keys = np.array([1, 0, 1])
+    assert tally((2,), keys, np.array([large, 3, large])).tolist() == [3, 2 * large]

@@ -10,7 +10,10 @@ import duckdb
 import numpy as np
 import pytest
 
+from dpsql.engines.base import LOW_BITS
+from dpsql.engines.duckdb.coding import words_of
 from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.sums import RowSum
 from dpsql.errors import InternalError, UnsupportedSqlError
 from dpsql.rows.expression import RowColumn, columns
 from dpsql.rows.measure import RowMeasure, measure
@@ -298,3 +301,40 @@ def test_names_of_columns_do_not_meet_those_of_the_scan():
         assert found["u_k0", "n", "s"].ravel().nonzero()[0].tolist() == [0 * 4 + 0]
         assert found["u_k0", "n", "s"].sum() == 1 / step
         assert found["m0", "u_x0", "s"].sum() == 1 / step
+
+
+EDGES = [2**b + e for b in (28, 31, 53, 62, 63, 64, 84, 90) for e in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("most", [*EDGES, 2**120])
+def test_both_words_of_a_sum_are_exact_and_end_where_they_must(most):
+    """Whatever the sum of a group is: DuckDB's integers of 128 bits hold more."""
+    con, ends = duckdb.connect(), 2**90
+    high, low = words_of(RowSum.made(MEASURES["one"]), "m", "c")
+    for exact in (most, -most):
+        found = con.execute(f"SELECT {high}, {low} FROM (SELECT '{exact}'::HUGEINT AS m, 0 AS c)")
+        assert [str(type_) for _, type_, *_ in found.description] == ["BIGINT", "BIGINT"]
+        inside = min(max(exact, -ends), ends)
+        assert found.fetchone() == (inside >> LOW_BITS, inside % 2**LOW_BITS)
+    missing = con.execute(f"SELECT {high}, {low} FROM (SELECT NULL::HUGEINT AS m, 0 AS c)")
+    assert missing.fetchone() == (0, 0)
+
+
+@pytest.mark.parametrize("times", [2**33 + 1, 2**40 + 3, 2**60 - 1])
+def test_sums_that_64_bits_do_not_hold_come_in_two_words(rows, times):
+    """As if each row stood for many."""
+    plain = RowSum.total
+
+    def many(self, summed, count):
+        return f"({plain(self, summed, count)} * '{times}'::HUGEINT)"
+
+    with patch.object(RowSum, "total", many):
+        counted = DuckDBEngine(stored(rows)).marginals(table(), WANTED, measures=MEASURES)
+    sums = [marginal for marginal in WANTED if not MEASURES.keys().isdisjoint(marginal)]
+    assert set(counted.above) == set(sums)
+    for marginal in sums:
+        exact = added(rows, marginal).astype(object) * times
+        np.testing.assert_array_equal(counted.above[marginal], exact >> LOW_BITS)
+        wrapped = (exact + 2**63) % 2**64 - 2**63
+        np.testing.assert_array_equal(counted[marginal], wrapped.astype(np.int64))
+    assert max(abs(added(rows, ("l", "w")).astype(object) * times).ravel()) > 2**45

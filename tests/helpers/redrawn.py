@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from unittest.mock import patch
 
@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpsql
-from dpsql.measurement.measure import NoisyMeasurements, _measure_space, apply
+from dpsql.engines.base import Counted
+from dpsql.measurement.measure import NoisyMeasurements, counts_of, measuring
+from dpsql.measurement.narrow import apply
 from dpsql.measurement.randomness import RandomBits
 from dpsql.release.build import from_plan
 from dpsql.session import tasks
@@ -25,7 +27,7 @@ class Redrawn:
     """A plan with the exact counts that it measures: noise can be drawn again and again."""
 
     given: tuple
-    marginals: Mapping
+    marginals: Counted
 
     @classmethod
     def of(cls, con: duckdb.DuckDBPyConnection, script, **how) -> Redrawn:
@@ -38,7 +40,7 @@ class Redrawn:
             return from_plan(*given)
 
         def look(charged, marginals):
-            found["marginals"] = {key: np.array(value) for key, value in marginals.items()}
+            found["marginals"] = marginals
             return measure(charged, marginals)
 
         with patch.object(tasks, "from_plan", keep), patch.object(tasks, "measure", look):
@@ -55,7 +57,7 @@ class Redrawn:
         """Measure the plan with noise from some bits."""
         return self._release(
             {
-                frozenset(space): _measure_space(block, space, self.marginals, bits)
+                frozenset(space): measuring(block)(block, *counts_of(self.marginals, space), bits)
                 for block in self._blocks
                 for space in block.spaces
             }

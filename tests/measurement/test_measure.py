@@ -12,8 +12,9 @@ import pytest
 from dpsql.engines.base import Counted
 from dpsql.engines.cover import roll_up
 from dpsql.errors import InternalError, LedgerError
-from dpsql.measurement import measure as module
-from dpsql.measurement.measure import ChargedPlan, apply, measure
+from dpsql.measurement import narrow as module
+from dpsql.measurement.measure import ChargedPlan, measure
+from dpsql.measurement.narrow import apply
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget, Ledger
 from dpsql.release.marginals import reconstruct

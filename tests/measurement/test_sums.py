@@ -16,7 +16,8 @@ from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import CoarseGaussian, Gaussian, Laplace
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
-from dpsql.measurement.measure import apply, measure
+from dpsql.measurement.measure import measure
+from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.sums import MeasureFactor
 from dpsql.measurement.wide import exact_answers

@@ -18,7 +18,8 @@ from dpsql.measurement.certify import CertifiedPlan, spent
 from dpsql.measurement.distributions import Gaussian, Laplace
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IdentityFactor
 from dpsql.measurement.guarded import GuardedCounts
-from dpsql.measurement.measure import apply, measure
+from dpsql.measurement.measure import measure
+from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.sums import MeasureFactor
 from dpsql.measurement.units import UnitFactor

@@ -12,7 +12,7 @@ from scipy import stats
 from dpsql.errors import InternalError
 from dpsql.measurement.distributions import WIDE_VARIANCE_BITS, CoarseGaussian, Gaussian
 from dpsql.measurement.factors import WIDE_BITS, CenteredFactor, DenseFactor, IdentityFactor
-from dpsql.measurement.measure import apply, draw
+from dpsql.measurement.narrow import apply, draw
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.measurement.wide import _round_off, exact_answers, measure_wide, wide_gaussian
 from tests.helpers.seeded import SeededBits
@@ -226,7 +226,9 @@ def test_measurements_are_unbiased_and_vary_as_stated():
     counts = np.array([7, 5])
     exact = int(exact_answers(block, counts)[0])
     bits = SeededBits(1)
-    drawn = [int(measure_wide(block, counts, bits)[0]) * law.unit - exact for _ in range(6000)]
+    drawn = [
+        int(measure_wide(block, counts, None, bits)[0]) * law.unit - exact for _ in range(6000)
+    ]
     sample = np.array([float(d) for d in drawn])
     assert abs(sample.mean()) < 5 * math.sqrt(law.variance / 6000)
     assert abs(np.square(sample).mean() / law.variance - 1) < 5 * math.sqrt(2 / 6000)
@@ -236,16 +238,37 @@ def test_measurements_are_unbiased_and_vary_as_stated():
 def test_each_arithmetic_takes_its_own_laws():
     narrow = BlockStrategy((("a",),), (IdentityFactor((0,), (2,), 1),), Gaussian(10))
     with pytest.raises(InternalError, match="narrow"):
-        measure_wide(narrow, np.array([1, 2]), SeededBits(0))
+        measure_wide(narrow, np.array([1, 2]), None, SeededBits(0))
     with pytest.raises(InternalError, match="64 bits"):
         draw(LAW, 1, SeededBits(0))
     with pytest.raises(InternalError, match="shape"):
         exact_answers(narrow, np.array([1, 2, 3]))
 
 
-def test_what_is_kept_would_saturate():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_kept_would_end_where_no_table_gets(sign):
     factor = DenseFactor((0,), (1,), np.array([[2**61]]))
     block = BlockStrategy((("a",),), (factor,), CoarseGaussian(2**60, 20))
-    counts = np.array([2**62])
-    assert measure_wide(block, counts, SeededBits(0)).tolist() == [2**63 - 1]
-    assert measure_wide(block, -counts, SeededBits(0)).tolist() == [-(2**63) + 1]
+    counts = np.array([sign * 2**62])
+    assert measure_wide(block, counts, None, SeededBits(0)).tolist() == [sign * 2**90]
+    (near,) = measure_wide(block, counts >> 20, None, SeededBits(0)).tolist()
+    assert 0 < abs(near - sign * 2**83) < 2**13
+    (small,) = measure_wide(block, counts >> 42, None, SeededBits(0))
+    assert type(small) is np.int64
+
+
+def test_sums_in_two_words_are_exact():
+    """Also of the blocks whose entries have more than 31 bits."""
+    block = wide_block(0)
+    high = np.random.default_rng(3).integers(-(2**56), 2**56, block.shape)
+    low = np.random.default_rng(4).integers(0, 2**28, block.shape)
+    # What stands in a marginal is known modulo 2^64, of which the last 28 bits are looked at.
+    found = exact_answers(block, (high << 28) + low, high)
+    sums = high.astype(object) * 2**28 + low
+    order = [axis for factor in block.factors for axis in factor.axes]
+    expected = sums.transpose(order).reshape([math.prod(f.shape) for f in block.factors])
+    for axis, factor in enumerate(block.factors):
+        matrix = factor.matrix.astype(object)
+        expected = np.moveaxis(np.tensordot(matrix, expected, (1, axis)), 0, axis)
+    assert found.tolist() == expected.tolist()
+    assert max(map(abs, expected.ravel())) > 2**100

@@ -11,7 +11,7 @@ from dpsql.errors import DpsqlError, InternalError, ResourceLimitError
 from dpsql.measurement.certify import CertifiedPlan
 from dpsql.measurement.distributions import VARIANCE_BITS, CoarseGaussian, Gaussian
 from dpsql.measurement.factors import ENTRY_BITS, DenseFactor
-from dpsql.measurement.measure import apply
+from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.querysmasher import plan
 from dpsql.privacy import Budget

@@ -12,7 +12,7 @@ from dpsql.errors import InternalError
 from dpsql.measurement.certify import CertifiedPlan, privacy_cost
 from dpsql.measurement.distributions import Gaussian, Laplace
 from dpsql.measurement.factors import CenteredFactor, DenseFactor
-from dpsql.measurement.measure import draw
+from dpsql.measurement.narrow import draw
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.privacy import Budget
 from dpsql.privacy.pure import mu_squared_of_pure

@@ -117,6 +117,35 @@ def test_extreme_numbers():
         assert all((v == number).all() for v in again.values.values())
 
 
+@pytest.mark.parametrize("numbers", [[2**63, 0], [-(2**63) - 1, 5], [2**90, -(2**90)]])
+def test_integers_of_more_than_64_bits(numbers):
+    """They are written in two words, and those that fit are written as ever."""
+    from dataclasses import replace
+
+    (source,) = decode(encode(released("total").sources[:1]))
+    values = {k: np.resize(np.array(numbers, object), v.shape) for k, v in source.values.items()}
+    content = encode((replace(source, values=values),))
+    (again,) = decode(content)
+    for names, kept in values.items():
+        held = again.values[names].ravel().tolist()
+        assert held == kept.ravel().tolist()
+        assert all(type(value) is int for value in held)
+    frame = pl.read_parquet(io.BytesIO(content))
+    data = frame.filter(pl.col("kind") == "space")["data"].to_list()
+    assert [len(of) for of in data] == [2 * v.size for v in values.values()]
+
+
+@pytest.mark.parametrize(
+    "words", [[0, 2**28], [0, -1], [2**63 - 1, 0], [-(2**63), 0], [2**62 + 2, 0], [1, 2, 3]]
+)
+def test_words_that_no_integer_has_are_refused(words):
+    content = encode(released("total").sources[:1])
+    frame = pl.read_parquet(io.BytesIO(content))
+    space = pl.col("kind") == "space"
+    forged = pl.when(space).then(pl.lit(words, dtype=pl.List(pl.Int64))).otherwise(pl.col("data"))
+    refused(written(frame.with_columns(forged.alias("data"))))
+
+
 def test_what_was_only_planned_is_not_written():
     from dpsql.planner.reuse.planning import source_of
 

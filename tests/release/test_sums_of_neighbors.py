@@ -21,7 +21,8 @@ from dpsql.engines.duckdb.engine import Scan
 from dpsql.errors import DpsqlError, ExecutionError
 from dpsql.measurement import certify
 from dpsql.measurement.distributions import CoarseGaussian, Laplace
-from dpsql.measurement.measure import NoisyMeasurements, apply
+from dpsql.measurement.measure import NoisyMeasurements
+from dpsql.measurement.narrow import apply
 from dpsql.measurement.wide import exact_answers
 from dpsql.session import tasks
 from tests.helpers.random_sums import MECHANISMS, RandomSums, connect, fill, odd_rows, schema

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.hints import for_command
-from dpsql.measurement.measure import apply, measure
+from dpsql.measurement.measure import measure
+from dpsql.measurement.narrow import apply
 from dpsql.planner.mechanisms import querysmasher
 from dpsql.polars_namespace import PrivateFrame
 from dpsql.release.marginals import reconstruct

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.engines import several
 from dpsql.engines.duckdb.engine import Scan
 from dpsql.errors import ExecutionError, InternalError, UndeterminedError
-from dpsql.measurement import guarded
+from dpsql.measurement import guarded, narrow
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.guarded import GuardedCounts
 from dpsql.planner.mechanisms.aim.rounds import Estimates
@@ -277,7 +277,7 @@ class Seen:
 
     def measure(self, counts, block):
         before = counts._allowance.spent
-        with patch.object(guarded, "draw", lambda law, n, bits: np.zeros(n, dtype=np.int64)):
+        with patch.object(narrow, "draw", lambda law, n, bits: np.zeros(n, dtype=np.int64)):
             exact = MEASURE(counts, block)
         self.asked.append((block.spaces, block.law, [f.content for f in block.factors]))
         self.exact.append((exact.astype(object), block.law.width))

@@ -13,7 +13,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.measurement import measure as measuring
-from dpsql.measurement.measure import apply
+from dpsql.measurement.narrow import apply
 from dpsql.planner.reconstruction.sources import Source, splits
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.requery import answers_of

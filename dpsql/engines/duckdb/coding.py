@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpsql.engines.base import Keys, Marginal, Merged, cells_counted, columns_read
+from dpsql.engines.base import LOW_BITS, Keys, Marginal, Merged, cells_counted, columns_read
 from dpsql.engines.cover import MOST_SUM
 from dpsql.engines.duckdb.columns import CodedColumn, Parameters, call, whole
 from dpsql.engines.duckdb.sums import RowSum
@@ -103,12 +103,17 @@ class Coding:
         return columns_read(self.table, names, measures, self.keys)
 
 
-def total_of(value: RowSum, summed: str, count: str) -> str:
-    """Write the sum of a measure over the rows of a cell, which never fails.
+def words_of(value: RowSum, summed: str, count: str) -> tuple[str, str]:
+    """Write both words of the sum of a measure over the rows of a cell; neither ever fails.
 
-    It is brought between ±2^62: where it isn't there already, of more than 2^31 rows, that costs
+    It is brought between ±2^90: where it isn't there already, of more than 2^59 rows, that costs
     accuracy and not privacy, because two sums that differ by d differ by d at most then (see
-    `cover.py`).
+    `cover.py`). Then 2^90 is put to it, so that nothing is negative; of the higher word it is taken
+    off again.
     """
-    low, high = whole(-MOST_SUM), whole(MOST_SUM)
-    return f"{call('least', call('greatest', value.total(summed, count), low), high)}::BIGINT"
+    ends = whole(-MOST_SUM), whole(MOST_SUM)
+    total = call("least", call("greatest", value.total(summed, count), ends[0]), ends[1])
+    positive = call("+", total, whole(MOST_SUM))
+    high = call("-", call(">>", positive, whole(LOW_BITS)), whole(MOST_SUM >> LOW_BITS))
+    low = call("&", positive, whole((1 << LOW_BITS) - 1))
+    return f"{high}::BIGINT", f"{low}::BIGINT"

@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.engines.base import (
     Counted,
@@ -29,10 +30,11 @@ from dpsql.engines.base import (
     Merged,
     Step,
     Units,
+    Words,
 )
-from dpsql.engines.cover import cover, roll_up, tally
+from dpsql.engines.cover import cover, low_word, roll_up, roll_up_sums, tally, tally_sums
 from dpsql.engines.duckdb.bounded import KEPT, kept_rows
-from dpsql.engines.duckdb.coding import Coding, total_of
+from dpsql.engines.duckdb.coding import Coding, words_of
 from dpsql.engines.duckdb.columns import Parameters, call, source_of, whole
 from dpsql.engines.duckdb.fetching import fetch
 from dpsql.engines.duckdb.settings import quiet_and_fast
@@ -166,24 +168,35 @@ class DuckDBCounting(Counting):
     def run(self) -> Counted:
         """Count the marginals that were prepared, on one snapshot; see `Counting.run`."""
         counted: dict[Marginal, Counts] = {}
+        summed: dict[Marginal, Words] = {}
         with self.engine.snapshot():
             for done, scan in enumerate(self.needed, start=1):
-                counted |= scan.run(self.engine.con)
+                counts, sums = scan.run(self.engine.con)
+                counted, summed = counted | counts, summed | sums
                 if self.engine.on_step is not None:
                     self.engine.on_step(done, len(self.needed))
             for origin in origins(self.table):
                 origin.check_unchanged()
-        apart = self.bounds.keys() | self.units.keys()
-        sums = roll_up(self.wanted, counted, apart)
-        return Counted(sums, self.table.contributions, self.bounds, self.units, self.spreads)
+        measured = [m for m in self.wanted if not self.bounds.keys().isdisjoint(m)]
+        words = roll_up_sums(measured, summed, self.bounds.keys())
+        rest = [m for m in self.wanted if m not in words]
+        return Counted(
+            roll_up(rest, counted, self.units.keys())
+            | {marginal: low_word(sums) for marginal, sums in words.items()},
+            self.table.contributions,
+            self.bounds,
+            self.units,
+            self.spreads,
+            above={marginal: high for marginal, (high, _) in words.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One statement that counts blocks, as rows of (block, key, n, m0, m1, …).
+    """One statement that counts blocks, as rows of (block, key, n, m0, h0, m1, h1, …).
 
-    Keys are mixed-radix, n is the number of rows in that cell, and m0, m1, … are sums of their
-    values of measures.
+    Keys are mixed-radix, n is the number of rows in that cell, and 2^28·h0 + m0, … are sums of
+    their values of measures.
     """
 
     sql: str
@@ -213,26 +226,34 @@ class Scan:
         if not bound:  # outside the handler: a parameter may be a label that was only declared
             raise InternalError("DuckDB refuses a counting statement; nothing was charged")
 
-    def run(self, con: duckdb.DuckDBPyConnection) -> dict[Marginal, Counts]:
-        """Run the statement; return the rows of each cell, by block."""
+    def run(
+        self, con: duckdb.DuckDBPyConnection
+    ) -> tuple[dict[Marginal, Counts], dict[Marginal, Words]]:
+        """Run the statement; return the rows of each cell, by block, and the sums."""
         found = con.execute(self.sql, list(self.parameters)).fetchnumpy()
         blocks = np.ma.filled(found["block"], -1).astype(np.int64)
         keys = np.ma.filled(found["key"], -1).astype(np.int64)
         counted: dict[Marginal, Counts] = {}
+        summed: dict[Marginal, Words] = {}
         for number, (block, shape) in enumerate(self.shapes.items()):
             here = blocks == number
-            columns: list[tuple[str, Marginal]] = [("n", block)]
-            columns += [(f"m{i}", (*block, m)) for i, m in enumerate(self.measures.get(block, ()))]
-            for column, marginal in columns:
-                added = np.ma.filled(found[column], 0).astype(np.int64)
-                of = shape if marginal == block else (*shape, 1)
-                counted[marginal] = tally(of, keys[here], added[here])
-            for name in self.truths.keys() & self.measures.get(block, ()):
-                true = counted[*block, name]
+
+            def read(column: str, here: NDArray[np.bool_] = here) -> Counts:
+                """Return a column of BIGINTs, of the rows of this block."""
+                return np.ma.filled(found[column], 0)[here].astype(np.int64)
+
+            counted[block] = tally(shape, keys[here], read("n"))
+            for i, name in enumerate(self.measures.get(block, ())):
+                words = read(f"h{i}"), read(f"m{i}")
+                sums = tally_sums((*shape, 1), keys[here], words)
+                if name not in self.truths:
+                    summed[*block, name] = sums
+                    continue
+                true = low_word(sums)
                 both = [counted[block][..., None] - true, true]
                 cells = both if self.truths[name] else both[::-1]
                 counted[*block, name] = np.concatenate(cells, axis=-1)
-        return counted
+        return counted, summed
 
 
 def scans(
@@ -364,9 +385,9 @@ def _count(
         added.append(f"system.main.sum({value.added(x)}) AS m{i}")
         if value.of.offset:
             added.append(f"system.main.count({value.present(x)}) AS c{i}")
-    totals = [total_of(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
-    shown = "".join(f", {total} AS m{i}" for i, total in enumerate(totals))
-    shown += "".join(f", 0 AS m{i}" for i in range(len(totals), width))
+    words = [words_of(value, f"m{i}", f"c{i}") for i, value in enumerate(measures.values())]
+    words += [("0", "0")] * (width - len(words))
+    shown = "".join(f", {low} AS m{i}, {high} AS h{i}" for i, (high, low) in enumerate(words))
     rows = f"SELECT {', '.join([*stored, *computed, *map(quoted_name, sorted(again))]) or '0'}"
     by = f"GROUP BY {', '.join(aliases)}" if keys else ""
     return (

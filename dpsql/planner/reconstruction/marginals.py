@@ -33,11 +33,12 @@ from functools import cached_property, partial
 import numpy as np
 
 from dpsql.errors import InternalError
-from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.labeled import LabeledArray
 from dpsql.linalg.structures import Exchangeable
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
+from dpsql.measurement.narrow import Kept
 from dpsql.planner.reconstruction.base import Aligned, Missing, Reconstruction, touched_by
 from dpsql.planner.reconstruction.measured import MeasuredFactor, Noisy, Space, Values
 from dpsql.planner.reconstruction.residual import ResidualReconstruction
@@ -316,9 +317,9 @@ class PooledReconstruction(ResidualReconstruction):
         return total
 
 
-def _inside(cells: _Cells, names: Sequence[str], noisy: Ints) -> Array:
+def _inside(cells: _Cells, names: Sequence[str], noisy: Kept) -> Array:
     """Return the estimate of a marginal inside a measured one."""
-    counts = LabeledArray.of(cells.attributes, cells.sizes, noisy / cells.scale)
+    counts = LabeledArray.of(cells.attributes, cells.sizes, noisy.astype(np.float64) / cells.scale)
     return np.atleast_1d(counts.project(names))
 
 

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.matrices import StructuredMatrix
+from dpsql.measurement.narrow import Kept
 from dpsql.measurement.strategy import BlockStrategy
 
 
@@ -82,7 +83,7 @@ class Space:
         """Return one of the spaces that a block measures."""
         return cls(attributes, block.factors, block.law.variance, float(block.law.unit))
 
-    def read(self, kept: Ints) -> Array:
+    def read(self, kept: Kept) -> Array:
         """Return noisy measurements from the integers that are kept of them."""
         return kept.astype(np.float64) * self.unit
 
@@ -102,7 +103,7 @@ class OnlyIn(dict[Space, Array]):
         return np.zeros([factor.measurements for factor in space.factors])
 
 
-Noisy = Mapping[frozenset[str], Ints]
+Noisy = Mapping[frozenset[str], Kept]
 """Attribute set → noisy integers, of shape (measurements of the first factor, …)."""
 
 

@@ -20,8 +20,9 @@ from typing import Protocol
 import numpy as np
 
 from dpsql.errors import InternalError
-from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.arrays import Array
 from dpsql.measurement.differences import Difference
+from dpsql.measurement.narrow import Kept
 from dpsql.planner.reconstruction.base import (
     LARGE,
     Aligned,
@@ -71,7 +72,7 @@ class PartedReconstruction(Reconstruction):
             found |= part.values(without_axis(noisy, measure, self._measures))
         return self.moved(found, [noisy[difference.space] for difference in self.differences])
 
-    def moved(self, values: Values, measured: Sequence[Ints]) -> Values:
+    def moved(self, values: Values, measured: Sequence[Kept]) -> Values:
         """Add to what answers are made of how much the measured differences move totals."""
         moves = self._totals.moves(values, measured)
         return {**values, **{self._moves[name]: np.array(by) for name, by in moves.items()}}

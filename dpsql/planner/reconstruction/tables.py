@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from dpsql.linalg.arrays import Ints
 from dpsql.measurement.differences import Difference
+from dpsql.measurement.narrow import Kept
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.measured import Noisy
 from dpsql.planner.reconstruction.sources import RESIDUALS, Source, without_axis
@@ -112,7 +112,7 @@ def _named(source: Source, table: UnitTable) -> Source:
     return replace(_renamed(source, table.attribute), rows=table.rows)
 
 
-def _with_axis(source: Source, measure: str) -> dict[frozenset[str], Ints]:
+def _with_axis(source: Source, measure: str) -> dict[frozenset[str], Kept]:
     return {names | {measure}: y[..., None] for names, y in (source.values or {}).items()}
 
 

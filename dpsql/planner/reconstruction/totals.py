@@ -24,8 +24,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.arrays import Array
 from dpsql.measurement.differences import Difference
+from dpsql.measurement.narrow import Kept
 from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.measured import Values
 from dpsql.workload import Family
@@ -76,7 +77,7 @@ class Totals:
         signed = {name: of if name == first else -of for name, of in times.items()}
         return [signed.get(name, 0) / sd for name in self.tables]
 
-    def moves(self, values: Values, measured: Sequence[Ints]) -> dict[str, float]:
+    def moves(self, values: Values, measured: Sequence[Kept]) -> dict[str, float]:
         """Return by how much each total moves, as a part of its variance.
 
         Args:

@@ -11,12 +11,13 @@ import pytest
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
 from dpsql.measurement import guarded as module
+from dpsql.measurement import narrow
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.distributions import Laplace
 from dpsql.measurement.exponential import selection_cost
 from dpsql.measurement.factors import DenseFactor
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
-from dpsql.measurement.measure import apply
+from dpsql.measurement.narrow import apply
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim.estimates import residual_block
 from dpsql.planner.reconstruction.sources import of_measure
@@ -45,7 +46,7 @@ def block(price=Fraction(1), attributes=("a", "b")):
 
 def test_a_measurement_is_exact_counts_plus_its_noise(monkeypatch):
     laws = []
-    monkeypatch.setattr(module, "draw", lambda law, n, bits: laws.append(law) or np.arange(n))
+    monkeypatch.setattr(narrow, "draw", lambda law, n, bits: laws.append(law) or np.arange(n))
     counts, allowance = guard()
     measured = counts.measure(block())
     assert laws == [block().law]
@@ -75,7 +76,7 @@ def test_the_price_is_noted_before_anything_is_drawn(monkeypatch):
     counts, allowance = guard()
     counts.compare(("a",), np.zeros(3))
     seen = []
-    monkeypatch.setattr(module, "draw", lambda *a: seen.append(allowance.spent) or np.zeros(6, int))
+    monkeypatch.setattr(narrow, "draw", lambda *a: seen.append(allowance.spent) or np.zeros(6, int))
     monkeypatch.setattr(
         module, "exponential_mechanism", lambda *a: seen.append(allowance.spent) or 0
     )
@@ -306,13 +307,30 @@ def test_scores_of_several_tables_differ_within_the_sensitivity(monkeypatch, hea
 
 def test_counts_of_any_size_keep_scores_within_the_sensitivity():
     """What is too large for the grid is taken for the largest, so that nothing overflows."""
-    for value in (2**37, 2**40, 2**62, -(2**63)):
+    for value in (2**37, 2**52, 2**53, 2**54, 2**62, -(2**63)):
         counts, _ = guard(np.full((3, 2), value))
         counts.compare(("a", "b"), np.zeros((3, 2)))
-        assert counts._distances[("a", "b")] == 6 * GRID * 2**37
-    near, _ = guard(np.array([[2**37 - 1, 2**37], [2**37 + 1, 0], [0, -3]]))
+        assert counts._distances[("a", "b")] == 6 * GRID * min(abs(value), 2**53)
+    near, _ = guard(np.array([[2**53 - 1, 2**53], [2**53 + 1, 0], [0, -3]]))
     near.compare(("a", "b"), np.zeros((3, 2)))
-    assert near._distances[("a", "b")] == GRID * (3 * 2**37 - 1 + 3)
+    assert near._distances[("a", "b")] == GRID * (3 * 2**53 - 1 + 3)
+    with pytest.raises(InternalError, match="far too large"):
+        near.compare(("a", "b"), np.full((3, 2), 2.0**55))
+    with pytest.raises(InternalError, match="far too large"):
+        near.compare(("a", "b"), np.full((3, 2), np.nan))
+
+
+def test_distances_do_not_overflow_where_all_cells_are_far_off():
+    counts = np.full((2**18, 1), 2**62)
+    held, _ = guard_of(Counted({("a", "b"): counts}, 1), [("a", "b")])
+    held.compare(("a", "b"), np.full(counts.shape, -(2.0**53)))
+    assert held._distances[("a", "b")] == 2**18 * GRID * 2**54
+
+
+def test_sums_of_more_than_64_bits_are_refused():
+    above = {("a", "b"): np.zeros_like(COUNTS)}
+    with pytest.raises(InternalError, match="64 bits"):
+        guard_of(Counted({("a", "b"): COUNTS}, 1, above=above), [("a", "b")])
 
 
 @pytest.mark.statistical

@@ -49,10 +49,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.arrays import Array
 from dpsql.linalg.subsets import subsets
 from dpsql.measurement.distributions import VARIANCE_BITS, Gaussian
 from dpsql.measurement.factors import CenteredFactor, DenseFactor, IntegerFactor
+from dpsql.measurement.narrow import Kept
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.reconstruction.entropy import LITTLE, Attributes, EntropyTables, Table
 from dpsql.planner.shares.allocation import exact_shares, water_level
@@ -156,12 +157,12 @@ class Residual:
         return Residual(self.estimate + change, precision)
 
 
-def residual_of(block: BlockStrategy, measured: Ints) -> Residual:
+def residual_of(block: BlockStrategy, measured: Kept) -> Residual:
     """Return the estimate that measurements of `residual_block` give.
 
     (s(nI − J))⁺ = (I − J/n)/(sn) along each axis.
     """
-    estimate = measured.reshape(block.shape) / unit(block)
+    estimate = measured.reshape(block.shape).astype(np.float64) / unit(block)
     for axis in range(estimate.ndim):
         estimate = estimate - estimate.mean(axis=axis, keepdims=True)
     return Residual(estimate, block.sensitivity_squared / block.law.variance)
@@ -253,13 +254,16 @@ class LinearMarginals:
         return residual.reshape([self.sizes[a] if a in inside else 1 for a in attributes])
 
 
-LARGEST_TOTAL = 2.0**48
+LARGEST_TOTAL = 2.0**53
+"""Tables of more rows are taken for such."""
 
 
 class FittedMarginals(EntropyTables):
     """Tables over attribute sets in domain order, kept until measurements change them.
 
-    They are in single precision: rounding is far below the noise, and they may be many.
+    They are in single precision, because they may be many: rounding, by 6e-8 of a cell, and what
+    fitting leaves, up to `CLOSE`, are far below the noise in tables of some millions of rows. In
+    larger ones they are most of the error, which for this mechanism isn't known beforehand.
     """
 
     def __init__(self, linear: LinearMarginals) -> None:

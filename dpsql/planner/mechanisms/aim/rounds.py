@@ -34,10 +34,11 @@ from numpy.typing import NDArray
 
 from dpsql.engines.base import Counted
 from dpsql.errors import InternalError
-from dpsql.linalg.arrays import Array, Ints
+from dpsql.linalg.arrays import Array
 from dpsql.measurement.allowance import Allowance
 from dpsql.measurement.guarded import GRID, Candidate, GuardedCounts
 from dpsql.measurement.measure import ChargedPlan
+from dpsql.measurement.narrow import Kept
 from dpsql.measurement.randomness import RandomBits, fresh_bits
 from dpsql.measurement.strategy import BlockStrategy
 from dpsql.planner.mechanisms.aim.estimates import (
@@ -142,7 +143,7 @@ class Measured:
     attributes: Attributes
     variance: int
     """σ² of the noise; with the sizes of the domain it tells what was measured."""
-    values: Ints
+    values: Kept
     measure: str | None = None
     """Of which table, if it is one of several: the axis of its counts."""
 
