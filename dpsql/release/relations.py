@@ -242,4 +242,4 @@ def _residuals(sources: Sequence[Source]) -> Iterator[tuple[Attributes, Residual
     for source in sources:
         for block in source.blocks:
             for names in block.spaces:
-                yield names, residual_of(block, np.asarray((source.values or {})[frozenset(names)]))
+                yield names, residual_of(block, (source.values or {})[frozenset(names)])
