@@ -49,7 +49,7 @@ from dpsql.session import Session, answered
 from dpsql.session.checks import check_amount, check_budget
 from dpsql.session.data import DeclaredData
 from dpsql.session.planning import Compiled, options_for, options_of, plan_of, tell_effort
-from dpsql.sql.text.script import read_text, split_script
+from dpsql.sql.text.folder import read_script_at
 from dpsql.workload import Workload
 
 
@@ -326,14 +326,15 @@ def _protected(declared: Declared) -> tuple[int, str]:
 
 @checked
 def read_script(path: str | Path) -> dict[str, str]:
-    """Read a `.sql` file of several statements as name → text.
+    """Read a `.sql` file of several statements, or a folder of such files, as name → text.
 
-    A comment `-- name: by_sex` above a SELECT names it.
+    A comment `-- name: by_sex` above a SELECT names it. In a folder each file has one statement, of
+    the file's name; those of folders in it follow, in the order of their names.
 
     Raises:
         SqlParseError: the text can't be split into statements, or is not UTF-8.
         SqlLimitError: it is too long.
-        OSError: the file can't be read.
+        SqlError: files have names that statements can't have.
+        OSError: a file can't be read.
     """
-    with Path(path).open("rb") as file:
-        return dict(split_script(read_text(file)))
+    return dict(read_script_at(Path(path)))

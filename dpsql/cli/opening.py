@@ -127,27 +127,22 @@ def compare(
 
 
 def script(path: str) -> dict[str, str]:
-    """Read the statements of a script; `-` is standard input.
+    """Read the statements of a script, or of a folder of scripts; `-` is standard input.
 
     Raises:
         SqlError: it can't be split into statements.
         OSError: the file can't be read.
     """
-    from dpsql.sql.text.script import split_script
+    from dpsql.sql.text.folder import read_script_at
+    from dpsql.sql.text.script import read_text, split_script
 
-    return dict(split_script(_text(path)))
+    if path == "-":
+        return dict(split_script(read_text(sys.stdin.buffer)))
+    return dict(read_script_at(Path(path)))
 
 
 def statement(text: str) -> str:
     """Return SQL as it was given; `-` reads it from standard input."""
-    return _text(text) if text == "-" else text
-
-
-def _text(path: str) -> str:
-    """Read a file, or standard input, up to what a script may have."""
     from dpsql.sql.text.script import read_text
 
-    if path == "-":
-        return read_text(sys.stdin.buffer)
-    with Path(path).open("rb") as file:
-        return read_text(file)
+    return read_text(sys.stdin.buffer) if text == "-" else text

@@ -172,7 +172,7 @@ class LedgerPlace(click.Path):
 
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-SCRIPT = click.Path(exists=True, dir_okay=False, allow_dash=True)
+SCRIPT = click.Path(exists=True, allow_dash=True)
 _TYPES: Mapping[str, Any] = {
     "schema": FILE,
     "ledger": LedgerPlace(dir_okay=False, path_type=Path),

@@ -36,7 +36,7 @@ def plan(
 ) -> None:
     """Print the expected error of each statement of SCRIPT; spend nothing.
 
-    SCRIPT is a .sql file, or - for standard input. No row is read.
+    SCRIPT is a .sql file, a folder of such files, or - for standard input. No row is read.
     """
     budget = amounts.budget()
     options.check_budget(budget, targets="targets" in asked)

@@ -16,6 +16,11 @@ _CREATING = {"OR", "REPLACE", "TEMP", "TEMPORARY", "TABLE", "VIEW"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
+def is_name(text: str) -> bool:
+    """Whether a statement can be named so: by letters, digits and underscores."""
+    return _NAME.fullmatch(text) is not None
+
+
 def read_text(file: BinaryIO) -> str:
     """Read the SQL of a file, and no more of it than the longest script has.
 

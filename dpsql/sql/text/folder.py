@@ -1,0 +1,140 @@
+"""A folder of `.sql` files as one script: a statement a file, which is named as its file is.
+
+That is how dbt keeps models. What is read doesn't depend on the order in which a file system lists
+files, and links to other folders are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import SqlError, SqlLimitError, SqlParseError, UnsupportedSqlError, printable
+from dpsql.sql.text.limits import MAX_SCRIPT_BYTES, MAX_STATEMENTS, tokenize
+from dpsql.sql.text.script import is_name, read_text, split_script
+
+ENDING = ".sql"
+MAX_ENTRIES = 20_000
+"""Files and folders that are looked at: more are no folder of scripts."""
+_TEMPLATES = {("{", "{"), ("{", "%")}
+
+
+def read_script_at(path: Path) -> list[tuple[str, str]]:
+    """Read the statements of a script: of a file, or of all files in a folder.
+
+    Raises:
+        SqlError: it can't be split into named statements, or is too long.
+        OSError: it can't be read.
+    """
+    if path.is_dir():
+        return _read_folder(path)
+    with path.open("rb") as file:
+        return split_script(read_text(file))
+
+
+def _read_folder(folder: Path) -> list[tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    size = 0
+    for file in _files(folder):
+        place = printable(file.relative_to(folder).as_posix())
+        try:
+            name, sql = _read_file(file)
+            size += len(sql.encode("utf-8", "surrogatepass"))
+            if size > MAX_SCRIPT_BYTES:
+                raise SqlLimitError(
+                    f"The scripts are longer than {MAX_SCRIPT_BYTES:,} bytes in all.",
+                    hint="release them in several parts.",
+                )
+            if name.lower() in found:
+                raise SqlError(
+                    f"Two files are named {name}, but for their folders and capital letters.",
+                    hint="rename one of them: it names its statement.",
+                )
+        except SqlError as error:
+            error.statement = place
+            raise
+        found[name.lower()] = name, sql
+    return list(found.values())
+
+
+def _files(folder: Path) -> list[Path]:
+    """List the files of a folder, and of those in it, by their names.
+
+    Raises:
+        SqlParseError: there are none.
+        SqlLimitError: there are too many.
+    """
+    listed = list(islice(_entries(folder), MAX_ENTRIES + 1))
+    found = sorted(
+        (path for path in listed if path.name.lower().endswith(ENDING) and path.is_file()),
+        key=lambda path: path.relative_to(folder).parts,
+    )
+    if len(listed) > MAX_ENTRIES or len(found) > MAX_STATEMENTS:
+        raise SqlLimitError(
+            f"The folder {printable(str(folder))} has more than {MAX_STATEMENTS:,} statements, or "
+            f"{MAX_ENTRIES:,} files.",
+            hint="name the folder that has the scripts alone, or release them in several parts.",
+        )
+    if not found:
+        raise SqlParseError(
+            f"The folder {printable(str(folder))} has no {ENDING} file.",
+            hint="each file has a statement, and names it: by_sex.sql.",
+        )
+    return found
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder and in those below it, but for what is hidden."""
+    for place, folders, files in os.walk(folder, onerror=_raised):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in folders)
+        yield from (Path(place, name) for name in files if not name.startswith("."))
+
+
+def _raised(error: OSError) -> None:
+    raise error
+
+
+def _read_file(path: Path) -> tuple[str, str]:
+    """Read the one statement of a file.
+
+    Raises:
+        SqlError: it has not one, or one of another name; or the file's name can't be one.
+    """
+    name = path.name[: -len(ENDING)]
+    if not is_name(name):
+        raise SqlError(
+            "The file has a name that is not an identifier.",
+            hint="use letters, digits and underscores: by_sex.sql.",
+        )
+    with path.open("rb") as file:
+        text = read_text(file)
+    _check_plain(tokenize(text))
+    statements = split_script(text)
+    if len(statements) != 1:
+        raise SqlError(
+            f"The file has {len(statements):,} statements; in a folder each has one.",
+            hint="write each to a file of its own, or release the file by itself.",
+        )
+    ((own, sql),) = statements
+    if own.lower() not in {"query_1", name.lower()}:
+        raise SqlError(
+            f"The statement is named {own}, and its file {name}.",
+            hint="leave the comment out, or rename one of both.",
+        )
+    return name, sql
+
+
+def _check_plain(tokens: list[Token]) -> None:
+    """Refuse templates: nothing is filled in here."""
+    if any(token.token_type is TokenType.BLOCK_START for token in tokens) or any(
+        (one.text, other.text) in _TEMPLATES for one, other in pairwise(tokens)
+    ):
+        raise UnsupportedSqlError(
+            "The file is a template, with {{ … }} or {% … %}.",
+            hint="compile it first: dbt compile writes plain SQL to target/compiled.",
+        )
