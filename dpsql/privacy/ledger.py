@@ -85,18 +85,19 @@ class Ledger:
         return cls(store)
 
     @classmethod
-    def existing(cls, path: Path | str, *, dataset: str = "") -> Ledger:
+    def existing(cls, path: Path | str, *, dataset: str = "", identity: str = "") -> Ledger:
         """Open a ledger for whatever data set, or the one that a pointer names, to read it.
 
         Args:
             path: its file, or the address of a server.
             dataset: whose it is, where a server has several.
+            identity: or which it is, by its random identity.
 
         Raises:
             LedgerError: there is none, or it is damaged or of another version.
         """
         if is_address(path):
-            return cls(find(path, dataset=dataset))
+            return cls(find(path, dataset=dataset, ledger=identity))
         with ledger_errors(path):
             ledger = cls(SqliteStore(pointer.followed(Path(path).absolute()), dataset=""))
             ledger._read()

@@ -318,8 +318,10 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
         if not agree(facts, decode(measurements)):
             raise malformed("its measurements are of another kind than release.json says")
         if ledger is not None:
-            known = ledger if isinstance(ledger, Ledger) else Ledger.existing(ledger)
-            folder.check_ledger(facts, measurements, known)
+            if not isinstance(ledger, Ledger):
+                charged_in = "" if facts.receipt is None else facts.receipt.ledger
+                ledger = Ledger.existing(ledger, identity=charged_in)
+            folder.check_ledger(facts, measurements, ledger)
         sources = decode(measurements)
 
         def answer(name: str) -> SupportedFrames:

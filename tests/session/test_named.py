@@ -242,6 +242,24 @@ def test_files_and_attached_databases_are_known_by_themselves(
     assert asked.ledger.spent == Q(4, 10)
 
 
+def test_a_release_is_found_among_several_accounts(commands: Commands, address: str) -> None:
+    for name in ("a", NAME, "z"):
+        begin_named(name, address)
+    asked = session(address)
+    asked.release({"by_sex": BY_SEX}, budget=RHO, out=commands.folder / "paid")
+    asked.release({"by_sex": BY_SEX}, budget=0, out=commands.folder / "free")
+    paid = dpsql.Release.load(commands.folder / "paid", ledger=address)
+    assert paid.receipt is not None
+    assert paid.receipt.ledger == asked.ledger.id
+    with pytest.raises(LedgerError, match="There are 3 ledgers") as caught:
+        dpsql.Release.load(commands.folder / "free", ledger=address)
+    assert "ledger=session.ledger" in str(caught.value.hint)
+    dpsql.Release.load(commands.folder / "free", ledger=asked.ledger)
+    shown = commands.run("ledger", "show", address)
+    assert shown.exit_code == Exit.LEDGER
+    assert "--dataset a" in shown.output
+
+
 # ── the command line ───────────────────────────────────────────────────────────────────────
 
 

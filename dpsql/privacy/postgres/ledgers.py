@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import LedgerError, printable
-from dpsql.hints import option
+from dpsql.hints import Hint, option
 from dpsql.privacy.event import FORMAT, Line, damaged
 from dpsql.privacy.history import History
 from dpsql.privacy.postgres.connection import Server, server_errors
@@ -50,7 +50,9 @@ def find(address: str, *, dataset: str = "", ledger: str = "") -> PostgresStore:
     if len(found) > 1:
         raise LedgerError(
             f"There are {len(found):,} ledgers in {place}.",
-            hint="name one with " + option("dataset", found[0][2]) + ".",
+            hint="name one with "
+            + option("dataset", found[0][2])
+            + Hint("; of a release, pass that of a session, ledger=session.ledger.", "."),
         )
     if not found:
         what = f"a ledger of {printable(dataset)}" if dataset else "this ledger"
