@@ -229,6 +229,7 @@ def compare(
     - `fourier`: Weighted Fourier Factorizations;
     - `hdmm`: products, unions of products, or weighted marginals; also with pure ε;
     - `gaussian` and, with pure ε, `laplace`: noise on the queries or on their marginals;
+    - `pairs`: pairs of columns. Answers are of largest entropy, biased, without variances;
     - `aim`: chooses what it measures by the data. Answers are biased, without variances.
 
     Args:

@@ -2,7 +2,7 @@
 
 QuerySmasher is the default; ResidualPlanner, ResidualPlanner+ and Fourier factorizations are
 QuerySmasher with fewer strategies to choose from; HDMM and plain noise measure marginals as they
-are; AIM chooses what it measures by the data.
+are. Answers by pairs of columns are fitted to these; AIM chooses what it measures by the data.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def mechanism_of(name: str) -> Mechanism:
             from dpsql.planner.mechanisms.direct import DirectNoise
 
             return DirectNoise(name)
+        case "pairs":
+            from dpsql.planner.mechanisms.pairs import Pairs
+
+            return Pairs()
         case "aim":
             return Aim()
     raise InternalError(f"{name!r} has no case in `mechanism_of`, which MECHANISMS lets through")
@@ -102,7 +106,8 @@ def planned(workload: Workload, budget: Budget | None, mechanism: str, options: 
         InternalError: it measures something else than its traits say; saved releases are read by
             these, so what was paid for would pass for damaged.
     """
-    found = _planned(workload, budget, mechanism_of(mechanism), options)
+    by = mechanism_of(mechanism)
+    found = _planned(by.measured(workload), budget, by, options)
     each = list(found.parts.values()) or [found]
     marginals = any(plan.reconstruction.reading != RESIDUALS for plan in each)
     if marginals != MECHANISMS[mechanism].measures_marginals:
@@ -158,7 +163,7 @@ def reason_unsupported(mechanism: str, workload: Workload, budget: Budget) -> st
     """Say why a mechanism can't answer a workload, as a clause; None if it can."""
     try:
         found = mechanism_of(mechanism)
-        if found.traits.is_adaptive:
+        if found.traits.is_biased:
             return found.reason_unsupported(workload, budget)
         apart = [part.workload for part in parts(workload)] or [workload]
         reasons = (found.reason_unsupported(part, budget) for part in apart)

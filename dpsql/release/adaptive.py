@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 
 from dpsql.engines.base import rule_of
 from dpsql.errors import InternalError
@@ -21,7 +20,6 @@ from dpsql.planner.mechanisms.aim.estimates import block_of
 from dpsql.planner.mechanisms.aim.plan import AdaptivePlan
 from dpsql.planner.mechanisms.aim.rounds import Estimates, Measured
 from dpsql.planner.mechanisms.aim.targets import TableTargets
-from dpsql.planner.reconstruction.base import EXPECTED
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.residuals.references import Reference
 from dpsql.privacy import Receipt
@@ -29,6 +27,7 @@ from dpsql.release.answers import Answers
 from dpsql.release.facts import Facts, unmeasured
 from dpsql.release.frames import AnsweredFrames
 from dpsql.release.measurements import encode
+from dpsql.release.pairs import without_errors
 from dpsql.release.release import Release
 from dpsql.release.tables import about, apart, identity_of, lifted
 from dpsql.sql.compiled import Script
@@ -36,16 +35,8 @@ from dpsql.sql.compiled import Script
 
 def facts_of(script: Script, plan: AdaptivePlan, vintage: str) -> Facts:
     """Return what is public about a release before it chooses what it measures."""
-    rows = {s.name: 0 for s in script.statements}
-    for family in plan.workload.families:
-        rows[family.name] = rows.get(family.name, 0) + family.shown.count
-    unknown = [None] * len(rows)
-    expected = {"statement": list(rows), "rows": list(rows.values())}
-    table = pl.DataFrame(
-        {**expected, "rmse": unknown, "worst_standard_error": unknown}, schema=EXPECTED
-    )
     return replace(
-        unmeasured(script, table, "the worst of all marginals, round by round"),
+        unmeasured(script, without_errors(script), "the worst of all marginals, round by round"),
         budget=plan.budget,
         privacy_cost=plan.privacy_cost,
         vintage=vintage,

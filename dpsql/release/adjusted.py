@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import polars as pl
 
 from dpsql.errors import InternalError, SqlError, UnsupportedSqlError, printable
@@ -32,7 +31,13 @@ from dpsql.release.adjust import (
 )
 from dpsql.release.answers import Answers
 from dpsql.release.by_marginal import REASON as BY_MARGINAL
-from dpsql.release.by_marginal import AskedMarginals, MarginalTables
+from dpsql.release.by_marginal import (
+    AskedMarginals,
+    MarginalTables,
+    asked_of,
+    by_table,
+    unbiased_tables,
+)
 from dpsql.release.frames import DESCRIBED, AnsweredFrames, slices
 from dpsql.release.marginals import Marginal
 from dpsql.release.support import Support
@@ -101,11 +106,11 @@ class Fit:
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Fits:
     """What makes marginals of the tables that fit the measurements: one, or one of several."""
 
-    by_table: tuple[tuple[UnitTable | None, Fit], ...]
+    of_tables: tuple[tuple[UnitTable | None, Fit], ...]
 
     @classmethod
     def of(
@@ -126,61 +131,32 @@ class Fits:
             nonnegative: whether no cell is negative.
             integers: whether all cells are whole numbers.
         """
+        if answers.reconstruction is None:
+            raise InternalError("biased answers can't be adjusted")
+        wishes = {"nonnegative": nonnegative, "integers": integers}
+        tables = unbiased_tables(script, answers.reconstruction, answers.marginal)
         return cls(
             tuple(
-                (
-                    of,
-                    Fit(
-                        own,
-                        about(script, own, sources),
-                        _unbiased(script, own, of, answers.reconstruction, answers.marginal),
-                        nonnegative=nonnegative,
-                        integers=integers,
-                    ),
-                )
-                for of, own in _tables(script)
+                (of, Fit(own, about(script, own, sources), unbiased, **wishes))
+                for of, own, unbiased in tables
             )
         )
 
     @property
     def reason(self) -> str:
         """What is said of the columns: how they came about, and what agrees."""
-        return REASON if all(fit.joint for _, fit in self.by_table) else BY_MARGINAL
+        return REASON if all(fit.joint for _, fit in self.of_tables) else BY_MARGINAL
 
-    def marginal(self, names: tuple[str, ...]) -> Array:
-        """Return the marginal over some attributes of one table; of several, with its axis."""
-        for of, fit in self.by_table:
-            if of is None:
-                return fit.marginal(names)
-            if of.name in names:
-                own = (of.own(name) for name in names)
-                found = fit.marginal(tuple(name for name in own if name is not None))
-                return np.expand_dims(found, names.index(of.name))
-        raise InternalError("a marginal was asked for of none of the tables")
-
-
-def _tables(script: Script) -> tuple[tuple[UnitTable | None, Script], ...]:
-    return script.apart or ((None, script),)
-
-
-def _unbiased(
-    script: Script,
-    own: Script,
-    of: UnitTable | None,
-    reconstruction: Reconstruction | None,
-    marginal: Marginal,
-) -> Unbiased:
-    if reconstruction is None:
-        raise InternalError("biased answers can't be adjusted")
-    domain = script.workload.domain
-    return Unbiased(own.workload.domain, domain, reconstruction, marginal, of)
+    @cached_property
+    def marginal(self) -> Marginal:
+        """Makes marginals over attributes of one table; of several, with its axis."""
+        return by_table([(of, fit.marginal) for of, fit in self.of_tables])
 
 
 def _asked(own: Script, blocks: Sequence[BlockStrategy], unbiased: Unbiased) -> AskedMarginals:
-    sets = [family.attributes for family in own.workload.families]
     known = own.workload.domain.keys()
     spaces = [names for block in blocks for names in block.spaces if known >= set(names)]
-    return AskedMarginals.of(sets, unbiased, spaces)
+    return AskedMarginals.of(asked_of(own), unbiased, spaces)
 
 
 def adjusted_name(name: str) -> str:
@@ -213,7 +189,7 @@ def check_adjusted(
     """
     _check_counted(script)
     _check_names(script)
-    for of, own in _tables(script):
+    for of, own, unbiased in unbiased_tables(script, reconstruction, _nothing_yet):
         before = about(script, own, sources)
         will = list(blocks) if of is None else counts_of(blocks, of)
         measured = [*(block for source in before for block in source.blocks), *will]
@@ -222,7 +198,6 @@ def check_adjusted(
         if integers or fits_jointly(spaces, ground.sizes):
             components_of(spaces, ground.sizes)
         else:
-            unbiased = _unbiased(script, own, of, reconstruction, _nothing_yet)
             _asked(own, measured, unbiased).check()
 
 

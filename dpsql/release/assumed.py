@@ -20,6 +20,7 @@ from dpsql.errors import WorkloadError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Array
 from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.release.answers import Answers, whole
 from dpsql.release.counted import Counts, even_shares
 from dpsql.release.expected import Expected, ExpectedColumn, columns_of
@@ -80,7 +81,7 @@ def assuming(
     Raises:
         WorkloadError: see `expected_answers`.
     """
-    if assume is None and counts is None:
+    if (assume is None and counts is None) or MECHANISMS[plan.mechanism].is_biased:
         return plan
     return replace(plan, expected_answers=expected_answers(script, plan, assume, counts))
 

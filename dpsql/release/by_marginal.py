@@ -16,21 +16,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.errors import ResourceLimitError, printable
+from dpsql.errors import InternalError, ResourceLimitError, printable
 from dpsql.hints import option
 from dpsql.linalg.arrays import Array
+from dpsql.planner.reconstruction.base import Reconstruction
 from dpsql.planner.reconstruction.cellwise import CellwiseTables, Unbiased
 from dpsql.planner.reconstruction.entropy import Attributes
 from dpsql.release.adjust import Observation, components_of, fit_table
+from dpsql.release.marginals import Marginal
+from dpsql.sql.compiled import Script
+from dpsql.workload.several import UnitTable
 
 MAX_CELLS = 1 << 24
 """Of the table of a statement: 128 MiB, and a few of its size beside it."""
 MAX_COLUMNS = 12
 """Of a statement: each table is made with those of all subsets of its attributes."""
-REASON = (
-    "biased: of a table of the columns of this statement alone; sums agree with all tables of one "
-    "column, and nearly with those of several"
-)
+AGREE = "sums agree with all tables of one column, and nearly with those of several"
+REASON = f"biased: of a table of the columns of this statement alone; {AGREE}"
 """What is promised of such columns."""
 
 
@@ -106,6 +108,39 @@ class MarginalTables:
         inside = [o for o in self._observations() if set(o.names) <= set(own)]
         sizes = {a: self._asked.unbiased.sizes[a] for a in own}
         return fit_table(inside, sizes, nonnegative=True, integers=False).marginal(own)
+
+
+def by_table(parts: Sequence[tuple[UnitTable | None, Marginal]]) -> Marginal:
+    """Make marginals of the only table, or of several, each with the axis of its counts."""
+
+    def marginal(names: Attributes) -> Array:
+        for of, own in parts:
+            if of is None:
+                return own(names)
+            if of.name in names:
+                inside = (of.own(name) for name in names)
+                found = own(tuple(name for name in inside if name is not None))
+                return np.expand_dims(found, names.index(of.name))
+        raise InternalError("a marginal was asked for of none of the tables")
+
+    return marginal
+
+
+def unbiased_tables(
+    script: Script, reconstruction: Reconstruction, marginal: Marginal
+) -> list[tuple[UnitTable | None, Script, Unbiased]]:
+    """Return what is known of the tables of a script: of the only one, or of several each."""
+    tables = script.apart or ((None, script),)
+    domain = script.workload.domain
+    return [
+        (of, own, Unbiased(own.workload.domain, domain, reconstruction, marginal, of))
+        for of, own in tables
+    ]
+
+
+def asked_of(script: Script) -> list[frozenset[str]]:
+    """Return the attribute sets that are asked of one table."""
+    return [family.attributes for family in script.workload.families]
 
 
 def _too_large(own: Attributes, what: str, most: str) -> ResourceLimitError:

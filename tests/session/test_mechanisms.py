@@ -48,7 +48,8 @@ def session():
 
 
 def test_no_mechanism_is_left_out():
-    assert {name for name, *_ in CASES} | {"aim"} == set(MECHANISMS), "add it to CASES"
+    known = {name for name, *_ in CASES} | {"aim", "pairs"}
+    assert known == set(MECHANISMS), "add it to CASES"
 
 
 @pytest.mark.parametrize(("mechanism", "budget", "script"), CASES, ids=IDS)
@@ -151,10 +152,12 @@ def test_residual_spaces_of_other_mechanisms_are_built_on(session):
     assert again.rmse == pytest.approx(fresh.rmse / math.sqrt(2), rel=0.02)
 
 
-AIM = ("aim", GAUSSIAN, SCRIPT)
+BIASED = [("aim", GAUSSIAN, SCRIPT), ("pairs", GAUSSIAN, SCRIPT)]
 
 
-@pytest.mark.parametrize(("mechanism", "budget", "script"), [*CASES, AIM], ids=[*IDS, "aim"])
+@pytest.mark.parametrize(
+    ("mechanism", "budget", "script"), [*CASES, *BIASED], ids=[*IDS, "aim", "pairs"]
+)
 def test_what_was_measured_and_not_handed_out_is_there(
     monkeypatch, session, mechanism, budget, script
 ):
@@ -174,11 +177,12 @@ def test_what_was_measured_and_not_handed_out_is_there(
     assert release.facts.mechanism == mechanism
     assert release.receipt is not None
     assert release["ages"]["n"].is_not_null().all()
-    assert ("n_variance" in release["ages"].columns) == (mechanism != "aim")
+    assert ("n_variance" in release["ages"].columns) == (mechanism not in {"aim", "pairs"})
     assert session.release(script, budget=budget, mechanism=mechanism).receipt != release.receipt
 
 
-def test_estimates_that_were_not_handed_out_are_the_same(monkeypatch, session):
+@pytest.mark.parametrize("mechanism", ["aim", "pairs"])
+def test_estimates_that_were_not_handed_out_are_the_same(monkeypatch, session, mechanism):
     seen = []
     real = dpsql.Release.save
 
@@ -188,9 +192,9 @@ def test_estimates_that_were_not_handed_out_are_the_same(monkeypatch, session):
 
     monkeypatch.setattr(dpsql.Release, "save", fail)
     with pytest.raises(OSError):
-        session.release(SCRIPT, budget=GAUSSIAN, mechanism="aim", out="never")
+        session.release(SCRIPT, budget=GAUSSIAN, mechanism=mechanism, out="never")
     monkeypatch.setattr(dpsql.Release, "save", real)
-    again = session.release(SCRIPT, budget=GAUSSIAN, mechanism="aim")
+    again = session.release(SCRIPT, budget=GAUSSIAN, mechanism=mechanism)
     assert_frame_equal(again["ages"], seen[0], rel_tol=1e-6)
 
 
@@ -270,6 +274,7 @@ REFUSED = [
     ("residualplanner+", PURE, MARGINALS),
     ("fourier", PURE, MARGINALS),
     ("aim", PURE, MARGINALS),
+    ("pairs", PURE, MARGINALS),
 ]  # fmt: skip
 
 

@@ -26,7 +26,8 @@ from dpsql.workload import Workload
 UNIFORM = f"{QUERYSMASHER} (uniform)"
 EVERY = 0.002
 """Seconds between two looks at the memory in use."""
-ADAPTIVE = "chooses what it measures by the data: no expected errors; answers are biased"
+BIASED = "no expected errors; answers are biased"
+ADAPTIVE = f"chooses what it measures by the data: {BIASED}"
 
 SCHEMA = {
     "mechanism": pl.String(),
@@ -149,14 +150,20 @@ def _measured(
         except (ArithmeticError, ValueError):  # also what numpy raises of singular matrices
             return {"note": "its numbers are too far apart to be computed with"}
         seconds, peak = time.perf_counter() - start, peak_mb()
+    work = {"seconds": seconds, "peak_mb": peak}
+    if MECHANISMS[name].is_biased:
+        return {
+            **work,
+            "note": f"measures {found.workload.count:,} cells of pairs of columns, "
+            f"expected RMSE {found.rmse:.4g}; {BIASED}",
+        }
     kind, least = _bound(found, bound, options)
     return {
         "rmse": found.rmse,
         "worst_standard_error": found.expected_error()["worst_standard_error"].max(),
         "lower_bound": least,
         "bound": kind,
-        "seconds": seconds,
-        "peak_mb": peak,
+        **work,
     }
 
 

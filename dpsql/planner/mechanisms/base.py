@@ -116,6 +116,10 @@ class Mechanism(ABC):
         is wrong with empty workloads and other budgets, whatever is asked.
         """
 
+    def measured(self, workload: Workload) -> Workload:
+        """Return what is planned for a workload that it can answer: usually that itself."""
+        return workload
+
     @abstractmethod
     def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
         """Plan a workload that it can answer, with options that it takes.
@@ -140,6 +144,18 @@ def reason_of_kind(workload: Workload, budget: Budget, *, pure: bool = False) ->
     if not workload.families:
         return "the workload is empty"
     return "its Gaussian noise gives no pure ε" if budget.pure and not pure else None
+
+
+def reason_of_counts(workload: Workload, budget: Budget) -> str | None:
+    """Say why no table of numbers of rows could answer a workload, with Gaussian noise."""
+    reason = reason_of_kind(workload, budget)
+    added_up = [f.measure for f in workload.families if f.measure is not None]
+    if reason is None and not all(block.of_rows for block in added_up):
+        return (
+            "it fits numbers of rows, and neither sums of their values nor numbers of units follow "
+            "from these"
+        )
+    return reason
 
 
 def budget_of(budget: Budget | None) -> Budget:

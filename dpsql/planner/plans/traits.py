@@ -23,7 +23,9 @@ class Traits:
     comment: str = ""
     """What follows the title in the summary of a release."""
     is_adaptive: bool = False
-    """Whether it chooses what it measures by the data, so that answers are biased."""
+    """Whether it chooses what it measures by the data."""
+    is_biased: bool = False
+    """Whether it answers by tables without negative cells, which are biased: no variances."""
     measures_marginals: bool = False
     """Whether it measures marginals as they are, and not residual spaces: checked by planning.
 
@@ -41,7 +43,7 @@ class Traits:
     @property
     def can_adjust(self) -> bool:
         """Whether one table can be fitted to all that it measures, for adjusted columns."""
-        return not (self.is_adaptive or self.measures_marginals)
+        return not (self.is_biased or self.measures_marginals)
 
 
 MECHANISMS: Mapping[str, Traits] = MappingProxyType(
@@ -67,7 +69,8 @@ MECHANISMS: Mapping[str, Traits] = MappingProxyType(
             Traits("hdmm", "HDMM", measures_marginals=True),
             Traits("gaussian", "Gaussian mechanism", measures_marginals=True),
             Traits(LAPLACE, "Laplace mechanism", measures_marginals=True),
-            Traits("aim", "AIM with GReM", is_adaptive=True),
+            Traits("pairs", "Pairs of columns", is_biased=True),
+            Traits("aim", "AIM with GReM", is_adaptive=True, is_biased=True),
         )
     }
 )

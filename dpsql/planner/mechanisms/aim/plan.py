@@ -15,7 +15,7 @@ from functools import cached_property
 from dpsql.errors import InternalError, MechanismError
 from dpsql.hints import call, option
 from dpsql.planner.mechanisms.aim.targets import Attributes, TableTargets, Targets, by_table
-from dpsql.planner.mechanisms.base import Mechanism, Options, reason_of_kind
+from dpsql.planner.mechanisms.base import Mechanism, Options, reason_of_counts
 from dpsql.planner.mechanisms.measures import parts
 from dpsql.planner.plans.plan import RECORD, Plan
 from dpsql.planner.plans.traits import MECHANISMS
@@ -154,15 +154,9 @@ class Aim(Mechanism):
 
 def reason_unsupported(workload: Workload, budget: Budget) -> str | None:
     """Say why the mechanism can't answer, as a clause; None if it can."""
-    reason = reason_of_kind(workload, budget)
+    reason = reason_of_counts(workload, budget)
     if reason is not None:
         return reason
-    added_up = [f.measure for f in workload.families if f.measure is not None]
-    if not all(block.of_rows for block in added_up):
-        return (
-            "it fits numbers of rows, and neither sums of their values nor numbers of units follow "
-            "from these"
-        )
     each = [Targets.of(part.workload) for part in parts(workload)]
     sets = [attributes for targets in each for attributes in targets.weights]
     if 1 << max(map(len, sets)) > MAX_SETS or sum(t.closure_bound for t in each) > MAX_LISTED:

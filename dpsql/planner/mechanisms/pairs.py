@@ -1,0 +1,106 @@
+"""Pairs of columns: a fixed plan for large marginals, whose answers are of largest entropy.
+
+Most cells of a marginal over several columns have fewer rows than noise. So of each marginal that
+is asked only the marginals over pairs of its attributes are measured, cell by cell, and its answer
+is the table of largest entropy with these, see `reconstruction.cellwise`: what more than two
+columns have in common beyond their pairs is not looked for. Answers are biased, and how much is not
+known without the data. What is measured is planned like anything else: it doesn't depend on the
+data, has known errors and a certified cost, and answers later questions.
+
+*What a pair is worth.* The answers to a family of n queries with the weight w are worth n·w
+together, and each pair of its attributes is worth as much: that is divided among the pair's cells.
+So a plan makes the sum of the mean variances of pairs small, each times what it is worth; its RMSE
+is weighted in the same way.
+Marginals of one attribute, and totals, that are asked are measured likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+from dpsql.planner.mechanisms.base import Mechanism, Options, reason_of_counts
+from dpsql.planner.mechanisms.querysmasher import QuerySmasher
+from dpsql.planner.plans.plan import Plan
+from dpsql.planner.plans.traits import MECHANISMS
+from dpsql.privacy import Budget
+from dpsql.workload import Block, Family, Identity, Workload
+
+MAX_COLUMNS = 12
+"""Of a marginal that is asked: its table is made with those of all subsets of its attributes."""
+MAX_CELLS = 1 << 24
+"""Of a marginal that is asked."""
+MAX_PAIR_CELLS = 1 << 26
+"""Of all pairs together."""
+MAX_PAIRS = 1 << 12
+
+
+class Pairs(Mechanism):
+    """Measures pairs of columns, by QuerySmasher."""
+
+    traits = MECHANISMS["pairs"]
+
+    def reason_unsupported(self, workload: Workload, budget: Budget) -> str | None:
+        """Say why it can't answer a workload."""
+        reason = reason_of_counts(workload, budget)
+        if reason is not None:
+            return reason
+        for family in workload.families:
+            own = _attributes(family, workload)
+            cells = math.prod(workload.domain[a] for a in own)
+            if len(own) > MAX_COLUMNS or cells > MAX_CELLS:
+                return (
+                    f"its tables have at most {MAX_COLUMNS} columns and {MAX_CELLS:,} cells, and "
+                    f"one would have {len(own)} columns and {cells:,} cells"
+                )
+        sets = _worth(workload)
+        if len(sets) > MAX_PAIRS:
+            return (
+                f"it measures at most {MAX_PAIRS:,} pairs of columns, and there are {len(sets):,}"
+            )
+        cells = sum(math.prod(b.shape[0] for b in blocks) for _, blocks in sets.values())
+        if cells > MAX_PAIR_CELLS:
+            return f"its pairs have {cells:,} cells in all, above the limit of {MAX_PAIR_CELLS:,}"
+        return None
+
+    def measured(self, workload: Workload) -> Workload:
+        """Return the marginals of pairs, as what is planned."""
+        found = _worth(workload)
+        counts = {
+            key: math.prod(b.queries.rows for b in blocks) for key, (_, blocks) in found.items()
+        }
+        unit = sum(counts.values()) / math.fsum(worth for worth, _ in found.values())
+        families = (
+            Family(" x ".join(key) or "total", blocks, unit * worth / counts[key])
+            for key, (worth, blocks) in found.items()
+        )
+        return Workload.of(workload.domain, families)
+
+    def plan(self, workload: Workload, budget: Budget | None, options: Options) -> Plan:
+        """Plan marginals of pairs by QuerySmasher."""
+        return QuerySmasher().plan(workload, budget, options)
+
+
+def _attributes(family: Family, workload: Workload) -> tuple[str, ...]:
+    """Return the attributes of which a family asks, in domain order, without those of one cell."""
+    inside = family.counted.attributes
+    return tuple(a for a, n in workload.domain.items() if a in inside and n > 1)
+
+
+def _worth(workload: Workload) -> dict[tuple[str, ...], tuple[float, tuple[Block, ...]]]:
+    """Return what each pair, single attribute or total is worth, and the queries of its cells.
+
+    Of several tables, attributes are those with the axis of the table's counts.
+    """
+    found: dict[tuple[str, ...], tuple[float, tuple[Block, ...]]] = {}
+    for family in workload.families:
+        own, axis = _attributes(family, workload), family.measure
+        worth = family.weight * family.count
+        for part in combinations(own, 2) if len(own) > 1 else [own]:
+            sizes = ((a, workload.domain[a]) for a in part)
+            cells = [Block((a,), (n,), Identity().bind(n)) for a, n in sizes]
+            blocks = (*cells, *([] if axis is None else [axis]))
+            key = (*part, *(a for block in blocks[len(cells) :] for a in block.attributes))
+            before = found[key][0] if key in found else 0.0
+            found[key] = before + worth, blocks
+    return {key: of for key, of in found.items() if of[0] > 0}
