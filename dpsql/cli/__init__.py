@@ -12,6 +12,7 @@ from dpsql.cli.commands.release import release
 from dpsql.cli.commands.rows import rows
 from dpsql.cli.commands.schema import schema
 from dpsql.cli.commands.show import show
+from dpsql.cli.commands.synthetic import synthetic
 
 
 @click.group(cls=Application)
@@ -24,5 +25,5 @@ def main() -> None:
     """
 
 
-for _command in (demo, schema, plan, compare, release, query, rows, ledger, show):
+for _command in (demo, schema, plan, compare, release, query, rows, ledger, show, synthetic):
     main.add_command(_command)
