@@ -169,14 +169,17 @@ class ReleasedTables(CellwiseTables):
     def noise(self, attributes: Attributes) -> float | None:
         """Return how far cells are from the true ones, all together; about, and if that is known.
 
-        Of several columns that is by the prior of their table.
+        Of one column that is the noise of the cells that are above zero, for of the others most is
+        cut off. Of several it is what is left by the prior of their table, and by those of single
+        columns, which it was fitted to, as if all of these were independent.
         """
         if not super().known(attributes):
             return None
         if len(attributes) == 1:
-            return _expected(self._unbiased.variances(attributes))
+            return _expected(self._unbiased.variances(attributes)[self.table(attributes) > 0])
         self.table(attributes)
-        return self._noise.get(attributes)
+        alone = [self.noise((name,)) for name in attributes]
+        return math.hypot(self._noise[attributes], *(noise or 0.0 for noise in alone))
 
     def _in_part(self, attributes: Attributes) -> bool:
         """Whether something was measured of these attributes, if not all."""
