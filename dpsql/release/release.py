@@ -24,6 +24,7 @@ from dpsql.release.facts import Facts, agree
 from dpsql.release.marks import AnsweredAgain, SupportedFrames, SuppressedFrames, marks
 from dpsql.release.measurements import decode
 from dpsql.release.requery import ASKED, asked_of, requery
+from dpsql.release.shown import shown_frame, shown_rows
 from dpsql.release.summary import summarize
 from dpsql.release.synthetic_rows import SyntheticRows
 
@@ -88,6 +89,18 @@ class Release(SyntheticRows, Mapping[str, pl.DataFrame]):
             *heads,
             *([f"… and {rest:,} more statements"] if rest else []),
         )
+
+    @one_thread
+    def show(self, name: str) -> pl.DataFrame:
+        """Return the answer to a statement to be looked at: values as texts of few digits.
+
+        A value has as many decimals as two digits of its standard error need. This is for display:
+        `release[name]` has the values.
+
+        Raises:
+            KeyError: there is no such statement.
+        """
+        return shown_frame(self._frames.frame(name))
 
     def batches(self, name: str, rows: int = 1_000_000) -> Iterator[pl.DataFrame]:
         """Yield the answer to a statement as frames of at most `rows` rows, one after the other.
@@ -368,7 +381,7 @@ def _head(release: Release, name: str) -> Html:
         frame = next(release.batches(name, MOST_UNFOLDED + 1))
     except DpsqlError as error:
         return card(name, error.message)
-    rows = frame.rows()
+    rows = shown_rows(frame)
     parts = [table(frame.columns, rows[:MOST_ROWS])]
     if len(rows) > MOST_ROWS:
         more = f"… and more: release[{name!r}]" if len(rows) > MOST_UNFOLDED else ""
