@@ -13,6 +13,7 @@ import pytest
 import dpsql
 from dpsql.measurement import measure as measuring
 from dpsql.release import adjust, by_marginal
+from tests.benchmarks import nonnegative
 from tests.helpers.inserted import insert
 from tests.helpers.seeded import SeededBits
 
@@ -228,3 +229,41 @@ def test_several_tables_have_tables_of_their_own(monkeypatch):
     assert sums(release["c0_c1"], "c0") == pytest.approx(release["c0"]["n_adjusted"].to_list())
     assert release.columns("c0")["reason"][-1] == by_marginal.REASON
     con.close()
+
+
+class TestAdult:
+    """All pairs and all triples of the census extract at ε = 1, three times each.
+
+    The errors are sums of absolute differences in shares of the rows, on average over all tables.
+    Seeds are fixed.
+    """
+
+    def errors(self, *, alike: bool, sets: list[tuple[str, ...]], seeds: int) -> list[float]:
+        codes, sizes = nonnegative.adult()
+        budget = dpsql.Budget(epsilon=1, delta=1e-9)
+        data = nonnegative.Measured(codes, sizes, alike, budget)
+        truth = nonnegative.marginals_of(codes, sizes, sets)
+        return [
+            nonnegative.distance(truth, data.tables(seed, sets)[0].table) for seed in range(seeds)
+        ]
+
+    @pytest.mark.parametrize(("alike", "most"), [(False, 0.103), (True, 0.085)])
+    def test_pairs(self, alike, most):
+        pairs = list(itertools.combinations(nonnegative.SIZES, 2))
+        assert np.mean(self.errors(alike=alike, sets=pairs, seeds=3)) <= most
+
+    def test_triples_from_pairs(self):
+        triples = list(itertools.combinations(nonnegative.SIZES, 3))[::4]
+        assert np.mean(self.errors(alike=True, sets=triples, seeds=1)) <= 0.175
+
+    def test_running_totals_are_no_worse(self):
+        codes, sizes = nonnegative.adult()
+        data = nonnegative.Measured(codes, sizes, True, dpsql.Budget(epsilon=1, delta=1e-9))
+        truth = nonnegative.marginals_of(codes, sizes, [(name,) for name in sizes])
+        found = dict.fromkeys(sizes, np.zeros(2))
+        for seed in range(10):
+            for name, both in nonnegative.running(truth, *data.tables(seed, [])).items():
+                found[name] = found[name] + both
+        for unbiased, ours in found.values():
+            assert ours <= unbiased * (1 + 1e-9)
+        assert found["fnlwgt_bin"][1] < 0.8 * found["fnlwgt_bin"][0]

@@ -45,7 +45,7 @@ def test_one_kind_of_noise_is_not_handed_out_as_the_other(monkeypatch, session, 
     assert release.facts.laplace == second.pure
 
 
-@pytest.mark.parametrize("mechanism", ["aim", "hdmm", "gaussian"])
+@pytest.mark.parametrize("mechanism", ["aim", "pairs", "hdmm", "gaussian"])
 def test_cells_that_a_public_table_changes_after_a_crash(monkeypatch, mechanism):
     with create() as con:
         con.execute("CREATE TABLE bands AS SELECT i AS age, i // 5 AS band FROM range(10) t(i)")
@@ -115,6 +115,11 @@ def test_a_table_answers_what_single_queries_dont(session):
         ({"mechanism": "querysmasher"}, "gaussian", GAUSSIAN),
         ({"mechanism": "aim", "rmse": None}, "hdmm", GAUSSIAN),
         ({"mechanism": "hdmm", "rmse": 1.0}, "aim", GAUSSIAN),
+        ({"mechanism": "pairs", "rmse": None}, "hdmm", GAUSSIAN),
+        ({"mechanism": "pairs"}, "querysmasher", GAUSSIAN),
+        ({"mechanism": "querysmasher"}, "pairs", GAUSSIAN),
+        ({"mechanism": "aim"}, "pairs", GAUSSIAN),
+        ({"mechanism": "pairs"}, "aim", GAUSSIAN),
         ({"laplace": True}, "hdmm", GAUSSIAN),
         ({"budget": PURE}, "hdmm", SAME),
         ({"budget": PURE, "laplace": True}, "hdmm", SAME),
