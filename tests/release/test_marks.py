@@ -303,7 +303,8 @@ def test_marks_are_those_of_noise(monkeypatch):
     assert marked["n"][frame["n"].arg_max()] is None
 
 
-def test_suppression_is_the_first_mark():
+def test_suppression_is_the_first_mark(monkeypatch):
+    monkeypatch.setattr(measuring, "fresh_bits", lambda: SeededBits(5))
     sql = f"SELECT sex, COUNT(*) AS n, AVG(age) AS a {OF}"
     made = released(sql)
     assert made.marks("asked")["a"].to_list() == [None, None, "divided by noise"]
