@@ -28,7 +28,7 @@ from dpsql.sql.compiled import Script
 from dpsql.workload.several import UnitTable
 
 MAX_CELLS = 1 << 24
-"""Of the table of a statement: 128 MiB, and a few of its size beside it."""
+"""Of the table of a statement: 128 MiB, and a dozen of its size while it is made."""
 MAX_COLUMNS = 12
 """Of a statement: each table is made with those of all subsets of its attributes."""
 AGREE = "sums agree with all tables of one column, and nearly with those of several"
