@@ -178,7 +178,7 @@ class Magics:
         if kept is None:
             kept = _Kept(Session(source, **self._declarations(declared)), declared)
             self._sessions[id(source)] = kept
-        elif declared and not kept.declared and "ledger" not in declared:
+        elif declared and not kept.declared and not {"ledger", "dataset"} & declared.keys():
             # The account alone was asked for until now, by %dpsql: it goes on.
             again = kept.session.redeclared(**self._declarations(declared))
             kept = self._sessions[id(source)] = _Kept(again, declared)

@@ -11,8 +11,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbclient.exceptions import CellExecutionError
 
 import dpsql
-from dpsql.errors import SqlError
+from dpsql.errors import LedgerError, SqlError
 from dpsql.notebook import load_ipython_extension, unload_ipython_extension
+from dpsql.privacy import begin_named
 from tests.faces.kernel import notebook_of, run_notebook
 
 BY_SEX = "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex"
@@ -130,6 +131,25 @@ def test_the_only_connection_is_found(shell):
         with pytest.raises(UsageError, match="2 connections"):
             cell(shell, "--rho 1")
         assert cell(shell, "--con data --rho 1").height == 2
+
+
+@pytest.mark.parametrize("said", ["--ledger x.ledger", "--dataset hr.people"])
+def test_where_the_account_is_belongs_to_the_first_cell(shell, said):
+    assert cell(shell, "--rho 1").height == 2
+    with pytest.raises(UsageError, match="declared otherwise"):
+        cell(shell, f"--rho 1 {said}")
+
+
+@pytest.mark.postgres
+def test_rows_in_memory_have_an_account_by_their_name(shell, address):
+    with pytest.raises(LedgerError, match=r"--dataset hr\.people"):
+        cell(shell, f"--rho 1 --ledger {address}")
+    begin_named("hr.people", address)
+    with pytest.raises(LedgerError, match="leave --dataset out"):
+        cell(shell, "--rho 1 --dataset hr.people")
+    with pytest.raises(LedgerError, match="No ledger of that server"):
+        cell(shell, f"--rho 1 --ledger {address} --dataset hr.others")
+    assert cell(shell, f"--rho 1 --ledger {address} --dataset hr.people").height == 2
 
 
 def test_declarations_belong_to_the_first_cell(shell):
